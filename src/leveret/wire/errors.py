@@ -1,0 +1,71 @@
+"""The protocol's own errors: reply codes, and the one exception that carries them (AMQP 0-9-1, section 1.2)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+REPLY_SUCCESS: Final = 200
+CONTENT_TOO_LARGE: Final = 311
+NO_ROUTE: Final = 312
+CONNECTION_FORCED: Final = 320
+ACCESS_REFUSED: Final = 403
+NOT_FOUND: Final = 404
+RESOURCE_LOCKED: Final = 405
+PRECONDITION_FAILED: Final = 406
+FRAME_ERROR: Final = 501
+SYNTAX_ERROR: Final = 502
+COMMAND_INVALID: Final = 503
+CHANNEL_ERROR: Final = 504
+UNEXPECTED_FRAME: Final = 505
+RESOURCE_ERROR: Final = 506
+NOT_ALLOWED: Final = 530
+NOT_IMPLEMENTED: Final = 540
+INTERNAL_ERROR: Final = 541
+
+NAMES: Final[dict[int, str]] = {
+    311: "CONTENT_TOO_LARGE",
+    312: "NO_ROUTE",
+    320: "CONNECTION_FORCED",
+    402: "INVALID_PATH",
+    403: "ACCESS_REFUSED",
+    404: "NOT_FOUND",
+    405: "RESOURCE_LOCKED",
+    406: "PRECONDITION_FAILED",
+    501: "FRAME_ERROR",
+    502: "SYNTAX_ERROR",
+    503: "COMMAND_INVALID",
+    504: "CHANNEL_ERROR",
+    505: "UNEXPECTED_FRAME",
+    506: "RESOURCE_ERROR",
+    530: "NOT_ALLOWED",
+    540: "NOT_IMPLEMENTED",
+    541: "INTERNAL_ERROR",
+}
+# codes that close the channel only; every other one closes the connection
+SOFT: Final = frozenset({311, 403, 404, 405, 406})
+
+
+class ProtocolError(Exception):
+    """A violation that AMQP answers with channel.close or connection.close.
+
+    code: reply code (int); text: what comes after the code's name in reply_text; class_id, method_id: the method that
+    caused it, 0 and 0 where there is none. is_hard tells whether the connection goes, not only the channel; some
+    soft codes are used for the connection too (403 at login), hence the argument `hard`.
+    """
+
+    def __init__(self, code: int, text: str, class_id: int = 0, method_id: int = 0, hard: bool = False) -> None:
+        super().__init__(code, text)
+        self.code = code
+        self.text = text
+        self.class_id = class_id
+        self.method_id = method_id
+        self.is_hard = hard or code not in SOFT
+
+    @property
+    def reply_text(self) -> str:
+        """The reply_text field as RabbitMQ words it: the code's name, a dash, the text; at most 255 octets."""
+        whole = f"{NAMES.get(self.code, 'ERROR')} - {self.text}"
+        return whole.encode()[:255].decode(errors="ignore")
+
+    def __str__(self) -> str:
+        return f"{self.code} {self.reply_text}"

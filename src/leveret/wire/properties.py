@@ -1,0 +1,172 @@
+"""The content header: the fourteen properties of class basic, and the body's size (AMQP 0-9-1, section 4.2.6.1)."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Final, Optional
+
+from leveret.wire.errors import ProtocolError
+from leveret.wire.table import Value, decode_table, encode_short, encode_table, malformed
+
+# (name, kind) from the highest flag bit (15) downwards; bit 0 of the flags announces another flag word
+PROPERTIES: Final[tuple[tuple[str, str], ...]] = (
+    ("content_type", "shortstr"),
+    ("content_encoding", "shortstr"),
+    ("headers", "table"),
+    ("delivery_mode", "octet"),
+    ("priority", "octet"),
+    ("correlation_id", "shortstr"),
+    ("reply_to", "shortstr"),
+    ("expiration", "shortstr"),
+    ("message_id", "shortstr"),
+    ("timestamp", "longlong"),
+    ("type", "shortstr"),
+    ("user_id", "shortstr"),
+    ("app_id", "shortstr"),
+    ("cluster_id", "shortstr"),
+)
+HAS_HEADERS: Final = 1 << 13
+HAS_DELIVERY_MODE: Final = 1 << 12
+HAS_PRIORITY: Final = 1 << 11
+HAS_REPLY_TO: Final = 1 << 9
+HAS_EXPIRATION: Final = 1 << 8
+HAS_USER_ID: Final = 1 << 4
+
+
+@dataclass
+class Properties:
+    """The properties of a message; None = not there. timestamp in seconds, expiration in ms as text, headers a table."""
+
+    content_type: Optional[str] = None
+    content_encoding: Optional[str] = None
+    headers: Optional[dict[str, Value]] = None
+    delivery_mode: Optional[int] = None
+    priority: Optional[int] = None
+    correlation_id: Optional[str] = None
+    reply_to: Optional[str] = None
+    expiration: Optional[str] = None
+    message_id: Optional[str] = None
+    timestamp: Optional[int] = None
+    type: Optional[str] = None
+    user_id: Optional[str] = None
+    app_id: Optional[str] = None
+    cluster_id: Optional[str] = None
+
+
+def encode_header(properties: Properties, body_size: int) -> bytes:
+    """The payload of a content header frame. ValueError for a short string over 255 octets."""
+    flags = 0
+    parts: list[bytes] = []
+    bit = 15
+    for name, kind in PROPERTIES:
+        value = getattr(properties, name)
+        if value is not None:
+            flags |= 1 << bit
+            if kind == "shortstr":
+                parts.append(encode_short(value))
+            elif kind == "table":
+                parts.append(encode_table(value))
+            elif kind == "octet":
+                parts.append(bytes([value]))
+            else:
+                parts.append(struct.pack(">Q", value))
+        bit -= 1
+    return struct.pack(">HHQH", 60, 0, body_size, flags) + b"".join(parts)
+
+
+def decode_header(payload: bytes) -> tuple[Properties, int]:
+    """(properties, size of the body in octets) of a content header's payload. ProtocolError 502 if malformed."""
+    if len(payload) < 14:
+        raise malformed("content header too short")
+    size: int = struct.unpack_from(">Q", payload, 4)[0]
+    properties = Properties()
+    for name, start, stop in property_spans(payload):
+        setattr(properties, name, _decode(name, payload, start, stop))
+    return properties, size
+
+
+def _decode(name: str, payload: bytes, start: int, stop: int) -> Value:
+    if name == "headers":
+        return decode_table(payload, start)[0]
+    if name == "delivery_mode" or name == "priority":
+        return payload[start]
+    if name == "timestamp":
+        seconds: int = struct.unpack_from(">Q", payload, start)[0]
+        return seconds
+    return payload[start + 1 : stop].decode("utf-8", "surrogateescape")
+
+
+def property_spans(payload: bytes) -> list[tuple[str, int, int]]:
+    """(name, start, stop) of every property in a content header's payload, undecoded. ProtocolError 502 if malformed."""
+    if len(payload) < 14:
+        raise malformed("content header too short")
+    flags = payload[12] << 8 | payload[13]
+    offset = 14
+    if flags & 1:
+        raise malformed("content header with flags that class basic has not")
+    spans: list[tuple[str, int, int]] = []
+    bit = 15
+    for name, kind in PROPERTIES:
+        if flags >> bit & 1:
+            stop = offset + _size(kind, payload, offset)
+            if stop > len(payload):
+                raise malformed(f"property {name} runs over the frame")
+            spans.append((name, offset, stop))
+            offset = stop
+        bit -= 1
+    if offset != len(payload):
+        raise malformed("content header has octets behind its properties")
+    return spans
+
+
+def _size(kind: str, payload: bytes, offset: int) -> int:
+    if kind == "octet":
+        return 1
+    if kind == "longlong":
+        return 8
+    if kind == "shortstr":
+        if offset >= len(payload):
+            raise malformed("property is missing")
+        return 1 + payload[offset]
+    if offset + 4 > len(payload):
+        raise malformed("property is missing")
+    length: int = struct.unpack_from(">I", payload, offset)[0]
+    return 4 + length
+
+
+def text_property(payload: bytes, wanted: str) -> Optional[str]:
+    """One short-string property without decoding the others, or None."""
+    for name, start, stop in property_spans(payload):
+        if name == wanted:
+            return payload[start + 1 : stop].decode("utf-8", "surrogateescape")
+    return None
+
+
+def replace_property(payload: bytes, wanted: str, encoded: Optional[bytes]) -> bytes:
+    """The header with one property's octets put in, replaced, or (None) taken out; all others stay as they were."""
+    bit = 15
+    for name, _ in PROPERTIES:
+        if name == wanted:
+            break
+        bit -= 1
+    flags = payload[12] << 8 | payload[13]
+    flags = flags & ~(1 << bit) if encoded is None else flags | 1 << bit
+    before = 14
+    after = 14
+    order = [name for name, _ in PROPERTIES]
+    for name, _start, stop in property_spans(payload):
+        if order.index(name) < order.index(wanted):
+            before = after = stop
+        elif name == wanted:
+            after = stop
+    return payload[:12] + struct.pack(">H", flags) + payload[14:before] + (encoded or b"") + payload[after:]
+
+
+def check_header(payload: bytes) -> None:
+    """ProtocolError if the header is not one of class basic (505) or is malformed (502)."""
+    if len(payload) < 14:
+        raise malformed("content header too short")
+    if payload[0] << 8 | payload[1] != 60 or payload[2] or payload[3]:
+        raise ProtocolError(505, "content header of another class, or with a weight")
+    property_spans(payload)

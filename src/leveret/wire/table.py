@@ -1,0 +1,204 @@
+"""Field tables and their values, with the type letters that RabbitMQ and its clients use.
+
+Source: AMQP 0-9-1 section 4.2.5.5, corrected by RabbitMQ's errata page (s is a 16-bit integer, no short strings).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
+from decimal import Decimal
+from typing import Final, Union
+
+from leveret.wire.errors import SYNTAX_ERROR, ProtocolError
+
+Value = Union[None, bool, int, float, str, bytes, Decimal, datetime, "list[Value]", "dict[str, Value]"]
+
+# a bound on nesting: deeper tables are an attack, not data
+DEPTH_MAX: Final = 64
+
+_FIXED: Final[dict[str, str]] = {
+    "b": ">b", "B": ">B", "s": ">h", "u": ">H", "I": ">i", "i": ">I", "l": ">q", "L": ">q", "f": ">f", "d": ">d",
+}  # fmt: skip
+
+
+def malformed(what: str) -> ProtocolError:
+    """The error for bytes that the grammar does not allow (502)."""
+    return ProtocolError(SYNTAX_ERROR, what)
+
+
+def decode_table(data: bytes, offset: int, depth: int = 0) -> tuple[dict[str, Value], int]:
+    """Decode the table whose 32-bit length stands at offset: (table, offset behind it). ProtocolError if malformed."""
+    end = _end_of(data, offset)
+    offset += 4
+    if depth > DEPTH_MAX:
+        raise malformed("table nested too deeply")
+    table: dict[str, Value] = {}
+    while offset < end:
+        key, offset = decode_key(data, offset, end)
+        value, offset = decode_value(data, offset, end, depth)
+        table[key] = value
+    return table, offset
+
+
+def decode_key(data: bytes, offset: int, end: int) -> tuple[str, int]:
+    """The field name at offset (a short string) and the offset behind it."""
+    stop = offset + 1 + data[offset]
+    if stop > end:
+        raise malformed("field name runs over its table")
+    return data[offset + 1 : stop].decode("utf-8", "surrogateescape"), stop
+
+
+def decode_value(data: bytes, offset: int, end: int, depth: int) -> tuple[Value, int]:
+    """The tagged value at offset and the offset behind it. ProtocolError if it runs over end."""
+    if offset >= end:
+        raise malformed("field value is missing")
+    kind = chr(data[offset])
+    offset += 1
+    layout = _FIXED.get(kind)
+    if layout is not None:
+        stop = offset + struct.calcsize(layout)
+        if stop > end:
+            raise malformed("field value runs over its table")
+        number: Value = struct.unpack_from(layout, data, offset)[0]
+        return number, stop
+    if kind == "S" or kind == "x":
+        stop = _end_of(data, offset)
+        raw = data[offset + 4 : stop]
+        if stop > end:
+            raise malformed("field value runs over its table")
+        return (raw if kind == "x" else _text(raw)), stop
+    if kind == "F":
+        inner, stop = decode_table(data, offset, depth + 1)
+        if stop > end:
+            raise malformed("inner table runs over its table")
+        return inner, stop
+    if kind == "A":
+        return _decode_array(data, offset, end, depth + 1)
+    return _decode_rest(kind, data, offset, end)
+
+
+def _decode_rest(kind: str, data: bytes, offset: int, end: int) -> tuple[Value, int]:
+    if kind == "V":
+        return None, offset
+    size = {"t": 1, "T": 8, "D": 5}.get(kind)
+    if size is None:
+        raise malformed(f"unknown field type {kind!r}")
+    if offset + size > end:
+        raise malformed("field value runs over its table")
+    if kind == "t":
+        return data[offset] != 0, offset + 1
+    if kind == "T":
+        seconds: int = struct.unpack_from(">Q", data, offset)[0]
+        try:
+            return datetime.fromtimestamp(seconds, timezone.utc), offset + 8
+        except (ValueError, OverflowError, OSError):
+            return seconds, offset + 8  # beyond the calendar: the number is all that can be said
+    unscaled: int = struct.unpack_from(">i", data, offset + 1)[0]
+    return Decimal(unscaled).scaleb(-data[offset]), offset + 5
+
+
+def _decode_array(data: bytes, offset: int, end: int, depth: int) -> tuple[Value, int]:
+    stop = _end_of(data, offset)
+    if stop > end or depth > DEPTH_MAX:
+        raise malformed("array runs over its table")
+    offset += 4
+    values: list[Value] = []
+    while offset < stop:
+        value, offset = decode_value(data, offset, stop, depth)
+        values.append(value)
+    return values, offset
+
+
+def _end_of(data: bytes, offset: int) -> int:
+    if offset + 4 > len(data):
+        raise malformed("length is missing")
+    end: int = offset + 4 + struct.unpack_from(">I", data, offset)[0]
+    if end > len(data):
+        raise malformed("length runs over the frame")
+    return end
+
+
+def _text(raw: bytes) -> Value:
+    """Long strings are octets: text where they are UTF-8, else bytes."""
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return raw
+
+
+def encode_table(table: Mapping[str, Value]) -> bytes:
+    """A table with its 32-bit length. ValueError for a name over 255 octets, TypeError for a type AMQP has not."""
+    parts: list[bytes] = []
+    for key, value in table.items():
+        parts.append(encode_short(key))
+        parts.append(encode_value(value))
+    body = b"".join(parts)
+    return struct.pack(">I", len(body)) + body
+
+
+def encode_short(text: str) -> bytes:
+    """A short string: one octet of length, at most 255 octets of UTF-8. ValueError if longer."""
+    raw = text.encode("utf-8", "surrogateescape")
+    if len(raw) > 255:
+        raise ValueError(f"short string of {len(raw)} octets; AMQP allows 255: {text[:40]!r}...")
+    return bytes([len(raw)]) + raw
+
+
+def encode_value(value: Value) -> bytes:
+    """A value with its type letter. Integers take 32 bits where they fit, 64 otherwise (ValueError beyond)."""
+    if value is None:
+        return b"V"
+    if isinstance(value, bool):
+        return b"t\x01" if value else b"t\x00"
+    if isinstance(value, int):
+        if -(1 << 31) <= value < 1 << 31:
+            return b"I" + struct.pack(">i", value)
+        if -(1 << 63) <= value < 1 << 63:
+            return b"l" + struct.pack(">q", value)
+        raise ValueError(f"integer of more than 64 bits in a table: {value}")
+    if isinstance(value, str):
+        raw = value.encode("utf-8", "surrogateescape")
+        return b"S" + struct.pack(">I", len(raw)) + raw
+    if isinstance(value, (bytes, bytearray)):
+        return b"x" + struct.pack(">I", len(value)) + bytes(value)
+    return _encode_rest(value)
+
+
+def _encode_rest(value: Value) -> bytes:
+    if isinstance(value, float):
+        return b"d" + struct.pack(">d", value)
+    if isinstance(value, Decimal):
+        _, digits, exponent = value.as_tuple()
+        if not isinstance(exponent, int):
+            raise ValueError(f"decimal without a value in a table: {value}")
+        scale = max(0, -exponent)
+        return b"D" + struct.pack(">Bi", scale, int(value.scaleb(scale)))
+    if isinstance(value, datetime):
+        return b"T" + struct.pack(">Q", int(value.timestamp()))
+    if isinstance(value, Mapping):
+        return b"F" + encode_table(value)
+    if isinstance(value, Sequence):
+        body = b"".join([encode_value(item) for item in value])
+        return b"A" + struct.pack(">I", len(body)) + body
+    raise TypeError(f"AMQP tables have no type for {type(value).__name__}: {value!r}")
+
+
+def split_table(data: bytes) -> list[tuple[bytes, bytes]]:
+    """The entries of an encoded table as (name, value with its type letter), undecoded, so that they go on unchanged."""
+    end = _end_of(data, 0)
+    offset = 4
+    entries: list[tuple[bytes, bytes]] = []
+    while offset < end:
+        key, start = decode_key(data, offset, end)
+        _, stop = decode_value(data, start, end, 0)
+        entries.append((data[offset + 1 : start], data[start:stop]))
+        offset = stop
+    return entries
+
+
+def join_table(entries: list[tuple[bytes, bytes]]) -> bytes:
+    """The inverse of split_table."""
+    body = b"".join([bytes([len(key)]) + key + value for key, value in entries])
+    return struct.pack(">I", len(body)) + body
