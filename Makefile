@@ -1,0 +1,66 @@
+# leveret: `make run` sets everything up and does the main job; `make test` proves it.
+# All targets work from a fresh clone on a machine that has Python 3.11 or newer and nothing else.
+
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+VENV := .venv
+BIN := $(VENV)/bin
+# best: compiled where a C compiler is found, else interpreted. CORE=compiled insists, CORE=interpreted forbids.
+CORE ?= best
+WITH_CORE = $(BIN)/python tools/with_core.py
+# What `make run` hands to the demo, for example DEMO="--flights 5000".
+DEMO ?=
+SEEDS ?= 20
+.DEFAULT_GOAL := help
+
+.PHONY: help run test lint build compiled bench bench-quick soak mutants clean
+
+help:  ## this list
+	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
+
+run: $(VENV)/demo.stamp  ## install and run the demo: flights through broker and Spark, reconciled (DEMO="--flights 5000")
+	$(WITH_CORE) $(CORE) $(BIN)/python -m leveret.cli.main demo $(DEMO)
+
+test: $(VENV)/dev.stamp  ## all tests on the compiled core, then unit and conformance tests on the interpreted one
+	$(WITH_CORE) interpreted $(BIN)/python -m pytest -q tests/unit tests/conformance
+	$(WITH_CORE) $(CORE) $(BIN)/python -m pytest -q
+
+lint: $(VENV)/dev.stamp  ## ruff and mypy --strict
+	$(BIN)/ruff check .
+	$(BIN)/mypy --strict
+
+build: $(VENV)/dev.stamp  ## the wheel, in dist/
+	$(BIN)/python -m build --wheel
+
+compiled: $(VENV)/dev.stamp  ## compile the core into build/compiled/ (skipped when nothing changed)
+	$(WITH_CORE) best $(BIN)/python -c 'import leveret; print(leveret.core())'
+
+bench: $(VENV)/dev.stamp  ## all scenarios against the brokers installed here (half an hour and more)
+	$(WITH_CORE) best $(BIN)/python bench/run.py
+
+bench-quick: $(VENV)/dev.stamp  ## five scenarios against RabbitMQ, in turns: three minutes
+	$(WITH_CORE) best $(BIN)/python bench/run.py --quick
+
+soak: $(VENV)/dev.stamp  ## the property tests with SEEDS=20 other seeds
+	for seed in $$(seq $(SEEDS)); do \
+		$(WITH_CORE) $(CORE) $(BIN)/python -m pytest -q tests/unit --hypothesis-seed=$$seed || exit 1; \
+	done
+
+mutants: $(VENV)/dev.stamp  ## each listed defect must turn its test red
+	$(BIN)/python tools/mutants.py
+
+clean:  ## all that can be made again, but not the virtual environment
+	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis src/*.egg-info
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "leveret needs Python 3.11 or newer"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+# The editable installation brings the dependencies; which core runs is decided by tools/with_core.py.
+$(VENV)/demo.stamp: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[demo,compile]'
+	@touch $@
+
+$(VENV)/dev.stamp: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[demo,dev]'
+	@touch $@ $(VENV)/demo.stamp

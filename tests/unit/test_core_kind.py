@@ -1,0 +1,29 @@
+"""The run with the compiled core must really be one, and the interpreted run must be interpreted."""
+
+import importlib.util
+import os
+from importlib.machinery import ExtensionFileLoader
+from pathlib import Path
+
+import pytest
+
+import leveret
+
+ROOMS = ("wire", "session", "broker")
+
+
+def core_modules() -> list[str]:
+    """The dotted names of all modules of the core, from the sources in this repository."""
+    source = Path(__file__).parents[2] / "src" / "leveret"
+    return [f"leveret.{room}.{path.stem}" for room in ROOMS for path in sorted((source / room).glob("[!_]*.py"))]
+
+
+def test_the_core_is_the_expected_one() -> None:
+    assert leveret.core() == os.environ.get("LEVERET_EXPECT_CORE", leveret.core())
+
+
+@pytest.mark.parametrize("name", core_modules())
+def test_every_module_of_the_core_has_the_same_form(name: str) -> None:
+    spec = importlib.util.find_spec(name)
+    assert spec is not None
+    assert isinstance(spec.loader, ExtensionFileLoader) == (leveret.core() == "compiled")
