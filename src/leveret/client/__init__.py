@@ -1,0 +1,44 @@
+"""A client for AMQP 0-9-1 brokers (leveret, RabbitMQ): asyncio by connect(), blocking by BlockingConnection."""
+
+from leveret.client.aio import Connection, connect
+from leveret.client.aio_channel import Channel, Consumer
+from leveret.client.blocking import BlockingConnection
+from leveret.client.blocking_channel import BlockingChannel
+from leveret.client.blocking_rpc import BlockingRpc
+from leveret.client.errors import (
+    AuthenticationFailed,
+    ChannelClosed,
+    ClientError,
+    ConnectionClosed,
+    ConsumerCancelled,
+    Nacked,
+    PublishError,
+    RpcTimeout,
+    Unroutable,
+)
+from leveret.client.model import Delivery, QueueInfo
+from leveret.client.rpc import Rpc
+from leveret.wire.properties import Properties
+
+__all__ = [
+    "AuthenticationFailed",
+    "BlockingChannel",
+    "BlockingConnection",
+    "BlockingRpc",
+    "Channel",
+    "ChannelClosed",
+    "ClientError",
+    "Connection",
+    "ConnectionClosed",
+    "Consumer",
+    "ConsumerCancelled",
+    "Delivery",
+    "Nacked",
+    "Properties",
+    "PublishError",
+    "QueueInfo",
+    "Rpc",
+    "RpcTimeout",
+    "Unroutable",
+    "connect",
+]

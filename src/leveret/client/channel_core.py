@@ -1,0 +1,294 @@
+"""What the client knows of one channel, without sockets: answers awaited, unfinished contents, consumers, confirms."""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
+
+from leveret.client.confirms import Confirms
+from leveret.client.errors import ChannelClosed, ClientError, ConsumerCancelled, PublishError, Unroutable
+from leveret.client.model import Delivery
+from leveret.client.publishing import PublishEncoder
+from leveret.client.requests import Request
+from leveret.client.waiter import Waiter
+from leveret.wire import grammar
+from leveret.wire.errors import COMMAND_INVALID, UNEXPECTED_FRAME, ProtocolError
+from leveret.wire.grammar import MethodSpec
+from leveret.wire.method import Method, decode_method, method_frame
+from leveret.wire.properties import Properties
+from leveret.wire.table import encode_short
+
+log: Final = logging.getLogger("leveret.client")
+
+T = TypeVar("T")
+Answer = Method | Delivery
+
+
+class Outbox(Protocol):
+    """Where a channel puts its frames: its connection."""
+
+    frame_max: int
+
+    def send(self, data: bytes) -> None: ...
+
+
+class Sink(NamedTuple):
+    """Where a consumer's deliveries go, and how it learns that there will be no more."""
+
+    tag: str
+    deliver: Callable[[Delivery], None]
+    ended: Callable[[ClientError], None]
+
+
+class _Content:
+    """A message whose header or body has not wholly come yet."""
+
+    __slots__ = ("body", "header", "method", "missing")
+
+    def __init__(self, method: Method) -> None:
+        self.method = method
+        self.header: bytes | None = None
+        self.body: list[bytes] = []
+        self.missing = 0
+
+
+class ChannelCore(Generic[T]):
+    """One channel. T: what the face keeps for each unconfirmed publish, see Confirms."""
+
+    def __init__(
+        self,
+        number: int,
+        outbox: Outbox,
+        on_settled: Callable[[T, PublishError | None], None],
+        on_failed: Callable[[ClientError], None],
+    ) -> None:
+        self.number = number
+        self.error: ClientError | None = None
+        self.confirms: Confirms[T] | None = None
+        self.sinks: dict[bytes, Sink] = {}
+        self.on_return: Callable[[Unroutable], None] = _log_return
+        self._outbox = outbox
+        self._on_settled = on_settled
+        self._on_failed = on_failed
+        self._encoder = PublishEncoder(number, outbox.frame_max)
+        self._awaited: deque[tuple[tuple[int, ...], Waiter[Answer]]] = deque()
+        self._content: _Content | None = None
+        self._closing: Waiter[None] | None = None
+
+    # what the user asks for
+
+    def request(self, request: Request) -> Waiter[Answer]:
+        """Send a synchronous method; the waiter gets its answer. ClientError if the channel is closed."""
+        self.check_open()
+        self._send(request.spec, request.values)
+        waiter: Waiter[Answer] = Waiter()
+        self._awaited.append((request.replies, waiter))
+        return waiter
+
+    def publish(
+        self,
+        token: T,
+        body: bytes,
+        exchange: str,
+        routing_key: str,
+        properties: Properties | None,
+        mandatory: bool,
+    ) -> int:
+        """Send a message: its confirm number, or 0 where confirms are off. ClientError if the channel is closed."""
+        if self.error is not None or self._closing is not None:
+            self.check_open()
+        self._outbox.send(self._encoder.encode(body, exchange, routing_key, properties, mandatory))
+        confirms = self.confirms
+        if confirms is None:
+            return 0
+        number = confirms.add(token)
+        if mandatory:
+            confirms.expect_return(number, exchange, routing_key, body, properties)
+        return number
+
+    def start_confirms(self) -> None:
+        """Count publishes from here on: call it as confirm.select is sent. Without effect the second time."""
+        if self.confirms is None:
+            self.confirms = Confirms(self._on_settled)
+
+    def add_sink(self, sink: Sink) -> None:
+        """Register a consumer before basic.consume goes out, since deliveries may follow the answer at once."""
+        self.sinks[encode_short(sink.tag)] = sink
+
+    def remove_sink(self, tag: str) -> None:
+        self.sinks.pop(encode_short(tag), None)
+
+    def acknowledge(self, spec: MethodSpec, delivery_tag: int, **flags: bool) -> None:
+        """Send basic.ack, nack or reject. ClientError if the channel is closed."""
+        self.check_open()
+        self._send(spec, {"delivery_tag": delivery_tag, **flags})
+
+    def ack(self, delivery_tag: int, multiple: bool) -> None:
+        """Send basic.ack: the frame is written out here because it is sent as often as messages come."""
+        self.check_open()
+        self._outbox.send(_pack_ack(1, self.number, 13, grammar.BASIC_ACK.key, delivery_tag, multiple, 0xCE))
+
+    def close(self) -> Waiter[None]:
+        """Send channel.close; the waiter is done when the broker has answered."""
+        waiter: Waiter[None] = Waiter()
+        if self.error is not None:
+            waiter.succeed(None)
+        else:
+            self._closing = waiter
+            self._send(grammar.CHANNEL_CLOSE, {"reply_code": 200, "reply_text": "done"})
+        return waiter
+
+    def check_open(self) -> None:
+        """ClientError if nothing can be sent any more."""
+        if self.error is not None:
+            raise self.error.with_traceback(None)
+        if self._closing is not None:
+            raise ChannelClosed(200, "the channel is being closed by this client")
+
+    # what the broker sends
+
+    def receive_method(self, payload: bytes) -> None:
+        """A method frame of this channel. ProtocolError if it may not come now."""
+        method = decode_method(payload)
+        if self._content is not None:
+            raise ProtocolError(UNEXPECTED_FRAME, f"{method.name} within a content")
+        if method.spec.has_content:
+            self._content = _Content(method)
+            return
+        handler = _HANDLERS.get(method.spec.key)
+        if handler is not None:
+            handler(self, method)
+        else:
+            self._answer(method.spec, method)
+
+    def receive_header(self, payload: bytes) -> None:
+        """A content header frame. ProtocolError 505 if no content was announced."""
+        content = self._content
+        if content is None or content.header is not None or len(payload) < 14:
+            raise ProtocolError(UNEXPECTED_FRAME, "content header without its method")
+        content.header = payload
+        content.missing = int.from_bytes(payload[4:12], "big")
+        if not content.missing:
+            self._finish(content, payload)
+
+    def receive_body(self, payload: bytes) -> None:
+        """A content body frame. ProtocolError 505 if it is more than was announced."""
+        content = self._content
+        if content is None or content.header is None or len(payload) > content.missing:
+            raise ProtocolError(UNEXPECTED_FRAME, "content body that was not announced")
+        content.body.append(payload)
+        content.missing -= len(payload)
+        if not content.missing:
+            self._finish(content, content.header)
+
+    @property
+    def is_between_contents(self) -> bool:
+        """Whether the next frame begins something new."""
+        return self._content is None
+
+    def fail(self, error: ClientError) -> None:
+        """The channel is gone: everything that waits for it learns why."""
+        if self.error is not None:
+            return
+        self.error = error
+        self._content = None
+        awaited, self._awaited = self._awaited, deque()
+        for _, waiter in awaited:
+            waiter.fail(error)
+        sinks, self.sinks = self.sinks, {}
+        for sink in sinks.values():
+            sink.ended(error)
+        if self._closing is not None:
+            self._closing.succeed(None)
+        self._on_failed(error)
+
+    def _send(self, spec: MethodSpec, values: dict[str, object]) -> None:
+        self._outbox.send(method_frame(self.number, spec, **values))
+
+    def _finish(self, content: _Content, header: bytes) -> None:
+        self._content = None
+        method = content.method
+        body = content.body[0] if len(content.body) == 1 else b"".join(content.body)
+        if method.spec is grammar.BASIC_RETURN:
+            self._returned(method, header, body)
+            return
+        is_delivery = method.spec is grammar.BASIC_DELIVER
+        delivery = Delivery(
+            body,
+            header,
+            method.text("exchange"),
+            method.text("routing_key"),
+            method.number("delivery_tag"),
+            method.flag("redelivered"),
+            method.text("consumer_tag") if is_delivery else "",
+        )
+        if not is_delivery:
+            self._answer(method.spec, delivery)
+            return
+        sink = self.sinks.get(encode_short(delivery.consumer_tag))
+        if sink is not None:  # else it was cancelled while the message was under way; the broker requeues it at close
+            sink.deliver(delivery)
+
+    def _returned(self, method: Method, header: bytes, body: bytes) -> None:
+        exchange, routing_key = method.text("exchange"), method.text("routing_key")
+        returned = Delivery(body, header, exchange, routing_key, 0, False, "")
+        error = Unroutable(
+            method.number("reply_code"), method.text("reply_text"), exchange, routing_key, body, returned.properties
+        )
+        if self.confirms is None or not self.confirms.returned(error):
+            self.on_return(error)
+
+    def _answer(self, spec: MethodSpec, answer: Answer) -> None:
+        if not self._awaited or spec.key not in self._awaited[0][0]:
+            raise ProtocolError(COMMAND_INVALID, f"{spec.name} answers nothing", spec.class_id, spec.method_id)
+        self._awaited.popleft()[1].succeed(answer)
+
+    def _on_answer(self, method: Method) -> None:
+        if self.confirms is not None:
+            accepted = method.spec is grammar.BASIC_ACK
+            self.confirms.answer(method.number("delivery_tag"), method.flag("multiple"), accepted)
+
+    def _on_cancel(self, method: Method) -> None:
+        tag = method.text("consumer_tag")
+        sink = self.sinks.pop(encode_short(tag), None)
+        if sink is not None:
+            sink.ended(ConsumerCancelled(tag))
+        if not method.flag("no_wait"):
+            self._send(grammar.BASIC_CANCEL_OK, {"consumer_tag": tag})
+
+    def _on_flow(self, method: Method) -> None:
+        self._send(grammar.CHANNEL_FLOW_OK, {"active": method.flag("active")})
+
+    def _on_close(self, method: Method) -> None:
+        self._send(grammar.CHANNEL_CLOSE_OK, {})
+        self.fail(
+            ChannelClosed(
+                method.number("reply_code"),
+                method.text("reply_text"),
+                method.number("class_id"),
+                method.number("method_id"),
+            )
+        )
+
+    def _on_close_ok(self, _method: Method) -> None:
+        self.fail(ChannelClosed(200, "the channel was closed by this client"))
+
+
+# everything that comes unasked; every other method is the answer to the oldest request
+_HANDLERS: Final[dict[int, Callable[[ChannelCore[Any], Method], None]]] = {
+    grammar.BASIC_ACK.key: ChannelCore._on_answer,
+    grammar.BASIC_NACK.key: ChannelCore._on_answer,
+    grammar.BASIC_CANCEL.key: ChannelCore._on_cancel,
+    grammar.CHANNEL_FLOW.key: ChannelCore._on_flow,
+    grammar.CHANNEL_CLOSE.key: ChannelCore._on_close,
+    grammar.CHANNEL_CLOSE_OK.key: ChannelCore._on_close_ok,
+}
+
+_pack_ack: Final = struct.Struct(">BHIIQBB").pack
+
+
+def _log_return(error: Unroutable) -> None:
+    log.warning("message returned: %s", error)

@@ -1,0 +1,30 @@
+"""What both faces of RPC share: ids that tell replies apart, and the properties of a request."""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+
+from leveret.wire.properties import PROPERTIES, Properties
+
+
+class Correlation:
+    """Makes correlation ids: 64 random bits per caller and a counter, so that none comes twice."""
+
+    def __init__(self) -> None:
+        self._prefix = secrets.token_hex(8)
+        self._numbers = itertools.count(1)
+
+    def next_id(self) -> str:
+        return f"{self._prefix}-{next(self._numbers)}"
+
+
+def request_properties(properties: Properties | None, correlation_id: str, reply_to: str) -> Properties:
+    """A copy of properties that asks for a reply; the id and the address replace what stood there."""
+    request = Properties()
+    if properties is not None:
+        for name, _ in PROPERTIES:
+            setattr(request, name, getattr(properties, name))
+    request.correlation_id = correlation_id
+    request.reply_to = reply_to
+    return request

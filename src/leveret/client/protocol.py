@@ -1,0 +1,318 @@
+"""The client's end of a connection, without sockets: bytes in by receive(), bytes out by take().
+
+Both faces (asyncio and blocking) move the bytes and wait; everything that AMQP says is here and in channel_core.
+The life of a connection is the literal table _NEXT: which method may come in which state, and where it leads.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+import struct
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+from leveret.client.channel_core import ChannelCore
+from leveret.client.delivering import DeliveryReader
+from leveret.client.errors import AuthenticationFailed, ClientError, ConnectionClosed, PublishError
+from leveret.client.url import Address
+from leveret.client.waiter import Waiter
+from leveret.wire import grammar
+from leveret.wire.errors import ACCESS_REFUSED, COMMAND_INVALID, FRAME_ERROR, NOT_ALLOWED, ProtocolError
+from leveret.wire.frames import (
+    FRAME_BODY,
+    FRAME_END,
+    FRAME_HEADER,
+    FRAME_METHOD,
+    FRAME_OVERHEAD,
+    HEARTBEAT,
+    PROTOCOL_HEADER,
+    check_frame_head,
+)
+from leveret.wire.grammar import MethodSpec
+from leveret.wire.method import Method, decode_method, method_frame
+from leveret.wire.table import Value
+
+T = TypeVar("T")
+
+FRAME_MAX: Final = 131072
+CHANNEL_MAX: Final = 2047
+_HEAD: Final = struct.Struct(">BHI")
+CAPABILITIES: Final = (
+    "publisher_confirms",
+    "exchange_exchange_bindings",
+    "basic.nack",
+    "consumer_cancel_notify",
+    "connection.blocked",
+    "authentication_failure_close",
+)
+
+
+class ConnectionCore:
+    """One connection.
+
+    address: where to and as whom; heartbeat_s: the interval wished for in seconds, 0 = none; name: shown by the
+    broker's tools. Call tick() every tick_interval_s seconds once opened is done.
+    """
+
+    def __init__(self, address: Address, heartbeat_s: int, name: str | None) -> None:
+        self.address = address
+        self.server_properties: dict[str, Value] = {}
+        self.frame_max = FRAME_MAX
+        self.channel_max = CHANNEL_MAX
+        self.heartbeat_s = heartbeat_s
+        self.blocked: str | None = None
+        self.error: ConnectionClosed | None = None
+        self.opened: Waiter[None] = Waiter()
+        self.closed: Waiter[None] = Waiter()
+        self.outbox_size = len(PROTOCOL_HEADER)
+        self._state = "start"
+        self._name = name or f"leveret-client {socket.gethostname()}:{os.getpid()}"
+        self._outbox: list[bytes] = [PROTOCOL_HEADER]
+        self._channels: dict[int, ChannelCore[Any]] = {}
+        self._rest = b""
+        self._deliveries = DeliveryReader()
+        self._was_sent = self._was_received = True
+        self._silent_ticks = 0
+
+    # bytes
+
+    def send(self, data: bytes) -> None:
+        """Put bytes into the outbox."""
+        self._outbox.append(data)
+        self.outbox_size += len(data)
+
+    def take(self) -> bytes:
+        """Everything that is to be written now."""
+        data = b"".join(self._outbox)
+        self._outbox.clear()
+        self.outbox_size = 0
+        self._was_sent = True
+        return data
+
+    def receive(self, data: bytes) -> None:
+        """Take bytes from the broker, in pieces of any size. A violation ends the connection, it is not raised."""
+        self._was_received = True
+        if self.error is not None:
+            return
+        if self._rest:
+            data = self._rest + data
+        try:
+            self._rest = data[self._receive_frames(data) :]
+        except ProtocolError as error:
+            self._violation(error)
+        except (struct.error, IndexError, UnicodeDecodeError) as error:
+            self._violation(ProtocolError(502, f"malformed frame: {error}"))
+
+    def _receive_frames(self, data: bytes) -> int:
+        start = 0
+        end = len(data)
+        if self._state == "start" and data.startswith(b"AMQP"):
+            raise ProtocolError(FRAME_ERROR, "the server does not speak AMQP 0-9-1; it offers " + repr(data[:8]))
+        while self.error is None:
+            start = self._deliveries.read(self._channels, data, start)
+            if end - start < 7:
+                break
+            kind, channel, size = _HEAD.unpack_from(data, start)
+            check_frame_head(kind, size, self.frame_max)
+            after = start + size + FRAME_OVERHEAD
+            if after > end:
+                break
+            if data[after - 1] != FRAME_END:
+                raise ProtocolError(FRAME_ERROR, f"frame end is {data[after - 1]}, not 206")
+            self._receive_frame(kind, channel, data[start + 7 : after - 1])
+            start = after
+        return start
+
+    def _receive_frame(self, kind: int, number: int, payload: bytes) -> None:
+        if number == 0:
+            if kind == FRAME_METHOD:
+                self._receive_method(decode_method(payload))
+            return
+        channel = self._channels.get(number)
+        if channel is None:
+            return  # late frames of a channel that was closed here
+        if kind == FRAME_METHOD:
+            channel.receive_method(payload)
+            if channel.error is not None:
+                self._channels.pop(number, None)
+        elif kind == FRAME_HEADER:
+            channel.receive_header(payload)
+        elif kind == FRAME_BODY:
+            channel.receive_body(payload)
+
+    # the connection's own methods
+
+    def _receive_method(self, method: Method) -> None:
+        handler = _NEXT.get((self._state, method.spec.key)) or _NEXT.get(("any", method.spec.key))
+        if handler is None:
+            raise ProtocolError(COMMAND_INVALID, f"{method.name} in state {self._state}")
+        handler(self, method)
+
+    def _on_start(self, method: Method) -> None:
+        self.server_properties = method.table("server_properties")
+        mechanisms = method.data("mechanisms").decode().split()
+        if "PLAIN" not in mechanisms:
+            raise ProtocolError(NOT_ALLOWED, f"the server offers no PLAIN login, only {' '.join(mechanisms)}")
+        response = f"\0{self.address.user}\0{self.address.password}"
+        self._send(
+            grammar.CONNECTION_START_OK,
+            client_properties=self._client_properties(),
+            mechanism="PLAIN",
+            response=response.encode(),
+            locale="en_US",
+        )
+        self._state = "tune"
+
+    def _client_properties(self) -> dict[str, Value]:
+        capabilities: dict[str, Value] = dict.fromkeys(CAPABILITIES, True)
+        return {
+            "product": "leveret client",
+            "platform": f"Python {platform.python_version()}",
+            "connection_name": self._name,
+            "capabilities": capabilities,
+        }
+
+    def _on_tune(self, method: Method) -> None:
+        """Agree on the smaller of both wishes, where 0 from the broker means no limit."""
+        self.channel_max = min(method.number("channel_max") or CHANNEL_MAX, CHANNEL_MAX)
+        self.frame_max = min(method.number("frame_max") or FRAME_MAX, FRAME_MAX)
+        if self.heartbeat_s:
+            self.heartbeat_s = min(method.number("heartbeat") or self.heartbeat_s, self.heartbeat_s)
+        self._send(
+            grammar.CONNECTION_TUNE_OK,
+            channel_max=self.channel_max,
+            frame_max=self.frame_max,
+            heartbeat=self.heartbeat_s,
+        )
+        self._send(grammar.CONNECTION_OPEN, virtual_host=self.address.vhost)
+        self._state = "open-sent"
+
+    def _on_open_ok(self, _method: Method) -> None:
+        self._state = "open"
+        self.opened.succeed(None)
+
+    def _on_close(self, method: Method) -> None:
+        self._send(grammar.CONNECTION_CLOSE_OK)
+        code, text = method.number("reply_code"), method.text("reply_text")
+        if self._state in {"tune", "open-sent"} and code == ACCESS_REFUSED:
+            self.fail(_login_refused(self.address, text, self._state == "tune"))
+        else:
+            self.fail(ConnectionClosed(code, text))
+
+    def _on_close_ok(self, _method: Method) -> None:
+        self.fail(ConnectionClosed(200, "the connection was closed by this client"))
+
+    def _on_blocked(self, method: Method) -> None:
+        self.blocked = method.text("reason") or "the broker asks publishers to wait"
+
+    def _on_unblocked(self, _method: Method) -> None:
+        self.blocked = None
+
+    def _send(self, spec: MethodSpec, **values: object) -> None:
+        self.send(method_frame(0, spec, **values))
+
+    def _violation(self, error: ProtocolError) -> None:
+        self._send(
+            grammar.CONNECTION_CLOSE,
+            reply_code=error.code,
+            reply_text=error.reply_text,
+            class_id=error.class_id,
+            method_id=error.method_id,
+        )
+        self.fail(ConnectionClosed(error.code, f"the server broke the protocol: {error.reply_text}"))
+
+    # what the faces ask for
+
+    def open_channel(
+        self,
+        on_settled: Callable[[T, PublishError | None], None],
+        on_failed: Callable[[ClientError], None],
+    ) -> ChannelCore[T]:
+        """A channel with the lowest free number; the caller sends channel.open. ClientError if there is no number."""
+        self.check_open()
+        number = next((n for n in range(1, self.channel_max + 1) if n not in self._channels), 0)
+        if not number:
+            raise ClientError(f"all {self.channel_max} channels of the connection are open; close some of them")
+        channel: ChannelCore[T] = ChannelCore(number, self, on_settled, on_failed)
+        self._channels[number] = channel
+        return channel
+
+    def check_open(self) -> None:
+        """ConnectionClosed if nothing can be sent any more."""
+        if self.error is not None:
+            raise self.error.with_traceback(None)
+        if self._state != "open":
+            raise ConnectionClosed(0, f"the connection is not open (state {self._state!r})")
+
+    def close(self) -> None:
+        """Send connection.close; closed is done when the broker has answered."""
+        if self._state == "open":
+            self._send(grammar.CONNECTION_CLOSE, reply_code=200, reply_text="done")
+            self._state = "closing"
+        elif self._state != "closing":
+            self.fail(ConnectionClosed(200, "the connection was closed by this client"))
+
+    def lost(self, reason: str) -> None:
+        """The socket is gone. reason: what the system said; "" when the peer just hung up."""
+        if self._state in {"tune", "open-sent"}:
+            # servers without authentication_failure_close hang up on a wrong password, and some on a wrong vhost
+            hint = f"; check user {self.address.user!r}, its password and vhost {self.address.vhost!r}"
+            self.fail(ConnectionClosed(0, f"the server hung up during login{hint}"))
+        elif self._state == "start":
+            self.fail(
+                ConnectionClosed(0, f"the server hung up before the handshake; is it AMQP 0-9-1? {reason}".strip())
+            )
+        else:
+            self.fail(ConnectionClosed(0, f"connection lost: {reason or 'the server hung up'}"))
+
+    def fail(self, error: ConnectionClosed) -> None:
+        """The connection is gone: everything that waits for it learns why. Without effect the second time."""
+        if self.error is not None:
+            return
+        self.error = error
+        self._state = "closed"
+        self.blocked = None
+        self._rest = b""
+        channels, self._channels = self._channels, {}
+        for channel in channels.values():
+            channel.fail(error)
+        self.opened.fail(error)
+        self.closed.succeed(None)
+
+    @property
+    def tick_interval_s(self) -> float:
+        """Seconds between calls of tick(); 0 = heartbeats are off."""
+        return self.heartbeat_s / 2
+
+    def tick(self) -> None:
+        """Half a heartbeat interval has passed: send one if nothing was sent; two intervals of silence are the end."""
+        if self.error is not None or not self.heartbeat_s:
+            return
+        self._silent_ticks = 0 if self._was_received else self._silent_ticks + 1
+        if self._silent_ticks >= 4:
+            self.fail(ConnectionClosed(0, f"the server was silent for {2 * self.heartbeat_s} s (missed heartbeats)"))
+        elif not self._was_sent:
+            self.send(HEARTBEAT)
+        self._was_sent = self._was_received = False
+
+
+def _login_refused(address: Address, text: str, is_login: bool) -> ConnectionClosed:
+    if not is_login:
+        return ConnectionClosed(ACCESS_REFUSED, f"{text} (may user {address.user!r} use vhost {address.vhost!r}?)")
+    hint = f"check user {address.user!r} and its password in the URL"
+    if address.user == "guest":
+        hint += "; guest may usually log in from the broker's own machine only"
+    return AuthenticationFailed(ACCESS_REFUSED, f"{text} ({hint})")
+
+
+_NEXT: Final[dict[tuple[str, int], Callable[[ConnectionCore, Method], None]]] = {
+    ("start", grammar.CONNECTION_START.key): ConnectionCore._on_start,
+    ("tune", grammar.CONNECTION_TUNE.key): ConnectionCore._on_tune,
+    ("open-sent", grammar.CONNECTION_OPEN_OK.key): ConnectionCore._on_open_ok,
+    ("closing", grammar.CONNECTION_CLOSE_OK.key): ConnectionCore._on_close_ok,
+    ("any", grammar.CONNECTION_CLOSE.key): ConnectionCore._on_close,
+    ("any", grammar.CONNECTION_BLOCKED.key): ConnectionCore._on_blocked,
+    ("any", grammar.CONNECTION_UNBLOCKED.key): ConnectionCore._on_unblocked,
+}

@@ -1,0 +1,79 @@
+"""Publishing's hot path: whole frames for basic.publish, with everything that repeats kept ready."""
+
+from __future__ import annotations
+
+import struct
+from operator import attrgetter
+from typing import Final
+
+from leveret.wire import grammar
+from leveret.wire.frames import FRAME_BODY, FRAME_HEADER, FRAME_OVERHEAD, content_frames
+from leveret.wire.method import method_frame
+from leveret.wire.properties import PROPERTIES, Properties, encode_header
+
+# a bound on what is kept: programs with more routes than this pay for encoding them again
+ROUTES_MAX: Final = 4096
+# the part of a header payload before the property flags: class, weight, body size
+FIXED_SIZE: Final = 12
+NO_PROPERTIES: Final = Properties()
+
+_pack_head = struct.Struct(">BHIHHQ").pack
+_pack_body = struct.Struct(">BHI").pack
+_snapshot = attrgetter(*(name for name, _ in PROPERTIES))
+
+
+class PublishEncoder:
+    """Makes the frames of publishes on one channel. frame_max: largest frame in octets, as negotiated; 0 = no limit."""
+
+    def __init__(self, channel: int, frame_max: int) -> None:
+        self._channel = channel
+        self._frame_max = frame_max
+        self._room = frame_max - FRAME_OVERHEAD if frame_max else 1 << 62
+        self._routes: dict[tuple[str, str, bool], bytes] = {}
+        self._empty = encode_header(NO_PROPERTIES, 0)[FIXED_SIZE:]
+        self._last: object = None
+        self._last_encoded = self._empty
+
+    def encode(
+        self, body: bytes, exchange: str, routing_key: str, properties: Properties | None, mandatory: bool
+    ) -> bytes:
+        """The frames of one publish. ValueError for a short string over 255 octets."""
+        route = self._routes.get((exchange, routing_key, mandatory))
+        if route is None:
+            route = self._encode_route(exchange, routing_key, mandatory)
+        encoded = self._empty if properties is None else self._encode_properties(properties)
+        size = len(body)
+        if not 0 < size <= self._room:
+            header = struct.pack(">HHQ", 60, 0, size) + encoded
+            return route + content_frames(self._channel, header, body, self._frame_max)
+        channel = self._channel
+        return b"".join(
+            (
+                route,
+                _pack_head(FRAME_HEADER, channel, FIXED_SIZE + len(encoded), 60, 0, size),
+                encoded,
+                b"\xce",
+                _pack_body(FRAME_BODY, channel, size),
+                body,
+                b"\xce",
+            )
+        )
+
+    def _encode_route(self, exchange: str, routing_key: str, mandatory: bool) -> bytes:
+        route = method_frame(
+            self._channel, grammar.BASIC_PUBLISH, exchange=exchange, routing_key=routing_key, mandatory=mandatory
+        )
+        if len(self._routes) >= ROUTES_MAX:
+            self._routes.clear()
+        self._routes[exchange, routing_key, mandatory] = route
+        return route
+
+    def _encode_properties(self, properties: Properties) -> bytes:
+        """The flags and the values. Equal ones are encoded once; headers may change inside, so they always are."""
+        if properties.headers is not None:
+            return encode_header(properties, 0)[FIXED_SIZE:]
+        snapshot = _snapshot(properties)
+        if snapshot != self._last:
+            self._last_encoded = encode_header(properties, 0)[FIXED_SIZE:]
+            self._last = snapshot
+        return self._last_encoded

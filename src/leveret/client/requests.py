@@ -1,0 +1,157 @@
+"""The synchronous methods as values: what to send and which answers may come. Both faces stand on these."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from leveret.client.model import QueueInfo
+from leveret.wire import grammar
+from leveret.wire.grammar import MethodSpec
+from leveret.wire.method import Method
+from leveret.wire.table import Value
+
+REPLY_TO: Final = "amq.rabbitmq.reply-to"
+
+Arguments = Mapping[str, Value] | None
+
+
+class Request(NamedTuple):
+    """A method to send, its fields, and the keys of the methods that answer it."""
+
+    spec: MethodSpec
+    values: dict[str, object]
+    replies: tuple[int, ...]
+
+
+def _request(spec: MethodSpec, reply: MethodSpec, **values: object) -> Request:
+    return Request(spec, values, (reply.key,))
+
+
+def open_channel() -> Request:
+    return _request(grammar.CHANNEL_OPEN, grammar.CHANNEL_OPEN_OK)
+
+
+def declare_exchange(
+    name: str, kind: str, durable: bool, auto_delete: bool, internal: bool, passive: bool, arguments: Arguments
+) -> Request:
+    return _request(
+        grammar.EXCHANGE_DECLARE,
+        grammar.EXCHANGE_DECLARE_OK,
+        exchange=name,
+        type=kind,
+        durable=durable,
+        auto_delete=auto_delete,
+        internal=internal,
+        passive=passive,
+        arguments=dict(arguments or {}),
+    )
+
+
+def delete_exchange(name: str, if_unused: bool) -> Request:
+    return _request(grammar.EXCHANGE_DELETE, grammar.EXCHANGE_DELETE_OK, exchange=name, if_unused=if_unused)
+
+
+def bind_exchange(destination: str, source: str, routing_key: str, arguments: Arguments) -> Request:
+    return _request(
+        grammar.EXCHANGE_BIND,
+        grammar.EXCHANGE_BIND_OK,
+        destination=destination,
+        source=source,
+        routing_key=routing_key,
+        arguments=dict(arguments or {}),
+    )
+
+
+def unbind_exchange(destination: str, source: str, routing_key: str, arguments: Arguments) -> Request:
+    return _request(
+        grammar.EXCHANGE_UNBIND,
+        grammar.EXCHANGE_UNBIND_OK,
+        destination=destination,
+        source=source,
+        routing_key=routing_key,
+        arguments=dict(arguments or {}),
+    )
+
+
+def declare_queue(
+    name: str, durable: bool, exclusive: bool, auto_delete: bool, passive: bool, arguments: Arguments
+) -> Request:
+    return _request(
+        grammar.QUEUE_DECLARE,
+        grammar.QUEUE_DECLARE_OK,
+        queue=name,
+        durable=durable,
+        exclusive=exclusive,
+        auto_delete=auto_delete,
+        passive=passive,
+        arguments=dict(arguments or {}),
+    )
+
+
+def bind_queue(queue: str, exchange: str, routing_key: str, arguments: Arguments) -> Request:
+    return _request(
+        grammar.QUEUE_BIND,
+        grammar.QUEUE_BIND_OK,
+        queue=queue,
+        exchange=exchange,
+        routing_key=routing_key,
+        arguments=dict(arguments or {}),
+    )
+
+
+def unbind_queue(queue: str, exchange: str, routing_key: str, arguments: Arguments) -> Request:
+    return _request(
+        grammar.QUEUE_UNBIND,
+        grammar.QUEUE_UNBIND_OK,
+        queue=queue,
+        exchange=exchange,
+        routing_key=routing_key,
+        arguments=dict(arguments or {}),
+    )
+
+
+def delete_queue(name: str, if_unused: bool, if_empty: bool) -> Request:
+    return _request(grammar.QUEUE_DELETE, grammar.QUEUE_DELETE_OK, queue=name, if_unused=if_unused, if_empty=if_empty)
+
+
+def purge_queue(name: str) -> Request:
+    return _request(grammar.QUEUE_PURGE, grammar.QUEUE_PURGE_OK, queue=name)
+
+
+def qos(prefetch_count: int, shared: bool) -> Request:
+    return _request(grammar.BASIC_QOS, grammar.BASIC_QOS_OK, prefetch_count=prefetch_count, **{"global": shared})
+
+
+def consume(queue: str, tag: str, no_ack: bool, exclusive: bool, arguments: Arguments) -> Request:
+    return _request(
+        grammar.BASIC_CONSUME,
+        grammar.BASIC_CONSUME_OK,
+        queue=queue,
+        consumer_tag=tag,
+        no_ack=no_ack,
+        exclusive=exclusive,
+        arguments=dict(arguments or {}),
+    )
+
+
+def cancel(tag: str) -> Request:
+    return _request(grammar.BASIC_CANCEL, grammar.BASIC_CANCEL_OK, consumer_tag=tag)
+
+
+def get(queue: str, no_ack: bool) -> Request:
+    replies = (grammar.BASIC_GET_OK.key, grammar.BASIC_GET_EMPTY.key)
+    return Request(grammar.BASIC_GET, {"queue": queue, "no_ack": no_ack}, replies)
+
+
+def recover(requeue: bool) -> Request:
+    return _request(grammar.BASIC_RECOVER, grammar.BASIC_RECOVER_OK, requeue=requeue)
+
+
+def confirm_select() -> Request:
+    return _request(grammar.CONFIRM_SELECT, grammar.CONFIRM_SELECT_OK)
+
+
+def queue_info(answer: Method) -> QueueInfo:
+    """What queue.declare-ok says."""
+    return QueueInfo(answer.text("queue"), answer.number("message_count"), answer.number("consumer_count"))
