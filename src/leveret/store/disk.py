@@ -1,0 +1,345 @@
+"""The disk as the store sees it, with two implementations: the real one, and one in memory that can crash.
+
+The protocol is small on purpose, and says exactly what a crash may take away, because recovery is tested against it:
+
+- bytes written to a file are safe once `DiskFile.sync` of that file has returned;
+- a name (created, renamed, removed) is safe once `Disk.sync_directory` of its directory has returned;
+- everything else may be lost, wholly or in part, in any order, and the last write may be torn at any byte.
+
+`MemoryDisk` keeps what was not synced as a list of pending operations, so that a test can choose which of them a crash
+keeps. Paths are plain strings; sizes and offsets are bytes.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+# Linux takes at most 1,024 buffers in one pwritev; longer lists are joined first.
+_BUFFERS_MAX = 1000
+
+
+class DiskFile(ABC):
+    """An open file. One thread uses it at a time."""
+
+    @abstractmethod
+    def write(self, offset: int, parts: Sequence[bytes]) -> None:
+        """Write `parts`, joined, at `offset`: all bytes or an OSError. Safe only after `sync`."""
+
+    @abstractmethod
+    def sync(self) -> None:
+        """Return when everything written and truncated so far is on the medium (fdatasync). OSError if it is not."""
+
+    @abstractmethod
+    def truncate(self, size: int) -> None:
+        """Set the file's length to `size` bytes."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give the handle back; does not sync."""
+
+
+class Disk(ABC):
+    """What the store needs of a file system. All methods raise OSError when the system refuses."""
+
+    @abstractmethod
+    def create(self, path: str) -> DiskFile:
+        """Open a new, empty file for writing; one of the same name is emptied."""
+
+    @abstractmethod
+    def open(self, path: str) -> DiskFile:
+        """Open an existing file for writing. FileNotFoundError if there is none."""
+
+    @abstractmethod
+    def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
+        """Read up to `length` bytes from `offset` on; without a length, all that follows."""
+
+    @abstractmethod
+    def size(self, path: str) -> int:
+        """The file's length in bytes."""
+
+    @abstractmethod
+    def list_names(self, directory: str) -> list[str]:
+        """The names in a directory, sorted; those of sub-directories included."""
+
+    @abstractmethod
+    def rename(self, old: str, new: str) -> None:
+        """Rename in one step, replacing what had the new name."""
+
+    @abstractmethod
+    def remove(self, path: str) -> None:
+        """Delete a file."""
+
+    @abstractmethod
+    def make_directory(self, path: str) -> None:
+        """Create a directory and its parents where they are missing; those created are on the medium on return."""
+
+    @abstractmethod
+    def sync_directory(self, path: str) -> None:
+        """Return when the names in this directory are on the medium."""
+
+
+class _RealFile(DiskFile):
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def write(self, offset: int, parts: Sequence[bytes]) -> None:
+        if len(parts) > _BUFFERS_MAX:
+            parts = [b"".join(parts)]
+        size = sum(map(len, parts))
+        written = os.pwritev(self._descriptor, parts, offset)
+        if written == size:
+            return
+        # A short write is legal (signals, a nearly full disk); the rest goes out piece by piece until done or refused.
+        rest = memoryview(b"".join(parts))[written:]
+        offset += written
+        while rest:
+            written = os.pwrite(self._descriptor, rest, offset)
+            if written == 0:
+                raise OSError(errno.EIO, "the disk took no bytes of a write")
+            rest = rest[written:]
+            offset += written
+
+    def sync(self) -> None:
+        os.fdatasync(self._descriptor)
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._descriptor, size)
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+class RealDisk(Disk):
+    """The operating system's files. New files are readable by their owner only (0600), directories 0700."""
+
+    def create(self, path: str) -> DiskFile:
+        return _RealFile(os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600))
+
+    def open(self, path: str) -> DiskFile:
+        return _RealFile(os.open(path, os.O_RDWR))
+
+    def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
+        with open(path, "rb", buffering=0) as file:
+            file.seek(offset)
+            if length is None:
+                return file.readall()
+            return file.read(length) or b""
+
+    def size(self, path: str) -> int:
+        return os.stat(path).st_size
+
+    def list_names(self, directory: str) -> list[str]:
+        return sorted(os.listdir(directory))
+
+    def rename(self, old: str, new: str) -> None:
+        os.replace(old, new)
+
+    def remove(self, path: str) -> None:
+        os.remove(path)
+
+    def make_directory(self, path: str) -> None:
+        path = os.path.abspath(path)
+        if os.path.isdir(path):
+            return
+        parent = os.path.dirname(path)
+        self.make_directory(parent)
+        os.mkdir(path, 0o700)
+        self.sync_directory(parent)
+
+    def sync_directory(self, path: str) -> None:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+class _Inode:
+    """A file's bytes: as the running process sees them, and as a crash would leave them."""
+
+    def __init__(self) -> None:
+        self.content = bytearray()
+        self.stable = bytearray()
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """An operation that a crash may still undo.
+
+    `kind` is "write", "truncate" or "names"; `path` the name in use when it happened; `size` the bytes written, or the
+    new length. `data` holds a write's bytes, `names` the directory changes that happen together (None: name gone).
+    """
+
+    kind: str
+    path: str
+    size: int
+    offset: int = 0
+    data: bytes = b""
+    inode: _Inode | None = None
+    names: tuple[tuple[str, _Inode | None], ...] = ()
+
+
+def _splice(target: bytearray, offset: int, data: bytes) -> None:
+    """Write into a file's bytes; a gap before `offset` reads as zeros, as on a real file system."""
+    if len(target) < offset:
+        target.extend(bytes(offset - len(target)))
+    target[offset : offset + len(data)] = data
+
+
+def _resize(target: bytearray, size: int) -> None:
+    if size < len(target):
+        del target[size:]
+    else:
+        target.extend(bytes(size - len(target)))
+
+
+class _MemoryFile(DiskFile):
+    def __init__(self, disk: MemoryDisk, path: str, inode: _Inode) -> None:
+        self._disk = disk
+        self._path = path
+        self._inode = inode
+        self._life = disk.crashes
+
+    def _check_alive(self) -> None:
+        if self._life != self._disk.crashes:
+            raise OSError(errno.EIO, "this handle was opened before the crash", self._path)
+
+    def write(self, offset: int, parts: Sequence[bytes]) -> None:
+        self._check_alive()
+        data = b"".join(parts)
+        self._disk.pending.append(Pending("write", self._path, len(data), offset, data, self._inode))
+        _splice(self._inode.content, offset, data)
+        # Announced after the fact: a crash "at" a write may find any part of it on the medium.
+        self._disk.announce("write", self._path)
+
+    def sync(self) -> None:
+        self._check_alive()
+        self._disk.announce("sync", self._path)
+        self._disk.settle(self._inode)
+
+    def truncate(self, size: int) -> None:
+        self._check_alive()
+        self._disk.pending.append(Pending("truncate", self._path, size, inode=self._inode))
+        _resize(self._inode.content, size)
+        self._disk.announce("truncate", self._path)
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+
+class MemoryDisk(Disk):
+    """A deterministic disk in memory which loses, at a crash, what was not synced.
+
+    `before(operation, path)`, where given, is called at each write, truncate, sync, names and sync_directory; what it
+    raises is raised to the caller: an OSError to inject a fault, any exception of a test's own to stop at this point. A
+    sync at which it raises did not happen; a write did, and is pending.
+    """
+
+    def __init__(self, before: Callable[[str, str], None] | None = None) -> None:
+        self.before = before
+        self.pending: list[Pending] = []
+        self.crashes = 0
+        self.operations = 0
+        self._names: dict[str, _Inode] = {}
+        self._stable_names: dict[str, _Inode] = {}
+        self._directories: set[str] = set()
+
+    def create(self, path: str) -> DiskFile:
+        inode = _Inode()
+        self._change_names(path, ((path, inode),))
+        return _MemoryFile(self, path, inode)
+
+    def open(self, path: str) -> DiskFile:
+        return _MemoryFile(self, path, self._find(path))
+
+    def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
+        content = self._find(path).content
+        return bytes(content[offset:] if length is None else content[offset : offset + length])
+
+    def size(self, path: str) -> int:
+        return len(self._find(path).content)
+
+    def list_names(self, directory: str) -> list[str]:
+        inside = directory.rstrip("/") + "/"
+        paths = [*self._names, *self._directories]
+        return sorted({path[len(inside) :].split("/")[0] for path in paths if path.startswith(inside)})
+
+    def rename(self, old: str, new: str) -> None:
+        self._change_names(new, ((old, None), (new, self._find(old))))
+
+    def remove(self, path: str) -> None:
+        self._find(path)
+        self._change_names(path, ((path, None),))
+
+    def make_directory(self, path: str) -> None:
+        self._directories.add(path.rstrip("/"))
+
+    def sync_directory(self, path: str) -> None:
+        self.announce("sync_directory", path)
+        inside = path.rstrip("/")
+        for operation in self.pending:
+            if any(os.path.dirname(name) == inside for name, _ in operation.names):
+                self._apply(operation)
+        self.pending = [p for p in self.pending if all(os.path.dirname(name) != inside for name, _ in p.names)]
+
+    def crash(self, keep: Collection[int] = (), torn: int | None = None) -> None:
+        """Lose what was not synced, except for the pending operations whose index in `pending` is in `keep`.
+
+        With `torn`, only the first `torn` bytes of the last kept write reach the medium. Handles opened before the
+        crash are dead.
+        """
+        kept = [operation for index, operation in enumerate(self.pending) if index in keep]
+        writes = [operation for operation in kept if operation.kind == "write"]
+        for operation in kept:
+            is_last_write = bool(writes) and operation is writes[-1]
+            self._apply(operation, torn if is_last_write else None)
+        self.pending = []
+        self.crashes += 1
+        self._names = dict(self._stable_names)
+        for inode in self._names.values():
+            inode.content = bytearray(inode.stable)
+
+    def announce(self, operation: str, path: str) -> None:
+        """Count an operation and let `before` see it."""
+        self.operations += 1
+        if self.before is not None:
+            self.before(operation, path)
+
+    def settle(self, inode: _Inode) -> None:
+        """Make everything pending on one file stable."""
+        for operation in self.pending:
+            if operation.inode is inode:
+                self._apply(operation)
+        self.pending = [operation for operation in self.pending if operation.inode is not inode]
+
+    def _find(self, path: str) -> _Inode:
+        inode = self._names.get(path)
+        if inode is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        return inode
+
+    def _change_names(self, path: str, names: tuple[tuple[str, _Inode | None], ...]) -> None:
+        self.pending.append(Pending("names", path, 0, names=names))
+        self._set_names(self._names, names)
+        self.announce("names", path)
+
+    @staticmethod
+    def _set_names(target: dict[str, _Inode], names: tuple[tuple[str, _Inode | None], ...]) -> None:
+        for name, inode in names:
+            if inode is None:
+                target.pop(name, None)
+            else:
+                target[name] = inode
+
+    def _apply(self, operation: Pending, torn: int | None = None) -> None:
+        self._set_names(self._stable_names, operation.names)
+        if operation.inode is None:
+            return
+        if operation.kind == "truncate":
+            _resize(operation.inode.stable, operation.size)
+        else:
+            _splice(operation.inode.stable, operation.offset, operation.data[:torn])

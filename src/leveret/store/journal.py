@@ -1,0 +1,189 @@
+"""The journal: one log for the whole broker, appended to in batches, each batch made durable by one fdatasync.
+
+The store does not know what is in a payload; broker/ writes and reads it. What makes a journal trustworthy here:
+
+- A batch is written only when the one before is on the medium, so only the last one can be torn.
+- After a failed write or sync nothing is ever appended again. The kernel may drop the pages of a failed sync and report
+  success to the next one; only a new process, which reads what is really there, may go on.
+- A new file gets its header and first batch, is synced, and only then renamed to its name: a journal file with its
+  proper name is never half made.
+- Files are removed oldest first. The settlement of a message stands in the same or a later file than the message, so
+  this order can't bring a settled message back.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+
+from leveret.store.disk import Disk, DiskFile
+from leveret.store.format import BATCH_HEADER_SIZE, DATA_START, FileHeader, new_header, pack_batch
+from leveret.store.recovery import UNFINISHED_SUFFIX, Recovery, RecoveryReport, Tail, write_whole
+
+FILE_SIZE_DEFAULT = 64 << 20
+_FILE_NAME = re.compile(r"journal-(\d{10})\.lvj")
+
+
+class JournalFailed(Exception):
+    """A write or sync of the journal failed; nothing after it is durable, and the process should end.
+
+    `errno` is the system's error number (28: the disk is full; 5: input/output error), None where there is none.
+    """
+
+    def __init__(self, path: str, error: OSError) -> None:
+        super().__init__(f"{path}: writing the journal failed: {error.strerror or error}")
+        self.path = path
+        self.errno = error.errno
+
+
+class Journal:
+    """A directory of journal files. Replay once, to the end; then append, on one thread at a time.
+
+    `directory` is created where it is missing. `file_size` (bytes) is only a mark: `is_full` says when it is reached,
+    the owner decides when to `rotate`. `random_bytes` gives the generations of new files.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        file_size: int = FILE_SIZE_DEFAULT,
+        random_bytes: Callable[[int], bytes] = os.urandom,
+    ) -> None:
+        self.file_size = file_size
+        self.report = RecoveryReport()
+        self.current = 0
+        self.current_size = 0
+        self._disk = disk
+        self._directory = directory
+        self._random_bytes = random_bytes
+        self._files: tuple[int, ...] = ()
+        self._next_number = 1
+        self._header: FileHeader | None = None
+        self._file: DiskFile | None = None
+        self._failure: JournalFailed | None = None
+
+    @property
+    def is_full(self) -> bool:
+        """The current file has reached `file_size`."""
+        return self.current_size >= self.file_size
+
+    def files(self) -> list[int]:
+        """The numbers of the journal's files, oldest first; the last one is `current`."""
+        return list(self._files)
+
+    def path(self, number: int) -> str:
+        """The path of file `number`."""
+        return os.path.join(self._directory, f"journal-{number:010d}.lvj")
+
+    def replay(self) -> Iterator[bytes]:
+        """Yield the payload of every whole batch, in the order of writing; then the journal is ready for appends.
+
+        A torn tail is cut; damage is reported, a copy of the file put into `salvage/`, and the rest served. `report`
+        says what was found. Raises JournalVersionError if a newer leveret wrote the journal, OSError if the directory
+        can't be read or written at all.
+        """
+        self._disk.make_directory(self._directory)
+        names = self._disk.list_names(self._directory)
+        recovery = Recovery(self._disk, self._directory, self._random_bytes)
+        self.report = recovery.report
+        # A crash while a file was being made leaves it under its working name; nothing was ever appended to it.
+        for name in names:
+            if name.endswith(UNFINISHED_SUFFIX):
+                self._disk.remove(os.path.join(self._directory, name))
+        matches = filter(None, map(_FILE_NAME.fullmatch, names))
+        self._files = tuple(sorted(int(match[1]) for match in matches))
+        yield from recovery.read([(number, self.path(number)) for number in self._files])
+        self._next_number = recovery.next_number
+        if recovery.tail is not None:
+            self._continue(recovery.tail)
+        else:
+            self._begin((self._files[-1] if self._files else 0) + 1, b"")
+
+    def append(self, payload: bytes | Sequence[bytes]) -> None:
+        """Write one batch and return when it is on the medium.
+
+        `payload` is not empty: bytes, or parts that are joined. Raises JournalFailed if the system refused, now or at
+        any time before; ValueError for an empty payload or one of 4 GiB or more.
+        """
+        if self._failure is not None:
+            raise self._failure
+        if self._file is None or self._header is None:
+            raise RuntimeError("the journal is appended to after replay and before close")
+        parts = [payload] if isinstance(payload, bytes) else payload
+        batch_header, size = pack_batch(self._header, self._next_number, parts)
+        if size == BATCH_HEADER_SIZE:
+            raise ValueError("a batch has a payload; without one it would be a tombstone")
+        try:
+            self._file.write(self.current_size, [batch_header, *parts])
+            self._file.sync()
+        except OSError as error:
+            raise self._fail(error) from error
+        self.current_size += size
+        self._next_number += 1
+
+    def rotate(self, snapshot: bytes) -> int:
+        """Begin a new file, with `snapshot` as its first batch (none if it is empty), and return its number.
+
+        All is on the medium on return. Raises as `append` does.
+        """
+        if self._failure is not None:
+            raise self._failure
+        if self._file is None:
+            raise RuntimeError("the journal is rotated after replay and before close")
+        try:
+            self._begin(self.current + 1, snapshot)
+        except OSError as error:
+            raise self._fail(error) from error
+        return self.current
+
+    def remove(self, number: int) -> None:
+        """Delete the oldest file. ValueError for any other, or the current one; OSError if the system refuses."""
+        if number != self._files[0] or number == self.current:
+            raise ValueError(f"journal file {number} is not the oldest of {list(self._files)}, or still written to")
+        self._disk.remove(self.path(number))
+        self._disk.sync_directory(self._directory)
+        self._files = self._files[1:]
+
+    def close(self) -> None:
+        """Give the file back. Everything appended is already on the medium."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _fail(self, error: OSError) -> JournalFailed:
+        self._failure = JournalFailed(self.path(self.current), error)
+        return self._failure
+
+    def _begin(self, number: int, snapshot: bytes) -> None:
+        header = new_header(number, self._random_bytes)
+        parts = [header.pack()]
+        if snapshot:
+            parts += [pack_batch(header, self._next_number, [snapshot])[0], snapshot]
+        path = self.path(number)
+        write_whole(self._disk, path, parts)
+        self._disk.sync_directory(self._directory)
+        file = self._disk.open(path)
+        self.close()
+        self._file, self._header = file, header
+        self._next_number += bool(snapshot)
+        self._files = (*self._files, number)
+        self.current, self.current_size = number, sum(map(len, parts))
+
+    def _continue(self, tail: Tail) -> None:
+        """Write on in the last file, behind its last whole batch.
+
+        That batch is written over itself and synced: it may have come from the page cache of a process that died, or
+        whose sync failed, and what the broker now builds on it must not outlive it. No earlier batch can be in doubt.
+        """
+        self._file, self._header = self._disk.open(tail.path), tail.header
+        if self._disk.size(tail.path) > tail.size:
+            self._file.truncate(tail.size)
+        if tail.last_batch:
+            self._file.write(tail.last_batch_offset, [tail.last_batch])
+        self._file.sync()
+        # The same holds for the file's name, if the process died between renaming it and syncing the directory.
+        self._disk.sync_directory(self._directory)
+        self.current, self.current_size = self._files[-1], tail.size
+        assert self.current_size >= DATA_START

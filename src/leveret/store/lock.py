@@ -1,0 +1,75 @@
+"""One process per data directory.
+
+The lock is the kernel's (flock), held through an open file: it goes away with the process that took it, however that
+process ended, so a killed broker never blocks its successor. The file also holds the owner's process id, for the
+message to the one who is refused; the id alone decides nothing.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+
+from leveret.store.disk import RealDisk
+
+LOCK_FILE_NAME = "lock"
+
+
+class DataDirectoryInUse(Exception):
+    """Another live process holds this data directory. `pid` is None where it has not written its id yet."""
+
+    def __init__(self, path: str, pid: int | None) -> None:
+        owner = f"process {pid}" if pid is not None else "another process"
+        super().__init__(
+            f"the data directory {path} is in use by {owner}; stop it first, or choose another with --data-dir"
+        )
+        self.path = path
+        self.pid = pid
+
+
+class DirectoryLock:
+    """The exclusive right to a data directory: taken when built, given up by `release` or at the process's end.
+
+    Creates the directory (0700) where it is missing. Raises DataDirectoryInUse when a live process holds it, OSError
+    when the directory can't be made or written.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        RealDisk().make_directory(path)
+        # Not inherited across exec: a program started by the broker must not keep the directory locked after it.
+        descriptor = os.open(os.path.join(path, LOCK_FILE_NAME), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            pid = _read_pid(descriptor)
+            os.close(descriptor)
+            raise DataDirectoryInUse(path, pid) from None
+        except OSError:
+            os.close(descriptor)
+            raise
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        self._descriptor = descriptor
+
+    def release(self) -> None:
+        """Give the directory up; a second call does nothing.
+
+        The file stays: were it removed, a third process could lock a new file of that name while a second one, which
+        opened the old file just before, locks that one.
+        """
+        if self._descriptor >= 0:
+            os.ftruncate(self._descriptor, 0)
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def __enter__(self) -> DirectoryLock:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.release()
+
+
+def _read_pid(descriptor: int) -> int | None:
+    text = os.pread(descriptor, 32, 0).strip()
+    return int(text) if text.isdigit() else None

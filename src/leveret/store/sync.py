@@ -1,0 +1,85 @@
+"""The one thread that waits for the disk, so that the event loop never does.
+
+Group commit without a timer: the owner collects what arrives while a batch is being synced, and submits it as the next
+batch when `on_done` reports the last. On an idle broker a single message is therefore synced at once; under load the
+batches grow by themselves to what the disk can take.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from queue import SimpleQueue
+
+from leveret.store.journal import Journal
+
+# What is asked of the thread: (batch id, payload, snapshot to rotate with), the first file to keep, or None: stop.
+_Request = tuple[int, bytes | Sequence[bytes], bytes | None] | int | None
+
+
+class SyncThread:
+    """Runs a journal's appends, rotations and removals, in the order of submission.
+
+    `on_done(batch_id, error)` is called on this thread when a batch is on the medium (error None) or will never be (the
+    exception; every later batch fails, too). It must not raise, and should only hand over to another thread.
+    """
+
+    def __init__(self, journal: Journal, on_done: Callable[[int, Exception | None], None]) -> None:
+        self._journal = journal
+        self._on_done = on_done
+        self._requests: SimpleQueue[_Request] = SimpleQueue()
+        self._is_stopped = False
+        self._thread = threading.Thread(target=self._run, name="leveret-sync", daemon=True)
+        self._thread.start()
+
+    def submit(self, batch_id: int, payload: bytes | Sequence[bytes], rotate_snapshot: bytes | None = None) -> None:
+        """Append `payload` (nothing if it is empty), then, with a snapshot, begin a new file; report both as one.
+
+        The payload goes into the file that is current now, and batches submitted later into the new one, so the
+        snapshot is the state INCLUDING this payload's records. RuntimeError after `stop`.
+        """
+        if self._is_stopped:
+            raise RuntimeError("the sync thread has been stopped")
+        self._requests.put((batch_id, payload, rotate_snapshot))
+
+    def remove_before(self, number: int) -> None:
+        """Delete the journal's files older than `number`, in turn with the batches; never the current one.
+
+        A file that can't be deleted stays and is still in `Journal.files`: it costs disk, not messages.
+        """
+        self._requests.put(number)
+
+    def stop(self) -> None:
+        """Finish what was submitted and end the thread; returns when it has ended. A second call does nothing."""
+        if not self._is_stopped:
+            self._is_stopped = True
+            self._requests.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            request = self._requests.get()
+            if request is None:
+                return
+            if isinstance(request, int):
+                self._remove_before(request)
+                continue
+            batch_id, payload, snapshot = request
+            error: Exception | None = None
+            try:
+                if payload:
+                    self._journal.append(payload)
+                if snapshot is not None:
+                    self._journal.rotate(snapshot)
+            except Exception as failure:  # whatever it is, the waiting publishers must not be told "done"
+                error = failure
+            self._on_done(batch_id, error)
+
+    def _remove_before(self, number: int) -> None:
+        for oldest in self._journal.files():
+            if oldest >= min(number, self._journal.current):
+                return
+            try:
+                self._journal.remove(oldest)
+            except OSError:
+                return
