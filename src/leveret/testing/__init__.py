@@ -1,0 +1,1 @@
+"""What users and leveret's own tests share: brokers in processes of their own, for tests and measurements."""

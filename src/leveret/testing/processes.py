@@ -1,0 +1,357 @@
+"""Brokers in processes of their own: leveret, and the peers that it is tested and measured against.
+
+Each is a context manager with a private data directory and free ports on 127.0.0.1. Entering it waits until the broker
+itself says that it is ready; leaving it stops the broker and everything it started. Nothing is shared with a
+broker that the machine may be running already.
+
+    with LeveretProcess() as broker:
+        client = pika.BlockingConnection(pika.URLParameters(broker.url))
+"""
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections import deque
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Final, Self
+
+__all__ = ["GarageMQProcess", "LeveretProcess", "ProcessFailed", "RabbitMQProcess", "ServerProcess", "free_port"]
+
+LINES_KEPT: Final = 400
+"""How much of a broker's output is kept to explain a failure."""
+
+
+class ProcessFailed(Exception):
+    """A broker did not start, did not stop, or stopped with a status other than 0. The text ends with its output."""
+
+
+def free_port() -> int:
+    """A TCP port on 127.0.0.1 that nobody listens on just now."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+class ServerProcess:
+    """A server that says on its output when it is ready, in a process group of its own.
+
+    Attributes:
+        port: where it accepts AMQP connections, on 127.0.0.1.
+        data_dir: its directory; a temporary one, removed at the end, unless one was given.
+    """
+
+    name = "server"
+    ready_pattern = re.compile(r"ready")
+    start_timeout_s = 60.0
+    stop_timeout_s = 30.0
+
+    def __init__(self, data_dir: Path | None = None, port: int | None = None) -> None:
+        """Prepares the server; nothing is started yet.
+
+        Args:
+            data_dir: kept after the end if given, so that a second process can start on it.
+            port: a free one if None.
+        """
+        self.port = free_port() if port is None else port
+        self._temporary = Path(tempfile.mkdtemp(prefix=f"{self.name}-")) if data_dir is None else None
+        self.data_dir = data_dir or self._temporary or Path()
+        self._process: subprocess.Popen[str] | None = None
+        self._output: deque[str] = deque(maxlen=LINES_KEPT)
+        self._news = threading.Condition()
+        self._ready = False
+        self._ended = False
+        self._killed = False
+
+    # -- what a subclass says about its server
+
+    def command(self) -> Sequence[str | Path]:
+        """The command that runs the server in the foreground."""
+        return [self.name]
+
+    def environment(self) -> Mapping[str, str]:
+        """What the server's environment has besides ours."""
+        return {}
+
+    def prepare(self) -> None:
+        """Writes what must exist before the start, and starts what must run."""
+
+    def clean_up(self) -> None:
+        """Stops what `prepare` started."""
+
+    # -- what the user sees
+
+    @property
+    def url(self) -> str:
+        """The connection URL, as guest on the virtual host "/"."""
+        return f"amqp://guest:guest@127.0.0.1:{self.port}/%2F"
+
+    @property
+    def pid(self) -> int:
+        """The process id of the server (its descendants do the work, in RabbitMQ's case)."""
+        return self._running().pid
+
+    @property
+    def output(self) -> str:
+        """The last lines that the server wrote to its standard output and error."""
+        with self._news:
+            return "".join(self._output)
+
+    def __enter__(self) -> Self:
+        """Starts the server and waits until it accepts connections. Raises ProcessFailed if it does not."""
+        try:
+            return self.start()
+        except BaseException:
+            self._remove()
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stops the server. Raises ProcessFailed if it stopped with a status other than 0, unless it was killed."""
+        try:
+            status = self.stop()
+            if status != 0 and not self._killed and error is None:
+                raise ProcessFailed(f"{self.name} stopped with exit status {status}:\n{self.output}")
+        finally:
+            self._remove()
+
+    def start(self) -> Self:
+        """Starts the server (again, after `stop` or `kill`) and waits until it is ready."""
+        self.data_dir.mkdir(parents=True, exist_ok=True)
+        self._killed = False
+        self.prepare()
+        process = subprocess.Popen(
+            self.command(),
+            env={**os.environ, **self.environment()},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            # A group of its own: a signal then reaches all of it, and Ctrl-C on our terminal none of it.
+            start_new_session=True,
+        )
+        self._process = process
+        assert process.stdout is not None
+        self._expect_news()
+        threading.Thread(target=self._listen, args=(process.stdout,), daemon=True, name=f"{self.name}-output").start()
+        with self._news:
+            self._news.wait_for(lambda: self._ready or self._ended, self.start_timeout_s)
+        if not self._ready:
+            reason = "ended" if self._ended else f"was not ready after {self.start_timeout_s:.0f} s"
+            self.kill()
+            raise ProcessFailed(f"{self.name} {reason}:\n{self.output}")
+        return self
+
+    def stop(self) -> int:
+        """Asks the server to stop (SIGTERM) and waits for it. Returns its exit status; negative for a signal.
+
+        Raises:
+            ProcessFailed: it was still there after `stop_timeout_s`; then it has been killed.
+        """
+        process = self._running()
+        if process.poll() is None:
+            self._terminate(process)
+        try:
+            return process.wait(self.stop_timeout_s)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise ProcessFailed(f"{self.name} did not stop in {self.stop_timeout_s:.0f} s:\n{self.output}") from None
+        finally:
+            self._signal_group(signal.SIGKILL)
+            self.clean_up()
+
+    def kill(self) -> None:
+        """Ends the server as a crash would: SIGKILL to all of its processes, no goodbye."""
+        self._killed = True
+        self._signal_group(signal.SIGKILL)
+        self._running().wait()
+        self.clean_up()
+
+    # -- inner workings
+
+    def _running(self) -> "subprocess.Popen[str]":
+        if self._process is None:
+            raise ProcessFailed(f"{self.name} was not started")
+        return self._process
+
+    def _terminate(self, process: "subprocess.Popen[str]") -> None:
+        process.send_signal(signal.SIGTERM)
+
+    def _signal_group(self, number: signal.Signals) -> None:
+        try:
+            os.killpg(self._running().pid, number)
+        except ProcessLookupError:
+            pass  # all of its processes are gone
+
+    def _expect_news(self) -> None:
+        self._ready = self._ended = False
+
+    def _listen(self, stream: IO[str]) -> None:
+        for line in stream:
+            with self._news:
+                self._output.append(line)
+                if not self._ready and self.ready_pattern.search(line):
+                    self._ready = True
+                    self._news.notify_all()
+        with self._news:
+            self._ended = True
+            self._news.notify_all()
+
+    def _remove(self) -> None:
+        if self._temporary is not None:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+
+
+class LeveretProcess(ServerProcess):
+    """``leveret serve``, with the core that this process would import unless `source` names another."""
+
+    name = "leveret"
+    ready_pattern = re.compile(r"listening on ")
+    start_timeout_s = 20.0
+
+    def __init__(
+        self,
+        data_dir: Path | None = None,
+        port: int | None = None,
+        arguments: Sequence[str] = (),
+        source: Path | None = None,
+    ) -> None:
+        """Prepares a broker.
+
+        Args:
+            data_dir: see ServerProcess.
+            port: see ServerProcess.
+            arguments: more options of ``leveret serve``.
+            source: the directory to import leveret from; this decides whether the core is compiled.
+        """
+        super().__init__(data_dir, port)
+        self._arguments = tuple(arguments)
+        self._source = Path(__file__).parents[2] if source is None else source
+
+    def command(self) -> Sequence[str | Path]:
+        where = ["--host", "127.0.0.1", "--port", str(self.port), "--data-dir", str(self.data_dir)]
+        return [sys.executable, "-m", "leveret.cli.main", "serve", *where, *self._arguments]
+
+    def environment(self) -> Mapping[str, str]:
+        return {"PYTHONPATH": str(self._source), "PYTHONUNBUFFERED": "1"}
+
+
+class RabbitMQProcess(ServerProcess):
+    """A single RabbitMQ node with its own name, ports, cookie and Erlang port mapper, run by the present user."""
+
+    name = "rabbitmq"
+    ready_pattern = re.compile(r"completed with \d+ plugins")
+    start_timeout_s = 90.0
+    stop_timeout_s = 60.0
+    # Debian's /usr/sbin/rabbitmq-server is a wrapper that insists on the user rabbitmq and the system's directories.
+    DEBIAN: Final = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
+
+    def __init__(
+        self, data_dir: Path | None = None, port: int | None = None, plugins: Sequence[str] = (), settings: str = ""
+    ) -> None:
+        """Prepares a node.
+
+        Args:
+            data_dir: see ServerProcess.
+            port: see ServerProcess.
+            plugins: names of the plugins to enable.
+            settings: more lines of rabbitmq.conf.
+        """
+        super().__init__(data_dir, port)
+        self._plugins = ",".join(plugins)
+        self._settings = settings
+        self._mapper: subprocess.Popen[bytes] | None = None
+        self._mapper_port = free_port()
+        self._dist_port = free_port()
+
+    @classmethod
+    def program(cls) -> str | None:
+        """The server's start script, or None where RabbitMQ is not installed."""
+        return str(cls.DEBIAN) if cls.DEBIAN.exists() else shutil.which("rabbitmq-server")
+
+    def prepare(self) -> None:
+        mapper = shutil.which("epmd")
+        if self.program() is None or mapper is None:
+            raise ProcessFailed("RabbitMQ is not installed (rabbitmq-server and epmd are needed)")
+        settings = [f"listeners.tcp.default = 127.0.0.1:{self.port}", "log.console = false", self._settings]
+        (self.data_dir / "rabbitmq.conf").write_text("\n".join(settings) + "\n")
+        (self.data_dir / "enabled_plugins").write_text(f"[{self._plugins}].\n")
+        # Left alone, the node would start a port mapper that outlives it.
+        self._mapper = subprocess.Popen(
+            [mapper, "-port", str(self._mapper_port), "-address", "127.0.0.1"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+
+    def clean_up(self) -> None:
+        if self._mapper is not None:
+            self._mapper.kill()
+            self._mapper.wait()
+            self._mapper = None
+
+    def command(self) -> Sequence[str | Path]:
+        return [self.program() or "rabbitmq-server"]
+
+    def environment(self) -> Mapping[str, str]:
+        home = self.data_dir
+        return {
+            "HOME": str(home),
+            "RABBITMQ_NODENAME": f"leveret-test-{self.port}@localhost",
+            "RABBITMQ_DIST_PORT": str(self._dist_port),
+            "RABBITMQ_CONFIG_FILE": str(home / "rabbitmq.conf"),
+            "RABBITMQ_CONF_ENV_FILE": str(home / "no-such-file"),
+            "RABBITMQ_ADVANCED_CONFIG_FILE": str(home / "no-such-file"),
+            "RABBITMQ_ENABLED_PLUGINS_FILE": str(home / "enabled_plugins"),
+            "RABBITMQ_MNESIA_BASE": str(home / "mnesia"),
+            "RABBITMQ_LOG_BASE": str(home / "log"),
+            "RABBITMQ_PID_FILE": str(home / "rabbitmq.pid"),
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1}",
+            "ERL_EPMD_ADDRESS": "127.0.0.1",
+            "ERL_EPMD_PORT": str(self._mapper_port),
+        }
+
+    def _terminate(self, process: "subprocess.Popen[str]") -> None:
+        # The whole group: the start script alone would call rabbitmqctl, which takes seconds; Erlang stops by itself.
+        self._signal_group(signal.SIGTERM)
+
+
+class GarageMQProcess(ServerProcess):
+    """GarageMQ, for measurements. The settings are its defaults, but for places and ports."""
+
+    name = "garagemq"
+    ready_pattern = re.compile(r"Server started")
+
+    def prepare(self) -> None:
+        settings = {
+            "proto": "amqp-rabbit",
+            # The MD5 of "guest".
+            "users": [{"username": "guest", "password": "084e0343a0486ff05530df6c705c8bb4"}],
+            "tcp": {
+                "ip": "127.0.0.1",
+                "port": self.port,
+                "nodelay": False,
+                "readBufSize": 196608,
+                "writeBufSize": 196608,
+            },
+            "admin": {"ip": "127.0.0.1", "port": free_port()},
+            "queue": {"shardSize": 8192, "maxMessagesInRam": 131072},
+            "db": {"defaultPath": str(self.data_dir / "db"), "engine": "badger"},
+            "vhost": {"defaultPath": "/"},
+            "security": {"passwordCheck": "md5"},
+            "connection": {"channelsMax": 4096, "frameMaxSize": 65536},
+        }
+        # JSON is YAML.
+        (self.data_dir / "config.yaml").write_text(json.dumps(settings))
+
+    def command(self) -> Sequence[str | Path]:
+        return [self.name, "--config", self.data_dir / "config.yaml"]
