@@ -1,0 +1,20 @@
+"""Fixtures that all tests share: one broker of ours for the whole run, on a free port with a directory of its own."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from leveret.testing.processes import LeveretProcess
+
+
+@pytest.fixture(scope="session")
+def leveret_process() -> Iterator[LeveretProcess]:
+    """A running ``leveret serve``; at the end it must stop by SIGTERM with exit status 0."""
+    with LeveretProcess() as process:
+        yield process
+
+
+@pytest.fixture(scope="session")
+def broker(leveret_process: LeveretProcess) -> str:
+    """The URL of the run's own leveret. Tests share it: they use names of their own."""
+    return leveret_process.url

@@ -1,0 +1,117 @@
+"""The rooms of the house: which may import which. Imports run one way, or the house becomes one room."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SRC = Path(__file__).parents[2] / "src"
+
+# Room -> the rooms that it may import besides itself; None: all of them.
+ROOMS: dict[str, frozenset[str] | None] = {
+    "wire": frozenset(),
+    "session": frozenset({"wire"}),
+    "broker": frozenset({"wire", "session"}),
+    "store": frozenset({"wire", "broker"}),
+    "net": frozenset({"wire", "session", "broker", "store"}),
+    "client": frozenset({"wire"}),
+    "delay": frozenset({"wire", "client"}),
+    "federation": frozenset({"wire", "client", "broker"}),
+    "spark": frozenset({"wire", "client", "delay"}),
+    "control": frozenset({"wire", "broker"}),
+    "admin": None,
+    "demo": None,
+    "cli": None,
+    "testing": None,
+}
+# The core is deterministic: time, randomness and input are handed to it.
+CORE = ("wire", "session", "broker")
+FORBIDDEN_IN_CORE = frozenset(
+    {"asyncio", "os", "random", "secrets", "select", "socket", "ssl", "subprocess", "threading", "time", "uuid"}
+)
+
+
+def imported(path: Path, src: Path) -> Iterator[tuple[str, int]]:
+    """Every module that the file imports, with the line, wherever in the file the import stands."""
+    package = path.relative_to(src).parts[:-1]
+    for node in ast.walk(ast.parse(path.read_text(), str(path))):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name, node.lineno
+        elif isinstance(node, ast.ImportFrom):
+            start = package[: len(package) - node.level + 1] if node.level else ()
+            module = ".".join([*start, *([node.module] if node.module else [])])
+            yield module, node.lineno
+            for alias in node.names:  # `from leveret import wire` names a room, too
+                yield f"{module}.{alias.name}", node.lineno
+
+
+def sources() -> list[Path]:
+    return sorted((SRC / "leveret").rglob("*.py"))
+
+
+def room_of(module: str) -> str | None:
+    """The room that a dotted name lies in, or None for what is not leveret's."""
+    parts = module.split(".")
+    return parts[1] if parts[0] == "leveret" and len(parts) > 1 and parts[1] in ROOMS else None
+
+
+def forbidden_imports(path: Path, src: Path = SRC) -> list[str]:
+    """What the file imports against the plan, one line each."""
+    room = path.relative_to(src / "leveret").parts[0]
+    allowed = ROOMS.get(room)
+    found = []
+    for module, line in imported(path, src):
+        other = room_of(module)
+        if allowed is not None and other is not None and other != room and other not in allowed:
+            found.append(f"{path.name}:{line}: {room}/ imports {other}/")
+        if room in CORE and module.split(".")[0] in FORBIDDEN_IN_CORE:
+            found.append(f"{path.name}:{line}: {room}/ imports {module}")
+    return found
+
+
+def clock_readings(path: Path) -> list[str]:
+    """Where the file asks datetime for the present; a datetime as a value is welcome everywhere."""
+    return [
+        f"{path.name}:{node.lineno}"
+        for node in ast.walk(ast.parse(path.read_text(), str(path)))
+        if isinstance(node, ast.Attribute)
+        and node.attr in {"now", "utcnow", "today"}
+        and isinstance(node.value, ast.Name)
+        and node.value.id in {"datetime", "date"}
+    ]
+
+
+@pytest.mark.parametrize("room", CORE)
+def test_the_core_has_no_clock(room: str) -> None:
+    assert [place for path in (SRC / "leveret" / room).glob("*.py") for place in clock_readings(path)] == []
+
+
+@pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(SRC)))
+def test_imports_run_one_way(path: Path) -> None:
+    assert forbidden_imports(path) == []
+
+
+def test_every_directory_is_a_room() -> None:
+    """A new room needs a line in the table, and with it a decision what it may import."""
+    directories = {path.name for path in (SRC / "leveret").iterdir() if path.is_dir() and any(path.glob("*.py"))}
+    assert directories <= set(ROOMS)
+
+
+@pytest.mark.parametrize(
+    ("room", "line"),
+    [
+        ("wire", "from leveret.broker import queue"),
+        ("wire", "from ..session import channel"),
+        ("session", "from leveret import net"),
+        ("broker", "import time"),
+        ("broker", "def late():\n    from asyncio import sleep"),
+        ("spark", "import leveret.broker.queue"),
+    ],
+)
+def test_the_check_sees_a_forbidden_import(room: str, line: str, tmp_path: Path) -> None:
+    module = tmp_path / "leveret" / room / "module.py"
+    module.parent.mkdir(parents=True)
+    module.write_text(line + "\n")
+    assert forbidden_imports(module, tmp_path)
