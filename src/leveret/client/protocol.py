@@ -88,7 +88,7 @@ class ConnectionCore:
         data = b"".join(self._outbox)
         self._outbox.clear()
         self.outbox_size = 0
-        self._was_sent = True
+        self._was_sent = self._was_sent or bool(data)
         return data
 
     def receive(self, data: bytes) -> None:
