@@ -1,0 +1,129 @@
+"""Child processes of the demo: started, listened to, and stopped whatever happens."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import IO
+
+from leveret.demo.errors import DemoError
+from leveret.demo.plan import Plan
+
+STOP_TIMEOUT_S = 15.0
+"""How long a child may take to leave its records; then it is killed."""
+
+
+class Child:
+    """One ``python -m leveret.demo.<role>``, as a context manager.
+
+    Attributes:
+        role: name of its module.
+        reported: the latest value of everything it reported (``count``, ``ready``, ``seconds``).
+    """
+
+    def __init__(self, role: str, plan: Plan) -> None:
+        """Starts the process. What it says on its standard error goes to a log among the records."""
+        self.role = role
+        self.reported: dict[str, float] = {}
+        self._log = plan.records / f"{role}.log"
+        self._news = threading.Condition()
+        with self._log.open("wb") as log:
+            # A session of its own: Ctrl-C reaches the demo alone, which then stops its children in order.
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", f"leveret.demo.{role}", plan.to_json()],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,
+            )
+        assert self._process.stdout is not None
+        self._listener = threading.Thread(target=self._listen, args=(self._process.stdout,), daemon=True)
+        self._listener.start()
+
+    def _listen(self, reports: IO[bytes]) -> None:
+        for line in reports:
+            with self._news:
+                self.reported.update(json.loads(line))
+                self._news.notify_all()
+        with self._news:
+            self._news.notify_all()
+
+    @property
+    def count(self) -> int:
+        """The count it last reported."""
+        return int(self.reported.get("count", 0))
+
+    @property
+    def finished(self) -> bool:
+        """True when it ended by itself and well.
+
+        Raises:
+            DemoError: it ended with an error.
+        """
+        code = self._process.poll()
+        if code is None:
+            return False
+        if code != 0:
+            raise DemoError(f"the {self.role} failed (exit status {code}): {_last_line(self._log)}; see {self._log}")
+        self._listener.join()
+        return True
+
+    def wait_ready(self, timeout_s: float = 30.0) -> None:
+        """Waits until it reports ``ready``.
+
+        Raises:
+            DemoError: it ended, or did not get ready in time.
+        """
+        deadline_s = time.monotonic() + timeout_s
+        with self._news:
+            while "ready" not in self.reported:
+                if self._process.poll() is not None and not self.finished:
+                    break
+                if not self._news.wait(min(0.2, deadline_s - time.monotonic())) and time.monotonic() > deadline_s:
+                    raise DemoError(f"the {self.role} is not ready after {timeout_s:.0f} s; see {self._log}")
+
+    def stop(self) -> None:
+        """Asks it to end, waits until it has left its records.
+
+        Raises:
+            DemoError: it ended with an error, or not in time (then it is killed).
+        """
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+            raise DemoError(f"the {self.role} did not stop within {STOP_TIMEOUT_S:.0f} s; see {self._log}") from None
+        if not self.finished:
+            raise DemoError(f"the {self.role} is still there")
+
+    def __enter__(self) -> Child:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Nothing survives: a child that still runs is ended, its records are no longer of interest."""
+        if self._process.poll() is None:
+            self._process.terminate()
+            try:
+                self._process.wait(2)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        self._listener.join()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+
+
+def _last_line(log: Path) -> str:
+    lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    return lines[-1] if lines else "it said nothing"

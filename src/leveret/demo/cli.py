@@ -1,0 +1,85 @@
+"""``leveret demo`` and its Python twin."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+import click
+
+from leveret.demo.errors import DemoError
+from leveret.demo.plan import ALL_FLIGHTS, DEFAULT_OUTPUT, FAULTS
+
+if TYPE_CHECKING:
+    from leveret.demo.reconcile import Reconciliation
+
+
+def run(
+    flights: int = ALL_FLIGHTS,
+    *,
+    url: str | None = None,
+    seed: int = 0,
+    output: Path | str = DEFAULT_OUTPUT,
+    faults: Sequence[str] = (),
+) -> Reconciliation:
+    """Runs the demo and prints what happens.
+
+    Args:
+        flights: how many, 1 to 336,776; fewer than all are a random sample.
+        url: of a running broker (leveret or RabbitMQ); by default the demo starts one.
+        seed: of the sample.
+        output: directory for the results; it is made, or emptied of the results of an earlier run.
+        faults: faults to inject, members of ``leveret.demo.plan.FAULTS``: for tests.
+
+    Returns:
+        The account by message ids; its ``adds_up`` is what the exit status tells.
+
+    Raises:
+        DemoError: something needed is missing, or a part of the pipeline failed.
+    """
+    try:
+        from leveret.demo.show import Show
+    except ImportError as error:
+        raise DemoError(f"the demo needs more packages ({error}): pip install 'leveret[demo]'") from error
+    return Show(flights=flights, url=url, seed=seed, output=Path(output), faults=tuple(faults)).run()
+
+
+def _terminated(_number: int, _frame: FrameType | None) -> None:
+    # As an exception it unwinds through the context managers that stop broker, Spark and the other processes.
+    sys.exit(128 + signal.SIGTERM)
+
+
+@click.command(name="demo")
+@click.option("--url", metavar="URL", help="Use this broker (leveret or RabbitMQ) instead of starting one.")
+@click.option(
+    "--flights",
+    type=click.IntRange(1, ALL_FLIGHTS),
+    default=ALL_FLIGHTS,
+    show_default=True,
+    help="How many flights; fewer than all are a random sample.",
+)
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the random sample.")
+@click.option(
+    "--output",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=DEFAULT_OUTPUT,
+    show_default=True,
+    help="Directory for the results.",
+)
+@click.option("--inject", "faults", type=click.Choice(FAULTS), multiple=True, hidden=True)
+def command(url: str | None, flights: int, seed: int, output: Path, faults: tuple[str, ...]) -> None:
+    """Send the flights of 2013 through broker, Spark and delay levels, and account for every message.
+
+    Exits with 0 if all adds up, with 1 if a message was lost, duplicated or early, or if a part failed.
+    """
+    signal.signal(signal.SIGTERM, _terminated)
+    try:
+        account = run(flights, url=url, seed=seed, output=output, faults=faults)
+    except DemoError as error:
+        raise click.ClickException(str(error)) from error
+    if not account.adds_up:
+        sys.exit(1)

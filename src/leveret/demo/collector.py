@@ -1,0 +1,67 @@
+"""The collector: takes the arrival notices and notes when each one came. A process of its own."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping
+from threading import Event
+
+from leveret.client import BlockingConnection
+from leveret.demo.plan import DELAY_HEADER, NOTICES_QUEUE, SENT_HEADER, Plan
+from leveret.demo.reconcile import Notice
+from leveret.demo.role import Reporter, stop_signal, write_records
+
+TURN = 100
+"""Notices that share one reading of the clock; the prefetch too, so that none waits unseen in a buffer meanwhile.
+
+Few, for the clock is read after the last of them has come: a later reading would hide that one was early."""
+
+
+def collect(url: str, stop: Event, reporter: Reporter) -> list[Notice]:
+    """Collects until told to stop; notices in the order of arrival."""
+    notices: list[Notice] = []
+    with BlockingConnection(url) as connection:
+        channel = connection.channel()
+        channel.consume(NOTICES_QUEUE, prefetch_count=TURN)
+        reporter.state(ready=1)
+        while not stop.is_set():
+            turn = channel.deliveries(TURN, 0.1)
+            now_ns = time.time_ns()
+            if turn:
+                notices += [_notice(d.properties.message_id, d.properties.headers or {}, now_ns) for d in turn]
+                channel.ack(turn[-1].delivery_tag, multiple=True)
+                channel.flush()
+            reporter.progress(len(notices))
+    return notices
+
+
+def _notice(message_id: str | None, headers: Mapping[str, object], now_ns: int) -> Notice:
+    """A notice that does not say when it was sent or for how long cannot be shown to be on time: it counts as early."""
+    sent, delay = headers.get(SENT_HEADER), headers.get(DELAY_HEADER)
+    if sent is None or delay is None:
+        return Notice(message_id or "(no message id)", sent_ns=now_ns, delay_ms=1, received_ns=now_ns)
+    return Notice(
+        flight_id=message_id or "(no message id)",
+        sent_ns=int(str(sent)),
+        delay_ms=int(str(delay)),
+        received_ns=now_ns,
+    )
+
+
+def main(plan: Plan) -> None:
+    """Collects and leaves what came as records."""
+    reporter = Reporter()
+    notices = collect(plan.url, stop_signal(), reporter)
+    write_records(
+        plan.records / "delivered.parquet",
+        id=[notice.flight_id for notice in notices],
+        sent_ns=[notice.sent_ns for notice in notices],
+        delay_ms=[notice.delay_ms for notice in notices],
+        received_ns=[notice.received_ns for notice in notices],
+    )
+    reporter.state(count=len(notices))
+
+
+if __name__ == "__main__":
+    main(Plan.from_json(sys.argv[1]))

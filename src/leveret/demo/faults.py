@@ -1,0 +1,39 @@
+"""Faults for the tests, done to the real messages on their way: an account that never fails proves nothing."""
+
+from __future__ import annotations
+
+from leveret.client import BlockingChannel, BlockingConnection, Delivery
+from leveret.demo.errors import DemoError
+from leveret.demo.plan import EXCHANGE, FLIGHTS_QUEUE, Plan
+
+CONFIRM_TIMEOUT_S = 10.0
+
+
+def disturb_flights(plan: Plan) -> None:
+    """Takes one flight out of the queue (``lost``), puts another one in twice (``duplicated``), as the plan says.
+
+    Raises:
+        DemoError: there is no flight in the queue.
+    """
+    with BlockingConnection(plan.url) as connection:
+        channel = connection.channel()
+        channel.confirm_select()
+        if "lost" in plan.faults:
+            _take(channel)
+        if "duplicated" in plan.faults:
+            flight = _take(channel)
+            for _ in range(2):
+                channel.publish(flight.body, EXCHANGE, flight.routing_key, flight.properties, mandatory=True)
+            channel.wait_for_confirms(CONFIRM_TIMEOUT_S)
+
+
+def _take(channel: BlockingChannel) -> Delivery:
+    flight = channel.get(FLIGHTS_QUEUE, no_ack=True)
+    if flight is None:
+        raise DemoError("no flight in the queue to inject a fault with")
+    return flight
+
+
+def hasty_notice(plan: Plan, due: list[str]) -> str | None:
+    """Id of the flight whose notice the job shall send without its delay (``early``), if the plan asks for one."""
+    return due[-1] if due and "early" in plan.faults else None

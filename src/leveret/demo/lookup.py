@@ -1,0 +1,68 @@
+"""The lookup service: a tail number in, the aircraft out, over direct reply-to. A process of its own.
+
+A request is ``{"id": …, "tailnum": …}``, the reply ``{"id": …, "plane": {…}}`` with ``null`` for an aircraft that the
+table does not know. The id is the flight's: it lets the account match replies with flights.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from threading import Event
+
+from leveret.client import BlockingConnection, Properties
+from leveret.demo.data import load_planes
+from leveret.demo.plan import PLANES_QUEUE, Plan
+from leveret.demo.role import Reporter, stop_signal
+
+TURN = 500
+"""Requests answered before the replies are flushed together."""
+
+
+class Planes:
+    """Answers requests; the JSON of each aircraft is made once."""
+
+    def __init__(self, planes: Mapping[str, object]) -> None:
+        self._tails = {number: f',"plane":{json.dumps(plane)}}}'.encode() for number, plane in planes.items()}
+
+    def answer(self, request: bytes) -> bytes:
+        """The reply to one request.
+
+        Raises:
+            ValueError: the request is not the JSON object that is asked for.
+        """
+        fields = json.loads(request)
+        if not isinstance(fields, dict) or "id" not in fields:
+            raise ValueError(f"not a lookup request: {request[:80]!r}")
+        tail = self._tails.get(fields.get("tailnum") or "", b',"plane":null}')
+        return b'{"id":' + json.dumps(fields["id"]).encode() + tail
+
+
+def serve(url: str, planes: Planes, stop: Event, reporter: Reporter) -> None:
+    """Answers until told to stop."""
+    answered = 0
+    with BlockingConnection(url) as connection:
+        channel = connection.channel()
+        # Without acknowledgements: a request is worth nothing once its requester has given up.
+        channel.consume(PLANES_QUEUE, no_ack=True)
+        reporter.state(ready=1)
+        while not stop.is_set():
+            for request in channel.deliveries(TURN, 0.2):
+                to, correlation = request.properties.reply_to, request.properties.correlation_id
+                if to is None:
+                    continue  # nobody waits
+                channel.publish(planes.answer(request.body), "", to, Properties(correlation_id=correlation))
+                answered += 1
+            channel.flush()
+            reporter.progress(answered)
+    reporter.state(count=answered)
+
+
+def main(plan: Plan) -> None:
+    """Loads the planes and serves."""
+    serve(plan.url, Planes(load_planes()), stop_signal(), Reporter())
+
+
+if __name__ == "__main__":
+    main(Plan.from_json(sys.argv[1]))

@@ -1,0 +1,77 @@
+"""Enrichment: an RPC to the lookup service for every flight, and a record of what was read and answered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import TaskContext
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
+from leveret.demo.plan import PLANES_QUEUE, Plan
+from leveret.demo.role import write_records
+from leveret.spark.enrich import Caller
+
+WINDOW = 1_000
+"""Requests that are outstanding at a time."""
+
+TIMEOUT_S = 30.0
+
+
+def look_up(flights: DataFrame, plan: Plan) -> DataFrame:
+    """Columns message_id and body, and ``reply``: what the lookup service says about each flight's aircraft.
+
+    Leaves the ids that came in and those that the replies name in ``records/read`` and ``records/replies``.
+    """
+    for kind in ("read", "replies"):
+        (plan.records / kind).mkdir()
+    tail_number = f.get_json_object(f.col("body").cast("string"), "$.tailnum")
+    request = f.to_json(f.struct(f.col("message_id").alias("id"), tail_number.alias("tailnum")))
+    caller = Caller(plan.url, "", PLANES_QUEUE, "request", "reply", WINDOW, TIMEOUT_S)
+    schema = "message_id STRING, body BINARY, request STRING, reply BINARY"
+    return flights.select("message_id", "body", request.alias("request")).mapInArrow(
+        RecordedCalls(caller, plan.records), schema
+    )
+
+
+@dataclass(frozen=True)
+class RecordedCalls:
+    """The function of ``mapInArrow`` of ``leveret.spark.rpc``, with a record of the ids on either side.
+
+    Attributes:
+        caller: makes the calls.
+        records: directory of the records.
+    """
+
+    caller: Caller
+    records: Path
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The batches with their replies."""
+        read: list[str] = []
+        replied: list[str] = []
+        for batch in self.caller(_noting(batches, read)):
+            replied += _ids(batch.column("reply"))
+            yield batch
+        context = TaskContext.get()
+        assert context is not None
+        # Named by what Spark repeats after a failure: a task that runs again replaces its record.
+        name = f"{context.getLocalProperty('streaming.sql.batchId')}-{context.partitionId()}.parquet"
+        write_records(self.records / "read" / name, id=read)
+        write_records(self.records / "replies" / name, id=replied)
+
+
+def _noting(batches: Iterator[pa.RecordBatch], ids: list[str]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        ids += [flight_id or "" for flight_id in batch.column("message_id").to_pylist()]
+        yield batch
+
+
+def _ids(replies: pa.Array) -> list[str]:
+    """The flights that the replies name; ``""`` for one that names none."""
+    found = pc.extract_regex(replies.cast(pa.string()), '^{"id":"(?P<id>[^"]*)"')
+    return [row["id"] if row is not None else "" for row in found.to_pylist()]

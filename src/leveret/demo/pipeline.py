@@ -1,0 +1,157 @@
+"""The pipeline of one run: who is started when, how one sees that a part has done its work, and how all is stopped."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+
+from leveret.demo import faults, topology, workspace
+from leveret.demo.children import Child
+from leveret.demo.data import Flights, load_flights
+from leveret.demo.job import Job, spark_session
+from leveret.demo.plan import HOUR_OF_FLIGHT_MS, Plan
+from leveret.demo.progress import Display
+from leveret.demo.reconcile import Notice, Records
+
+POLL_S = 0.1
+
+QUIET_S = 4.0
+"""When nothing has moved for so long, what is still missing is taken for lost."""
+
+SETTLE_S = 0.5
+"""When everything is there, so long is waited for what should not come: duplicates."""
+
+LONGEST_FLIGHT_H = 12
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run left.
+
+    Attributes:
+        records: the ids of every stage.
+        rates: messages per second by stage.
+        server: the broker's name and version.
+    """
+
+    records: Records
+    rates: dict[str, float]
+    server: str
+
+
+class Pipeline:
+    """One run against a broker that is there.
+
+    Args:
+        plan: what to do.
+        display: where to show how far it is.
+    """
+
+    def __init__(self, plan: Plan, display: Display) -> None:
+        self._plan = plan
+        self._display = display
+        self._children: dict[str, Child] = {}
+
+    def run(self) -> Outcome:
+        """Runs it, and stops whatever it started, however it ends.
+
+        Raises:
+            DemoError: a part failed.
+            DataMissing: the input is not there.
+        """
+        with ExitStack() as parts:
+            server = parts.enter_context(topology.declared(self._plan.url))
+            self._display.phase(f"broker: {server} at {self._plan.url.rpartition('@')[2]}")
+            for role in ("publisher", "lookup", "collector"):
+                self._children[role] = parts.enter_context(Child(role, self._plan))
+            self._display.phase("publishing; starting Spark meanwhile")
+            spark = parts.enter_context(spark_session())
+            flights = load_flights(self._plan.flights, self._plan.seed)
+            due = flights.due()
+            self._display.total("delivered", len(due))
+            for role in ("lookup", "collector"):
+                self._children[role].wait_ready()
+            if self._plan.faults:
+                self._wait(lambda: self._children["publisher"].finished)
+                faults.disturb_flights(self._plan)
+            self._display.phase("Spark reads, enriches, writes and sends notices")
+            job = parts.enter_context(closing(Job(spark, self._plan, faults.hasty_notice(self._plan, due))))
+            started_s = time.monotonic()
+            self._drain(job, len(due))
+            job_s = job.finished_s - started_s
+            self._display.phase("computing punctuality")
+            job.compute_punctuality()
+            for child in self._children.values():
+                child.stop()
+            records = self._records(flights, due)
+        return Outcome(records, self._rates(records, job_s), server)
+
+    def _drain(self, job: Job, due: int) -> None:
+        """Waits until each part has done what there is for it to do."""
+        publisher, collector = self._children["publisher"], self._children["collector"]
+        self._wait(lambda: publisher.finished, job)
+        depth = topology.Depth(self._plan.url)
+        with closing(depth):
+            self._settle(lambda: job.rows_written, self._plan.flights, job, lambda: job.writing or depth.flights() > 0)
+        job.end_of_flights()
+        self._settle(lambda: job.rows_noticed, job.rows_written, job, lambda: job.noticing)
+        longest_s = LONGEST_FLIGHT_H * HOUR_OF_FLIGHT_MS / 1000
+        last_s = time.monotonic()
+        self._settle(lambda: collector.count, due, job, lambda: time.monotonic() < last_s + longest_s)
+
+    def _settle(self, count: Callable[[], int], enough: int, job: Job, busy: Callable[[], bool]) -> None:
+        """Waits until a count has stood still: shortly if it is enough, longer if something is missing."""
+        latest, moved_s = -1, time.monotonic()
+        while True:
+            self._look(job)
+            now, now_s = count(), time.monotonic()
+            if now != latest or (now < enough and busy()):
+                latest, moved_s = now, now_s
+            elif now_s - moved_s >= (SETTLE_S if now >= enough else QUIET_S) and not busy():
+                return
+            time.sleep(POLL_S)
+
+    def _wait(self, done: Callable[[], bool], job: Job | None = None) -> None:
+        while not done():
+            self._look(job)
+            time.sleep(POLL_S)
+
+    def _look(self, job: Job | None = None) -> None:
+        """Shows how far everything is; raises if a part has failed."""
+        for child in self._children.values():
+            child.finished  # noqa: B018  (asking raises if it failed)
+        self._display.show("confirmed", self._children["publisher"].count)
+        self._display.show("looked up", self._children["lookup"].count)
+        self._display.show("delivered", self._children["collector"].count)
+        if job is not None:
+            job.check()
+            self._display.show("written", job.rows_written)
+            self._display.show("notices sent", job.rows_noticed)
+
+    def _records(self, flights: Flights, due: list[str]) -> Records:
+        kept = self._plan.records
+        return Records(
+            expected=flights.ids,
+            due=due,
+            published=workspace.read_ids(kept / "published.parquet"),
+            confirmed=workspace.read_ids(kept / "confirmed.parquet"),
+            read=workspace.read_ids(kept / "read"),
+            replies=workspace.read_ids(kept / "replies"),
+            written=workspace.read_ids(self._plan.enriched, "message_id"),
+            delivered=workspace.read_notices(self._plan),
+        )
+
+    def _rates(self, records: Records, job_s: float) -> dict[str, float]:
+        publisher_s = self._children["publisher"].reported["seconds"]
+        rates = dict.fromkeys(("published", "confirmed"), len(records.confirmed) / publisher_s)
+        rates.update({stage: len(getattr(records, stage)) / job_s for stage in ("read", "replies", "written")})
+        rates["delivered"] = _notices_per_second(records.delivered)
+        return rates
+
+
+def _notices_per_second(notices: Sequence[Notice]) -> float:
+    received_ns = [notice.received_ns for notice in notices]
+    span_ns = max(received_ns) - min(received_ns) if received_ns else 0
+    return len(notices) / (span_ns / 1e9) if span_ns else 0.0

@@ -1,0 +1,55 @@
+"""What a person sees while the demo runs: one bar per stage."""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+STAGES = ("confirmed", "looked up", "written", "notices sent", "delivered")
+
+
+class Display:
+    """Bars for the stages, as a context manager. Off a terminal only the phases are printed, one line each.
+
+    Args:
+        console: where to show them.
+        flights: how many flights there are to do.
+    """
+
+    def __init__(self, console: Console, flights: int) -> None:
+        self._console = console
+        self._progress = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description:<14}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        self._bars = {
+            stage: self._progress.add_task(stage, total=None if stage == "delivered" else flights) for stage in STAGES
+        }
+
+    def phase(self, text: str) -> None:
+        """Says what begins now."""
+        self._progress.console.print(f"[bold]{text}[/]", highlight=False)
+
+    def total(self, stage: str, count: int) -> None:
+        """Sets how many a stage has to do, once that is known."""
+        self._progress.update(self._bars[stage], total=count)
+
+    def show(self, stage: str, count: int) -> None:
+        """Shows how many a stage has done."""
+        self._progress.update(self._bars[stage], completed=count)
+
+    def __enter__(self) -> Display:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()

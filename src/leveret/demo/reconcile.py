@@ -1,0 +1,145 @@
+"""Does it all add up? Message ids of every stage against those that the stage before makes due. Pure functions."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+EXAMPLES = 3
+"""How many ids of a fault are named."""
+
+
+@dataclass(frozen=True)
+class Notice:
+    """One delivered arrival notice.
+
+    Attributes:
+        flight_id: id of the flight that it tells of.
+        sent_ns: when the sink published it, nanoseconds since the epoch.
+        delay_ms: what delay the sink was asked for, milliseconds.
+        received_ns: when the collector had it in hands, nanoseconds since the epoch (same machine, same clock).
+    """
+
+    flight_id: str
+    sent_ns: int
+    delay_ms: int
+    received_ns: int
+
+    @property
+    def lateness_ms(self) -> float:
+        """Milliseconds between the due time and the arrival."""
+        return (self.received_ns - self.sent_ns) / 1e6 - self.delay_ms
+
+    @property
+    def early(self) -> bool:
+        """True when it came before it was due; in whole nanoseconds, which a float would round."""
+        return self.received_ns < self.sent_ns + self.delay_ms * 1_000_000
+
+
+@dataclass(frozen=True)
+class Records:
+    """What each stage saw: lists of flight ids, one entry per message, so that a duplicate shows.
+
+    Attributes:
+        expected: the flights that the input holds.
+        due: those of them for which the input makes a notice due.
+        published, confirmed: what the publisher sent and what the broker confirmed.
+        read: what the Spark source delivered to the job.
+        replies: ids as the lookup service's replies name them.
+        written: ids in the Parquet files.
+        delivered: notices at the collector.
+    """
+
+    expected: Sequence[str]
+    due: Sequence[str]
+    published: Sequence[str]
+    confirmed: Sequence[str]
+    read: Sequence[str]
+    replies: Sequence[str]
+    written: Sequence[str]
+    delivered: Sequence[Notice]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One line of the account.
+
+    Attributes:
+        name: of the stage.
+        messages: how many it saw, duplicates included.
+        lost: ids that were due here and did not come.
+        duplicated: ids that came more than once.
+        unexpected: ids that nobody had announced.
+        early: ids that came before their time (notices only).
+    """
+
+    name: str
+    messages: int
+    lost: tuple[str, ...] = ()
+    duplicated: tuple[str, ...] = ()
+    unexpected: tuple[str, ...] = ()
+    early: tuple[str, ...] = ()
+
+    @property
+    def adds_up(self) -> bool:
+        """True when nothing is lost, duplicated, unexpected or early."""
+        return not (self.lost or self.duplicated or self.unexpected or self.early)
+
+    def faults(self) -> list[str]:
+        """One sentence per kind of fault, with some of the ids."""
+        kinds = ("lost", "duplicated", "unexpected", "early")
+        return [_sentence(self.name, kind, getattr(self, kind)) for kind in kinds if getattr(self, kind)]
+
+
+@dataclass(frozen=True)
+class Reconciliation:
+    """The whole account, stage by stage in the order of the pipeline."""
+
+    stages: tuple[Stage, ...]
+
+    @property
+    def adds_up(self) -> bool:
+        """True when every stage does."""
+        return all(stage.adds_up for stage in self.stages)
+
+    def faults(self) -> list[str]:
+        """Sentences for people; empty when all adds up."""
+        return [fault for stage in self.stages for fault in stage.faults()]
+
+
+def _sentence(stage: str, kind: str, ids: tuple[str, ...]) -> str:
+    more = ", …" if len(ids) > EXAMPLES else ""
+    return f"{stage}: {len(ids)} {kind} ({', '.join(ids[:EXAMPLES])}{more})"
+
+
+def compare(name: str, came: Sequence[str], due: Sequence[str], early: Sequence[str] = ()) -> Stage:
+    """The account of one stage: ids that came against ids that were due, each exactly once."""
+    counts, wanted = Counter(came), set(due)
+    return Stage(
+        name=name,
+        messages=len(came),
+        lost=tuple(sorted(wanted - counts.keys())),
+        duplicated=tuple(sorted(flight_id for flight_id, times in counts.items() if times > 1)),
+        unexpected=tuple(sorted(counts.keys() - wanted)),
+        early=tuple(early),
+    )
+
+
+def reconcile(records: Records) -> Reconciliation:
+    """Holds every stage against the input itself, so that a fault shows in each stage it reached.
+
+    Whatever is due is derived from the input, never from an earlier stage: two stages that lose the same message would
+    otherwise agree with each other.
+    """
+    early = [notice.flight_id for notice in records.delivered if notice.early]
+    return Reconciliation(
+        (
+            compare("published", records.published, records.expected),
+            compare("confirmed", records.confirmed, records.expected),
+            compare("read", records.read, records.expected),
+            compare("replies", records.replies, records.expected),
+            compare("written", records.written, records.expected),
+            compare("delivered", [notice.flight_id for notice in records.delivered], records.due, early),
+        )
+    )

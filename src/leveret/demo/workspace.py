@@ -1,0 +1,50 @@
+"""The directory of results: prepared so that nothing of somebody else's can be lost."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from leveret.demo.errors import DemoError
+from leveret.demo.plan import MARKER, Plan
+from leveret.demo.reconcile import Notice
+
+
+def prepare(output: Path) -> None:
+    """Makes the directory, or empties it of an earlier run.
+
+    Raises:
+        DemoError: it holds something else, or can't be written.
+    """
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        if any(output.iterdir()) and not (output / MARKER).exists():
+            raise DemoError(f"{output} is not empty and not from an earlier demo: name another directory with --output")
+        for path in output.iterdir():
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+        (output / MARKER).write_text("Results of `leveret demo`; the next run empties this directory.\n")
+        (output / "records").mkdir()
+    except OSError as error:
+        raise DemoError(f"the output directory {output} can't be prepared: {error}") from error
+
+
+def read_ids(path: Path, column: str = "id") -> list[str]:
+    """One column of a Parquet file, or of all those in a directory; empty where there is none.
+
+    A missing value becomes ``""``, which is no flight's id and so shows as unexpected.
+    """
+    if not path.exists() or (path.is_dir() and not any(path.rglob("*.parquet"))):
+        return []
+    values = pq.read_table(path, columns=[column]).column(column).to_pylist()
+    return [value or "" for value in values]
+
+
+def read_notices(plan: Plan) -> list[Notice]:
+    """What the collector left."""
+    rows = pq.read_table(plan.records / "delivered.parquet").to_pylist()
+    return [Notice(row["id"], row["sent_ns"], row["delay_ms"], row["received_ns"]) for row in rows]
