@@ -1,0 +1,158 @@
+#!/usr/bin/env python3
+"""Runs the same scenarios on several brokers, in turns, and prints medians, ratios and processor time per message.
+
+    bench/run.py --quick
+    bench/run.py --brokers rabbitmq,leveret --only t16,rpc-50 --rounds 5 --seconds 5
+
+Brokers: rabbitmq, garagemq (where they are installed), leveret (the compiled core, where there is one),
+leveret-interpreted, and relay, which is no broker: it only copies bytes, and shows what TCP through one thread allows.
+Each scenario runs on every broker before the next one does (A B C A B C …), so that a disturbance of the machine meets
+all of them. Figures of different runs cannot be compared; ratios within one run, and CPU µs per message, can.
+"""
+
+import argparse
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import leveret
+from leveret.testing.processes import GarageMQProcess, LeveretProcess, ProcessFailed, RabbitMQProcess, ServerProcess
+from scenarios import QUICK, SCENARIOS
+from tables import Results, Row, lookup, text
+
+HERE = Path(__file__).resolve().parent
+TOP = HERE.parent
+WORK = TOP / "build" / "bench"
+# GarageMQ often hangs on the deletion of a queue that was busy.
+EXTRA_ARGUMENTS = {"garagemq": ["-keep", "-timeout", "5"]}
+
+
+class Relay(ServerProcess):
+    """bench/relay.c in place of a broker."""
+
+    name = "relay"
+    ready_pattern = LeveretProcess.ready_pattern
+
+    def command(self) -> list[str]:
+        return [str(WORK / "relay"), str(self.port)]
+
+
+def build_tools() -> None:
+    """Compiles the load generator and the relay, where their sources are newer."""
+    WORK.mkdir(parents=True, exist_ok=True)
+    for name in ("amqpload", "relay"):
+        source, program = HERE / f"{name}.c", WORK / name
+        if not program.exists() or program.stat().st_mtime < source.stat().st_mtime:
+            subprocess.run(["cc", "-O2", "-pthread", "-o", program, source], check=True)
+
+
+def available() -> list[str]:
+    """The brokers that can run here; the first is the base of all ratios."""
+    names = []
+    if RabbitMQProcess.program():
+        names.append("rabbitmq")
+    if shutil.which("garagemq"):
+        names.append("garagemq")
+    return [*names, *(["leveret"] if leveret.core() == "compiled" else []), "leveret-interpreted", "relay"]
+
+
+def server(name: str, directory: Path) -> ServerProcess:
+    """The broker of that name, not started. The directory is on a real disk: confirms must cost what they cost."""
+    if name == "rabbitmq":
+        return RabbitMQProcess(directory)
+    if name == "garagemq":
+        return GarageMQProcess(directory)
+    if name == "relay":
+        return Relay(directory)
+    return LeveretProcess(directory, source=TOP / "src" if name == "leveret-interpreted" else None)
+
+
+@contextmanager
+def servers(names: list[str]) -> Iterator[dict[str, ServerProcess]]:
+    """All brokers at once. An idle one costs the running one next to nothing."""
+    data = WORK / "data"
+    shutil.rmtree(data, ignore_errors=True)
+    with ExitStack() as stack:
+        yield {name: stack.enter_context(server(name, data / name)) for name in names}
+    shutil.rmtree(data, ignore_errors=True)
+
+
+def measure(name: str, broker: ServerProcess, scenario: str, seconds: float) -> Row:
+    """One run of amqpload. A failure is a row with an "error"; then the broker is started anew."""
+    where = ["-port", str(broker.port), "-pid", str(broker.pid), "-seconds", str(seconds)]
+    command = [WORK / "amqpload", *shlex.split(SCENARIOS[scenario].arguments), *where, *EXTRA_ARGUMENTS.get(name, [])]
+    timeout_s = 12 * seconds + 40
+    row: Row = {"scenario": scenario, "broker": name, "at": time.time(), "load1": os.getloadavg()[0]}
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
+        row |= json.loads(done.stdout)
+    except subprocess.TimeoutExpired:
+        row["error"] = f"not finished after {timeout_s:.0f} s"
+    except json.JSONDecodeError:
+        row["error"] = (done.stdout + done.stderr)[:200] or f"exit status {done.returncode}"
+    if "error" in row:
+        broker.kill()
+        broker.start()
+    return row
+
+
+def run(options: argparse.Namespace) -> Results:
+    """All rounds. Every run is also appended, as a line of JSON, to build/bench/runs.jsonl."""
+    results = Results(options.brokers)
+    with servers(options.brokers) as brokers, (WORK / "runs.jsonl").open("a") as log:
+        for turn in range(1, options.rounds + 1):
+            for scenario in options.only:
+                for name, broker in brokers.items():
+                    if name == "relay" and not SCENARIOS[scenario].relayed:
+                        continue
+                    row = measure(name, broker, scenario, options.seconds)
+                    results.rows.append(row)
+                    log.write(json.dumps(row) + "\n")
+                    outcome = row.get("error") or text(lookup(row, SCENARIOS[scenario].figure))
+                    print(f"{turn}/{options.rounds} {scenario:14} {name:20} {outcome}", file=sys.stderr, flush=True)
+    return results
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="five scenarios, two rounds of 3 s, no garagemq, no relay")
+    parser.add_argument("--brokers", type=lambda names: names.split(","), help="comma separated; the first is the base")
+    parser.add_argument("--only", type=lambda names: names.split(","), help="comma separated scenarios")
+    parser.add_argument("--rounds", type=int)
+    parser.add_argument("--seconds", type=float, help="measuring window of each run")
+    options = parser.parse_args()
+    if options.brokers is None:
+        options.brokers = [name for name in available() if not options.quick or name not in ("garagemq", "relay")]
+    options.only = options.only or list(QUICK if options.quick else SCENARIOS)
+    if unknown := set(options.only) - set(SCENARIOS):
+        parser.error(f"unknown scenarios: {', '.join(sorted(unknown))}")
+    options.rounds = options.rounds or (2 if options.quick else 3)
+    options.seconds = options.seconds or (3 if options.quick else 5)
+    return options
+
+
+def main() -> None:
+    options = arguments()
+    if "rabbitmq" not in options.brokers:
+        print("RabbitMQ is not installed or not asked for: the ratios are to the first broker", file=sys.stderr)
+    build_tools()
+    try:
+        results = run(options)
+    except ProcessFailed as error:
+        sys.exit(str(error))
+    print(f"\n{results.main_table()}\n\nCPU µs: the broker's processor time per message (per connection), all threads.")
+    print(f"\n{results.legend()}\n\n{results.details()}")
+    ours = [name for name in results.brokers if name.startswith("leveret")]
+    if any(results.faults(scenario, name) for scenario in results.scenarios() for name in ours):
+        sys.exit("leveret lost, repeated or disordered messages: see above")
+
+
+if __name__ == "__main__":
+    main()
