@@ -152,6 +152,10 @@ class ChannelCore(Generic[T]):
 
     def receive_method(self, payload: bytes) -> None:
         """A method frame of this channel. ProtocolError if it may not come now."""
+        if payload[:4] == _ACK and len(payload) == 13 and self._content is None and self.confirms is not None:
+            # decoded here: brokers send it for every single message at times
+            self.confirms.answer(int.from_bytes(payload[4:12], "big"), payload[12] & 1 == 1, accepted=True)
+            return
         method = decode_method(payload)
         if self._content is not None:
             raise ProtocolError(UNEXPECTED_FRAME, f"{method.name} within a content")
@@ -287,6 +291,7 @@ _HANDLERS: Final[dict[int, Callable[[ChannelCore[Any], Method], None]]] = {
     grammar.CHANNEL_CLOSE_OK.key: ChannelCore._on_close_ok,
 }
 
+_ACK: Final = grammar.BASIC_ACK.key.to_bytes(4, "big")
 _pack_ack: Final = struct.Struct(">BHIIQBB").pack
 
 
