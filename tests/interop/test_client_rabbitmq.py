@@ -284,3 +284,14 @@ async def test_closing_ends_what_waits(url: str, name: str) -> None:
     with pytest.raises(ConnectionClosed):
         await connection.channel()
     await connection.close()
+
+
+async def test_several_tasks_may_share_a_consumer(channel: Channel, name: str) -> None:
+    consumer = await channel.consume(await temporary(channel, name), no_ack=True)
+    takers = [asyncio.ensure_future(anext(consumer)) for _ in range(3)]
+    await asyncio.sleep(0)
+    takers[0].cancel()
+    for body in (b"1", b"2"):
+        channel.publish(body, "", name)
+    taken = await asyncio.wait_for(asyncio.gather(*takers[1:]), 10)
+    assert {delivery.body for delivery in taken} == {b"1", b"2"}

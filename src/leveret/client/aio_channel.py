@@ -44,7 +44,7 @@ class Consumer:
         self.tag = tag
         self._channel = channel
         self._ready: deque[Delivery] = deque()
-        self._waiting: asyncio.Future[None] | None = None
+        self._waiting: list[asyncio.Future[None]] = []
         self._error: ClientError | None = None
         self._is_cancelled = False
 
@@ -57,8 +57,9 @@ class Consumer:
                 raise StopAsyncIteration
             if self._error is not None:
                 raise self._error.with_traceback(None)
-            self._waiting = asyncio.get_running_loop().create_future()
-            await self._waiting
+            waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append(waiting)
+            await waiting
         return self._ready.popleft()
 
     async def cancel(self) -> None:
@@ -73,7 +74,7 @@ class Consumer:
     def deliver(self, delivery: Delivery) -> None:
         """Called with every delivery; for this package."""
         self._ready.append(delivery)
-        if self._waiting is not None:
+        if self._waiting:
             self._wake()
 
     def ended(self, error: ClientError) -> None:
@@ -82,9 +83,10 @@ class Consumer:
         self._wake()
 
     def _wake(self) -> None:
-        waiting, self._waiting = self._waiting, None
-        if waiting is not None and not waiting.done():
-            waiting.set_result(None)
+        waiting, self._waiting = self._waiting, []
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
 
 
 class Channel:

@@ -29,12 +29,14 @@ def _request(spec: MethodSpec, reply: MethodSpec, **values: object) -> Request:
 
 
 def open_channel() -> Request:
+    """channel.open."""
     return _request(grammar.CHANNEL_OPEN, grammar.CHANNEL_OPEN_OK)
 
 
 def declare_exchange(
     name: str, kind: str, durable: bool, auto_delete: bool, internal: bool, passive: bool, arguments: Arguments
 ) -> Request:
+    """exchange.declare; kind: the type, such as "topic"; passive: only check that it is there."""
     return _request(
         grammar.EXCHANGE_DECLARE,
         grammar.EXCHANGE_DECLARE_OK,
@@ -49,10 +51,12 @@ def declare_exchange(
 
 
 def delete_exchange(name: str, if_unused: bool) -> Request:
+    """exchange.delete."""
     return _request(grammar.EXCHANGE_DELETE, grammar.EXCHANGE_DELETE_OK, exchange=name, if_unused=if_unused)
 
 
 def bind_exchange(destination: str, source: str, routing_key: str, arguments: Arguments) -> Request:
+    """exchange.bind, RabbitMQ's extension: from source to destination."""
     return _request(
         grammar.EXCHANGE_BIND,
         grammar.EXCHANGE_BIND_OK,
@@ -64,6 +68,7 @@ def bind_exchange(destination: str, source: str, routing_key: str, arguments: Ar
 
 
 def unbind_exchange(destination: str, source: str, routing_key: str, arguments: Arguments) -> Request:
+    """exchange.unbind, the reverse of bind_exchange."""
     return _request(
         grammar.EXCHANGE_UNBIND,
         grammar.EXCHANGE_UNBIND_OK,
@@ -77,6 +82,7 @@ def unbind_exchange(destination: str, source: str, routing_key: str, arguments: 
 def declare_queue(
     name: str, durable: bool, exclusive: bool, auto_delete: bool, passive: bool, arguments: Arguments
 ) -> Request:
+    """queue.declare; queue_info() reads its answer."""
     return _request(
         grammar.QUEUE_DECLARE,
         grammar.QUEUE_DECLARE_OK,
@@ -90,6 +96,7 @@ def declare_queue(
 
 
 def bind_queue(queue: str, exchange: str, routing_key: str, arguments: Arguments) -> Request:
+    """queue.bind."""
     return _request(
         grammar.QUEUE_BIND,
         grammar.QUEUE_BIND_OK,
@@ -101,6 +108,7 @@ def bind_queue(queue: str, exchange: str, routing_key: str, arguments: Arguments
 
 
 def unbind_queue(queue: str, exchange: str, routing_key: str, arguments: Arguments) -> Request:
+    """queue.unbind."""
     return _request(
         grammar.QUEUE_UNBIND,
         grammar.QUEUE_UNBIND_OK,
@@ -112,18 +120,22 @@ def unbind_queue(queue: str, exchange: str, routing_key: str, arguments: Argumen
 
 
 def delete_queue(name: str, if_unused: bool, if_empty: bool) -> Request:
+    """queue.delete; the answer has message_count."""
     return _request(grammar.QUEUE_DELETE, grammar.QUEUE_DELETE_OK, queue=name, if_unused=if_unused, if_empty=if_empty)
 
 
 def purge_queue(name: str) -> Request:
+    """queue.purge; the answer has message_count."""
     return _request(grammar.QUEUE_PURGE, grammar.QUEUE_PURGE_OK, queue=name)
 
 
 def qos(prefetch_count: int, shared: bool) -> Request:
+    """basic.qos; shared: for the channel as a whole, what RabbitMQ makes of the field global."""
     return _request(grammar.BASIC_QOS, grammar.BASIC_QOS_OK, prefetch_count=prefetch_count, **{"global": shared})
 
 
 def consume(queue: str, tag: str, no_ack: bool, exclusive: bool, arguments: Arguments) -> Request:
+    """basic.consume."""
     return _request(
         grammar.BASIC_CONSUME,
         grammar.BASIC_CONSUME_OK,
@@ -136,19 +148,23 @@ def consume(queue: str, tag: str, no_ack: bool, exclusive: bool, arguments: Argu
 
 
 def cancel(tag: str) -> Request:
+    """basic.cancel."""
     return _request(grammar.BASIC_CANCEL, grammar.BASIC_CANCEL_OK, consumer_tag=tag)
 
 
 def get(queue: str, no_ack: bool) -> Request:
+    """basic.get; the answer is a delivery or basic.get-empty."""
     replies = (grammar.BASIC_GET_OK.key, grammar.BASIC_GET_EMPTY.key)
     return Request(grammar.BASIC_GET, {"queue": queue, "no_ack": no_ack}, replies)
 
 
 def recover(requeue: bool) -> Request:
+    """basic.recover."""
     return _request(grammar.BASIC_RECOVER, grammar.BASIC_RECOVER_OK, requeue=requeue)
 
 
 def confirm_select() -> Request:
+    """confirm.select."""
     return _request(grammar.CONFIRM_SELECT, grammar.CONFIRM_SELECT_OK)
 
 
