@@ -2,7 +2,7 @@
 
 A file is a header block and then batches back to back. All numbers are little-endian.
 
-    file header     magic "LEVERET1" | version u16 | reserved u16 | number u64 | generation u64 | crc32 u32
+    file header     magic "LEVERET1" | version u16 | 0 u16 | number u64 | first batch u64 | generation u64 | crc32 u32
     batch           marker u32 | length u32 | number u64 | crc32 u32 | payload (length bytes)
 
 The header stands twice, at 0 and at 4,096, so that one bad sector can't take a whole file along.
@@ -32,7 +32,7 @@ BATCH_HEADER_SIZE = 20
 PAYLOAD_SIZE_MAX = 0xFFFF_FFFF
 
 _HEADER_COPIES = (0, 4096)
-_FILE_HEADER = struct.Struct("<8sHHQQ")
+_FILE_HEADER = struct.Struct("<8sHHQQQ")
 _BATCH_HEADER = struct.Struct("<IIQ")
 _CHECKSUM = struct.Struct("<I")
 
@@ -51,9 +51,13 @@ class JournalVersionError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class FileHeader:
-    """Who a journal file is: its number in the order of files, and the random generation of its present life."""
+    """Who a journal file is: its number in the order of files, the number of its first batch (written or still to
+
+    come), and the random generation of its present life.
+    """
 
     number: int
+    first_batch: int
     generation: int
     version: int = FORMAT_VERSION
 
@@ -69,7 +73,7 @@ class FileHeader:
 
     def pack(self) -> bytes:
         """The header block: DATA_START bytes."""
-        fields = _FILE_HEADER.pack(MAGIC, self.version, 0, self.number, self.generation)
+        fields = _FILE_HEADER.pack(MAGIC, self.version, 0, self.number, self.first_batch, self.generation)
         header = fields + _CHECKSUM.pack(zlib.crc32(fields))
         block = bytearray(DATA_START)
         for offset in _HEADER_COPIES:
@@ -77,12 +81,12 @@ class FileHeader:
         return bytes(block)
 
 
-def new_header(number: int, random_bytes: Callable[[int], bytes]) -> FileHeader:
+def new_header(number: int, first_batch: int, random_bytes: Callable[[int], bytes]) -> FileHeader:
     """A header for a new life of a file. A marker of 0 is never drawn: zeroed space must not look like a batch."""
     generation = int.from_bytes(random_bytes(8), "little")
     while generation >> 32 == 0:
         generation = int.from_bytes(random_bytes(8), "little")
-    return FileHeader(number, generation)
+    return FileHeader(number, first_batch, generation)
 
 
 def read_header(data: bytes, number: int, path: str) -> FileHeader | None:
@@ -95,13 +99,13 @@ def read_header(data: bytes, number: int, path: str) -> FileHeader | None:
         checksum = data[offset + _FILE_HEADER.size :][: _CHECKSUM.size]
         if len(checksum) < _CHECKSUM.size or _CHECKSUM.unpack(checksum)[0] != zlib.crc32(fields):
             continue
-        magic, version, _, own_number, generation = _FILE_HEADER.unpack(fields)
+        magic, version, _, own_number, first_batch, generation = _FILE_HEADER.unpack(fields)
         if magic != MAGIC:
             continue
         if version > FORMAT_VERSION:
             raise JournalVersionError(path, version)
         if own_number == number:
-            return FileHeader(own_number, generation, version)
+            return FileHeader(own_number, first_batch, generation, version)
     return None
 
 
@@ -152,23 +156,22 @@ class Scan:
     runs: list[Run] = field(default_factory=list)
     unsound: list[tuple[int, int]] = field(default_factory=list)
     end: int = DATA_START
-    last_batch: int = -1
+    last_batch: int = DATA_START
     batches: int = 0
     last_is_tombstone: bool = False
 
 
-def scan(data: bytes, header: FileHeader, expected: int | None) -> Scan:
-    """Find every sound batch of a file.
+def scan(data: bytes, header: FileHeader, expected: int) -> Scan:
+    """Find every sound batch of a file, the first of which should be number `expected`.
 
-    `expected` is the number that the first batch must have; None where any will do (the oldest file, or after a
-    tombstone). What follows the last sound batch is not in `unsound`: whether it is a torn tail or damage depends on
+    What follows the last sound batch is not in `unsound`: whether it is a torn tail or damage depends on
     whether the file is the last.
     """
     result = Scan()
     view = memoryview(data)
     marker = _CHECKSUM.pack(header.marker)
-    last = (expected - 1) if expected is not None else -1
-    any_number = expected is None
+    last = expected - 1
+    is_after_tombstone = False
     offset = DATA_START
     while True:
         found = read_batch(view, offset, header)
@@ -181,15 +184,15 @@ def scan(data: bytes, header: FileHeader, expected: int | None) -> Scan:
         number, end = found
         if offset > result.end:
             result.unsound.append((result.end, offset))
-        gap = offset > result.end or (not any_number and number != last + 1)
+        gap = offset > result.end or (not is_after_tombstone and number != last + 1)
         if gap or not result.runs:
             result.runs.append(Run(offset, end, number, number, gap))
         else:
             run = result.runs[-1]
             result.runs[-1] = Run(run.start, end, run.first, number, run.gap)
-        any_number = end - offset == BATCH_HEADER_SIZE
-        result.last_is_tombstone = any_number
-        result.batches += not any_number
+        is_after_tombstone = end - offset == BATCH_HEADER_SIZE
+        result.last_is_tombstone = is_after_tombstone
+        result.batches += not is_after_tombstone
         result.last_batch, result.end = offset, end
         last, offset = number, end
 

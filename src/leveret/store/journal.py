@@ -157,7 +157,7 @@ class Journal:
         return self._failure
 
     def _begin(self, number: int, snapshot: bytes) -> None:
-        header = new_header(number, self._random_bytes)
+        header = new_header(number, self._next_number, self._random_bytes)
         parts = [header.pack()]
         if snapshot:
             parts += [pack_batch(header, self._next_number, [snapshot])[0], snapshot]

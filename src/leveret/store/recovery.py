@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from leveret.store.disk import Disk
 from leveret.store.format import (
+    DATA_START,
     FileHeader,
     Scan,
     new_header,
@@ -92,8 +93,8 @@ class Recovery:
         self._disk = disk
         self._directory = directory
         self._random_bytes = random_bytes
-        # What the next file's first batch must be numbered; None where any number is right.
-        self._expected: int | None = None
+        # Batches before a file's first one may be missing where older files were removed, and behind a tombstone.
+        self._may_skip = True
 
     def read(self, files: Sequence[tuple[int, str]]) -> Iterator[bytes]:
         """Yield every sound payload of `files` (number and path, in order).
@@ -105,14 +106,14 @@ class Recovery:
             is_last = path == files[-1][1]
             data = self._read_file(path)
             header = read_header(data, number, path)
-            found = scan(data, header, self._expected) if header is not None else Scan()
-            # Only the last file can end in a batch that was never synced: a file is begun after the last sync of the
-            # one before.
-            is_tail_lost = header is None or (not is_last and found.end < len(data))
+            if header is not None and self._may_skip:
+                self.next_number = max(self.next_number, header.first_batch)
+            found = scan(data, header, self.next_number) if header is not None else Scan()
+            is_tail_lost = self._is_tail_lost(header, data, found, is_last)
             damages = _describe(path, data, header, found, is_tail_lost)
             if damages:
-                new_life = header or new_header(number, self._random_bytes)
-                content = self._rebuild(new_life, data, found, is_tail_lost)
+                new_life = header or new_header(number, self.next_number, self._random_bytes)
+                new_life, content = self._rebuild(new_life, data, found, is_tail_lost)
                 is_repaired = self._repair(path, data, content, damages)
                 if is_repaired and is_last:
                     self.tail = Tail(path, new_life, len(content), b"", 0)
@@ -122,6 +123,16 @@ class Recovery:
             self.report.files += 1
             self.report.batches += found.batches
             yield from payloads(data, found.runs)
+
+    def _is_tail_lost(self, header: FileHeader | None, data: bytes, found: Scan, is_last: bool) -> bool:
+        """Sound batches are missing at the file's end, or instead of all of it."""
+        if header is None or len(data) < DATA_START:
+            return True
+        if not found.runs and header.first_batch > self.next_number:
+            return True
+        # Only the last file can end in a batch that was never synced: a file is begun after the last sync of the one
+        # before.
+        return not is_last and found.end < len(data)
 
     def _read_file(self, path: str) -> bytes:
         try:
@@ -151,16 +162,16 @@ class Recovery:
     def _advance(self, found: Scan, is_tail_lost: bool) -> None:
         if found.runs:
             self.next_number = found.runs[-1].last + 1
-            self._expected = None if found.last_is_tombstone else self.next_number
         if is_tail_lost:
             # The tombstone at the repaired file's end has a number, too.
             self.next_number += 1
-            self._expected = None
+        self._may_skip = is_tail_lost or found.last_is_tombstone
 
-    def _rebuild(self, header: FileHeader, data: bytes, found: Scan, is_tail_lost: bool) -> bytes:
-        """The sound batches of a file, with a tombstone wherever some are missing."""
-        parts = [header.pack()]
+    def _rebuild(self, header: FileHeader, data: bytes, found: Scan, is_tail_lost: bool) -> tuple[FileHeader, bytes]:
+        """A header and the sound batches of a file, with a tombstone wherever some are missing."""
         expected = self.next_number
+        header = replace(header, first_batch=expected)
+        parts = [header.pack()]
         for run in found.runs:
             if run.gap and run.first > expected:
                 parts.append(pack_batch(header, expected, [])[0])
@@ -168,7 +179,7 @@ class Recovery:
             expected = run.last + 1
         if is_tail_lost:
             parts.append(pack_batch(header, expected, [])[0])
-        return b"".join(parts)
+        return header, b"".join(parts)
 
     def _repair(self, path: str, data: bytes, content: bytes, damages: list[Damage]) -> bool:
         """Keep a copy of a damaged file and replace it; report the damage. False when the disk refused."""
@@ -221,6 +232,10 @@ def _describe(path: str, data: bytes, header: FileHeader | None, found: Scan, is
         for run in found.runs
         if run.gap and run.start not in explained
     ]
-    if is_tail_lost:
+    if len(data) < DATA_START:
+        damages.append(Damage(path, len(data), 0, "the file ends inside its header"))
+    elif not found.runs and is_tail_lost and found.end == len(data):
+        damages.append(Damage(path, found.end, 0, f"the batches before number {header.first_batch} are missing"))
+    elif is_tail_lost:
         damages.append(Damage(path, found.end, len(data) - found.end, "batches with a wrong checksum at the end"))
     return damages

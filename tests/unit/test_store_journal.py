@@ -1,0 +1,197 @@
+"""The journal in ordinary life: what is appended comes back, over rotations, removals and restarts."""
+
+import os
+import random
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from leveret.store.disk import Disk, MemoryDisk, RealDisk
+from leveret.store.format import BATCH_HEADER_SIZE, DATA_START, FileHeader, JournalVersionError
+from leveret.store.journal import Journal
+
+PAYLOADS = st.lists(st.binary(min_size=1, max_size=300), max_size=20)
+
+
+def reopen(disk: Disk, directory: str = "/data", seed: int = 1) -> tuple[Journal, list[bytes]]:
+    journal = Journal(disk, directory, random_bytes=random.Random(seed).randbytes)
+    return journal, list(journal.replay())
+
+
+def fill(disk: Disk, payloads: Sequence[bytes], directory: str = "/data") -> Journal:
+    journal, _ = reopen(disk, directory)
+    for payload in payloads:
+        journal.append(payload)
+    return journal
+
+
+@given(lives=st.lists(PAYLOADS, max_size=4))
+def test_every_life_reads_what_all_lives_before_wrote(lives: list[list[bytes]]) -> None:
+    disk = MemoryDisk()
+    expected: list[bytes] = []
+    for life, payloads in enumerate(lives):
+        journal, found = reopen(disk, seed=life)
+        assert found == expected
+        assert journal.report.is_clean
+        for payload in payloads:
+            journal.append(payload)
+        journal.close()
+        expected += payloads
+    assert reopen(disk)[1] == expected
+
+
+@given(steps=st.lists(st.tuples(st.booleans(), st.binary(min_size=1, max_size=50)), max_size=30))
+def test_order_holds_over_rotations(steps: list[tuple[bool, bytes]]) -> None:
+    disk = MemoryDisk()
+    journal, _ = reopen(disk)
+    for is_rotation, payload in steps:
+        if is_rotation:
+            assert journal.rotate(payload) == journal.current
+        else:
+            journal.append(payload)
+    rotations = sum(is_rotation for is_rotation, _ in steps)
+    assert journal.files() == list(range(1, rotations + 2))
+    again, found = reopen(disk)
+    assert found == [payload for _, payload in steps]
+    assert again.files() == journal.files()
+    assert (again.current, again.current_size) == (journal.current, journal.current_size)
+    assert again.report.is_clean
+
+
+def test_parts_of_a_batch_are_joined(tmp_path: os.PathLike[str]) -> None:
+    journal = fill(RealDisk(), [], str(tmp_path))
+    # More parts than the kernel takes in one call.
+    parts = [bytes([n % 256]) * (n % 7) for n in range(3000)]
+    journal.append(parts)
+    journal.append(b"next")
+    assert reopen(RealDisk(), str(tmp_path))[1] == [b"".join(parts), b"next"]
+
+
+def test_size_counts_headers_and_tells_when_the_file_is_full() -> None:
+    disk = MemoryDisk()
+    journal = Journal(disk, "/data", file_size=DATA_START + 2 * BATCH_HEADER_SIZE + 20)
+    assert list(journal.replay()) == []
+    assert journal.current_size == DATA_START
+    journal.append(b"x" * 10)
+    assert not journal.is_full
+    journal.append(b"x" * 10)
+    assert journal.is_full
+    assert journal.current_size == disk.size(journal.path(1))
+    journal.rotate(b"snapshot")
+    assert not journal.is_full
+    assert journal.current_size == disk.size(journal.path(2)) == DATA_START + BATCH_HEADER_SIZE + 8
+
+
+def test_an_empty_snapshot_writes_no_batch() -> None:
+    disk = MemoryDisk()
+    journal = fill(disk, [b"one"])
+    journal.rotate(b"")
+    journal.append(b"two")
+    assert reopen(disk)[1] == [b"one", b"two"]
+
+
+def test_only_the_oldest_file_can_be_removed_and_never_the_current() -> None:
+    disk = MemoryDisk()
+    journal = fill(disk, [b"one"])
+    journal.rotate(b"two")
+    journal.rotate(b"three")
+    with pytest.raises(ValueError, match="not the oldest"):
+        journal.remove(2)
+    journal.remove(1)
+    journal.remove(2)
+    with pytest.raises(ValueError, match="still written to"):
+        journal.remove(3)
+    again, found = reopen(disk)
+    assert found == [b"three"]
+    assert again.files() == [3]
+    assert again.report.is_clean
+
+
+def test_file_numbers_are_never_used_twice() -> None:
+    disk = MemoryDisk()
+    journal = fill(disk, [])
+    journal.rotate(b"a")
+    journal.remove(1)
+    again, _ = reopen(disk)
+    assert again.rotate(b"b") == 3
+
+
+def test_an_empty_batch_is_refused() -> None:
+    journal = fill(MemoryDisk(), [])
+    for nothing in (b"", [], [b"", b""]):
+        with pytest.raises(ValueError, match="payload"):
+            journal.append(nothing)
+
+
+def test_appending_needs_a_finished_replay_and_an_open_journal() -> None:
+    journal = Journal(MemoryDisk(), "/data")
+    for operation in (lambda: journal.append(b"x"), lambda: journal.rotate(b"x")):
+        with pytest.raises(RuntimeError, match="after replay"):
+            operation()
+    assert list(journal.replay()) == []
+    journal.close()
+    with pytest.raises(RuntimeError, match="before close"):
+        journal.append(b"x")
+
+
+def test_a_journal_of_a_newer_version_is_refused_and_left_alone() -> None:
+    disk = MemoryDisk()
+    journal = fill(disk, [b"precious"])
+    newer = FileHeader(1, 1, 1 << 40, version=2).pack()
+    disk.open(journal.path(1)).write(0, [newer])
+    before = disk.read(journal.path(1))
+    with pytest.raises(JournalVersionError, match="format 2, this leveret knows formats up to 1"):
+        reopen(disk)
+    assert disk.read(journal.path(1)) == before
+
+
+def test_a_message_that_looks_like_a_batch_is_not_taken_for_one() -> None:
+    """A publisher may send the bytes of a whole journal; torn behind them, nothing of it may come to life."""
+    disk = MemoryDisk()
+    foreign = MemoryDisk()
+    journal = Journal(foreign, "/data", random_bytes=random.Random(99).randbytes)
+    assert list(journal.replay()) == []
+    for _ in range(5):
+        journal.append(b"forged")
+    journal = fill(disk, [b"sound"])
+    journal.append(foreign.read("/data/journal-0000000001.lvj"))
+    disk.open(journal.path(1)).truncate(disk.size(journal.path(1)) - 1)
+    again, found = reopen(disk)
+    assert found == [b"sound"]
+    assert again.report.damages == []
+
+
+def test_a_recycled_file_does_not_revive_its_former_life() -> None:
+    """Old batches behind the end of a new life's: same numbers, same places, another generation."""
+    disk = MemoryDisk()
+    journal = fill(disk, [b"old-1", b"old-2", b"old-3", b"old-4"])
+    former = disk.read(journal.path(1))
+    recycled = MemoryDisk()
+    journal = Journal(recycled, "/data", random_bytes=random.Random(2).randbytes)
+    assert list(journal.replay()) == []
+    journal.append(b"new-1")
+    recycled.open(journal.path(1)).write(journal.current_size, [former[journal.current_size :]])
+    assert reopen(recycled)[1] == [b"new-1"]
+
+
+@settings(max_examples=30)
+@given(payloads=PAYLOADS)
+def test_real_and_memory_disk_hold_equal_bytes(payloads: list[bytes], tmp_path_factory: pytest.TempPathFactory) -> None:
+    directory = str(tmp_path_factory.mktemp("journal"))
+    disk = MemoryDisk()
+    for each in (fill(disk, payloads, directory), fill(RealDisk(), payloads, directory)):
+        each.rotate(b"snapshot")
+        each.close()
+    for number in (1, 2):
+        name = os.path.join(directory, f"journal-{number:010d}.lvj")
+        assert disk.read(name) == RealDisk().read(name)
+    assert disk.list_names(directory) == RealDisk().list_names(directory)
+
+
+def test_files_and_directories_are_private(tmp_path: os.PathLike[str]) -> None:
+    directory = os.path.join(tmp_path, "a", "b")
+    journal = fill(RealDisk(), [b"secret"], directory)
+    assert os.stat(directory).st_mode & 0o777 == 0o700
+    assert os.stat(journal.path(1)).st_mode & 0o777 == 0o600
