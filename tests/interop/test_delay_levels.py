@@ -1,0 +1,105 @@
+"""The delay levels on a live broker: the same tests on leveret and on a RabbitMQ."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from leveret.client import Channel, ChannelClosed, Delivery, Properties, Unroutable, connect
+from leveret.delay import MILLISECONDS, SECONDS, Layout
+
+
+@pytest.fixture(params=["broker", pytest.param("rabbitmq", marks=pytest.mark.rabbitmq)])
+def url(request: pytest.FixtureRequest) -> str:
+    """The URL of a broker: leveret's own, then RabbitMQ."""
+    return str(request.getfixturevalue(request.param))
+
+
+async def endpoint(channel: Channel, layout: Layout, queue: str) -> None:
+    """What an endpoint does when it starts."""
+    await layout.declare(channel)
+    await channel.declare_queue(queue, durable=False, auto_delete=True)
+    await layout.bind_destination(channel, queue)
+
+
+async def test_messages_arrive_after_their_delay_and_never_before(url: str) -> None:
+    delays_ms = [0, 1, 2, 3, 5, 10, 64, 100, 255, 300]
+    async with await connect(url) as connection:
+        channel = await connection.channel()
+        await channel.confirm_select()
+        await endpoint(channel, MILLISECONDS, "delay.arrivals")
+        consumer = await channel.consume("delay.arrivals", no_ack=True)
+        sent: dict[str, float] = {}
+        for delay_ms in delays_ms:
+            properties = Properties(message_id=str(delay_ms))
+            sent[str(delay_ms)] = time.monotonic()
+            await MILLISECONDS.send(channel, b"x", "delay.arrivals", delay_ms / 1000, properties)
+        arrived: list[str] = []
+        for _ in delays_ms:
+            delivery = await asyncio.wait_for(anext(consumer), 10)
+            message_id = str(delivery.properties.message_id)
+            assert time.monotonic() - sent[message_id] >= int(message_id) / 1000, f"{message_id} ms: early"
+            arrived.append(message_id)
+        assert sorted(arrived) == sorted(sent)
+
+
+async def test_a_message_keeps_its_key_and_properties_and_tells_of_its_hops(url: str) -> None:
+    async with await connect(url) as connection:
+        channel = await connection.channel()
+        await channel.confirm_select()
+        await endpoint(channel, MILLISECONDS, "delay.kept")
+        consumer = await channel.consume("delay.kept", no_ack=True)
+        sent = Properties(message_id="m1", content_type="text/plain", headers={"mine": "yes"}, delivery_mode=2)
+        await MILLISECONDS.send(channel, b"body", "delay.kept", 0.005, sent)
+        delivery: Delivery = await asyncio.wait_for(anext(consumer), 10)
+        assert delivery.body == b"body"
+        assert delivery.exchange == "nsb.ms.delay-delivery"
+        assert delivery.routing_key == MILLISECONDS.route(0.005, "delay.kept")[1]
+        assert (delivery.properties.message_id, delivery.properties.content_type) == ("m1", "text/plain")
+        headers = delivery.properties.headers or {}
+        assert headers["mine"] == "yes"
+        deaths = headers["x-death"]
+        assert isinstance(deaths, list)
+        assert [death["queue"] for death in deaths if isinstance(death, dict)] == [
+            "nsb.ms.delay-level-00",
+            "nsb.ms.delay-level-02",
+        ]
+
+
+async def test_a_delayed_message_can_be_delayed_again(url: str) -> None:
+    async with await connect(url) as connection:
+        channel = await connection.channel()
+        await channel.confirm_select()
+        await endpoint(channel, MILLISECONDS, "delay.again")
+        consumer = await channel.consume("delay.again", no_ack=True)
+        await MILLISECONDS.send(channel, b"1", "delay.again", 0.003)
+        for _ in range(3):
+            delivery = await asyncio.wait_for(anext(consumer), 10)
+            await MILLISECONDS.send(channel, b"2", "delay.again", 0.003, delivery.properties)
+
+
+async def test_every_endpoint_may_declare_the_levels_again(url: str) -> None:
+    async with await connect(url) as connection:
+        for _ in range(2):
+            await SECONDS.declare(await connection.channel())
+        info = await (await connection.channel()).declare_queue("nsb.delay-level-27", passive=True)
+        assert info.name == "nsb.delay-level-27"
+
+
+async def test_levels_that_exist_with_another_unit_are_refused(url: str) -> None:
+    async with await connect(url) as connection:
+        await Layout("delay.other", unit_ms=10, levels=2).declare(await connection.channel())
+        with pytest.raises(ChannelClosed) as refused:
+            await Layout("delay.other", unit_ms=20, levels=2).declare(await connection.channel())
+        assert refused.value.code == 406
+
+
+async def test_without_delay_an_unknown_destination_is_returned(url: str) -> None:
+    async with await connect(url) as connection:
+        channel = await connection.channel()
+        await channel.confirm_select()
+        await MILLISECONDS.declare(channel)
+        with pytest.raises(Unroutable):
+            await MILLISECONDS.send(channel, b"x", "delay.nobody", 0)
