@@ -1,0 +1,171 @@
+"""A crash at every operation of a short history, with every sensible remainder of what was not synced."""
+
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from leveret.store.disk import MemoryDisk
+from leveret.store.journal import Journal
+
+DIRECTORY = "/data"
+
+
+class Crash(BaseException):
+    """Stops the process under test; a BaseException, so that nothing in it can handle it."""
+
+
+class Witness:
+    """A history of appends, rotations and removals, and what its owner was promised at each moment."""
+
+    def __init__(self, disk: MemoryDisk, life: int) -> None:
+        self.life = life
+        self.confirmed: list[bytes] = []
+        self.attempted: list[bytes] = []
+        self.removed: set[bytes] = set()
+        self.journal = Journal(disk, DIRECTORY, random_bytes=random.Random(life).randbytes)
+
+    def start(self) -> list[bytes]:
+        found = list(self.journal.replay())
+        self.confirmed = list(found)
+        self.attempted = list(found)
+        return found
+
+    def append(self, text: str) -> None:
+        payload = f"{self.life}-{text}".encode()
+        self.attempted.append(payload)
+        self.journal.append(payload)
+        self.confirmed.append(payload)
+
+    def rotate(self, text: str) -> None:
+        payload = f"{self.life}-{text}".encode()
+        self.attempted.append(payload)
+        self.journal.rotate(payload)
+        self.confirmed.append(payload)
+
+    def run(self) -> None:
+        self.append("one")
+        self.append("two " * 20)
+        self.rotate("snapshot")
+        self.append("three")
+        # All before the snapshot stands in files that may go now: from here on it may be there or not.
+        self.removed = set(self.confirmed[: self.confirmed.index(f"{self.life}-snapshot".encode())])
+        while self.journal.files()[0] != self.journal.current:
+            self.journal.remove(self.journal.files()[0])
+        self.append("four")
+        self.rotate("again")
+        self.append("five")
+        self.journal.close()
+
+
+def remainders(disk: MemoryDisk) -> Iterator[tuple[tuple[int, ...], int | None]]:
+    """Which pending operations a crash keeps: every subset, the last write whole or torn at several bytes."""
+    count = len(disk.pending)
+    assert count <= 5, "the journal leaves more unsynced than it should"
+    for bits in range(1 << count):
+        kept = tuple(index for index in range(count) if bits >> index & 1)
+        yield kept, None
+        writes = [disk.pending[index] for index in kept if disk.pending[index].kind == "write"]
+        if writes:
+            for torn in {0, 1, 19, 20, 21, writes[-1].size // 2, writes[-1].size - 1}:
+                yield kept, torn
+
+
+def stopped_at(stop: int, seed_life: int = 0) -> tuple[MemoryDisk, Witness] | None:
+    """A history that was stopped at its `stop`-th operation; None when it has fewer."""
+    disk = MemoryDisk()
+
+    def before(operation: str, path: str) -> None:
+        if disk.operations == stop:
+            raise Crash
+
+    disk.before = before
+    witness = Witness(disk, seed_life)
+    try:
+        witness.start()
+        witness.run()
+    except Crash:
+        disk.before = None
+        return disk, witness
+    return None
+
+
+def check(found: list[bytes], witness: Witness) -> None:
+    assert len(set(found)) == len(found), "a batch came back twice"
+    remaining = iter(witness.attempted)
+    assert all(payload in remaining for payload in found), "invented, or out of order"
+    lost = set(witness.confirmed) - witness.removed - set(found)
+    assert not lost, f"confirmed and lost: {lost}"
+
+
+def operations() -> int:
+    count = 1
+    while stopped_at(count) is not None:
+        count += 1
+    return count - 1
+
+
+def test_a_power_cut_at_every_operation_loses_nothing_confirmed() -> None:
+    crashes = 0
+    for stop in range(1, operations() + 1):
+        probe = stopped_at(stop)
+        assert probe is not None
+        for kept, torn in list(remainders(probe[0])):
+            again = stopped_at(stop)
+            assert again is not None
+            disk, witness = again
+            disk.crash(kept, torn)
+            second = Witness(disk, 1)
+            found = second.start()
+            check(found, witness)
+            assert second.journal.report.damages == []
+            # Life goes on after it, and survives another cut, in which everything unsynced is lost.
+            second.run()
+            disk.crash()
+            third = Witness(disk, 2)
+            check(third.start(), second)
+            assert third.journal.report.is_clean
+            crashes += 1
+    assert crashes > 200
+
+
+def test_a_killed_process_leaves_nothing_that_a_later_power_cut_could_take() -> None:
+    """kill -9 keeps the page cache: the next life reads what was never synced, and builds on it."""
+    for stop in range(1, operations() + 1):
+        history = stopped_at(stop)
+        assert history is not None
+        disk, witness = history
+        second = Witness(disk, 1)
+        found = second.start()
+        check(found, witness)
+        disk.crash()
+        third = Witness(disk, 2)
+        check(third.start(), second)
+        assert third.journal.report.is_clean
+
+
+def test_the_same_history_gives_the_same_bytes() -> None:
+    contents = []
+    for _ in range(2):
+        disk = MemoryDisk()
+        witness = Witness(disk, 7)
+        witness.start()
+        witness.run()
+        contents.append([disk.read(f"{DIRECTORY}/{name}") for name in disk.list_names(DIRECTORY)])
+    assert contents[0] == contents[1]
+
+
+@pytest.mark.parametrize("cheat", ["sync", "sync_directory"])
+def test_these_tests_notice_a_missing_sync(cheat: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The proof is worth something only if it fails for a journal that does not sync."""
+    if cheat == "sync":
+        monkeypatch.setattr("leveret.store.disk._MemoryFile.sync", lambda self: None)
+    else:
+        monkeypatch.setattr(MemoryDisk, "sync_directory", lambda self, path: None)
+    disk = MemoryDisk()
+    witness = Witness(disk, 0)
+    witness.start()
+    witness.append("one")
+    disk.crash()
+    with pytest.raises(AssertionError, match="confirmed and lost"):
+        check(Witness(disk, 1).start(), witness)

@@ -1,0 +1,121 @@
+"""The disk refuses: never a success after a failed write or sync, whatever comes later."""
+
+import errno
+import os
+import random
+
+import pytest
+
+from leveret.store.disk import MemoryDisk, RealDisk
+from leveret.store.journal import Journal, JournalFailed
+
+DIRECTORY = "/data"
+
+
+class Fault:
+    """Makes the n-th operation of a kind fail, once."""
+
+    def __init__(self, kind: str, count: int, number: int) -> None:
+        self.kind = kind
+        self.count = count
+        self.number = number
+
+    def __call__(self, operation: str, path: str) -> None:
+        if operation == self.kind:
+            self.count -= 1
+            if self.count == 0:
+                raise OSError(self.number, os.strerror(self.number), path)
+
+
+def opened(disk: MemoryDisk) -> tuple[Journal, list[bytes]]:
+    journal = Journal(disk, DIRECTORY, random_bytes=random.Random(3).randbytes)
+    return journal, list(journal.replay())
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
+@pytest.mark.parametrize("kind", ["write", "sync"])
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_after_a_failure_no_append_ever_succeeds(kind: str, count: int, number: int) -> None:
+    disk = MemoryDisk()
+    journal, _ = opened(disk)
+    disk.before = Fault(kind, count, number)
+    confirmed = []
+    errors = []
+    for n in range(10):
+        payload = f"message {n}".encode()
+        try:
+            journal.append(payload)
+            confirmed.append(payload)
+        except JournalFailed as error:
+            errors.append(error)
+    assert len(confirmed) == count - 1
+    assert len(errors) == 10 - len(confirmed)
+    assert {error.errno for error in errors} == {number}
+    assert os.strerror(number) in str(errors[0])
+    with pytest.raises(JournalFailed):
+        journal.rotate(b"snapshot")
+    # The failed batch may have reached the medium, or not; the confirmed ones did.
+    disk.before = None
+    disk.crash()
+    assert opened(disk)[1] == confirmed
+
+
+@pytest.mark.parametrize("kind", ["names", "write", "sync", "sync_directory"])
+def test_a_failed_rotation_stops_the_journal_and_loses_nothing(kind: str) -> None:
+    disk = MemoryDisk()
+    journal, _ = opened(disk)
+    journal.append(b"confirmed")
+    disk.before = Fault(kind, 1, errno.EIO)
+    with pytest.raises(JournalFailed):
+        journal.rotate(b"snapshot")
+    with pytest.raises(JournalFailed):
+        journal.append(b"never")
+    disk.before = None
+    journal, found = opened(disk)
+    assert found in ([b"confirmed"], [b"confirmed", b"snapshot"])
+    journal.append(b"again")
+    disk.crash()
+    assert opened(disk)[1] == [*found, b"again"]
+
+
+def test_the_batch_of_a_failed_sync_is_written_again_before_it_counts() -> None:
+    """After a failed sync the kernel holds the pages for clean: only writing them anew brings them to the medium."""
+    disk = MemoryDisk()
+    journal, _ = opened(disk)
+    disk.before = Fault("sync", 1, errno.EIO)
+    with pytest.raises(JournalFailed):
+        journal.append(b"in the page cache only")
+    disk.before = None
+    # What the kernel does: the write is in the cache (read sees it), but no longer due to be written.
+    disk.pending.clear()
+    journal, found = opened(disk)
+    assert found == [b"in the page cache only"]
+    journal.append(b"built on it")
+    disk.crash()
+    assert opened(disk)[1] == [b"in the page cache only", b"built on it"]
+
+
+def test_short_writes_are_completed(tmp_path: os.PathLike[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def one_byte_less(descriptor: int, parts: list[bytes], offset: int) -> int:
+        data = b"".join(parts)
+        return os.pwrite(descriptor, data[: len(data) // 2], offset)
+
+    journal = Journal(RealDisk(), str(tmp_path))
+    assert list(journal.replay()) == []
+    monkeypatch.setattr(os, "pwritev", one_byte_less)
+    for n in range(5):
+        journal.append([b"part", b"%d" % n, b"x" * 100])
+    monkeypatch.undo()
+    again = Journal(RealDisk(), str(tmp_path))
+    assert list(again.replay()) == [b"part%d" % n + b"x" * 100 for n in range(5)]
+    assert again.report.is_clean
+
+
+def test_a_real_full_disk_stops_the_journal() -> None:
+    """/dev/full answers every write with ENOSPC."""
+    disk = RealDisk()
+    file = disk.open("/dev/full")
+    with pytest.raises(OSError) as caught:
+        file.write(0, [b"x"])
+    file.close()
+    assert caught.value.errno == errno.ENOSPC

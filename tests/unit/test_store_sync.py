@@ -1,0 +1,143 @@
+"""The sync thread: in order, each batch reported once, nothing reported good after a failure."""
+
+import errno
+import random
+import threading
+
+import pytest
+
+from leveret.store.disk import MemoryDisk
+from leveret.store.journal import Journal, JournalFailed
+from leveret.store.sync import SyncThread
+
+
+class Reports:
+    """Collects what a sync thread reports; `wait` until it has reported a batch."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[int, Exception | None]] = []
+        self.thread_names: set[str] = set()
+        self._changed = threading.Condition()
+
+    def __call__(self, batch_id: int, error: Exception | None) -> None:
+        with self._changed:
+            self.seen.append((batch_id, error))
+            self.thread_names.add(threading.current_thread().name)
+            self._changed.notify_all()
+
+    def wait(self, batch_id: int) -> None:
+        with self._changed:
+            assert self._changed.wait_for(lambda: any(seen == batch_id for seen, _ in self.seen), timeout=10)
+
+
+def opened(disk: MemoryDisk) -> tuple[Journal, list[bytes]]:
+    journal = Journal(disk, "/data", random_bytes=random.Random(3).randbytes)
+    return journal, list(journal.replay())
+
+
+def test_batches_are_durable_when_reported_and_in_order() -> None:
+    disk = MemoryDisk()
+    reports = Reports()
+    thread = SyncThread(opened(disk)[0], reports)
+    for n in range(100):
+        thread.submit(n, [b"batch", b" %d" % n])
+    thread.stop()
+    assert reports.seen == [(n, None) for n in range(100)]
+    assert reports.thread_names == {"leveret-sync"}
+    disk.crash()
+    assert opened(disk)[1] == [b"batch %d" % n for n in range(100)]
+
+
+def test_a_batch_is_synced_without_waiting_for_a_next_one() -> None:
+    reports = Reports()
+    thread = SyncThread(opened(MemoryDisk())[0], reports)
+    thread.submit(7, b"alone")
+    reports.wait(7)
+    thread.stop()
+
+
+def test_a_rotation_comes_after_its_payload_and_old_files_go_when_asked() -> None:
+    disk = MemoryDisk()
+    journal, _ = opened(disk)
+    reports = Reports()
+    thread = SyncThread(journal, reports)
+    thread.submit(1, b"old")
+    thread.submit(2, b"last of the old file", rotate_snapshot=b"snapshot")
+    thread.submit(3, b"new")
+    thread.submit(4, b"", rotate_snapshot=b"snapshot 2")
+    thread.submit(5, b"")
+    reports.wait(5)
+    assert opened(disk)[1] == [b"old", b"last of the old file", b"snapshot", b"new", b"snapshot 2"]
+    thread.remove_before(2)
+    thread.submit(6, b"end")
+    reports.wait(6)
+    assert opened(disk)[1] == [b"snapshot", b"new", b"snapshot 2", b"end"]
+    # A number from the future takes everything but the current file.
+    thread.remove_before(99)
+    thread.stop()
+    assert opened(disk)[1] == [b"snapshot 2", b"end"]
+    assert [error for _, error in reports.seen] == [None] * 6
+
+
+def test_after_a_failed_sync_every_batch_is_reported_failed() -> None:
+    disk = MemoryDisk()
+    reports = Reports()
+    thread = SyncThread(opened(disk)[0], reports)
+    thread.submit(1, b"good")
+    reports.wait(1)
+
+    def fail_once(operation: str, path: str) -> None:
+        if operation == "sync":
+            disk.before = None
+            raise OSError(errno.EIO, "Input/output error", path)
+
+    disk.before = fail_once
+    for n in range(2, 6):
+        thread.submit(n, b"bad")
+    thread.stop()
+    assert reports.seen[0] == (1, None)
+    assert [batch_id for batch_id, _ in reports.seen] == [1, 2, 3, 4, 5]
+    assert all(isinstance(error, JournalFailed) and error.errno == errno.EIO for _, error in reports.seen[1:])
+    disk.crash()
+    assert opened(disk)[1] == [b"good"]
+
+
+def test_a_payload_that_can_not_be_a_batch_is_reported_not_swallowed() -> None:
+    reports = Reports()
+    thread = SyncThread(opened(MemoryDisk())[0], reports)
+    thread.submit(1, [b"", b""])
+    thread.submit(2, b"good")
+    thread.stop()
+    assert isinstance(reports.seen[0][1], ValueError)
+    assert reports.seen[1] == (2, None)
+
+
+def test_a_file_that_can_not_be_removed_stays_without_harm() -> None:
+    disk = MemoryDisk()
+    journal, _ = opened(disk)
+    reports = Reports()
+    thread = SyncThread(journal, reports)
+    thread.submit(1, b"old", rotate_snapshot=b"snapshot")
+    reports.wait(1)
+
+    def refuse(operation: str, path: str) -> None:
+        if operation == "names":
+            raise OSError(errno.EACCES, "Permission denied", path)
+
+    disk.before = refuse
+    thread.remove_before(2)
+    thread.submit(2, b"new")
+    thread.stop()
+    assert reports.seen == [(1, None), (2, None)]
+    assert journal.files() == [1, 2]
+
+
+def test_stop_finishes_what_was_submitted_and_refuses_more() -> None:
+    reports = Reports()
+    thread = SyncThread(opened(MemoryDisk())[0], reports)
+    thread.submit(1, b"x")
+    thread.stop()
+    thread.stop()
+    assert reports.seen == [(1, None)]
+    with pytest.raises(RuntimeError, match="stopped"):
+        thread.submit(2, b"y")
