@@ -1,0 +1,200 @@
+"""basic.*, confirm.* and channel.flow, apart from publish and ack (AMQP 0-9-1 reference; texts as RabbitMQ words them)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from leveret.broker.channel import BrokerChannel
+from leveret.broker.consumer import Consumer, write_content
+from leveret.broker.entry import Entry
+from leveret.broker.names import REPLY_PREFIX, REPLY_TO, generated
+from leveret.broker.queue_methods import fail, find
+from leveret.broker.vhost import split_key
+from leveret.session.confirms import Confirms
+from leveret.wire import grammar
+from leveret.wire.errors import (
+    ACCESS_REFUSED,
+    NOT_ALLOWED,
+    NOT_IMPLEMENTED,
+    PRECONDITION_FAILED,
+    ProtocolError,
+)
+from leveret.wire.method import Method
+
+if TYPE_CHECKING:
+    from leveret.broker.peer import Peer
+
+
+def qos(peer: Peer, channel: BrokerChannel, method: Method) -> None:
+    """basic.qos: global = a limit for the whole channel, else for each consumer that comes (RabbitMQ's meaning)."""
+    size, count = method.number("prefetch_size"), method.number("prefetch_count")
+    if size:
+        raise fail(method, NOT_IMPLEMENTED, f"prefetch_size!=0 ({size})")
+    if method.flag("global"):
+        channel.limit = count
+        peer.touch_consumed(channel)
+    else:
+        channel.default_limit = count
+    peer.send(channel.number, grammar.BASIC_QOS_OK)
+
+
+def consume(peer: Peer, channel: BrokerChannel, method: Method) -> None:
+    """basic.consume, from a queue or from the pseudo-queue of direct reply-to."""
+    tag = method.text("consumer_tag")
+    if tag in channel.consumers:
+        raise fail(method, NOT_ALLOWED, f"attempt to reuse consumer tag '{tag}'")
+    tag = tag or generated("amq.ctag-", peer.broker.random_bytes)
+    if method.text("queue") == REPLY_TO:
+        _consume_replies(peer, channel, method, tag)
+    else:
+        _consume_queue(peer, channel, method, tag)
+    if not method.flag("no_wait"):
+        peer.send(channel.number, grammar.BASIC_CONSUME_OK, consumer_tag=tag)
+
+
+def _consume_replies(peer: Peer, channel: BrokerChannel, method: Method, tag: str) -> None:
+    if not method.flag("no_ack"):
+        raise fail(method, PRECONDITION_FAILED, "reply consumer cannot acknowledge")
+    if channel.reply is not None:
+        raise fail(method, PRECONDITION_FAILED, "reply consumer already set")
+    name = generated(REPLY_PREFIX, peer.broker.random_bytes)
+    channel.reply = Consumer(peer, channel, None, tag, True, 0)
+    channel.reply_name = name.encode()
+    peer.vhost.replies[name] = channel.reply
+    peer.vhost.changed()
+
+
+def _consume_queue(peer: Peer, channel: BrokerChannel, method: Method, tag: str) -> None:
+    queue = find(peer, method, channel)
+    exclusive = method.flag("exclusive")
+    if queue.consumers and (exclusive or queue.consumers[0].is_exclusive):
+        raise fail(method, ACCESS_REFUSED, f"queue '{queue.name}' in vhost '{peer.vhost.name}' in exclusive use")
+    consumer = Consumer(peer, channel, queue, tag, method.flag("no_ack"), channel.default_limit)
+    consumer.is_exclusive = exclusive
+    channel.consumers[tag] = consumer
+    queue.consumers.append(consumer)
+    if not queue.is_touched:
+        queue.touch()
+
+
+def cancel(peer: Peer, channel: BrokerChannel, method: Method) -> None:
+    """basic.cancel; cancelling what is not there succeeds."""
+    tag = method.text("consumer_tag")
+    consumer = channel.consumers.pop(tag, None)
+    if consumer is not None:
+        peer.vhost.remove_consumer(consumer, peer.now_us)
+    elif channel.reply is not None and channel.reply.tag == tag:
+        peer.vhost.forget_reply(channel)
+    if not method.flag("no_wait"):
+        peer.send(channel.number, grammar.BASIC_CANCEL_OK, consumer_tag=tag)
+
+
+def get(peer: Peer, channel: BrokerChannel, method: Method) -> None:
+    """basic.get"""
+    queue = find(peer, method, channel)
+    vhost = peer.vhost
+    vhost.used(queue, peer.now_us)
+    entry = queue.ready.peek()
+    while entry is not None and entry.expires_us != 0 and entry.expires_us < peer.now_us:
+        queue.ready.drop()
+        vhost.expire(queue, entry)
+        entry = queue.ready.peek()
+    if entry is None:
+        peer.send(channel.number, grammar.BASIC_GET_EMPTY)
+        return
+    queue.ready.drop()
+    tag = channel.next_tag
+    channel.next_tag += 1
+    exchange, key = split_key(entry.key)
+    peer.send(
+        channel.number,
+        grammar.BASIC_GET_OK,
+        delivery_tag=int(tag),
+        redelivered=entry.redelivered,
+        exchange=exchange,
+        routing_key=key,
+        message_count=int(queue.ready.count()),
+    )
+    write_content(peer.out, entry.content, channel.number, peer.frame_max)
+    if method.flag("no_ack"):
+        if entry.id:
+            vhost.log.settle(queue.number, entry.id)
+    else:
+        queue.unacked += 1
+        channel.unacked.add(tag, entry)
+
+
+def reject(peer: Peer, channel: BrokerChannel, method: Method) -> None:
+    """basic.reject: one delivery, back to its queue or to the dead letters."""
+    _reject(peer, channel, method, False)
+
+
+def nack(peer: Peer, channel: BrokerChannel, method: Method) -> None:
+    """basic.nack: RabbitMQ's reject with `multiple`."""
+    _reject(peer, channel, method, method.flag("multiple"))
+
+
+def _reject(peer: Peer, channel: BrokerChannel, method: Method, multiple: bool) -> None:
+    entries = take(channel, method.number("delivery_tag"), multiple, method.spec.method_id)
+    requeue = method.flag("requeue")
+    for entry in reversed(entries) if requeue else entries:
+        consumer = entry.consumer
+        if consumer is not None:
+            consumer.unacked -= 1
+        if requeue:
+            entry.queue.requeue(entry)
+        else:
+            entry.queue.unacked -= 1
+            if entry.queue.is_deleted:
+                continue
+            peer.vhost.bury(entry.queue, entry, "rejected", peer.now_us)
+            if not entry.queue.is_touched:
+                entry.queue.touch()
+    peer.touch_consumed(channel)
+
+
+def take(channel: BrokerChannel, tag: int, multiple: bool, method_id: int) -> list[Entry]:
+    """Remove and return the deliveries that a settlement names; 406 for an unknown tag (0 with multiple: all)."""
+    unacked = channel.unacked
+    if multiple and tag == 0:
+        return [entry for entry in unacked.take_until(0) if isinstance(entry, Entry)]
+    found = unacked.get(tag)
+    if not isinstance(found, Entry):
+        raise ProtocolError(PRECONDITION_FAILED, f"unknown delivery tag {tag}", 60, method_id)
+    if multiple:
+        return [entry for entry in unacked.take_until(tag) if isinstance(entry, Entry)]
+    unacked.remove(tag)
+    return [found]
+
+
+def recover(peer: Peer, channel: BrokerChannel, method: Method) -> None:
+    """basic.recover and recover-async: everything unacknowledged goes back to its queue."""
+    if not method.flag("requeue"):
+        raise fail(method, NOT_IMPLEMENTED, "requeue=false")
+    for entry in reversed(take(channel, 0, True, method.spec.method_id)):
+        if entry.consumer is not None:
+            entry.consumer.unacked -= 1
+        entry.queue.requeue(entry)
+    peer.touch_consumed(channel)
+    if method.spec is grammar.BASIC_RECOVER:
+        peer.send(channel.number, grammar.BASIC_RECOVER_OK)
+
+
+def confirm_select(peer: Peer, channel: BrokerChannel, method: Method) -> None:
+    """confirm.select; once more changes nothing and goes on counting."""
+    if channel.confirms is None:
+        channel.confirms = Confirms()
+    if not method.flag("no_wait"):
+        peer.send(channel.number, grammar.CONFIRM_SELECT_OK)
+
+
+def flow(peer: Peer, channel: BrokerChannel, method: Method) -> None:
+    """channel.flow: clients limit deliveries by prefetch, as in RabbitMQ."""
+    if not method.flag("active"):
+        raise fail(method, NOT_IMPLEMENTED, "active=false")
+    peer.send(channel.number, grammar.CHANNEL_FLOW_OK, active=True)
+
+
+def tx(peer: Peer, channel: BrokerChannel, method: Method) -> None:
+    """tx.*: not offered; publisher confirms are the way to know that a message is safe."""
+    raise fail(method, NOT_IMPLEMENTED, f"{method.name}: use publisher confirms")

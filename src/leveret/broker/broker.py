@@ -1,0 +1,141 @@
+"""The broker: what all connections share, and the end of a turn."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import logging
+from collections.abc import Callable
+
+from leveret.broker.log import Log, meta_record
+from leveret.broker.names import RandomBytes
+from leveret.broker.timers import Timers
+from leveret.broker.vhost import PREDECLARED, VHost, binding_record, exchange_record, queue_record
+from leveret.session.connection import Connection
+from leveret.wire.table import Value
+
+logger = logging.getLogger("leveret.broker")
+
+CAPABILITIES: dict[str, Value] = {
+    "publisher_confirms": True,
+    "exchange_exchange_bindings": True,
+    "basic.nack": True,
+    "consumer_cancel_notify": True,
+    "connection.blocked": True,
+    "consumer_priorities": True,
+    "authentication_failure_close": True,
+    "per_consumer_qos": True,
+    "direct_reply_to": True,
+}
+
+
+class Settings:
+    """What an operator may choose. product and version are what clients decide by; name and own_version are ours.
+
+    frame_max in octets, heartbeat_s in seconds, as offered in connection.tune.
+    """
+
+    def __init__(
+        self,
+        product: str = "RabbitMQ",
+        version: str = "3.13.7",
+        own_version: str = "",
+        cluster_name: str = "leveret@localhost",
+        frame_max: int = 131072,
+        channel_max: int = 2047,
+        heartbeat_s: int = 60,
+    ) -> None:
+        self.product = product
+        self.version = version
+        self.own_version = own_version
+        self.cluster_name = cluster_name
+        self.frame_max = frame_max
+        self.channel_max = channel_max
+        self.heartbeat_s = heartbeat_s
+
+
+class Users:
+    """Names and salted password hashes."""
+
+    def __init__(self, random_bytes: RandomBytes) -> None:
+        self._random_bytes = random_bytes
+        self._hashes: dict[str, tuple[bytes, bytes]] = {}
+        self.add("guest", "guest")
+
+    def add(self, name: str, password: str) -> None:
+        salt = self._random_bytes(4)
+        self._hashes[name] = (salt, hashlib.sha256(salt + password.encode()).digest())
+
+    def accepts(self, name: str, password: str) -> bool:
+        """Whether the password is the user's; takes the same time for users that do not exist."""
+        salt, expected = self._hashes.get(name, (b"\0\0\0\0", b""))
+        return hmac.compare_digest(hashlib.sha256(salt + password.encode()).digest(), expected)
+
+
+class Broker:
+    """random_bytes: source of randomness (a number of octets in, that many out); nothing else is taken from outside."""
+
+    def __init__(self, settings: Settings, random_bytes: RandomBytes) -> None:
+        self.settings = settings
+        self.random_bytes = random_bytes
+        self.users = Users(random_bytes)
+        self.log = Log()
+        self.timers = Timers()
+        self.vhosts = {"/": VHost("/", self.log, self.timers)}
+        self.dirty: list[Connection] = []
+        # an exclusive queue's or connection's end can be seen by all: the network closes what stands here
+        self.on_event: Callable[[str], None] = logger.info
+
+    def server_properties(self) -> dict[str, Value]:
+        """For connection.start."""
+        settings = self.settings
+        return {
+            "capabilities": CAPABILITIES,
+            "cluster_name": settings.cluster_name,
+            "copyright": "The leveret authors",
+            "information": "Licensed under the Apache License 2.0",
+            "platform": "Python",
+            "product": settings.product,
+            "version": settings.version,
+            "leveret_version": settings.own_version,
+        }
+
+    def end_turn(self, now_us: int) -> None:
+        """Deliver what has become deliverable."""
+        for vhost in self.vhosts.values():
+            vhost.settle_turn(now_us)
+
+    def run_timers(self, now_us: int) -> None:
+        """Let everything happen that is due."""
+        queue = self.timers.due(now_us)
+        while queue is not None:
+            queue.vhost.ring(queue, now_us)
+            queue = self.timers.due(now_us)
+        self.end_turn(now_us)
+
+    def snapshot(self) -> bytes:
+        """META records of everything durable that is declared: the beginning of a new journal file."""
+        records: list[bytes] = []
+        predeclared = {name for name, _ in PREDECLARED}
+        for vhost in self.vhosts.values():
+            for exchange in vhost.exchanges.values():
+                if exchange.durable and exchange.name not in predeclared:
+                    records.append(meta_record(exchange_record(vhost.name, exchange)))
+            for queue in vhost.queues.values():
+                if queue.is_journalled:
+                    records.append(meta_record(queue_record(vhost.name, queue)))
+            for exchange in vhost.exchanges.values():
+                for binding in exchange.outgoing.values():
+                    if binding.is_durable:
+                        records.append(meta_record(binding_record(vhost.name, "bind", binding)))
+        return b"".join(records)
+
+    def stop(self) -> None:
+        """An orderly stop: write down which messages were delivered, so that the others come back as new ones."""
+        for vhost in self.vhosts.values():
+            for queue in vhost.queues.values():
+                if queue.is_journalled:
+                    for entry in queue.ready.all():
+                        if entry.id and entry.redelivered:
+                            self.log.delivered(queue.number, entry.id)
+        self.log.clean()

@@ -1,0 +1,30 @@
+"""What the broker adds to a session's channel: consumers, prefetch, and the routes of its last publish."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from leveret.broker.consumer import Consumer
+from leveret.session.channel import Channel
+from mypy_extensions import i64
+
+if TYPE_CHECKING:
+    from leveret.broker.route import Route
+
+
+class BrokerChannel(Channel):
+    """limit: unacknowledged deliveries allowed on the whole channel, 0 = no limit; default_limit: for new consumers."""
+
+    def __init__(self, number: int, must_cut: bool) -> None:
+        super().__init__(number)
+        self.must_cut = must_cut
+        self.consumers: dict[str, Consumer] = {}
+        self.limit: i64 = 0
+        self.default_limit = 0
+        self.last_queue = ""
+        self.last_route: Route | None = None
+        self.reply: Consumer | None = None
+        self.reply_name = b""
+        self.is_confirming = False  # in its peer's list of channels with acks to write
+        self.is_waiting = False  # in the log's list of channels that wait for the batch
+        self.is_closed = False

@@ -1,0 +1,104 @@
+"""A consumer: who it is, what it may still take, and the bytes of its deliveries."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from leveret.broker.entry import Entry
+from librt.strings import BytesWriter, read_i16_be, read_i32_be, write_i16_be, write_i32_be, write_i64_be
+from mypy_extensions import i16, i32, i64
+
+if TYPE_CHECKING:
+    from leveret.broker.channel import BrokerChannel
+    from leveret.broker.queue import Queue
+    from leveret.session.connection import Connection
+
+
+class Consumer:
+    """limit: prefetch of this consumer, 0 = none; unacked: how many it has; queue is None for a reply consumer."""
+
+    def __init__(
+        self, connection: Connection, channel: BrokerChannel, queue: Queue | None, tag: str, no_ack: bool, limit: int
+    ) -> None:
+        self.connection = connection
+        self.channel = channel
+        self.queue = queue
+        self.tag = tag
+        self.no_ack = no_ack
+        self.limit: i64 = limit
+        self.unacked: i64 = 0
+        self.is_exclusive = False
+        self._key: bytes | None = None
+        self._prefix = b""
+        self._suffix = b""
+
+    def can_take(self) -> bool:
+        """Whether the next message may go to it: its socket takes bytes and no prefetch limit is reached."""
+        if self.connection.is_full:
+            return False
+        if self.no_ack:
+            return True
+        if self.limit != 0 and self.unacked >= self.limit:
+            return False
+        channel = self.channel
+        return channel.limit == 0 or channel.unacked.count < channel.limit
+
+    def deliver(self, entry: Entry) -> None:
+        """Write basic.deliver with the content, and count it as unacknowledged where it must be acknowledged."""
+        connection = self.connection
+        channel = self.channel
+        out = connection.out
+        key = entry.key
+        if self._key is not key:
+            self._set_key(key)
+        tag = channel.next_tag
+        channel.next_tag = tag + 1
+        out.write(self._prefix)
+        write_i64_be(out, tag)
+        out.append(1 if entry.redelivered else 0)
+        out.write(self._suffix)
+        content = entry.content
+        if i64(read_i16_be(content, 1)) & 0xFFFF == channel.number and not channel.must_cut:
+            out.write(content)
+        else:
+            write_content(out, content, channel.number, connection.frame_max)
+        if not connection.is_dirty:
+            connection.mark()
+        if not self.no_ack:
+            entry.consumer = self
+            self.unacked += 1
+            channel.unacked.add(tag, entry)
+
+    def _set_key(self, key: bytes) -> None:
+        tag = self.tag.encode("utf-8", "surrogateescape")
+        size = 4 + 1 + len(tag) + 8 + 1 + len(key)
+        number = int(self.channel.number)
+        head = b"\x01" + number.to_bytes(2, "big") + size.to_bytes(4, "big")
+        self._prefix = head + b"\x00\x3c\x00\x3c" + bytes([len(tag)]) + tag
+        self._suffix = key + b"\xce"
+        self._key = key
+
+
+def write_content(out: BytesWriter, content: bytes, channel: i64, frame_max: i64) -> None:
+    """Write stored content frames for another channel; bodies that the receiver's frame_max forbids are cut anew."""
+    at: i64 = 0
+    end: i64 = len(content)
+    while at < end:
+        size: i64 = i64(read_i32_be(content, at + 3))
+        kind: i64 = i64(content[at])
+        start = at + 7
+        left = size
+        while True:
+            part = left
+            if kind == 3 and part + 8 > frame_max:
+                part = frame_max - 8
+            out.append(int(kind))
+            write_i16_be(out, i16(channel))
+            write_i32_be(out, i32(part))
+            out.write(content[start : start + part])
+            out.append(0xCE)
+            start += part
+            left -= part
+            if left == 0:
+                break
+        at += size + 8

@@ -1,0 +1,29 @@
+"""A message in a queue."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from leveret.session.unacked import Delivery
+from mypy_extensions import i64
+
+if TYPE_CHECKING:
+    from leveret.broker.consumer import Consumer
+    from leveret.broker.queue import Queue
+
+
+class Entry(Delivery):
+    """content: header frame and body frames as the publisher cut them; key: exchange and routing key as they stand in
+    basic.deliver; id: the journal's number of the message, 0 = not in the journal; expires_us: when its time to live
+    ends, 0 = never; position: its place in the queue's order, kept when it is requeued; consumer: who has it while it
+    is unacknowledged (None: fetched by basic.get)."""
+
+    def __init__(self, queue: Queue, content: bytes, key: bytes, id: i64, expires_us: i64, position: i64) -> None:
+        self.queue = queue
+        self.content = content
+        self.key = key
+        self.id = id
+        self.expires_us = expires_us
+        self.position = position
+        self.redelivered = False
+        self.consumer: Consumer | None = None

@@ -1,0 +1,60 @@
+"""An exchange: which of its bindings take a message."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from leveret.broker.binding import Binding
+from leveret.broker.headers import matches
+from leveret.broker.topic import Trie
+from leveret.wire.table import Value
+
+KINDS: Final = ("direct", "fanout", "topic", "headers")
+
+
+class Exchange:
+    """kind: direct, fanout, topic or headers. outgoing: its bindings by destination and identity."""
+
+    def __init__(
+        self, name: str, kind: str, durable: bool, auto_delete: bool, internal: bool, arguments: dict[str, Value]
+    ) -> None:
+        self.name = name
+        self.kind = kind
+        self.durable = durable
+        self.is_journalled = durable
+        self.auto_delete = auto_delete
+        self.internal = internal
+        self.arguments = arguments
+        self.bindings: dict[tuple[str, str, bytes], Binding] = {}  # those of which it is the destination
+        self.outgoing: dict[int, Binding] = {}
+        self._by_key: dict[str, list[Binding]] = {}
+        self._trie = Trie()
+
+    def add(self, binding: Binding) -> None:
+        """Put a new binding of this exchange into its index."""
+        self.outgoing[id(binding)] = binding
+        if self.kind == "topic":
+            self._trie.add(binding)
+        elif self.kind == "direct":
+            self._by_key.setdefault(binding.key, []).append(binding)
+
+    def remove(self, binding: Binding) -> None:
+        """Take a binding of this exchange out of its index."""
+        del self.outgoing[id(binding)]
+        if self.kind == "topic":
+            self._trie.remove(binding)
+        elif self.kind == "direct":
+            same = self._by_key[binding.key]
+            same.remove(binding)
+            if not same:
+                del self._by_key[binding.key]
+
+    def match(self, key: str, headers: dict[str, Value]) -> list[Binding]:
+        """The bindings that take a message with this routing key and these headers."""
+        if self.kind == "fanout":
+            return list(self.outgoing.values())
+        if self.kind == "direct":
+            return self._by_key.get(key, [])
+        if self.kind == "topic":
+            return self._trie.match(key)
+        return [binding for binding in self.outgoing.values() if matches(binding.arguments, headers)]

@@ -1,0 +1,94 @@
+"""connection.*: login, limits, virtual host (AMQP 0-9-1, section 2.2.4; texts as RabbitMQ words them)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from leveret.broker.queue_methods import fail
+from leveret.session.login import MECHANISMS, parse_response, refused
+from leveret.wire import grammar
+from leveret.wire.errors import NOT_ALLOWED, ProtocolError
+from leveret.wire.frames import FRAME_MIN_SIZE
+from leveret.wire.method import Method
+
+if TYPE_CHECKING:
+    from leveret.broker.peer import Peer
+
+GUEST: Final = "guest"
+
+
+def start(peer: Peer) -> None:
+    """Send connection.start."""
+    peer.send(
+        0,
+        grammar.CONNECTION_START,
+        version_major=0,
+        version_minor=9,
+        server_properties=peer.broker.server_properties(),
+        mechanisms=" ".join(MECHANISMS),
+        locales="en_US",
+    )
+
+
+def start_ok(peer: Peer, method: Method) -> None:
+    """The client's login."""
+    peer.client_properties = method.table("client_properties")
+    capabilities = peer.client_properties.get("capabilities")
+    if isinstance(capabilities, dict):
+        peer.hears_cancel = capabilities.get("consumer_cancel_notify") is True
+        peer.hears_refusal = capabilities.get("authentication_failure_close") is True
+    mechanism = method.text("mechanism")
+    user, password = parse_response(mechanism, method.data("response"))
+    if not peer.broker.users.accepts(user, password):
+        raise refused(mechanism)
+    if user == GUEST and not peer.is_loopback:
+        peer.broker.on_event(f"{peer.address}: user 'guest' can only connect via localhost")
+        raise refused(mechanism)
+    peer.user = user
+    settings = peer.broker.settings
+    peer.send(
+        0,
+        grammar.CONNECTION_TUNE,
+        channel_max=settings.channel_max,
+        frame_max=settings.frame_max,
+        heartbeat=settings.heartbeat_s,
+    )
+
+
+def tune_ok(peer: Peer, method: Method) -> None:
+    """The limits that the client wants: 0 = as offered; no larger ones than offered."""
+    settings = peer.broker.settings
+    peer.channel_max = _limit(method, "channel_max", 0, settings.channel_max)
+    frame_max = _limit(method, "frame_max", FRAME_MIN_SIZE, settings.frame_max)
+    # no frame of another connection is larger than settings.frame_max, so only a smaller limit means cutting anew
+    peer.must_cut = frame_max < settings.frame_max
+    peer.frame_max = frame_max
+    peer.heartbeat_s = method.number("heartbeat")
+
+
+def _limit(method: Method, name: str, smallest: int, offered: int) -> int:
+    value = method.number(name)
+    if value == 0:
+        return offered
+    if value > offered or value < smallest:
+        bound = f"higher than the maximum allowed value ({offered})"
+        if value < smallest:
+            bound = f"lower than the minimum allowed value ({smallest})"
+        raise fail(method, NOT_ALLOWED, f"negotiated {name} = {value} is {bound}")
+    return value
+
+
+def open_vhost(peer: Peer, method: Method) -> None:
+    """connection.open"""
+    name = method.text("virtual_host")
+    vhost = peer.broker.vhosts.get(name)
+    if vhost is None:
+        raise ProtocolError(NOT_ALLOWED, f"vhost {name} not found", 10, 40)
+    peer.vhost = vhost
+    peer.send(0, grammar.CONNECTION_OPEN_OK)
+    peer.broker.on_event(f"{peer.address}: user '{peer.user}' connected to vhost '{name}'")
+
+
+def update_secret(peer: Peer, method: Method) -> None:
+    """connection.update-secret: passwords do not age here, so there is nothing to renew."""
+    peer.send(0, grammar.CONNECTION_UPDATE_SECRET_OK)

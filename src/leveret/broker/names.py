@@ -1,0 +1,17 @@
+"""Names that the broker makes: queues, consumer tags, direct reply-to."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from typing import Final
+
+REPLY_TO: Final = "amq.rabbitmq.reply-to"
+REPLY_PREFIX: Final = "amq.rabbitmq.reply-to."
+
+RandomBytes = Callable[[int], bytes]
+
+
+def generated(prefix: str, random_bytes: RandomBytes) -> str:
+    """prefix plus 128 random bits as 22 characters, in the form of RabbitMQ's own names."""
+    return prefix + base64.urlsafe_b64encode(random_bytes(16)).decode().rstrip("=")

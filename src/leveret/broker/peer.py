@@ -1,0 +1,313 @@
+"""The broker's side of one connection: what each method does, publish and ack by hand, the others from a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from leveret.broker import basic_methods, exchange_methods, handshake, queue_methods
+from leveret.broker.broker import Broker
+from leveret.broker.channel import BrokerChannel
+from leveret.broker.deadletter import headers_of
+from leveret.broker.entry import Entry
+from leveret.broker.names import REPLY_TO
+from leveret.broker.queue import Queue
+from leveret.broker.route import Route
+from leveret.broker.vhost import ROUTES_MAX
+from leveret.session import lifecycle
+from leveret.session.channel import Channel
+from leveret.session.connection import Connection
+from leveret.wire import grammar
+from leveret.wire.errors import ACCESS_REFUSED, NOT_ALLOWED, NOT_FOUND, NOT_IMPLEMENTED, PRECONDITION_FAILED
+from leveret.wire.errors import COMMAND_INVALID, NO_ROUTE, SYNTAX_ERROR, ProtocolError
+from leveret.wire.method import Method
+from leveret.wire.scan import HeaderScan
+from leveret.wire.table import Value
+from librt.strings import read_i32_be
+from mypy_extensions import i64
+
+Handler = Callable[["Peer", BrokerChannel, Method], None]
+HANDLERS: Final[dict[int, Handler]] = {
+    grammar.EXCHANGE_DECLARE.key: exchange_methods.declare,
+    grammar.EXCHANGE_DELETE.key: exchange_methods.delete,
+    grammar.EXCHANGE_BIND.key: exchange_methods.bind,
+    grammar.EXCHANGE_UNBIND.key: exchange_methods.unbind,
+    grammar.QUEUE_DECLARE.key: queue_methods.declare,
+    grammar.QUEUE_DELETE.key: queue_methods.delete,
+    grammar.QUEUE_PURGE.key: queue_methods.purge,
+    grammar.QUEUE_BIND.key: queue_methods.bind,
+    grammar.QUEUE_UNBIND.key: queue_methods.unbind,
+    grammar.BASIC_QOS.key: basic_methods.qos,
+    grammar.BASIC_CONSUME.key: basic_methods.consume,
+    grammar.BASIC_CANCEL.key: basic_methods.cancel,
+    grammar.BASIC_GET.key: basic_methods.get,
+    grammar.BASIC_REJECT.key: basic_methods.reject,
+    grammar.BASIC_NACK.key: basic_methods.nack,
+    grammar.BASIC_RECOVER.key: basic_methods.recover,
+    grammar.BASIC_RECOVER_ASYNC.key: basic_methods.recover,
+    grammar.CONFIRM_SELECT.key: basic_methods.confirm_select,
+    grammar.CHANNEL_FLOW.key: basic_methods.flow,
+    grammar.TX_SELECT.key: basic_methods.tx,
+    grammar.TX_COMMIT.key: basic_methods.tx,
+    grammar.TX_ROLLBACK.key: basic_methods.tx,
+}
+CONNECTION_HANDLERS: Final[dict[int, Callable[["Peer", Method], None]]] = {
+    grammar.CONNECTION_START_OK.key: handshake.start_ok,
+    grammar.CONNECTION_TUNE_OK.key: handshake.tune_ok,
+    grammar.CONNECTION_OPEN.key: handshake.open_vhost,
+    grammar.CONNECTION_UPDATE_SECRET.key: handshake.update_secret,
+}
+REPLY_TO_BYTES: Final = REPLY_TO.encode()
+EXPIRATION_MS_MAX: Final = 315_360_000_000
+
+
+class Peer(Connection):
+    """address: for the log; is_loopback: whether guest may log in."""
+
+    def __init__(self, broker: Broker, address: str, is_loopback: bool) -> None:
+        super().__init__(broker.settings.frame_max)
+        self.broker = broker
+        self.vhost = broker.vhosts["/"]  # until connection.open says which
+        self.address = address
+        self.is_loopback = is_loopback
+        self.user = ""
+        self.channel_max = broker.settings.channel_max
+        self.must_cut = False
+        self.hears_refusal = False
+        self.client_properties: dict[str, Value] = {}
+        self.exclusive: dict[str, Queue] = {}
+        # has published, so a journal or a consumer that falls behind may pause it
+        self.is_publisher = False
+        self._confirming: list[BrokerChannel] = []
+        self._scan_header = HeaderScan()
+
+    # -- turns -------------------------------------------------------------------------------------------------------
+
+    def turn(self, data: bytes, now_us: int) -> None:
+        """Handle bytes that arrived, and everything that follows from them."""
+        self.now_us = now_us
+        self.receive(data)
+        for channel in self._confirming:
+            channel.is_confirming = False
+            confirms = channel.confirms
+            if confirms is not None and not channel.is_closed and confirms.flush(self.out, channel.number):
+                self.mark()
+        self._confirming.clear()
+        self.broker.end_turn(now_us)
+
+    def lost(self, now_us: int) -> None:
+        """The socket is gone: give everything back."""
+        self.now_us = now_us
+        self.state = lifecycle.CLOSED
+        self.close_all_channels()
+        for queue in list(self.exclusive.values()):
+            self.vhost.delete_queue(queue)
+        self.exclusive.clear()
+        self.broker.end_turn(now_us)
+
+    def drained(self, now_us: int) -> None:
+        """The network takes bytes again: consumers go on."""
+        self.is_full = False
+        self.now_us = now_us
+        for channel in self.channels.values():
+            assert isinstance(channel, BrokerChannel)
+            self.touch_consumed(channel)
+        self.broker.end_turn(now_us)
+
+    def mark(self) -> None:
+        if not self.is_dirty:
+            self.is_dirty = True
+            self.broker.dirty.append(self)
+
+    def hold_until_synced(self) -> None:
+        """What is sent from here on waits until the batch under construction is on disk."""
+        self.gate(self.broker.log.batch)
+
+    def touch_consumed(self, channel: BrokerChannel) -> None:
+        """The channel's consumers may take more."""
+        for consumer in channel.consumers.values():
+            queue = consumer.queue
+            if queue is not None and not queue.is_touched:
+                queue.touch()
+
+    # -- the session's part --------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        handshake.start(self)
+
+    def open_channel(self, number: int) -> Channel:
+        if number > self.channel_max:
+            text = f"number of channels opened ({self.channel_max}) has reached the negotiated channel_max ({self.channel_max})"
+            raise ProtocolError(NOT_ALLOWED, text, 20, 10)
+        return BrokerChannel(number, self.must_cut)
+
+    def channel_closed(self, channel: Channel) -> None:
+        assert isinstance(channel, BrokerChannel)
+        self.vhost.forget_channel(self, channel, self.now_us)
+
+    def close_all_channels(self) -> None:
+        super().close_all_channels()
+        for queue in list(self.exclusive.values()):
+            self.vhost.delete_queue(queue)
+        self.exclusive.clear()
+
+    def failed(self, error: ProtocolError, channel: Channel | None) -> None:
+        where = f" channel {channel.number}" if channel is not None and not error.is_hard else ""
+        hint = ""
+        if error.text == "fast reply consumer does not exist":
+            hint = f" (consume from {REPLY_TO} on the SAME channel that publishes the request, before publishing it)"
+        self.broker.on_event(f"{self.address}:{where} closed: {error}{hint}")
+
+    def after_failure(self, error: ProtocolError) -> int:
+        if self.state == lifecycle.STARTING and error.code == ACCESS_REFUSED and not self.hears_refusal:
+            return lifecycle.CLOSED
+        return lifecycle.CLOSING
+
+    def handle(self, channel: Channel | None, method: Method) -> None:
+        if channel is None:
+            CONNECTION_HANDLERS[method.spec.key](self, method)
+            return
+        handler = HANDLERS.get(method.spec.key)
+        if handler is None:
+            text = f"{method.name} is not for the server"
+            raise ProtocolError(COMMAND_INVALID, text, method.spec.class_id, method.spec.method_id)
+        assert isinstance(channel, BrokerChannel)
+        handler(self, channel, method)
+
+    def acknowledge(self, channel: Channel, tag: i64, multiple: bool) -> None:
+        assert isinstance(channel, BrokerChannel)
+        if multiple:
+            for entry in basic_methods.take(channel, int(tag), True, 80):
+                self._settle(entry)
+        else:
+            found = channel.unacked.get(tag)
+            if found is None:
+                raise ProtocolError(PRECONDITION_FAILED, f"unknown delivery tag {tag}", 60, 80)
+            channel.unacked.remove(tag)
+            assert isinstance(found, Entry)
+            self._settle(found)
+        if channel.limit != 0:
+            self.touch_consumed(channel)
+
+    def _settle(self, entry: Entry) -> None:
+        queue = entry.queue
+        queue.unacked -= 1
+        consumer = entry.consumer
+        if consumer is not None:
+            consumer.unacked -= 1
+        if not queue.is_touched and not queue.is_deleted:
+            queue.touch()
+        # a deleted queue's unacknowledged entries are settled here, too: their file can go
+        if entry.id != 0:
+            self.broker.log.settle(queue.number, entry.id)
+
+    # -- publish -------------------------------------------------------------------------------------------------------
+
+    def publish(self, channel: Channel, method: bytes, data: bytes, start: i64, stop: i64) -> None:
+        assert isinstance(channel, BrokerChannel)
+        vhost = self.vhost
+        route = channel.last_route
+        if route is None or route.generation != vhost.generation or method != channel.last_method:
+            route = self._route(method)
+            channel.last_route = route
+            channel.last_method = method
+        scan = self._scan_header
+        if not scan.scan(data, start + 7, start + 7 + i64(read_i32_be(data, start + 3))):
+            raise ProtocolError(SYNTAX_ERROR, "malformed content header", 60, 40)
+        ttl_us: i64 = -1
+        if scan.expiration_at != 0:
+            ttl_us = self._expiration_us(data, scan.expiration_at)
+        content = data[start:stop]
+        if scan.reply_to_at != 0 and data[scan.reply_to_at] == 21:
+            content = self._with_reply_name(channel, content, scan.reply_to_at - start)
+        if route.by_headers and route.exchange is not None:
+            route.set_queues(vhost.targets(route.exchange, route.routing_key, headers_of(content)))
+        is_durable = False
+        if route.queues:
+            is_durable = vhost.accept(route, content, scan.delivery_mode == 2, ttl_us, self.now_us)
+        else:
+            if route.reply is not None:
+                vhost.reply(route.reply, content, route.key)
+            if route.is_mandatory:
+                self._return(channel, route, content)
+        confirms = channel.confirms
+        self.is_publisher = True
+        if confirms is not None:
+            if is_durable:
+                confirms.durable()
+                if not channel.is_waiting:
+                    self.broker.log.wait(self, channel)
+            else:
+                confirms.transient()
+            if not channel.is_confirming:
+                channel.is_confirming = True
+                self._confirming.append(channel)
+
+    def _route(self, method: bytes) -> Route:
+        """The route of a raw basic.publish frame: 7 octets of frame head, 4 of ids, 2 of ticket, then the fields."""
+        fields = method[13:-1]
+        routes = self.vhost.routes
+        found = routes.get(fields)
+        if found is not None:
+            return found
+        size: i64 = len(fields)
+        middle: i64 = 1 + fields[0] if size else 0
+        if middle >= size or middle + 2 + fields[middle] != size:
+            raise ProtocolError(SYNTAX_ERROR, "malformed arguments of basic.publish", 60, 40)
+        flags = fields[size - 1]
+        if flags & 2:
+            raise ProtocolError(NOT_IMPLEMENTED, "immediate=true", 60, 40)
+        name = fields[1:middle].decode("utf-8", "surrogateescape")
+        exchange = self.vhost.exchanges.get(name)
+        if name and exchange is None:
+            raise ProtocolError(NOT_FOUND, f"no exchange '{name}' in vhost '{self.vhost.name}'", 60, 40)
+        if exchange is not None and exchange.internal:
+            text = f"cannot publish to internal exchange '{name}' in vhost '{self.vhost.name}'"
+            raise ProtocolError(ACCESS_REFUSED, text, 60, 40)
+        key = fields[middle + 1 : size - 1].decode("utf-8", "surrogateescape")
+        route = self.vhost.route(exchange, fields[: size - 1], key)
+        route.is_mandatory = flags & 1 != 0
+        if len(routes) >= ROUTES_MAX:
+            routes.clear()
+        routes[fields] = route
+        return route
+
+    def _expiration_us(self, data: bytes, at: i64) -> i64:
+        text = data[at + 1 : at + 1 + data[at]].decode("utf-8", "replace")
+        reason = ""
+        digits = text[1:] if text[:1] in ("+", "-") else text
+        leading = len(digits) - len(digits.lstrip("0123456789"))
+        if leading == 0:
+            reason = "no_integer"
+        elif leading < len(digits):
+            reason = f'{{leftover_string,"{digits[leading:]}"}}'
+        elif text[0] == "-" and int(digits) != 0:
+            reason = f"{{value_negative,{text}}}"
+        elif len(digits) > 20 or int(digits) > EXPIRATION_MS_MAX:
+            reason = f"{{value_too_large,{digits}}}"
+        if reason:
+            raise ProtocolError(PRECONDITION_FAILED, f"invalid expiration '{text}': {reason}", 60, 40)
+        return int(digits) * 1000
+
+    def _with_reply_name(self, channel: BrokerChannel, content: bytes, at: i64) -> bytes:
+        """Put the requester's generated name where its reply_to says amq.rabbitmq.reply-to."""
+        if content[at + 1 : at + 22] != REPLY_TO_BYTES:
+            return content
+        if channel.reply is None:
+            raise ProtocolError(PRECONDITION_FAILED, "fast reply consumer does not exist", 60, 40)
+        name = channel.reply_name
+        size = int(read_i32_be(content, 3)) + len(name) - 21
+        head = content[:3] + size.to_bytes(4, "big") + content[7:at]
+        return head + bytes([len(name)]) + name + content[at + 22 :]
+
+    def _return(self, channel: BrokerChannel, route: Route, content: bytes) -> None:
+        exchange = route.exchange.name if route.exchange is not None else ""
+        self.send(
+            channel.number,
+            grammar.BASIC_RETURN,
+            reply_code=NO_ROUTE,
+            reply_text="NO_ROUTE",
+            exchange=exchange,
+            routing_key=route.routing_key,
+        )
+        self.out.write(content)

@@ -1,0 +1,135 @@
+"""A queue: its messages, its consumers, and who gets the next one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from leveret.broker.entry import Entry
+from leveret.broker.ready import Ready
+from leveret.wire.table import Value
+from mypy_extensions import i64
+
+if TYPE_CHECKING:
+    from leveret.broker.binding import Binding
+    from leveret.broker.consumer import Consumer
+    from leveret.broker.vhost import VHost
+    from leveret.session.connection import Connection
+
+
+class Queue:
+    """number: unique for the life of the data directory (0 = not durable); owner: the connection of an exclusive one.
+
+    ttl_us: x-message-ttl, -1 = none; idle_us: x-expires, 0 = none; dead_letter_exchange: None = expired and rejected
+    messages are dropped.
+    """
+
+    def __init__(self, vhost: VHost, name: str, durable: bool, auto_delete: bool, arguments: dict[str, Value]) -> None:
+        self.vhost = vhost
+        self.name = name
+        self.durable = durable
+        self.auto_delete = auto_delete
+        self.arguments = arguments
+        self.owner: Connection | None = None
+        # an exclusive queue never outlives its connection, so the journal need not know it
+        self.is_journalled = durable
+        self.number: i64 = 0
+        self.ready = Ready()
+        self.unacked: i64 = 0
+        self.consumers: list[Consumer] = []
+        self.bindings: dict[tuple[str, str, bytes], Binding] = {}
+        self.ttl_us: i64 = -1
+        self.idle_us: i64 = 0
+        self.dead_letter_exchange: str | None = None
+        self.dead_letter_key: str | None = None
+        self.is_touched = False
+        self.is_deleted = False
+        self.used_us: i64 = 0
+        self.alarm_us: i64 = 0  # when its timer is set for, 0 = none
+        self._position: i64 = 0
+        self._turn: i64 = 0
+
+    def enqueue(self, content: bytes, key: bytes, id: i64, expires_us: i64) -> None:
+        """Take a message at the tail; it is delivered at the end of the turn."""
+        self._position += 1
+        self.ready.append(Entry(self, content, key, id, expires_us, self._position))
+        if not self.is_touched:
+            self.touch()
+
+    def touch(self) -> None:
+        """Something changed that may allow deliveries: look at the end of the turn."""
+        self.is_touched = True
+        self.vhost.touched.append(self)
+
+    def expiry(self, now_us: i64, message_ttl_us: i64) -> i64:
+        """When a message that arrives now expires: the smaller of the queue's and its own time to live; 0 = never."""
+        ttl = self.ttl_us
+        if message_ttl_us >= 0 and (ttl < 0 or message_ttl_us < ttl):
+            ttl = message_ttl_us
+        return now_us + ttl if ttl >= 0 else 0
+
+    def dispatch(self, now_us: i64) -> None:
+        """Deliver what can be delivered, round robin; set the timer of what is left."""
+        self.is_touched = False
+        ready = self.ready
+        consumers = self.consumers
+        entry = ready.peek()
+        if len(consumers) == 1:
+            consumer = consumers[0]
+            while entry is not None and consumer.can_take():
+                self._give(consumer, entry, now_us)
+                entry = ready.peek()
+        elif consumers:
+            while entry is not None:
+                chosen = self._choose()
+                if chosen is None:
+                    break
+                self._give(chosen, entry, now_us)
+                entry = ready.peek()
+        if entry is not None and entry.expires_us != 0 and self.alarm_us != entry.expires_us:
+            self.alarm_us = entry.expires_us
+            self.vhost.timers.add(entry.expires_us, self)
+
+    def _give(self, consumer: Consumer, entry: Entry, now_us: i64) -> None:
+        # a message whose time ends now may still be delivered: that is what a TTL of 0 means
+        self.ready.drop()
+        if entry.expires_us != 0 and entry.expires_us < now_us:
+            self.vhost.expire(self, entry)
+        elif consumer.no_ack:
+            consumer.deliver(entry)
+            if entry.id != 0:
+                self.vhost.log.settle(self.number, entry.id)
+        else:
+            consumer.deliver(entry)
+            self.unacked += 1
+
+    def _choose(self) -> Consumer | None:
+        consumers = self.consumers
+        size: i64 = len(consumers)
+        tried: i64 = 0
+        turn = self._turn
+        while tried < size:
+            if turn >= size:
+                turn = 0
+            consumer = consumers[turn]
+            turn += 1
+            if consumer.can_take():
+                self._turn = turn
+                return consumer
+            tried += 1
+        return None
+
+    def requeue(self, entry: Entry) -> None:
+        """Take back an unacknowledged entry to its original place. Give many newest first."""
+        self.unacked -= 1
+        entry.redelivered = True
+        entry.consumer = None
+        if self.is_deleted:
+            return
+        self.ready.requeue(entry)
+        if not self.is_touched:
+            self.touch()
+
+    def remove_consumer(self, consumer: Consumer) -> None:
+        """Forget a consumer; it keeps what it has not acknowledged."""
+        if consumer in self.consumers:
+            self.consumers.remove(consumer)

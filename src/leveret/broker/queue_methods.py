@@ -1,0 +1,260 @@
+"""queue.*: declare, delete, purge, bind, unbind (AMQP 0-9-1 reference; texts as RabbitMQ words them)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from leveret.broker.channel import BrokerChannel
+from leveret.broker.exchange import Exchange
+from leveret.broker.names import REPLY_TO, generated
+from leveret.broker.queue import Queue
+from leveret.wire import grammar
+from leveret.wire.errors import ACCESS_REFUSED, NOT_FOUND, PRECONDITION_FAILED, RESOURCE_LOCKED, ProtocolError
+from leveret.wire.method import Method
+from leveret.wire.table import Value
+
+if TYPE_CHECKING:
+    from leveret.broker.peer import Peer
+
+# RabbitMQ's limit for times to live: ten years
+TTL_MS_MAX: Final = 315_360_000_000
+# arguments that two declarations of one queue must agree on
+COMPARED: Final = (
+    "x-expires", "x-message-ttl", "x-dead-letter-exchange", "x-dead-letter-routing-key", "x-max-length",
+    "x-max-length-bytes", "x-max-priority", "x-overflow", "x-queue-mode", "x-queue-type", "x-single-active-consumer",
+)  # fmt: skip
+
+
+def fail(method: Method, code: int, text: str) -> ProtocolError:
+    """An error that names the method it answers."""
+    return ProtocolError(code, text, method.spec.class_id, method.spec.method_id)
+
+
+def type_name(value: Value) -> str:
+    """RabbitMQ's name for the type of a table value."""
+    if isinstance(value, bool):
+        return "bool"
+    if isinstance(value, int):
+        return "signedint" if -(1 << 31) <= value < 1 << 31 else "long"
+    return {str: "longstr", float: "double", dict: "table", list: "array"}.get(type(value), "longstr")
+
+
+def inequivalent(method: Method, name: str, what: str, received: str, current: str) -> ProtocolError:
+    """406 for a declaration that differs from what is there."""
+    text = f"inequivalent arg '{name}' for {what}: received '{received}' but current is '{current}'"
+    return fail(method, PRECONDITION_FAILED, text)
+
+
+def inequivalent_argument(method: Method, names: tuple[str, ...], what: str, current: dict[str, Value]) -> None:
+    """406 if one of the named x-arguments differs."""
+    given = method.table("arguments")
+    for name in names:
+        new, old = given.get(name), current.get(name)
+        if new == old:
+            continue
+        received = f"the value '{_shown(new)}' of type '{type_name(new)}'" if name in given else "none"
+        is_now = f"the value '{_shown(old)}' of type '{type_name(old)}'" if name in current else "none"
+        text = f"inequivalent arg '{name}' for {what}: received {received} but current is {is_now}"
+        raise fail(method, PRECONDITION_FAILED, text)
+
+
+def _shown(value: Value) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+
+
+def find(peer: Peer, method: Method, channel: BrokerChannel, field: str = "queue") -> Queue:
+    """The queue that a method names ("" = the channel's last declared one): 404, or 405 if it is another's."""
+    name = method.text(field)
+    if name == "":
+        name = channel.last_queue
+        if name == "":
+            raise fail(method, NOT_FOUND, "no previously declared queue")
+    queue = peer.vhost.queues.get(name)
+    if queue is None:
+        raise fail(method, NOT_FOUND, f"no queue '{name}' in vhost '{peer.vhost.name}'")
+    check_owner(peer, method, queue)
+    return queue
+
+
+def check_owner(peer: Peer, method: Method, queue: Queue) -> None:
+    """405 if the queue is exclusive to another connection."""
+    if queue.owner is not None and queue.owner is not peer:
+        raise _locked(peer, method, queue)
+
+
+def _locked(peer: Peer, method: Method, queue: Queue) -> ProtocolError:
+    return fail(
+        method,
+        RESOURCE_LOCKED,
+        f"cannot obtain exclusive access to locked queue '{queue.name}' in vhost '{peer.vhost.name}'. It could be "
+        "originally declared on another connection or the exclusive property value does not match that of the "
+        "original declaration.",
+    )
+
+
+def declare(peer: Peer, channel: BrokerChannel, method: Method) -> None:
+    """queue.declare, passive or not; an empty name asks for a generated one."""
+    name = method.text("queue").replace("\r", "").replace("\n", "")
+    vhost = peer.vhost
+    if name.startswith(REPLY_TO):
+        _declare_reply(peer, channel, method, name)
+        return
+    queue = vhost.queues.get(name) if name else None
+    if method.flag("passive"):
+        queue = find(peer, method, channel)
+    elif queue is not None:
+        _check_same(peer, method, queue)
+    else:
+        if name.startswith("amq."):
+            raise fail(method, ACCESS_REFUSED, f"queue name '{name}' contains reserved prefix 'amq.*'")
+        queue = _create(peer, method, name or generated("amq.gen-", peer.broker.random_bytes))
+    channel.last_queue = queue.name
+    if queue.idle_us:
+        vhost.used(queue, peer.now_us)
+    _declared(peer, channel, method, queue.name, int(queue.ready.count()), len(queue.consumers))
+
+
+def _declared(peer: Peer, channel: BrokerChannel, method: Method, name: str, messages: int, consumers: int) -> None:
+    if not method.flag("no_wait"):
+        spec = grammar.QUEUE_DECLARE_OK
+        peer.send(channel.number, spec, queue=name, message_count=messages, consumer_count=consumers)
+
+
+def _declare_reply(peer: Peer, channel: BrokerChannel, method: Method, name: str) -> None:
+    """A direct reply-to name is no queue: it answers 0 messages and 1 consumer while its requester lives, else 404."""
+    if name != REPLY_TO and name not in peer.vhost.replies:
+        raise fail(method, NOT_FOUND, f"no queue '{name}' in vhost '{peer.vhost.name}'")
+    _declared(peer, channel, method, name, 0, 1)
+
+
+def _create(peer: Peer, method: Method, name: str) -> Queue:
+    durable, auto_delete = method.flag("durable"), method.flag("auto_delete")
+    queue = Queue(peer.vhost, name, durable, auto_delete, method.table("arguments"))
+    check_arguments(peer, method, queue)
+    apply_arguments(queue)
+    if method.flag("exclusive"):
+        queue.owner = peer
+        queue.is_journalled = False
+        peer.exclusive[name] = queue
+    peer.vhost.add_queue(queue, 0, peer.now_us)
+    if queue.is_journalled:
+        peer.hold_until_synced()
+    return queue
+
+
+def _check_same(peer: Peer, method: Method, queue: Queue) -> None:
+    what = f"queue '{queue.name}' in vhost '{peer.vhost.name}'"
+    check_owner(peer, method, queue)
+    for flag, current in (("durable", queue.durable), ("auto_delete", queue.auto_delete)):
+        if method.flag(flag) != current:
+            raise inequivalent(method, flag, what, str(method.flag(flag)).lower(), str(current).lower())
+    if method.flag("exclusive") != (queue.owner is not None):
+        raise _locked(peer, method, queue)
+    inequivalent_argument(method, COMPARED, what, queue.arguments)
+
+
+def check_arguments(peer: Peer, method: Method, queue: Queue) -> None:
+    """406 for x-arguments of the wrong type or range; those that leveret does not know are accepted."""
+    what = f"for queue '{queue.name}' in vhost '{peer.vhost.name}'"
+    arguments = queue.arguments
+    for name in ("x-message-ttl", "x-expires", "x-max-length", "x-max-length-bytes"):
+        if name not in arguments:
+            continue
+        value = arguments[name]
+        reason = ""
+        if isinstance(value, bool) or not isinstance(value, int):
+            reason = f"{{unacceptable_type,{type_name(value)}}}"
+        elif value < 0:
+            reason = f"{{value_negative,{value}}}"
+        elif name == "x-expires" and value == 0:
+            reason = "{value_zero,0}"
+        elif value > TTL_MS_MAX and not name.startswith("x-max"):
+            reason = f"{{value_too_large,{value}}}"
+        if reason:
+            raise fail(method, PRECONDITION_FAILED, f"invalid arg '{name}' {what}: {reason}")
+    for name in ("x-dead-letter-exchange", "x-dead-letter-routing-key"):
+        if name in arguments and not isinstance(arguments[name], str):
+            reason = f"{{unacceptable_type,{type_name(arguments[name])}}}"
+            raise fail(method, PRECONDITION_FAILED, f"invalid arg '{name}' {what}: {reason}")
+    if "x-dead-letter-routing-key" in arguments and "x-dead-letter-exchange" not in arguments:
+        reason = "routing_key_but_no_dlx_defined"
+        raise fail(method, PRECONDITION_FAILED, f"invalid arg 'x-dead-letter-routing-key' {what}: {reason}")
+
+
+def apply_arguments(queue: Queue) -> None:
+    """Take over the x-arguments that the queue acts on; they were checked before."""
+    ttl, idle = queue.arguments.get("x-message-ttl"), queue.arguments.get("x-expires")
+    exchange, key = (queue.arguments.get(f"x-dead-letter-{name}") for name in ("exchange", "routing-key"))
+    if isinstance(ttl, int):
+        queue.ttl_us = ttl * 1000
+    if isinstance(idle, int):
+        queue.idle_us = idle * 1000
+    if isinstance(exchange, str):
+        queue.dead_letter_exchange = exchange
+    if isinstance(key, str):
+        queue.dead_letter_key = key
+
+
+def delete(peer: Peer, channel: BrokerChannel, method: Method) -> None:
+    """queue.delete; deleting what is not there succeeds with 0 messages."""
+    name = method.text("queue") or channel.last_queue
+    queue = peer.vhost.queues.get(name)
+    count = 0
+    if queue is not None:
+        check_owner(peer, method, queue)
+        what = f"queue '{name}' in vhost '{peer.vhost.name}'"
+        if method.flag("if_unused") and queue.consumers:
+            raise fail(method, PRECONDITION_FAILED, f"{what} in use")
+        if method.flag("if_empty") and queue.ready.count():
+            raise fail(method, PRECONDITION_FAILED, f"{what} not empty")
+        count = peer.vhost.delete_queue(queue)
+        peer.exclusive.pop(name, None)
+        if queue.is_journalled:
+            peer.hold_until_synced()
+    if not method.flag("no_wait"):
+        peer.send(channel.number, grammar.QUEUE_DELETE_OK, message_count=count)
+
+
+def purge(peer: Peer, channel: BrokerChannel, method: Method) -> None:
+    """queue.purge"""
+    queue = find(peer, method, channel)
+    count = peer.vhost.purge(queue)
+    if queue.is_journalled:
+        peer.hold_until_synced()
+    if not method.flag("no_wait"):
+        peer.send(channel.number, grammar.QUEUE_PURGE_OK, message_count=count)
+
+
+def bind(peer: Peer, channel: BrokerChannel, method: Method) -> None:
+    """queue.bind; an empty routing key with an empty queue name means the queue's name."""
+    queue = find(peer, method, channel)
+    name = method.text("exchange")
+    key = method.text("routing_key")
+    if key == "" and method.text("queue") == "":
+        key = queue.name
+    exchange = _exchange(peer, method, name)
+    if peer.vhost.bind(exchange, queue, key, method.table("arguments")) and queue.is_journalled and exchange.durable:
+        peer.hold_until_synced()
+    if not method.flag("no_wait"):
+        peer.send(channel.number, grammar.QUEUE_BIND_OK)
+
+
+def unbind(peer: Peer, channel: BrokerChannel, method: Method) -> None:
+    """queue.unbind; removing what is not there succeeds."""
+    queue = find(peer, method, channel)
+    exchange = _exchange(peer, method, method.text("exchange"))
+    binding = peer.vhost.find_binding(exchange, queue, method.text("routing_key"), method.table("arguments"))
+    if binding is not None:
+        peer.vhost.unbind(binding)
+        if binding.is_durable:
+            peer.hold_until_synced()
+    peer.send(channel.number, grammar.QUEUE_UNBIND_OK)
+
+
+def _exchange(peer: Peer, method: Method, name: str) -> Exchange:
+    if name == "":
+        raise fail(method, ACCESS_REFUSED, "operation not permitted on the default exchange")
+    exchange = peer.vhost.exchanges.get(name)
+    if exchange is None:
+        raise fail(method, NOT_FOUND, f"no exchange '{name}' in vhost '{peer.vhost.name}'")
+    return exchange

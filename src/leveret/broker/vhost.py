@@ -1,0 +1,367 @@
+"""A virtual host: its exchanges, queues and bindings, and the way of a message through them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from leveret.broker.binding import Binding, Destination
+from leveret.broker.channel import BrokerChannel
+from leveret.broker.consumer import Consumer
+from leveret.broker.deadletter import buried, deaths_of, header_of, headers_of, is_cycle
+from leveret.broker.entry import Entry
+from leveret.broker.exchange import Exchange
+from leveret.broker.log import Log
+from leveret.broker.queue import Queue
+from leveret.broker.route import Route
+from leveret.broker.timers import Timers
+from leveret.session.connection import Connection
+from leveret.wire.grammar import BASIC_CANCEL
+from leveret.wire.properties import decode_header
+from leveret.wire.scan import HeaderScan
+from leveret.wire.table import Value, encode_short
+from librt.strings import read_i32_be
+from mypy_extensions import i64
+
+ROUTES_MAX: Final = 65536
+PREDECLARED: Final = (
+    ("amq.direct", "direct"),
+    ("amq.fanout", "fanout"),
+    ("amq.topic", "topic"),
+    ("amq.headers", "headers"),
+    ("amq.match", "headers"),
+    ("amq.rabbitmq.trace", "topic"),
+)
+
+
+class VHost:
+    """touched: queues to look at at the end of the turn; generation: grows when a cached route may have become wrong."""
+
+    def __init__(self, name: str, log: Log, timers: Timers) -> None:
+        self.name = name
+        self.log = log
+        self.timers = timers
+        self.exchanges: dict[str, Exchange] = {}
+        self.queues: dict[str, Queue] = {}
+        self.touched: list[Queue] = []
+        self.generation: i64 = 1
+        self.routes: dict[bytes, Route] = {}
+        self.replies: dict[str, Consumer] = {}
+        self.discards: dict[str, int] = {}
+        self._scan = HeaderScan()
+        self._next_number = 1
+        self._nowhere = Queue(self, "", False, False, {})  # where direct replies come from
+        for exchange_name, kind in PREDECLARED:
+            internal = exchange_name == "amq.rabbitmq.trace"
+            self.exchanges[exchange_name] = Exchange(exchange_name, kind, True, False, internal, {})
+
+    # -- exchanges and bindings ----------------------------------------------------------------------------------------
+
+    def add_exchange(self, exchange: Exchange) -> None:
+        """Declare an exchange that is not there yet."""
+        self.exchanges[exchange.name] = exchange
+        self.changed()
+        if exchange.durable:
+            self.log.meta(exchange_record(self.name, exchange))
+
+    def delete_exchange(self, exchange: Exchange) -> None:
+        """Delete an exchange with its bindings."""
+        del self.exchanges[exchange.name]
+        for binding in list(exchange.outgoing.values()):
+            self._drop_binding(binding)
+        for binding in list(exchange.bindings.values()):
+            self.unbind(binding)
+        self.changed()
+        if exchange.durable:
+            self.log.meta({"op": "exchange.delete", "vhost": self.name, "name": exchange.name})
+
+    def bind(self, source: Exchange, destination: Destination, key: str, arguments: dict[str, Value]) -> bool:
+        """Bind; False if this binding was there already."""
+        binding = Binding(source, destination, key, arguments)
+        if binding.identity in destination.bindings:
+            return False
+        destination.bindings[binding.identity] = binding
+        source.add(binding)
+        self.changed()
+        if binding.is_durable:
+            self.log.meta(binding_record(self.name, "bind", binding))
+        return True
+
+    def find_binding(
+        self, source: Exchange, destination: Destination, key: str, arguments: dict[str, Value]
+    ) -> Binding | None:
+        return destination.bindings.get(Binding(source, destination, key, arguments).identity)
+
+    def unbind(self, binding: Binding) -> None:
+        """Remove a binding; an auto-delete source that has none left goes too."""
+        self._drop_binding(binding)
+        if binding.is_durable:
+            self.log.meta(binding_record(self.name, "unbind", binding))
+        source = binding.source
+        if source.auto_delete and not source.outgoing and source.name in self.exchanges:
+            self.delete_exchange(source)
+
+    def _drop_binding(self, binding: Binding) -> None:
+        del binding.destination.bindings[binding.identity]
+        binding.source.remove(binding)
+        self.changed()
+
+    def changed(self) -> None:
+        """Cached routes may be wrong from now on."""
+        self.generation += 1
+        self.routes.clear()
+
+    # -- queues --------------------------------------------------------------------------------------------------------
+
+    def add_queue(self, queue: Queue, number: int, now_us: i64) -> None:
+        """Declare a queue that is not there yet; number: from the journal, 0 = a new one."""
+        self.queues[queue.name] = queue
+        if queue.is_journalled:
+            queue.number = number or self._next_number
+            self._next_number = max(self._next_number, int(queue.number) + 1)
+            self.log.meta(queue_record(self.name, queue))
+        self.changed()
+        self.used(queue, now_us)
+
+    def used(self, queue: Queue, now_us: i64) -> None:
+        """x-expires counts from here."""
+        queue.used_us = now_us
+        if queue.idle_us:
+            self.timers.add(now_us + queue.idle_us, queue)
+
+    def delete_queue(self, queue: Queue) -> int:
+        """Delete a queue with its messages and bindings; its consumers hear of it. Returns the number of messages."""
+        if queue.is_deleted:
+            return 0
+        queue.is_deleted = True
+        del self.queues[queue.name]
+        for binding in list(queue.bindings.values()):
+            self.unbind(binding)
+        for consumer in list(queue.consumers):
+            self._cancelled(consumer)
+        queue.consumers.clear()
+        count = int(queue.ready.count())
+        if queue.is_journalled:
+            for entry in queue.ready.all():
+                if entry.id:
+                    self.log.settle(queue.number, entry.id)
+            self.log.meta({"op": "queue.delete", "vhost": self.name, "name": queue.name})
+        self.changed()
+        return count
+
+    def _cancelled(self, consumer: Consumer) -> None:
+        channel = consumer.channel
+        channel.consumers.pop(consumer.tag, None)
+        if consumer.connection.hears_cancel:
+            consumer.connection.send(channel.number, BASIC_CANCEL, consumer_tag=consumer.tag, no_wait=True)
+
+    def purge(self, queue: Queue) -> int:
+        """Drop all ready messages; those that are unacknowledged stay."""
+        entries = queue.ready.take_all()
+        for entry in entries:
+            if entry.id:
+                self.log.settle(queue.number, entry.id)
+        return len(entries)
+
+    def remove_consumer(self, consumer: Consumer, now_us: i64) -> None:
+        """A consumer was cancelled or its channel closed; the last one takes an auto-delete queue along."""
+        queue = consumer.queue
+        assert queue is not None
+        queue.remove_consumer(consumer)
+        if not queue.consumers:
+            if queue.auto_delete:
+                self.delete_queue(queue)
+            else:
+                self.used(queue, now_us)
+
+    # -- the way of a message ------------------------------------------------------------------------------------------
+
+    def route(self, exchange: Exchange | None, key: bytes, routing_key: str) -> Route:
+        """A new route for an exchange (None: the default exchange) and a routing key."""
+        route = Route(self.generation, key, exchange, routing_key)
+        if exchange is None:
+            queue = self.queues.get(routing_key)
+            if queue is not None:
+                route.set_queues([queue])
+            else:
+                route.reply = self.replies.get(routing_key)
+        else:
+            route.by_headers = self._meets_headers(exchange, set())
+            if not route.by_headers:
+                route.set_queues(self.targets(exchange, routing_key, {}))
+        return route
+
+    def _meets_headers(self, exchange: Exchange, seen: set[str]) -> bool:
+        if exchange.kind == "headers":
+            return True
+        seen.add(exchange.name)
+        for binding in exchange.outgoing.values():
+            destination = binding.destination
+            if isinstance(destination, Exchange) and destination.name not in seen:
+                if self._meets_headers(destination, seen):
+                    return True
+        return False
+
+    def targets(self, exchange: Exchange, routing_key: str, headers: dict[str, Value]) -> list[Queue]:
+        """The queues that a message reaches from an exchange, each once."""
+        found: dict[str, Queue] = {}
+        seen = {exchange.name}
+        todo = [exchange]
+        while todo:
+            for binding in todo.pop().match(routing_key, headers):
+                destination = binding.destination
+                if isinstance(destination, Queue):
+                    found[destination.name] = destination
+                elif destination.name not in seen:
+                    seen.add(destination.name)
+                    todo.append(destination)
+        return list(found.values())
+
+    def accept(self, route: Route, content: bytes, persistent: bool, ttl_us: i64, now_us: i64) -> bool:
+        """Put a message into the route's queues; True if the journal has it and a confirm must wait for the sync."""
+        id: i64 = 0
+        if persistent and route.durable:
+            id = self.log.next_id
+            self.log.next_id += 1
+            expiries: list[i64] = []
+            for queue in route.durable:
+                expiries.append(queue.expiry(now_us, ttl_us))
+            self.log.message(id, route.key, route.durable, expiries, content)
+        for queue in route.queues:
+            queue.enqueue(content, route.key, id if queue.is_journalled else 0, queue.expiry(now_us, ttl_us))
+        return id != 0
+
+    def expire(self, queue: Queue, entry: Entry) -> None:
+        """The time to live of an entry that was taken out of its queue has ended."""
+        # counted from the instant it was due, so that being late does not add up over several hops
+        self.bury(queue, entry, "expired", entry.expires_us)
+
+    def bury(self, queue: Queue, entry: Entry, reason: str, now_us: i64) -> None:
+        """Dead-letter an entry that was taken out of its queue, or drop it where the queue has no such exchange."""
+        name = queue.dead_letter_exchange
+        if name is not None:
+            exchange = self.exchanges.get(name)
+            if exchange is not None or name == "":
+                self._bury_in(exchange, queue, entry, reason, now_us)
+            else:
+                self._discard("dead letter exchange missing")
+        if entry.id:
+            self.log.settle(queue.number, entry.id)
+
+    def _bury_in(self, exchange: Exchange | None, queue: Queue, entry: Entry, reason: str, now_us: i64) -> None:
+        old_exchange, old_key = split_key(entry.key)
+        content = buried(entry.content, queue.name, reason, old_exchange, old_key, int(now_us))
+        key = old_key if queue.dead_letter_key is None else queue.dead_letter_key
+        route = self.route(exchange, encode_short(exchange.name if exchange else "") + encode_short(key), key)
+        if route.by_headers and exchange is not None:
+            route.set_queues(self.targets(exchange, key, headers_of(content)))
+        if route.reply is not None:
+            self.reply(route.reply, content, route.key)
+            return
+        if reason != "rejected":
+            deaths = deaths_of(decode_header(header_of(content))[0])
+            free = [target for target in route.queues if not is_cycle(deaths, target.name)]
+            if len(free) < len(route.queues):
+                self._discard("dead letter cycle")
+            route.set_queues(free)
+        if not route.queues:
+            self._discard("dead letter without a route")
+        scan = self._scan
+        scan.scan(content, 7, 7 + i64(read_i32_be(content, 3)))
+        self.accept(route, content, scan.delivery_mode == 2, -1, now_us)
+
+    def _discard(self, reason: str) -> None:
+        self.discards[reason] = self.discards.get(reason, 0) + 1
+
+    def reply(self, requester: Consumer, content: bytes, key: bytes) -> None:
+        """Hand a direct reply to its requester, which has no queue: it is written now or never."""
+        requester.deliver(Entry(self._nowhere, content, key, 0, 0, 0))
+
+    # -- the end of a turn and time ------------------------------------------------------------------------------------
+
+    def settle_turn(self, now_us: i64) -> None:
+        """Deliver what this turn made deliverable."""
+        while self.touched:
+            touched = self.touched
+            self.touched = []
+            for queue in touched:
+                if not queue.is_deleted:
+                    queue.dispatch(now_us)
+
+    def ring(self, queue: Queue, now_us: i64) -> None:
+        """An alarm of this queue is due: expire what must go, delete it if it has been idle for long enough."""
+        if queue.is_deleted:
+            return
+        if queue.alarm_us != 0 and queue.alarm_us <= now_us:
+            queue.alarm_us = 0
+        entry = queue.ready.peek()
+        while entry is not None and entry.expires_us != 0 and entry.expires_us <= now_us:
+            queue.ready.drop()
+            self.expire(queue, entry)
+            entry = queue.ready.peek()
+        if entry is not None and not queue.is_touched:
+            queue.touch()
+        if queue.idle_us and not queue.consumers and now_us >= queue.used_us + queue.idle_us:
+            self.delete_queue(queue)
+
+    def forget_channel(self, connection: Connection, channel: BrokerChannel, now_us: i64) -> None:
+        """A channel is gone: its consumers end, its unacknowledged messages return."""
+        channel.is_closed = True
+        if channel.reply is not None:
+            self.forget_reply(channel)
+        for consumer in list(channel.consumers.values()):
+            self.remove_consumer(consumer, now_us)
+        channel.consumers.clear()
+        for delivery in reversed(channel.unacked.take_until(0)):
+            assert isinstance(delivery, Entry)
+            delivery.queue.requeue(delivery)
+
+    def forget_reply(self, channel: BrokerChannel) -> None:
+        """The channel's direct reply-to name is dead from now on."""
+        self.replies.pop(channel.reply_name.decode(), None)
+        channel.reply = None
+        self.changed()
+
+
+def split_key(key: bytes) -> tuple[str, str]:
+    """(exchange, routing key) from two short strings."""
+    middle = 1 + key[0]
+    return key[1:middle].decode("utf-8", "surrogateescape"), key[middle + 1 :].decode("utf-8", "surrogateescape")
+
+
+def exchange_record(vhost: str, exchange: Exchange) -> dict[str, Value]:
+    """The journal's record of a durable exchange."""
+    return {
+        "op": "exchange.declare",
+        "vhost": vhost,
+        "name": exchange.name,
+        "type": exchange.kind,
+        "auto_delete": exchange.auto_delete,
+        "internal": exchange.internal,
+        "arguments": exchange.arguments,
+    }
+
+
+def queue_record(vhost: str, queue: Queue) -> dict[str, Value]:
+    """The journal's record of a durable queue."""
+    return {
+        "op": "queue.declare",
+        "vhost": vhost,
+        "name": queue.name,
+        "number": int(queue.number),
+        "auto_delete": queue.auto_delete,
+        "arguments": queue.arguments,
+    }
+
+
+def binding_record(vhost: str, op: str, binding: Binding) -> dict[str, Value]:
+    """The journal's record of a durable binding made (op "bind") or removed ("unbind")."""
+    destination = binding.destination
+    return {
+        "op": op,
+        "vhost": vhost,
+        "source": binding.source.name,
+        "destination": destination.name,
+        "is_queue": isinstance(destination, Queue),
+        "key": binding.key,
+        "arguments": binding.arguments,
+    }

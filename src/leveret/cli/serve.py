@@ -1,0 +1,119 @@
+"""leveret serve: the broker as a process.
+
+Exit codes: 0 stopped by SIGTERM or SIGINT; 1 an error of its own; 2 wrong options or configuration; 3 the data directory
+is in use; 4 an address can't be listened on; 5 the journal failed (disk full, input/output error).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import logging
+import os
+import signal
+import socket
+import sys
+import tomllib
+from pathlib import Path
+from typing import Final
+
+import click
+from leveret import __version__, core
+from leveret.broker.broker import Broker, Settings
+from leveret.net.server import Server
+from leveret.store.disk import RealDisk
+from leveret.store.journal import Journal
+from leveret.store.lock import DataDirectoryInUse, DirectoryLock
+
+logger = logging.getLogger("leveret")
+
+EXIT_IN_USE: Final = 3
+EXIT_ADDRESS: Final = 4
+EXIT_JOURNAL: Final = 5
+LEVELS: Final = ("debug", "info", "warning", "error")
+
+# key of the configuration file -> type
+CONFIG: Final[dict[str, type]] = {
+    "host": list, "port": int, "data_dir": str, "log_level": str, "product": str, "version": str, "cluster_name": str,
+    "frame_max": int, "channel_max": int, "heartbeat_s": int,
+}  # fmt: skip
+
+
+def default_data_dir() -> str:
+    """$XDG_DATA_HOME/leveret, or ~/.local/share/leveret."""
+    return os.path.join(os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share"), "leveret")
+
+
+def read_config(path: Path) -> dict[str, object]:
+    """The settings of a TOML file. click.UsageError for what is not TOML, an unknown key or a wrong type."""
+    try:
+        config = tomllib.loads(path.read_text())
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise click.UsageError(f"{path}: {error}") from None
+    for key, value in config.items():
+        if key not in CONFIG:
+            near = difflib.get_close_matches(key, CONFIG, 1)
+            raise click.UsageError(f"{path}: unknown setting {key!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+        if key == "host" and isinstance(value, str):
+            config[key] = [value]
+        elif not isinstance(value, CONFIG[key]) or isinstance(value, bool):
+            raise click.UsageError(f"{path}: {key} must be of type {CONFIG[key].__name__}, not {value!r}")
+    return config
+
+
+@click.command(name="serve", help="Run the broker until SIGTERM or SIGINT.\n\n" + "\n".join(__doc__.split("\n")[2:]))
+@click.option("--host", multiple=True, help="Address to listen on; repeat it for several.  [default: 127.0.0.1]")
+@click.option("--port", type=click.IntRange(0, 65535), help="Port; 0 takes a free one.  [default: 5672]")
+@click.option("--data-dir", help="Directory of the journal.  [default: ~/.local/share/leveret]")
+@click.option("--log-level", type=click.Choice(LEVELS), help="Least severity that is logged.  [default: info]")
+@click.option("--config", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="TOML file of settings.")
+def command(
+    host: tuple[str, ...], port: int | None, data_dir: str | None, log_level: str | None, config: Path | None
+) -> None:
+    given: dict[str, object] = {"host": list(host) or None, "port": port, "data_dir": data_dir, "log_level": log_level}
+    defaults: dict[str, object] = {"host": ["127.0.0.1"], "port": 5672, "data_dir": default_data_dir(), "log_level": "info"}
+    chosen = defaults | (read_config(config) if config else {}) | {k: v for k, v in given.items() if v is not None}
+    logging.basicConfig(
+        level=str(chosen["log_level"]).upper(), format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr
+    )
+    directory = str(chosen["data_dir"])
+    try:
+        lock = DirectoryLock(directory)
+    except DataDirectoryInUse as error:
+        logger.critical("%s", error)
+        sys.exit(EXIT_IN_USE)
+    except OSError as error:
+        logger.critical("the data directory %s can't be used: %s", directory, error.strerror or error)
+        sys.exit(2)
+    with lock:
+        sys.exit(asyncio.run(_serve(chosen)))
+
+
+async def _serve(chosen: dict[str, object]) -> int:
+    names = ("product", "version", "cluster_name", "frame_max", "channel_max", "heartbeat_s")
+    options = {"cluster_name": f"leveret@{socket.gethostname()}"} | {n: chosen[n] for n in names if n in chosen}
+    broker = Broker(Settings(own_version=__version__, **options), os.urandom)  # type: ignore[arg-type]
+    broker.on_event = logger.info
+    journal = Journal(RealDisk(), os.path.join(str(chosen["data_dir"]), "journal"))
+    server = Server(broker, journal)
+    count = server.recover()
+    logger.info("leveret %s (%s core), %d messages recovered from %s", __version__, core(), count, chosen["data_dir"])
+    for line in journal.report.lines():
+        logger.warning("%s", line)
+    hosts, port = chosen["host"], chosen["port"]
+    assert isinstance(hosts, list) and isinstance(port, int)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, server.stopping.set)
+    for host in hosts:
+        try:
+            address = await server.listen(host, port)
+        except OSError as error:
+            logger.critical("can't listen on %s port %d: %s", host, port, error.strerror or error)
+            return EXIT_ADDRESS
+        logger.info("listening on %s:%d", *address)
+    await server.run()
+    if server.failure is not None:
+        return EXIT_JOURNAL
+    logger.info("stopped")
+    return 0

@@ -1,0 +1,53 @@
+"""One socket: reads into the server's shared buffer, hands the bytes to its peer."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, cast
+
+from leveret.broker.peer import Peer
+
+if TYPE_CHECKING:
+    from leveret.net.server import Server
+
+WRITE_HIGH_OCTETS = 1 << 20
+WRITE_LOW_OCTETS = 1 << 18
+
+
+class PeerProtocol(asyncio.BufferedProtocol):
+    """is_paused: the server has stopped reading from it; is_stuck: its consumer has not read for a while."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.is_paused = False
+        self.is_stuck = False
+        self.opened_us = server.now_us()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        connection = transport.get_extra_info("socket")
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.transport.set_write_buffer_limits(WRITE_HIGH_OCTETS, WRITE_LOW_OCTETS)
+        host, port = transport.get_extra_info("peername")[:2]
+        self.peer = Peer(self.server.broker, f"{host}:{port}", ip_address(host.partition("%")[0]).is_loopback)
+        self.peer.sent_us = self.peer.received_us = self.opened_us
+        self.server.opened(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self.server.buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.server.received(self, bytes(self.server.buffer[:nbytes]))
+
+    def pause_writing(self) -> None:
+        self.peer.is_full = True
+        self.server.crowded(self)
+
+    def resume_writing(self) -> None:
+        self.is_stuck = False
+        self.server.drained(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.server.lost(self, exc)

@@ -1,0 +1,279 @@
+"""The event loop's side of the broker: listeners, turns, timers, journal batches, back-pressure.
+
+A turn is what one read brings: the peer handles it, queues deliver, every connection with output gets one write. What
+is durable collects in the log; while the sync thread works on a batch, the next one grows. Publishers are paused while
+the journal or a consumer that still reads is behind, so no backlog grows while both could keep up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import time
+
+from leveret.broker.broker import Broker
+from leveret.broker.peer import Peer
+from leveret.broker.recovery import Recovery
+from leveret.net.protocol import PeerProtocol
+from leveret.session import lifecycle
+from leveret.store.journal import Journal
+from leveret.store.sync import SyncThread
+
+logger = logging.getLogger("leveret")
+
+READ_OCTETS = 256 * 1024
+# more than this waiting for the disk pauses publishers
+BATCH_OCTETS_MAX = 4 << 20
+HANDSHAKE_US_MAX = 10_000_000
+CLOSE_S_MAX = 5.0
+# a consumer that has taken nothing for this long does not hold up publishers any more
+STUCK_S = 0.1
+CLOSED_PER_COLLECTION = 256
+
+
+class Server:
+    """One broker behind asyncio. failure: why the server stopped by itself (the journal failed), None otherwise."""
+
+    def __init__(self, broker: Broker, journal: Journal) -> None:
+        self.broker = broker
+        self.journal = journal
+        self.failure: Exception | None = None
+        self.buffer = memoryview(bytearray(READ_OCTETS))
+        self._loop = asyncio.get_running_loop()
+        self._protocols: dict[Peer, PeerProtocol] = {}
+        self._listeners: list[asyncio.Server] = []
+        self._sync = SyncThread(journal, self._done)
+        self._is_syncing = False
+        self._is_behind = False
+        self._gated: list[Peer] = []
+        self._alarm: asyncio.TimerHandle | None = None
+        self._alarm_us = 0
+        self._closed = 0
+        self.stopping = asyncio.Event()
+        self._synced = asyncio.Event()
+
+    def now_us(self) -> int:
+        """Wall-clock time: times to live go on over a restart."""
+        return time.time_ns() // 1000
+
+    # -- life ----------------------------------------------------------------------------------------------------------
+
+    def recover(self) -> int:
+        """Read the journal back; returns the number of messages."""
+        recovery = Recovery(self.broker, self.now_us())
+        for batch in self.journal.replay():
+            recovery.batch(batch)
+        count = recovery.finish()
+        self.broker.log.recovered(self.journal.current, count)
+        return count
+
+    async def listen(self, host: str, port: int) -> tuple[str, int]:
+        """Accept connections; returns the address that is listened on. OSError if it can't be had."""
+        listener = await self._loop.create_server(lambda: PeerProtocol(self), host, port, backlog=1024)
+        self._listeners.append(listener)
+        address = listener.sockets[0].getsockname()
+        return address[0], address[1]
+
+    async def run(self) -> None:
+        """Serve until `stopping` is set; then close every connection, write down what must be kept, and return."""
+        gc.collect()
+        gc.freeze()
+        # entries are many and never form cycles: the collector would only make pauses
+        gc.disable()
+        self._loop.call_later(1.0, self._tick)
+        self._end_turn()
+        await self.stopping.wait()
+        for listener in self._listeners:
+            listener.close()
+        if self.failure is None:
+            await self._stop_connections()
+            self.broker.stop()
+            await self._drain_log()
+        for protocol in list(self._protocols.values()):
+            protocol.transport.abort()
+        self._sync.stop()
+        self.journal.close()
+
+    async def _stop_connections(self) -> None:
+        for peer in list(self._protocols):
+            peer.close(320, "broker forced connection closure with reason 'shutdown'")
+        self._end_turn()
+        deadline = self._loop.time() + 1.0
+        while self._protocols and self._loop.time() < deadline:
+            await asyncio.sleep(0.01)
+        for peer in list(self._protocols):
+            peer.lost(self.now_us())
+
+    async def _drain_log(self) -> None:
+        self._submit()
+        while (self._is_syncing or self.broker.log.size()) and self.failure is None:
+            self._synced.clear()
+            await self._synced.wait()
+
+    # -- connections ---------------------------------------------------------------------------------------------------
+
+    def opened(self, protocol: PeerProtocol) -> None:
+        self._protocols[protocol.peer] = protocol
+
+    def received(self, protocol: PeerProtocol, data: bytes) -> None:
+        """Bytes came: one turn."""
+        peer = protocol.peer
+        try:
+            peer.turn(data, self.now_us())
+        except Exception:
+            # a defect of ours: this connection ends with the protocol's own word for it, the others go on
+            logger.exception("%s: internal error", peer.address)
+            peer.close(541, "internal error")
+        self._end_turn()
+
+    def lost(self, protocol: PeerProtocol, error: Exception | None) -> None:
+        """The socket is closed."""
+        peer = protocol.peer
+        if self._protocols.pop(peer, None) is None:
+            return
+        if peer.state < lifecycle.CLOSING and not self.stopping.is_set():
+            logger.warning("%s: connection lost without a close%s", peer.address, f": {error}" if error else "")
+        peer.lost(self.now_us())
+        self._closed += 1
+        self._end_turn()
+
+    def crowded(self, protocol: PeerProtocol) -> None:
+        """A client does not read as fast as it is sent to: publishers wait, but only while it reads at all."""
+        if protocol.is_stuck:
+            return
+        self._pause_publishers(protocol)
+        self._loop.call_later(STUCK_S, self._stuck, protocol)
+
+    def _stuck(self, protocol: PeerProtocol) -> None:
+        if protocol.peer.is_full:
+            protocol.is_stuck = True
+        self._resume_publishers()
+
+    def drained(self, protocol: PeerProtocol) -> None:
+        """It reads again."""
+        protocol.peer.drained(self.now_us())
+        self._end_turn()
+        self._resume_publishers()
+
+    def _pause_publishers(self, but: PeerProtocol | None) -> None:
+        for peer, protocol in self._protocols.items():
+            if peer.is_publisher and not protocol.is_paused and protocol is not but:
+                protocol.is_paused = True
+                protocol.transport.pause_reading()
+
+    def _resume_publishers(self) -> None:
+        if self._is_behind or any(p.peer.is_full and not p.is_stuck for p in self._protocols.values()):
+            return
+        for protocol in self._protocols.values():
+            if protocol.is_paused:
+                protocol.is_paused = False
+                if not protocol.transport.is_closing():
+                    protocol.transport.resume_reading()
+
+    # -- turns ---------------------------------------------------------------------------------------------------------
+
+    def _end_turn(self) -> None:
+        self._flush()
+        if not self._is_syncing and self.broker.log.size():
+            self._submit()
+        elif self.broker.log.size() > BATCH_OCTETS_MAX and not self._is_behind:
+            self._is_behind = True
+            self._pause_publishers(None)
+        next_us = self.broker.timers.next_us()
+        if next_us and next_us != self._alarm_us:
+            self._set_alarm(next_us)
+
+    def _flush(self) -> None:
+        dirty = self.broker.dirty
+        if not dirty:
+            return
+        now_us = self.now_us()
+        synced = self.broker.log.synced
+        self.broker.dirty = []
+        for connection in dirty:
+            protocol = self._protocols.get(connection)  # type: ignore[call-overload]
+            if protocol is None:
+                continue
+            data = connection.take(synced)
+            if data:
+                connection.sent_us = now_us
+                protocol.transport.write(data)
+            if connection.is_gated:
+                self._gated.append(protocol.peer)
+            elif connection.state == lifecycle.CLOSED:
+                protocol.transport.close()
+            elif connection.state == lifecycle.CLOSING:
+                self._loop.call_later(CLOSE_S_MAX, protocol.transport.close)
+
+    def _set_alarm(self, when_us: int) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm_us = when_us
+        self._alarm = self._loop.call_later(max(0, when_us - self.now_us()) / 1e6, self._ring)
+
+    def _ring(self) -> None:
+        self._alarm_us = 0
+        self._alarm = None
+        self.broker.run_timers(self.now_us())
+        self._end_turn()
+
+    def _tick(self) -> None:
+        now_us = self.now_us()
+        for peer, protocol in list(self._protocols.items()):
+            peer.now_us = now_us
+            if peer.state < lifecycle.RUNNING and now_us - protocol.opened_us > HANDSHAKE_US_MAX:
+                logger.warning("%s: closed: no handshake within %d s", peer.address, HANDSHAKE_US_MAX // 1_000_000)
+                protocol.transport.abort()
+            elif protocol.is_paused:
+                peer.received_us = now_us  # we do not listen, so silence says nothing
+            elif not peer.tick():
+                logger.warning("%s: closed: missed heartbeats, %d s agreed", peer.address, peer.heartbeat_s)
+                protocol.transport.abort()
+        self._flush()
+        if self._closed >= CLOSED_PER_COLLECTION:
+            # connections and their sockets form cycles
+            self._closed = 0
+            gc.collect(0)
+        if not self.stopping.is_set():
+            self._loop.call_later(1.0, self._tick)
+
+    # -- the journal ---------------------------------------------------------------------------------------------------
+
+    def _submit(self) -> None:
+        log = self.broker.log
+        if self._is_syncing or not log.size():
+            return
+        self._is_syncing = True
+        batch = log.batch
+        data = log.close_batch()
+        if not self.journal.is_full:
+            self._sync.submit(batch, data)
+            return
+        self._sync.submit(batch, data, self.broker.snapshot())
+        log.start_file(self.journal.current + 1)
+        oldest = log.disposable()
+        if oldest:
+            self._sync.remove_before(oldest)
+
+    def _done(self, batch: int, error: Exception | None) -> None:
+        """On the sync thread."""
+        self._loop.call_soon_threadsafe(self._on_disk, batch, error)
+
+    def _on_disk(self, batch: int, error: Exception | None) -> None:
+        self._is_syncing = False
+        self._synced.set()
+        if error is not None:
+            # no confirm may go out any more, and what is in memory is not what is on disk: end now
+            logger.critical("the journal failed, stopping: %s", error)
+            self.failure = error
+            self.stopping.set()
+            return
+        self.broker.log.on_disk(batch)
+        gated, self._gated = self._gated, []
+        for peer in gated:
+            peer.mark()
+        if self._is_behind and self.broker.log.size() <= BATCH_OCTETS_MAX:
+            self._is_behind = False
+            self._resume_publishers()
+        self._end_turn()

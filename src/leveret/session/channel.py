@@ -1,0 +1,31 @@
+"""One channel: its state, the content it is assembling, its confirms and its unacknowledged deliveries."""
+
+from __future__ import annotations
+
+from leveret.session.confirms import Confirms
+from leveret.session.lifecycle import OPEN
+from leveret.session.unacked import Unacked
+from mypy_extensions import i64
+
+
+class Assembly:
+    """A publish whose content did not arrive in one piece: its frames so far, and how much body is missing."""
+
+    def __init__(self, method: bytes) -> None:
+        self.method = method
+        self.frames: list[bytes] = []
+        self.left: i64 = -1  # -1: the header frame has not come yet
+
+
+class Channel:
+    """What the session keeps of a channel; the broker's channel adds consumers."""
+
+    def __init__(self, number: int) -> None:
+        self.number: i64 = number
+        self.state = OPEN
+        self.assembly: Assembly | None = None
+        self.confirms: Confirms | None = None
+        self.unacked = Unacked()
+        self.next_tag: i64 = 1
+        # raw publish method that came last, to tell runs of one route with a single comparison
+        self.last_method = b""

@@ -1,0 +1,397 @@
+"""One connection: bytes in, frames checked and cut, methods handed on, bytes out.
+
+`receive` is the hot loop. A publish whose header and body are in the buffer goes to `publish` as offsets into it, an
+acknowledgement to `acknowledge` as numbers; everything else is decoded by the grammar and goes to `handle`. The
+broker's Peer implements these three. Output collects in `out`; the network takes it once per turn with `take`.
+
+A reply that must not be seen before the disk has its record is held back by a gate: all output behind a gate waits
+until its journal batch is synced, so the order within the connection is kept.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from leveret.session import lifecycle
+from leveret.session.channel import Assembly, Channel
+from leveret.wire import grammar
+from leveret.wire.errors import CHANNEL_ERROR, COMMAND_INVALID, FRAME_ERROR, UNEXPECTED_FRAME, ProtocolError
+from leveret.wire.frames import HEARTBEAT, PROTOCOL_HEADER
+from leveret.wire.grammar import MethodSpec
+from leveret.wire.method import Method, decode_method, method_frame
+from librt.strings import BytesWriter, read_i16_be, read_i32_be, read_i64_be
+from mypy_extensions import i64
+
+PUBLISH: Final[i64] = 0x003C0028
+ACK: Final[i64] = 0x003C0050
+# a content that is not all there waits in the read buffer up to this size, and is assembled frame by frame beyond
+WAIT_OCTETS_MAX: Final[i64] = 65536
+MESSAGE_OCTETS_MAX: Final[i64] = 128 << 20
+
+
+class Connection:
+    """Sans-IO. now_us is the time of the current turn, set by the caller before it calls in."""
+
+    def __init__(self, frame_max: int) -> None:
+        self.state = lifecycle.HEADER
+        self.frame_max: i64 = frame_max
+        self.now_us: i64 = 0
+        self.out = BytesWriter()
+        self.is_dirty = False
+        # the network cannot take more output now: consumers of this connection are skipped
+        self.is_full = False
+        self.heartbeat_s = 0
+        self.hears_cancel = False  # the client understands basic.cancel from the broker
+        self.received_us: i64 = 0
+        self.sent_us: i64 = 0
+        self.channels: dict[int, Channel] = {}
+        self._current: Channel | None = None
+        self._data = b""
+        self._position: i64 = 0
+        self._gates: list[tuple[int, int]] = []
+
+    # -- for the broker's Peer ---------------------------------------------------------------------------------------
+
+    def publish(self, channel: Channel, method: bytes, data: bytes, start: i64, stop: i64) -> None:
+        """A whole message: data[start:stop] is its header frame and its body frames, as the publisher cut them."""
+        raise AssertionError("the broker's part")
+
+    def acknowledge(self, channel: Channel, tag: i64, multiple: bool) -> None:
+        """basic.ack"""
+        raise AssertionError("the broker's part")
+
+    def handle(self, channel: Channel | None, method: Method) -> None:
+        """Any other method; channel is None for those of the connection."""
+        raise AssertionError("the broker's part")
+
+    def open_channel(self, number: int) -> Channel:
+        """A new channel object for this number."""
+        raise AssertionError("the broker's part")
+
+    def channel_closed(self, channel: Channel) -> None:
+        """The channel is gone, or about to go after an error: give back what it holds."""
+        raise AssertionError("the broker's part")
+
+    def failed(self, error: ProtocolError, channel: Channel | None) -> None:
+        """An error is about to be sent: for the log."""
+        raise AssertionError("the broker's part")
+
+    def mark(self) -> None:
+        """There is output to be taken."""
+        raise AssertionError("the broker's part")
+
+    # -- output ------------------------------------------------------------------------------------------------------
+
+    def send(self, channel: i64, spec: MethodSpec, **values: object) -> None:
+        """Write a method frame."""
+        self.out.write(method_frame(int(channel), spec, **values))
+        self.mark()
+
+    def gate(self, batch: int) -> None:
+        """Hold back what is written from here on until this journal batch is synced."""
+        if not self._gates or self._gates[-1][1] != batch:
+            self._gates.append((int(len(self.out)), batch))
+
+    def take(self, synced: int) -> bytes:
+        """The output that may leave: all of it, or up to the first gate whose batch is later than `synced`."""
+        self.is_dirty = False
+        while self._gates and self._gates[0][1] <= synced:
+            self._gates.pop(0)
+        data = self.out.getvalue()
+        self.out.truncate(0)
+        if self._gates:
+            first = self._gates[0][0]
+            self.out.write(data[first:])
+            self._gates = [(offset - first, batch) for offset, batch in self._gates]
+            data = data[:first]
+        return data
+
+    @property
+    def is_gated(self) -> bool:
+        return len(self._gates) > 0
+
+    def close(self, code: int, text: str) -> None:
+        """Close from the broker's side."""
+        if self.state < lifecycle.CLOSING:
+            self._fail(ProtocolError(code, text, hard=True), None)
+
+    def tick(self) -> bool:
+        """Once a second or so: sends a heartbeat when due; False if the peer has been silent for two intervals."""
+        if self.heartbeat_s == 0 or self.state < lifecycle.OPENING:
+            return True
+        interval: i64 = i64(self.heartbeat_s) * 1_000_000
+        if self.now_us - self.received_us > 2 * interval:
+            return False
+        if self.now_us - self.sent_us >= interval // 2 and not self._gates:
+            self.out.write(HEARTBEAT)
+            self.mark()
+        return True
+
+    # -- input -------------------------------------------------------------------------------------------------------
+
+    def receive(self, data: bytes) -> None:
+        """Take bytes from the peer. Violations are answered in the output; nothing is raised for them."""
+        self.received_us = self.now_us
+        if self.state == lifecycle.CLOSED:
+            return
+        left: i64 = len(self._data) - self._position
+        self._data = self._data[self._position :] + data if left > 0 else data
+        self._position = 0
+        if self.state == lifecycle.HEADER and not self._protocol_header():
+            return
+        while self.state != lifecycle.CLOSED:
+            try:
+                self._scan()
+                break
+            except ProtocolError as error:
+                self._fail(error, self._current)
+        if self._position == len(self._data):
+            self._data = b""
+            self._position = 0
+
+    def _protocol_header(self) -> bool:
+        data = self._data
+        if len(data) < 8 and PROTOCOL_HEADER.startswith(data):
+            return False
+        if data[:8] != PROTOCOL_HEADER:
+            # AMQP 0-9-1, section 4.2.2: answer with the header that would be understood, and close
+            self.out.write(PROTOCOL_HEADER)
+            self.state = lifecycle.CLOSED
+            self.mark()
+            return False
+        self._position = 8
+        self.state = lifecycle.STARTING
+        self.start()
+        return True
+
+    def start(self) -> None:
+        """Send connection.start."""
+        raise AssertionError("the broker's part")
+
+    def _scan(self) -> None:
+        data = self._data
+        end: i64 = len(data)
+        position = self._position
+        while end - position >= 8:
+            self._current = None
+            size: i64 = i64(read_i32_be(data, position + 3))
+            kind: i64 = i64(data[position])
+            if size < 0 or size + 8 > self.frame_max or kind == 0 or (kind > 3 and kind != 8):
+                self._bad_frame(kind, size)
+            after = position + size + 8
+            if after > end:
+                break
+            number: i64 = i64(read_i16_be(data, position + 1)) & 0xFFFF
+            channel = self._channel(number)
+            if data[after - 1] != 0xCE:
+                raise ProtocolError(FRAME_ERROR, f"{{invalid_frame_end_marker,{data[after - 1]}}}")
+            if kind == 1 and channel is not None and channel.assembly is None and size >= 4 and channel.state == 0:
+                key: i64 = i64(read_i32_be(data, position + 7))
+                if key == PUBLISH:
+                    stop = self._content_end(data, after, end, number)
+                    if stop > 0:
+                        method = data[position:after]
+                        self._position = stop
+                        self.publish(channel, method, data, after, stop)
+                        position = stop
+                        continue
+                    if stop == 0 and end - position < WAIT_OCTETS_MAX:
+                        break
+                    channel.assembly = Assembly(data[position:after])
+                    position = after
+                    self._position = after
+                    continue
+                if key == ACK and size == 13:
+                    self._position = after
+                    self.acknowledge(channel, read_i64_be(data, position + 11), data[position + 19] & 1 != 0)
+                    position = after
+                    continue
+            self._position = after
+            self._frame(kind, number, channel, data[position:after])
+            position = after
+            if self.state == lifecycle.CLOSED:
+                return
+
+    def _channel(self, number: i64) -> Channel | None:
+        channel = self._current
+        if channel is None or channel.number != number:
+            channel = self.channels.get(int(number)) if number != 0 else None
+            self._current = channel
+        return channel
+
+    def _bad_frame(self, kind: i64, size: i64) -> None:
+        self._position = len(self._data)  # where the next frame begins is unknown
+        if kind == 0 or (kind > 3 and kind != 8):
+            raise ProtocolError(FRAME_ERROR, f"unknown frame type {kind}")
+        raise ProtocolError(FRAME_ERROR, f"type {kind}, payload size {size}: {{frame_too_large,{size},{self.frame_max - 8}}}")
+
+    def _content_end(self, data: bytes, start: i64, end: i64, number: i64) -> i64:
+        """Where the content that begins at start ends; 0 if it is not all there; -1 if it needs the careful way."""
+        if end - start < 22:
+            return 0
+        if data[start] != 2 or i64(read_i16_be(data, start + 1)) & 0xFFFF != number:
+            return -1
+        size: i64 = i64(read_i32_be(data, start + 3))
+        if size < 14 or size + 8 > self.frame_max:
+            return -1
+        stop = start + size + 8
+        if stop > end:
+            return 0
+        if data[stop - 1] != 0xCE or i64(read_i32_be(data, start + 7)) != 0x003C0000:
+            return -1
+        left = read_i64_be(data, start + 11)
+        if left < 0 or left > MESSAGE_OCTETS_MAX:
+            return -1
+        while left > 0:
+            if end - stop < 8:
+                return 0
+            size = i64(read_i32_be(data, stop + 3))
+            if data[stop] != 3 or i64(read_i16_be(data, stop + 1)) & 0xFFFF != number or size < 0 or size > left:
+                return -1
+            if size + 8 > self.frame_max:
+                return -1
+            stop += size + 8
+            left -= size
+            if stop > end:
+                return 0
+            if data[stop - 1] != 0xCE:
+                return -1
+        return stop
+
+    def _frame(self, kind: i64, number: i64, channel: Channel | None, raw: bytes) -> None:
+        """Any frame off the fast path; raw is all of it."""
+        if kind == 8:
+            if number != 0:
+                raise ProtocolError(UNEXPECTED_FRAME, "heartbeat frame on a channel")
+            return
+        if channel is not None and channel.state == lifecycle.CLOSE_SENT:
+            self._frame_after_close(kind, channel, raw)
+            return
+        if self.state == lifecycle.CLOSING and kind != 1:
+            return
+        if kind == 1:
+            if channel is not None and channel.assembly is not None:
+                raise ProtocolError(UNEXPECTED_FRAME, "expected content header or body, got method frame instead")
+            self._method(number, channel, decode_method(raw[7:-1]), raw)
+        elif channel is None:
+            if self.state == lifecycle.RUNNING:
+                raise ProtocolError(CHANNEL_ERROR, "expected 'channel.open'")
+            raise ProtocolError(UNEXPECTED_FRAME, "content frame before the connection is open")
+        else:
+            self._content(kind, channel, raw)
+
+    def _frame_after_close(self, kind: i64, channel: Channel, raw: bytes) -> None:
+        if kind != 1:
+            return
+        method = decode_method(raw[7:-1])
+        if method.spec is grammar.CHANNEL_CLOSE_OK:
+            del self.channels[int(channel.number)]
+            self._current = None
+        elif method.spec is grammar.CHANNEL_CLOSE:
+            self.send(channel.number, grammar.CHANNEL_CLOSE_OK)
+
+    def _content(self, kind: i64, channel: Channel, raw: bytes) -> None:
+        assembly = channel.assembly
+        if assembly is None:
+            raise ProtocolError(UNEXPECTED_FRAME, "expected method frame, got content frame instead")
+        if kind == 2:
+            if assembly.left >= 0:
+                raise ProtocolError(UNEXPECTED_FRAME, "expected content body, got content header frame instead", 60, 40)
+            if len(raw) < 22:
+                raise ProtocolError(FRAME_ERROR, "content header too short", 60, 40)
+            if i64(read_i32_be(raw, 7)) != 0x003C0000:
+                raise ProtocolError(UNEXPECTED_FRAME, "content header of another class, or with a weight", 60, 40)
+            assembly.left = read_i64_be(raw, 11)
+            if assembly.left < 0 or assembly.left > MESSAGE_OCTETS_MAX:
+                channel.assembly = None
+                size = assembly.left
+                text = f"message size {size} is larger than configured max size {MESSAGE_OCTETS_MAX}"
+                raise ProtocolError(406, text, 60, 40)
+        else:
+            if assembly.left < 0:
+                raise ProtocolError(UNEXPECTED_FRAME, "expected content header, got content body frame instead", 60, 40)
+            assembly.left -= len(raw) - 8
+            if assembly.left < 0:
+                raise ProtocolError(UNEXPECTED_FRAME, "content body longer than its header says", 60, 40)
+        assembly.frames.append(raw)
+        if assembly.left == 0:
+            channel.assembly = None
+            content = b"".join(assembly.frames)
+            self.publish(channel, assembly.method, content, 0, len(content))
+
+    def _method(self, number: i64, channel: Channel | None, method: Method, raw: bytes) -> None:
+        spec = method.spec
+        if self.state != lifecycle.RUNNING or spec.class_id == 10:
+            self._connection_method(number, method)
+            return
+        if number == 0:
+            raise ProtocolError(CHANNEL_ERROR, f"method {spec.name} on channel 0", spec.class_id, spec.method_id)
+        if channel is None:
+            if spec is not grammar.CHANNEL_OPEN:
+                raise ProtocolError(CHANNEL_ERROR, "expected 'channel.open'", spec.class_id, spec.method_id)
+            self.channels[int(number)] = self.open_channel(int(number))
+            self.send(number, grammar.CHANNEL_OPEN_OK)
+        elif spec is grammar.CHANNEL_OPEN:
+            raise ProtocolError(CHANNEL_ERROR, "second 'channel.open' seen", spec.class_id, spec.method_id)
+        elif spec is grammar.CHANNEL_CLOSE:
+            self.channel_closed(channel)
+            del self.channels[int(number)]
+            self._current = None
+            self.send(number, grammar.CHANNEL_CLOSE_OK)
+        elif spec.has_content:
+            if spec is not grammar.BASIC_PUBLISH:
+                raise ProtocolError(COMMAND_INVALID, f"{spec.name} from a client", spec.class_id, spec.method_id)
+            channel.assembly = Assembly(raw)
+        else:
+            self.handle(channel, method)
+
+    def _connection_method(self, number: i64, method: Method) -> None:
+        spec = method.spec
+        next_state = lifecycle.CONNECTION.get((self.state, spec.key))
+        if next_state is None:
+            if self.state == lifecycle.CLOSING:
+                return
+            raise ProtocolError(COMMAND_INVALID, f"unexpected method {spec.name}", spec.class_id, spec.method_id)
+        if number != 0:
+            raise ProtocolError(COMMAND_INVALID, f"{spec.name} on channel {number}", spec.class_id, spec.method_id)
+        if spec is grammar.CONNECTION_CLOSE:
+            self.close_all_channels()
+            self.send(0, grammar.CONNECTION_CLOSE_OK)
+        elif spec is not grammar.CONNECTION_CLOSE_OK:
+            self.handle(None, method)
+        self.state = next_state
+
+    # -- errors ------------------------------------------------------------------------------------------------------
+
+    def close_all_channels(self) -> None:
+        """Give back what all channels hold."""
+        for channel in list(self.channels.values()):
+            if channel.state == lifecycle.OPEN:
+                self.channel_closed(channel)
+        self.channels.clear()
+        self._current = None
+
+    def _fail(self, error: ProtocolError, channel: Channel | None) -> None:
+        if self.state >= lifecycle.CLOSING:
+            return
+        self.failed(error, channel)
+        values: dict[str, object] = {
+            "reply_code": error.code,
+            "reply_text": error.reply_text,
+            "class_id": error.class_id,
+            "method_id": error.method_id,
+        }
+        if channel is not None and not error.is_hard:
+            self.channel_closed(channel)
+            channel.state = lifecycle.CLOSE_SENT
+            channel.assembly = None
+            self.send(channel.number, grammar.CHANNEL_CLOSE, **values)
+            return
+        self.close_all_channels()
+        self.state = self.after_failure(error)
+        if self.state == lifecycle.CLOSING:
+            self.send(0, grammar.CONNECTION_CLOSE, **values)
+
+    def after_failure(self, error: ProtocolError) -> int:
+        """CLOSING (connection.close is sent) or CLOSED (a client that did not open yet and could not read it)."""
+        return lifecycle.CLOSING

@@ -1,0 +1,39 @@
+"""The lives of a connection and of a channel, as tables.
+
+A connection says its protocol header, agrees on a login and on limits, opens a virtual host, runs, and closes from
+either side (AMQP 0-9-1, sections 2.2.4 and 4.2.1). A channel is opened, runs, and is closed from either side; after the
+broker closed it, everything but the client's close-ok is dropped unread. What a table does not list is a violation.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from leveret.wire import grammar
+
+# connection states
+HEADER: Final = 0
+STARTING: Final = 1
+TUNING: Final = 2
+OPENING: Final = 3
+RUNNING: Final = 4
+CLOSING: Final = 5
+CLOSED: Final = 6
+
+# (state, method) -> next state
+CONNECTION: Final[dict[tuple[int, int], int]] = {
+    (STARTING, grammar.CONNECTION_START_OK.key): TUNING,
+    (TUNING, grammar.CONNECTION_TUNE_OK.key): OPENING,
+    (OPENING, grammar.CONNECTION_OPEN.key): RUNNING,
+    (RUNNING, grammar.CONNECTION_UPDATE_SECRET.key): RUNNING,
+    (STARTING, grammar.CONNECTION_CLOSE.key): CLOSED,
+    (TUNING, grammar.CONNECTION_CLOSE.key): CLOSED,
+    (OPENING, grammar.CONNECTION_CLOSE.key): CLOSED,
+    (RUNNING, grammar.CONNECTION_CLOSE.key): CLOSED,
+    (CLOSING, grammar.CONNECTION_CLOSE.key): CLOSED,
+    (CLOSING, grammar.CONNECTION_CLOSE_OK.key): CLOSED,
+}
+
+# channel states; a channel number that is not in use has none
+OPEN: Final = 0
+CLOSE_SENT: Final = 1

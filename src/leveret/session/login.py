@@ -1,0 +1,32 @@
+"""SASL responses: PLAIN (RFC 4616) and AMQPLAIN (a table without its length)."""
+
+from __future__ import annotations
+
+import struct
+
+from leveret.wire.errors import ACCESS_REFUSED, ProtocolError
+from leveret.wire.table import decode_table
+
+MECHANISMS = ("PLAIN", "AMQPLAIN")
+
+
+def parse_response(mechanism: str, response: bytes) -> tuple[str, str]:
+    """(user, password) from a SASL response. ProtocolError for an unknown mechanism or a malformed response."""
+    if mechanism == "PLAIN":
+        parts = response.split(b"\x00")
+        if len(parts) == 3:
+            return parts[1].decode(errors="replace"), parts[2].decode(errors="replace")
+    elif mechanism == "AMQPLAIN":
+        table, _ = decode_table(struct.pack(">I", len(response)) + response, 0)
+        user, password = table.get("LOGIN"), table.get("PASSWORD")
+        if isinstance(user, str) and isinstance(password, str):
+            return user, password
+    else:
+        raise ProtocolError(ACCESS_REFUSED, f"Login was refused using unsupported mechanism {mechanism}", hard=True)
+    raise refused(mechanism)
+
+
+def refused(mechanism: str) -> ProtocolError:
+    """The answer to wrong credentials, in the words that clients look for."""
+    text = f"Login was refused using authentication mechanism {mechanism}. For details see the broker logfile."
+    return ProtocolError(ACCESS_REFUSED, text, hard=True)

@@ -1,0 +1,61 @@
+"""The hot look at a content header: where the properties stand that a broker acts on, without decoding the others."""
+
+from __future__ import annotations
+
+from librt.strings import read_i16_be, read_i32_be
+from mypy_extensions import i64
+
+
+class HeaderScan:
+    """Reused for every publish. Offsets are into the scanned data, at the property's length octet; 0 = not there."""
+
+    def __init__(self) -> None:
+        self.delivery_mode: i64 = 0
+        self.headers_at: i64 = 0
+        self.reply_to_at: i64 = 0
+        self.expiration_at: i64 = 0
+        self.user_id_at: i64 = 0
+
+    def scan(self, data: bytes, start: i64, end: i64) -> bool:
+        """Look at the header payload data[start:end] (14 octets at least). False if its properties don't fill it."""
+        self.delivery_mode = 0
+        self.headers_at = 0
+        self.reply_to_at = 0
+        self.expiration_at = 0
+        self.user_id_at = 0
+        flags: i64 = i64(read_i16_be(data, start + 12)) & 0xFFFF
+        at = start + 14
+        if flags == 0:
+            return at == end
+        if flags & 3:
+            return False
+        bit: i64 = 15
+        while bit > 1:
+            if flags >> bit & 1:
+                if at >= end:
+                    return False
+                if bit == 13:
+                    if at + 4 > end:
+                        return False
+                    size: i64 = i64(read_i32_be(data, at))
+                    if size < 0:
+                        return False
+                    self.headers_at = at
+                    at += 4 + size
+                elif bit == 12:
+                    self.delivery_mode = i64(data[at])
+                    at += 1
+                elif bit == 11:
+                    at += 1
+                elif bit == 6:
+                    at += 8
+                else:
+                    if bit == 9:
+                        self.reply_to_at = at
+                    elif bit == 8:
+                        self.expiration_at = at
+                    elif bit == 4:
+                        self.user_id_at = at
+                    at += 1 + i64(data[at])
+            bit -= 1
+        return at == end
