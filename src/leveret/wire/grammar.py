@@ -13,12 +13,12 @@ class MethodSpec:
     """One method of the protocol. key = class_id << 16 | method_id, as its first four octets read."""
 
     def __init__(self, name: str, class_id: int, method_id: int, fields: tuple[tuple[str, str], ...], has_content: bool) -> None:
-        self.name = name
-        self.class_id = class_id
-        self.method_id = method_id
-        self.key = class_id << 16 | method_id
-        self.fields = fields
-        self.has_content = has_content
+        self.name: str = name
+        self.class_id: int = class_id
+        self.method_id: int = method_id
+        self.key: int = class_id << 16 | method_id
+        self.fields: tuple[tuple[str, str], ...] = fields
+        self.has_content: bool = has_content
 
     def __repr__(self) -> str:
         return f"<{self.name}>"
