@@ -44,12 +44,14 @@ class Flights:
         keys: the routing keys ``flight.<origin>.<carrier>.<dest>``.
         bodies: the JSON bodies, UTF-8; a value that the table lacks is ``null``.
         late: whether the flight arrived ``LATE_MINUTES`` or more after its schedule, so that a notice is due.
+        air_min: minutes in the air, 0 where that is unknown.
     """
 
     ids: list[str]
     keys: list[str]
     bodies: list[bytes]
     late: list[bool]
+    air_min: list[int]
 
     def due(self) -> list[str]:
         """Ids of the flights for which a notice is due."""
@@ -119,6 +121,7 @@ def load_flights(count: int = ALL_FLIGHTS, seed: int = 0) -> Flights:
         keys=keys.to_pylist(),
         bodies=_bodies(table, ids).cast(pa.binary()).to_pylist(),
         late=late.to_pylist(),
+        air_min=pc.fill_null(table["air_time"], 0).to_pylist(),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from leveret.client import BlockingChannel, BlockingConnection, Delivery
+from leveret.demo.data import Flights
 from leveret.demo.errors import DemoError
 from leveret.demo.plan import EXCHANGE, FLIGHTS_QUEUE, Plan
 
@@ -34,6 +35,13 @@ def _take(channel: BlockingChannel) -> Delivery:
     return flight
 
 
-def hasty_notice(plan: Plan, due: list[str]) -> str | None:
-    """Id of the flight whose notice the job shall send without its delay (``early``), if the plan asks for one."""
-    return due[-1] if due and "early" in plan.faults else None
+def hasty_notice(plan: Plan, flights: Flights) -> str | None:
+    """Id of the flight whose notice the job shall send without its delay (``early``), if the plan asks for one.
+
+    It is the longest flight, so that it matters most.
+    """
+    if "early" not in plan.faults:
+        return None
+    rows = zip(flights.late, flights.air_min, flights.ids, strict=True)
+    is_late, _, flight_id = max(rows, default=(False, 0, ""))
+    return flight_id if is_late else None

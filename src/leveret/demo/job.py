@@ -6,9 +6,11 @@ the second starts from files that the first has committed.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
@@ -19,7 +21,7 @@ from pyspark.sql.types import StructType
 from leveret.demo.data import CODES, LATE_MINUTES, NUMBERS
 from leveret.demo.errors import DemoError
 from leveret.demo.lookups import look_up
-from leveret.demo.plan import DELAY_HEADER, FLIGHTS_QUEUE, HOUR_OF_FLIGHT_MS, NOTICES_QUEUE, Plan
+from leveret.demo.plan import DELAY_HEADER, FLIGHTS_QUEUE, NOTICES_QUEUE, Plan
 from leveret.demo.timed import TimedDataSource
 from leveret.spark import session
 
@@ -36,8 +38,11 @@ REPLY_SCHEMA = """id STRING, plane STRUCT<year: INT, type: STRING, manufacturer:
 
 
 @contextmanager
-def spark_session() -> Iterator[SparkSession]:
+def spark_session(log: Path) -> Iterator[SparkSession]:
     """A session on two cores of this machine, stopped at the end.
+
+    Args:
+        log: file for what Java and Spark's Python workers say; between the bars it would be unreadable.
 
     Raises:
         DemoError: no Java, or it does not start.
@@ -45,21 +50,35 @@ def spark_session() -> Iterator[SparkSession]:
     settings = {
         "spark.master": "local[2]",
         "spark.driver.memory": "1g",
-        # What goes wrong is told by exceptions; the log would only tear the progress display.
-        "spark.log.level": "FATAL",
+        # A run is over before better compiled code or concurrent collections pay.
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         # each query in its own pool, or the second waits until the first has no tasks left
         "spark.scheduler.mode": "FAIR",
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.shuffle.partitions": "1",
     }
     try:
-        spark = session("leveret demo", **settings)
+        with _stderr_to(log):
+            spark = session("leveret demo", **settings)
     except RuntimeError as error:
         raise DemoError(f"Spark did not start: {error}") from error
     try:
         yield spark
     finally:
         spark.stop()
+
+
+@contextmanager
+def _stderr_to(path: Path) -> Iterator[None]:
+    """Lets processes that are started meanwhile inherit a file as their standard error."""
+    kept = os.dup(2)
+    try:
+        with path.open("ab") as file:
+            os.dup2(file.fileno(), 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
 
 
 class Job:
@@ -99,7 +118,7 @@ class Job:
     def _notices(self, schema: StructType, hasty: str | None) -> DataFrame:
         flights = self._spark.readStream.schema(schema).parquet(str(self._plan.enriched))
         late = flights.where(f.col("arr_delay") >= LATE_MINUTES)
-        delay_ms = f.round(f.col("air_time") * HOUR_OF_FLIGHT_MS / 60).cast("int")
+        delay_ms = f.round(f.col("air_time") * self._plan.hour_ms / 60).cast("int")
         asked_s = f.when(f.col("message_id") == f.lit(hasty), 0.0).otherwise(delay_ms / 1000)
         notice = f.struct("message_id", "carrier", "flight", "origin", "dest", "arr_delay", "plane.model")
         return late.select(

@@ -11,7 +11,7 @@ from leveret.demo import faults, topology, workspace
 from leveret.demo.children import Child
 from leveret.demo.data import Flights, load_flights
 from leveret.demo.job import Job, spark_session
-from leveret.demo.plan import HOUR_OF_FLIGHT_MS, Plan
+from leveret.demo.plan import Plan
 from leveret.demo.progress import Display
 from leveret.demo.reconcile import Notice, Records
 
@@ -67,7 +67,7 @@ class Pipeline:
             for role in ("publisher", "lookup", "collector"):
                 self._children[role] = parts.enter_context(Child(role, self._plan))
             self._display.phase("publishing; starting Spark meanwhile")
-            spark = parts.enter_context(spark_session())
+            spark = parts.enter_context(spark_session(self._plan.records / "spark.log"))
             flights = load_flights(self._plan.flights, self._plan.seed)
             due = flights.due()
             self._display.total("delivered", len(due))
@@ -77,7 +77,7 @@ class Pipeline:
                 self._wait(lambda: self._children["publisher"].finished)
                 faults.disturb_flights(self._plan)
             self._display.phase("Spark reads, enriches, writes and sends notices")
-            job = parts.enter_context(closing(Job(spark, self._plan, faults.hasty_notice(self._plan, due))))
+            job = parts.enter_context(closing(Job(spark, self._plan, faults.hasty_notice(self._plan, flights))))
             started_s = time.monotonic()
             self._drain(job, len(due))
             job_s = job.finished_s - started_s
@@ -97,7 +97,7 @@ class Pipeline:
             self._settle(lambda: job.rows_written, self._plan.flights, job, lambda: job.writing or depth.flights() > 0)
         job.end_of_flights()
         self._settle(lambda: job.rows_noticed, job.rows_written, job, lambda: job.noticing)
-        longest_s = LONGEST_FLIGHT_H * HOUR_OF_FLIGHT_MS / 1000
+        longest_s = LONGEST_FLIGHT_H * self._plan.hour_ms / 1000
         last_s = time.monotonic()
         self._settle(lambda: collector.count, due, job, lambda: time.monotonic() < last_s + longest_s)
 

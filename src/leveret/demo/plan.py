@@ -20,8 +20,11 @@ PLANES_QUEUE = "leveret.demo.planes"
 NOTICES_QUEUE = "leveret.demo.notices"
 QUEUES = (FLIGHTS_QUEUE, PLANES_QUEUE, NOTICES_QUEUE)
 
-HOUR_OF_FLIGHT_MS = 20
+HOUR_MS = 20
 """A notice is delayed by this many milliseconds per hour in the air."""
+
+SLOW_HOUR_MS = 300
+"""The same where a fault is injected: a notice without its delay is then early, however busy the machine is."""
 
 SENT_HEADER = "x-sent-ns"
 """Header of a notice: when the sink published it, nanoseconds since the epoch."""
@@ -46,6 +49,7 @@ class Plan:
         seed: of the sample when fewer than all.
         output: absolute path of the directory for results.
         faults: faults to inject, members of ``FAULTS``.
+        hour_ms: a notice is delayed by this many milliseconds per hour in the air.
     """
 
     url: str
@@ -53,6 +57,7 @@ class Plan:
     seed: int
     output: Path
     faults: tuple[str, ...] = ()
+    hour_ms: int = HOUR_MS
 
     @property
     def records(self) -> Path:

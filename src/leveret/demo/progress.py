@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from types import TracebackType
 
 from rich.console import Console
@@ -19,7 +20,7 @@ class Display:
     """
 
     def __init__(self, console: Console, flights: int) -> None:
-        self._console = console
+        self._began_s = time.monotonic()
         self._progress = Progress(
             SpinnerColumn(),
             TextColumn("{task.description:<14}"),
@@ -34,8 +35,8 @@ class Display:
         }
 
     def phase(self, text: str) -> None:
-        """Says what begins now."""
-        self._progress.console.print(f"[bold]{text}[/]", highlight=False)
+        """Says what begins now, and how many seconds after the start."""
+        self._progress.console.print(f"[dim]{time.monotonic() - self._began_s:5.1f} s[/]  {text}", highlight=False)
 
     def total(self, stage: str, count: int) -> None:
         """Sets how many a stage has to do, once that is known."""

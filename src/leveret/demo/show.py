@@ -17,7 +17,7 @@ from leveret.demo.broker import own_broker
 from leveret.demo.data import DataMissing, load_airlines
 from leveret.demo.errors import DemoError
 from leveret.demo.pipeline import Outcome, Pipeline
-from leveret.demo.plan import Plan
+from leveret.demo.plan import HOUR_MS, SLOW_HOUR_MS, Plan
 from leveret.demo.progress import Display
 from leveret.demo.reconcile import Reconciliation, reconcile
 
@@ -49,7 +49,8 @@ class Show:
         workspace.prepare(self.output)
         try:
             with self._broker() as url, Display(self.console, self.flights) as display:
-                plan = Plan(url, self.flights, self.seed, self.output.resolve(), self.faults)
+                hour_ms = SLOW_HOUR_MS if self.faults else HOUR_MS
+                plan = Plan(url, self.flights, self.seed, self.output.resolve(), self.faults, hour_ms)
                 outcome = Pipeline(plan, display).run()
             account = reconcile(outcome.records)
             shares = picture.punctuality_by_hour(plan.enriched)

@@ -18,7 +18,7 @@ from leveret.spark.options import SinkOptions
 from leveret.spark.sink import Published, StreamSink
 from leveret.spark.source import LeveretDataSource
 
-ROWS_PER_STAMP = 200
+ROWS_PER_STAMP = 100
 """Rows that share one reading of the clock; it comes before the first of them is sent, so few, for a strict account."""
 
 _HEADERS = pa.map_(pa.string(), pa.string())

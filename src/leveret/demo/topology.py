@@ -47,9 +47,11 @@ def _declare(connection: BlockingConnection) -> str:
     channel = connection.channel()
     channel.declare_exchange(EXCHANGE, kind="topic", durable=True)
     for queue in QUEUES:
-        if channel.declare_queue(queue, durable=True).consumer_count:
+        info = channel.declare_queue(queue, durable=True)
+        if info.consumer_count:
             raise DemoError(f"queue {queue} has a consumer: another demo is running on this broker")
-        channel.purge_queue(queue)
+        if info.message_count:
+            channel.purge_queue(queue)
     channel.bind_queue(FLIGHTS_QUEUE, EXCHANGE, "flight.#")
     MILLISECONDS.declare_blocking(channel)
     MILLISECONDS.bind_destination_blocking(channel, NOTICES_QUEUE)
