@@ -140,10 +140,14 @@ class Connection:
         if self.state == lifecycle.HEADER and not self._protocol_header():
             return
         while self.state != lifecycle.CLOSED:
+            before = self._position
             try:
                 self._scan()
                 break
             except ProtocolError as error:
+                if self._position == before:
+                    # what is no frame has no end that could be found: nothing behind it can be read
+                    self._position = len(self._data)
                 self._fail(error, self._current)
         if self._position == len(self._data):
             self._data = b""
@@ -220,7 +224,6 @@ class Connection:
         return channel
 
     def _bad_frame(self, kind: i64, size: i64) -> None:
-        self._position = len(self._data)  # where the next frame begins is unknown
         if kind == 0 or (kind > 3 and kind != 8):
             raise ProtocolError(FRAME_ERROR, f"unknown frame type {kind}")
         raise ProtocolError(FRAME_ERROR, f"type {kind}, payload size {size}: {{frame_too_large,{size},{self.frame_max - 8}}}")
