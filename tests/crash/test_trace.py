@@ -1,0 +1,204 @@
+"""kill -9 says nothing about power. The system calls of a real run do: no answer before its record's fdatasync."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from leveret.client import ClientError, Properties, connect
+from leveret.testing.processes import LeveretProcess
+from leveret.wire import grammar
+from leveret.wire.frames import FRAME_METHOD, FrameReader
+from leveret.wire.method import decode_method
+
+CALLS = "pwrite64,pwritev,pwritev2,write,writev,fdatasync,sendto,sendmsg"
+PERSISTENT = Properties(delivery_mode=2)
+START = re.compile(r"^(\d+)\s+(\w+)\((\d+)?(.*)$")
+RESUMED = re.compile(r"^(\d+)\s+<\.\.\. (\w+) resumed>(.*)$")
+TEXT = re.compile(r'"((?:\\x[0-9a-f]{2})*)"')
+EXIT_JOURNAL_FAILED = 5
+
+
+class TracedProcess(LeveretProcess):
+    """A broker under strace, which may also make system calls fail."""
+
+    start_timeout_s = 60.0
+
+    def __init__(self, data_dir: Path, trace: Path, options: Sequence[str] = ()) -> None:
+        super().__init__(data_dir)
+        self._trace = trace
+        self._options = options
+
+    def command(self) -> Sequence[str | Path]:
+        what = ["-f", "-xx", "-s", "10000000", "-e", "signal=none", "-e", f"trace={CALLS}"]
+        return ["strace", *what, *self._options, "-o", self._trace, *super().command()]
+
+    def wait(self) -> int:
+        """The exit status of a broker that ends by itself."""
+        return self._running().wait(20)
+
+    def _terminate(self, process: "subprocess.Popen[str]") -> None:
+        # The broker below strace gets the signal; strace ends when it has ended, with its exit status.
+        for child in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split():
+            os.kill(int(child), signal.SIGTERM)
+
+
+@dataclass
+class Call:
+    """A system call: where in the trace it began and returned, its descriptor, its bytes, and whether it succeeded."""
+
+    name: str
+    descriptor: int
+    began: int
+    ended: int
+    data: bytes
+    result: str
+
+
+def parse(lines: list[str]) -> list[Call]:
+    """The calls of a trace, in the order of their beginnings. Calls that never returned are left out."""
+    calls: list[Call] = []
+    open_calls: dict[str, tuple[str, str, int, str]] = {}
+    for index, line in enumerate(lines):
+        resumed = RESUMED.match(line)
+        if resumed is not None:
+            name, descriptor, began, text = open_calls.pop(resumed[1])
+            assert name == resumed[2]
+            text += resumed[3]
+        else:
+            start = START.match(line)
+            if start is None:
+                continue
+            name, descriptor, began, text = start[2], start[3] or "-1", index, start[4]
+            if text.endswith("<unfinished ...>"):
+                open_calls[start[1]] = (name, descriptor, began, text)
+                continue
+        data = b"".join(bytes.fromhex(part.replace("\\x", "")) for part in TEXT.findall(text))
+        calls.append(Call(name, int(descriptor), began, index, data, text.rpartition("= ")[2].split(" ")[0]))
+    return sorted(calls, key=lambda call: call.began)
+
+
+def method_frames(calls: list[Call]) -> list[tuple[Call, str, dict[str, object]]]:
+    """Every method that the broker sent, with the call that sent it. A frame may be spread over several calls."""
+    readers: dict[int, FrameReader] = {}
+    sent = []
+    for call in calls:
+        if call.name not in {"sendto", "sendmsg", "write", "writev"} or call.result.startswith("-"):
+            continue
+        if call.name.startswith("write") and call.descriptor <= 2:
+            continue
+        if call.descriptor not in readers and call.data[:1] != bytes([FRAME_METHOD]):
+            continue
+        reader = readers.setdefault(call.descriptor, FrameReader(1 << 20))
+        reader.feed(call.data[: int(call.result)])
+        while (frame := reader.next()) is not None:
+            if frame.kind == FRAME_METHOD:
+                method = decode_method(frame.payload)
+                sent.append((call, method.name, dict(method.values)))
+    return sent
+
+
+def is_safe_before(calls: list[Call], needle: bytes, moment: int) -> bool:
+    """Whether a write with these bytes had returned before an fdatasync that had returned before `moment`."""
+    writes = [call for call in calls if call.name.startswith("pwrite") and needle in call.data]
+    for write in writes:
+        for sync in calls:
+            is_good = sync.name == "fdatasync" and sync.descriptor == write.descriptor and sync.result == "0"
+            if is_good and write.ended < sync.began and sync.ended < moment:
+                return True
+    return False
+
+
+async def publish_all(url: str, count: int, window: int) -> None:
+    """Declare durable things, then publish `count` persistent messages with `window` of them unconfirmed."""
+    async with await connect(url) as connection:
+        channel = await connection.channel()
+        await channel.declare_exchange("trace.exchange")
+        for n in range(3):
+            await channel.declare_queue(f"trace.queue.{n}")
+            await channel.bind_queue(f"trace.queue.{n}", "trace.exchange", "#")
+        await channel.confirm_select()
+        for n in range(1, count + 1):
+            channel.publish(b"message %06d." % n, "trace.exchange", "key", PERSISTENT)
+            if n % window == 0:
+                await channel.wait_for_confirms()
+        await channel.wait_for_confirms()
+
+
+@pytest.mark.parametrize("window", [1, 50])
+async def test_every_answer_follows_the_sync_of_its_record(tmp_path: Path, window: int) -> None:
+    trace = tmp_path / "trace"
+    count = 30 * window
+    with TracedProcess(tmp_path / "data", trace) as process:
+        await publish_all(process.url, count, window)
+    calls = parse(trace.read_text().splitlines())
+    answers = method_frames(calls)
+    confirmed = 0
+    for call, name, values in answers:
+        if name == grammar.BASIC_ACK.name:
+            tag = int(str(values["delivery_tag"]))
+            first = confirmed + 1 if values["multiple"] else tag
+            for number in range(first, tag + 1):
+                assert is_safe_before(calls, b"message %06d." % number, call.began), f"confirm {number} before its sync"
+            confirmed = max(confirmed, tag)
+        elif name == grammar.QUEUE_DECLARE_OK.name:
+            needle = str(values["queue"]).encode()
+            assert is_safe_before(calls, needle, call.began), f"{values['queue']} declared before its sync"
+    assert confirmed == count
+    assert sum(name == grammar.QUEUE_DECLARE_OK.name for _, name, _ in answers) == 3
+    syncs = sum(call.name == "fdatasync" for call in calls)
+    # One sync at a time for all that waits: a window of confirms costs far fewer syncs than messages.
+    assert syncs < count / 5 if window > 1 else syncs >= count
+
+
+def test_the_check_would_notice_a_confirm_before_its_sync() -> None:
+    hexed = "".join(f"\\x{byte:02x}" for byte in b"message 000001.")
+    early = [
+        f'7 pwritev(9, [{{iov_base="{hexed}", iov_len=15}}], 1, 8192) = 15',
+        "7 fdatasync(9 <unfinished ...>",
+        '6 sendto(5, "\\x01", 1, 0, NULL, 0) = 1',
+        "7 <... fdatasync resumed>) = 0",
+        '6 sendto(5, "\\x01", 1, 0, NULL, 0) = 1',
+    ]
+    calls = parse(early)
+    sends = [call for call in calls if call.name == "sendto"]
+    assert not is_safe_before(calls, b"message 000001.", sends[0].began)
+    assert is_safe_before(calls, b"message 000001.", sends[1].began)
+    assert not is_safe_before(calls, b"message 000002.", sends[1].began)
+
+
+@pytest.mark.parametrize("call", ["fdatasync", "pwritev,pwritev2"])
+@pytest.mark.parametrize("error", ["EIO", "ENOSPC"])
+async def test_a_failing_disk_ends_the_broker_and_confirms_nothing_more(tmp_path: Path, call: str, error: str) -> None:
+    """From the n-th call on the system refuses: the broker says so and ends with its own exit status."""
+    trace = tmp_path / "trace"
+    options = ["-e", f"inject={call}:error={error}:when=30+"]
+    process = TracedProcess(tmp_path / "data", trace, options)
+    process.start()
+    with pytest.raises(ClientError):
+        await publish_all(process.url, 500, 1)
+    assert process.wait() == EXIT_JOURNAL_FAILED, process.output
+    assert "the journal failed" in process.output
+    calls = parse(trace.read_text().splitlines())
+    refused = next(c.began for c in calls if c.name in call.split(",") and c.result == "-1")
+    acks = [c for c, name, _ in method_frames(calls) if name == grammar.BASIC_ACK.name]
+    assert acks
+    assert all(ack.began < refused for ack in acks)
+    # What was confirmed before is there after a start on a sound disk.
+    with LeveretProcess(tmp_path / "data") as healed:
+        async with await connect(healed.url) as connection:
+            channel = await connection.channel()
+            count = (await channel.declare_queue("trace.queue.0", passive=True)).message_count
+            assert len(acks) <= count <= len(acks) + 1
+
+
+def test_strace_is_there() -> None:
+    """These tests prove nothing without it, so its absence is an error, on Linux."""
+    assert sys.platform == "linux"
+    assert Path("/usr/bin/strace").exists()
