@@ -181,9 +181,12 @@ async def test_a_failing_disk_ends_the_broker_and_confirms_nothing_more(tmp_path
     options = ["-e", f"inject={call}:error={error}:when=30+"]
     process = TracedProcess(tmp_path / "data", trace, options)
     process.start()
-    with pytest.raises(ClientError):
-        await publish_all(process.url, 500, 1)
-    assert process.wait() == EXIT_JOURNAL_FAILED, process.output
+    try:
+        with pytest.raises(ClientError):
+            await publish_all(process.url, 500, 1)
+        assert process.wait() == EXIT_JOURNAL_FAILED, process.output
+    finally:
+        process.kill()
     assert "the journal failed" in process.output
     calls = parse(trace.read_text().splitlines())
     refused = next(c.began for c in calls if c.name in call.split(",") and c.result == "-1")
