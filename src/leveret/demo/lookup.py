@@ -1,7 +1,7 @@
 """The lookup service: a tail number in, the aircraft out, over direct reply-to. A process of its own.
 
-A request is ``{"id": …, "tailnum": …}``, the reply ``{"id": …, "plane": {…}}`` with ``null`` for an aircraft that the
-table does not know. The id is the flight's: it lets the account match replies with flights.
+A request is a flight, of which ``id`` and ``tailnum`` matter; the reply is ``{"id": …, "plane": {…}}``, ``null`` for
+an aircraft that the table does not know. The id lets the account match replies with flights.
 """
 
 from __future__ import annotations

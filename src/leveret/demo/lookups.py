@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as f
 
 from leveret.demo.plan import PLANES_QUEUE, Plan
 from leveret.demo.role import write_records
@@ -25,17 +24,15 @@ TIMEOUT_S = 30.0
 def look_up(flights: DataFrame, plan: Plan) -> DataFrame:
     """Columns message_id and body, and ``reply``: what the lookup service says about each flight's aircraft.
 
+    The request is the flight itself: the service takes from it what it needs.
+
     Leaves the ids that came in and those that the replies name in ``records/read`` and ``records/replies``.
     """
     for kind in ("read", "replies"):
         (plan.records / kind).mkdir()
-    tail_number = f.get_json_object(f.col("body").cast("string"), "$.tailnum")
-    request = f.to_json(f.struct(f.col("message_id").alias("id"), tail_number.alias("tailnum")))
-    caller = Caller(plan.url, "", PLANES_QUEUE, "request", "reply", WINDOW, TIMEOUT_S)
-    schema = "message_id STRING, body BINARY, request STRING, reply BINARY"
-    return flights.select("message_id", "body", request.alias("request")).mapInArrow(
-        RecordedCalls(caller, plan.records), schema
-    )
+    caller = Caller(plan.url, "", PLANES_QUEUE, "body", "reply", WINDOW, TIMEOUT_S)
+    schema = "message_id STRING, body BINARY, reply BINARY"
+    return flights.select("message_id", "body").mapInArrow(RecordedCalls(caller, plan.records), schema)
 
 
 @dataclass(frozen=True)

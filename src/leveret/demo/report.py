@@ -21,12 +21,12 @@ def table(account: Reconciliation, due: int, rates: Mapping[str, float]) -> Tabl
     """
     result = Table(title="Reconciled by message ids", title_justify="left")
     for heading in ("stage", "messages", "lost", "duplicated", "unexpected", "early", "per second"):
-        result.add_column(heading, justify="left" if heading == "stage" else "right")
+        result.add_column(heading, justify="left" if heading == "stage" else "right", no_wrap=True)
     for stage in account.stages:
         if stage.name == "delivered":
             result.add_row("notices due", f"{due:,}", end_section=False)
         result.add_row(
-            f"notices {stage.name}" if stage.name == "delivered" else stage.name,
+            stage.name,
             f"{stage.messages:,}",
             *(_count(len(ids)) for ids in (stage.lost, stage.duplicated, stage.unexpected)),
             _count(len(stage.early)) if stage.name == "delivered" else "",
