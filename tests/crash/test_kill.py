@@ -248,6 +248,27 @@ async def test_publish_deliver_die_reconnect(process: LeveretProcess) -> None:
         assert (delivery.body, delivery.redelivered) == (b"1:once", True)
 
 
+async def test_delivered_in_a_life_that_wrote_nothing(process: LeveretProcess) -> None:
+    """An orderly stop, a life in which nothing durable happens but a delivery, a kill: it was delivered before."""
+    async with await connect(process.url) as connection:
+        channel = await connection.channel()
+        await declare(channel)
+        await channel.confirm_select()
+        await channel.publish(b"1:x", EXCHANGE, "", PERSISTENT)
+    assert process.stop() == 0
+    process.start()
+    async with await connect(process.url) as connection:
+        channel = await connection.channel()
+        delivery = await anext(await channel.consume(WORK))
+        assert not delivery.redelivered
+        process.kill()
+    process.start()
+    async with await connect(process.url) as connection:
+        channel = await connection.channel()
+        delivery = await anext(await channel.consume(WORK))
+        assert delivery.redelivered
+
+
 async def test_an_orderly_stop_forgets_nothing(process: LeveretProcess) -> None:
     """SIGTERM: exit status 0, everything back in order, redelivered only where it was delivered."""
     async with await connect(process.url) as connection:

@@ -103,6 +103,8 @@ def get(peer: Peer, channel: BrokerChannel, method: Method) -> None:
         peer.send(channel.number, grammar.BASIC_GET_EMPTY)
         return
     queue.ready.drop()
+    if not queue.is_touched:
+        queue.touch()  # the new head may need an alarm
     tag = channel.next_tag
     channel.next_tag += 1
     exchange, key = split_key(entry.key)

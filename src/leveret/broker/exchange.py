@@ -25,6 +25,9 @@ class Exchange:
         self.auto_delete = auto_delete
         self.internal = internal
         self.arguments = arguments
+        alternate = arguments.get("alternate-exchange")
+        # where messages go that no binding takes; it need not exist
+        self.alternate: str | None = alternate if isinstance(alternate, str) else None
         self.bindings: dict[tuple[str, str, bytes], Binding] = {}  # those of which it is the destination
         self.outgoing: dict[int, Binding] = {}
         self._by_key: dict[str, list[Binding]] = {}

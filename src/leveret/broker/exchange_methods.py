@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from leveret.broker.arguments import invalid_type
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.exchange import KINDS, Exchange
-from leveret.broker.queue_methods import fail, inequivalent, inequivalent_argument
+from leveret.broker.queue_methods import fail, inequivalent, inequivalent_argument, not_default
 from leveret.wire import grammar
 from leveret.wire.errors import ACCESS_REFUSED, COMMAND_INVALID, NOT_FOUND, PRECONDITION_FAILED, ProtocolError
 from leveret.wire.method import Method
@@ -23,11 +24,6 @@ def find(peer: Peer, method: Method, name: str) -> Exchange:
     return exchange
 
 
-def _not_default(method: Method, name: str) -> None:
-    if name == "":
-        raise fail(method, ACCESS_REFUSED, "operation not permitted on the default exchange")
-
-
 def declare(peer: Peer, channel: BrokerChannel, method: Method) -> None:
     """exchange.declare"""
     name = method.text("exchange").replace("\r", "").replace("\n", "")
@@ -37,17 +33,22 @@ def declare(peer: Peer, channel: BrokerChannel, method: Method) -> None:
         if name:
             find(peer, method, name)
         else:
-            _not_default(method, name)
+            not_default(method, name)
     else:
         kind = method.text("type")
         if kind not in KINDS:
-            raise fail(method, COMMAND_INVALID, f"unknown exchange type '{kind}'")
-        _not_default(method, name)
+            what = "unknown" if kind else "invalid"
+            raise fail(method, COMMAND_INVALID, f"{what} exchange type '{kind}'")
+        not_default(method, name)
         if exchange is not None:
             _check_same(peer, method, exchange)
         else:
             if name.startswith("amq."):
                 raise fail(method, ACCESS_REFUSED, f"exchange name '{name}' contains reserved prefix 'amq.*'")
+            alternate = method.table("arguments").get("alternate-exchange", "")
+            if not isinstance(alternate, str):
+                text = invalid_type("alternate-exchange", alternate, f"exchange '{name}' in vhost '{vhost.name}'")
+                raise fail(method, PRECONDITION_FAILED, text)
             flags = [method.flag(flag) for flag in ("durable", "auto_delete", "internal")]
             vhost.add_exchange(Exchange(name, kind, flags[0], flags[1], flags[2], method.table("arguments")))
             if flags[0]:
@@ -73,9 +74,10 @@ def _check_same(peer: Peer, method: Method, exchange: Exchange) -> None:
 def delete(peer: Peer, channel: BrokerChannel, method: Method) -> None:
     """exchange.delete; deleting what is not there succeeds."""
     name = method.text("exchange")
-    _not_default(method, name)
+    not_default(method, name)
     if name.startswith("amq."):
-        raise fail(method, ACCESS_REFUSED, f"exchange name '{name}' contains reserved prefix 'amq.*'")
+        text = f"deletion of system exchange '{name}' in vhost '{peer.vhost.name}' not allowed"
+        raise fail(method, ACCESS_REFUSED, text)
     exchange = peer.vhost.exchanges.get(name)
     if exchange is not None:
         if method.flag("if_unused") and exchange.outgoing:
@@ -89,8 +91,8 @@ def delete(peer: Peer, channel: BrokerChannel, method: Method) -> None:
 
 def bind(peer: Peer, channel: BrokerChannel, method: Method) -> None:
     """exchange.bind: from source to destination."""
-    _not_default(method, method.text("source"))
-    _not_default(method, method.text("destination"))
+    not_default(method, method.text("source"))
+    not_default(method, method.text("destination"))
     source = find(peer, method, method.text("source"))
     destination = find(peer, method, method.text("destination"))
     made = peer.vhost.bind(source, destination, method.text("routing_key"), method.table("arguments"))
@@ -102,8 +104,8 @@ def bind(peer: Peer, channel: BrokerChannel, method: Method) -> None:
 
 def unbind(peer: Peer, channel: BrokerChannel, method: Method) -> None:
     """exchange.unbind; removing what is not there succeeds."""
-    _not_default(method, method.text("source"))
-    _not_default(method, method.text("destination"))
+    not_default(method, method.text("source"))
+    not_default(method, method.text("destination"))
     vhost = peer.vhost
     source = vhost.exchanges.get(method.text("source"))
     destination = vhost.exchanges.get(method.text("destination"))

@@ -56,7 +56,7 @@ def start_ok(peer: Peer, method: Method) -> None:
 
 
 def tune_ok(peer: Peer, method: Method) -> None:
-    """The limits that the client wants: 0 = as offered; no larger ones than offered."""
+    """The limits that the client wants, no larger ones than offered; 0 means no limit and is refused, too."""
     settings = peer.broker.settings
     peer.channel_max = _limit(method, "channel_max", 0, settings.channel_max)
     frame_max = _limit(method, "frame_max", FRAME_MIN_SIZE, settings.frame_max)
@@ -68,11 +68,9 @@ def tune_ok(peer: Peer, method: Method) -> None:
 
 def _limit(method: Method, name: str, smallest: int, offered: int) -> int:
     value = method.number(name)
-    if value == 0:
-        return offered
-    if value > offered or value < smallest:
+    if value == 0 or value > offered or value < smallest:
         bound = f"higher than the maximum allowed value ({offered})"
-        if value < smallest:
+        if 0 < value < smallest:
             bound = f"lower than the minimum allowed value ({smallest})"
         raise fail(method, NOT_ALLOWED, f"negotiated {name} = {value} is {bound}")
     return value

@@ -9,6 +9,7 @@ together or not at all, so a dead-letter hop (the new message, then the settleme
 | META     | a field table with "op" and the fields of a declaration, a binding or a deletion |
 | CLEAN    | nothing: an orderly stop; what follows none of it may have been delivered before |
 | DELIVERED| queue number i64, id i64: delivered before the orderly stop |
+| START    | nothing: a broker began to serve; from here on anything may have been delivered |
 """  # noqa: E501
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ SETTLE: Final = 2
 META: Final = 3
 CLEAN: Final = 4
 DELIVERED: Final = 5
+START: Final = 6
 
 
 class Log:
@@ -85,6 +87,11 @@ class Log:
     def clean(self) -> None:
         """An orderly stop."""
         self._out.append(CLEAN)
+        write_i32_be(self._out, 0)
+
+    def start(self) -> None:
+        """Ends what `clean` says; on disk before the first delivery."""
+        self._out.append(START)
         write_i32_be(self._out, 0)
 
     def _pair(self, kind: int, number: i64, id: i64) -> None:

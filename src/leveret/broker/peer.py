@@ -169,8 +169,7 @@ class Peer(Connection):
             return
         handler = HANDLERS.get(method.spec.key)
         if handler is None:
-            text = f"{method.name} is not for the server"
-            raise ProtocolError(COMMAND_INVALID, text, method.spec.class_id, method.spec.method_id)
+            raise ProtocolError(COMMAND_INVALID, "unimplemented method", method.spec.class_id, method.spec.method_id)
         assert isinstance(channel, BrokerChannel)
         handler(self, channel, method)
 
@@ -217,6 +216,11 @@ class Peer(Connection):
         ttl_us: i64 = -1
         if scan.expiration_at != 0:
             ttl_us = self._expiration_us(data, scan.expiration_at)
+        mode = scan.delivery_mode
+        if mode == 0 or mode > 2:
+            raise ProtocolError(PRECONDITION_FAILED, f"invalid message: {{delivery_mode_unknown,{mode}}}", 60, 40)
+        if scan.user_id_at != 0:
+            self._check_user_id(data, scan.user_id_at)
         content = data[start:stop]
         if scan.reply_to_at != 0 and data[scan.reply_to_at] == 21:
             content = self._with_reply_name(channel, content, scan.reply_to_at - start)
@@ -224,7 +228,7 @@ class Peer(Connection):
             route.set_queues(vhost.targets(route.exchange, route.routing_key, headers_of(content)))
         is_durable = False
         if route.queues:
-            is_durable = vhost.accept(route, content, scan.delivery_mode == 2, ttl_us, self.now_us)
+            is_durable = vhost.accept(route, content, mode == 2, ttl_us, self.now_us)
         else:
             if route.reply is not None:
                 vhost.reply(route.reply, content, route.key)
@@ -288,6 +292,12 @@ class Peer(Connection):
         if reason:
             raise ProtocolError(PRECONDITION_FAILED, f"invalid expiration '{text}': {reason}", 60, 40)
         return int(digits) * 1000
+
+    def _check_user_id(self, data: bytes, at: i64) -> None:
+        user = data[at + 1 : at + 1 + data[at]].decode("utf-8", "replace")
+        if user != self.user:
+            text = f"user_id property set to '{user}' but authenticated user was '{self.user}'"
+            raise ProtocolError(PRECONDITION_FAILED, text, 60, 40)
 
     def _with_reply_name(self, channel: BrokerChannel, content: bytes, at: i64) -> bytes:
         """Put the requester's generated name where its reply_to says amq.rabbitmq.reply-to."""

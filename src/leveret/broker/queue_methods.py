@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.exchange import Exchange
+from leveret.broker.arguments import refused_argument, type_name
 from leveret.broker.names import REPLY_TO, generated
 from leveret.broker.queue import Queue
 from leveret.wire import grammar
@@ -16,8 +17,6 @@ from leveret.wire.table import Value
 if TYPE_CHECKING:
     from leveret.broker.peer import Peer
 
-# RabbitMQ's limit for times to live: ten years
-TTL_MS_MAX: Final = 315_360_000_000
 # arguments that two declarations of one queue must agree on
 COMPARED: Final = (
     "x-expires", "x-message-ttl", "x-dead-letter-exchange", "x-dead-letter-routing-key", "x-max-length",
@@ -28,15 +27,6 @@ COMPARED: Final = (
 def fail(method: Method, code: int, text: str) -> ProtocolError:
     """An error that names the method it answers."""
     return ProtocolError(code, text, method.spec.class_id, method.spec.method_id)
-
-
-def type_name(value: Value) -> str:
-    """RabbitMQ's name for the type of a table value."""
-    if isinstance(value, bool):
-        return "bool"
-    if isinstance(value, int):
-        return "signedint" if -(1 << 31) <= value < 1 << 31 else "long"
-    return {str: "longstr", float: "double", dict: "table", list: "array"}.get(type(value), "longstr")
 
 
 def inequivalent(method: Method, name: str, what: str, received: str, current: str) -> ProtocolError:
@@ -52,10 +42,16 @@ def inequivalent_argument(method: Method, names: tuple[str, ...], what: str, cur
         new, old = given.get(name), current.get(name)
         if new == old:
             continue
-        received = f"the value '{_shown(new)}' of type '{type_name(new)}'" if name in given else "none"
-        is_now = f"the value '{_shown(old)}' of type '{type_name(old)}'" if name in current else "none"
+        if name in given and name in current:
+            raise inequivalent(method, name, what, _shown(new), _shown(old))
+        received = _typed(new) if name in given else "none"
+        is_now = _typed(old) if name in current else "none"
         text = f"inequivalent arg '{name}' for {what}: received {received} but current is {is_now}"
         raise fail(method, PRECONDITION_FAILED, text)
+
+
+def _typed(value: Value) -> str:
+    return f"the value '{_shown(value)}' of type '{type_name(value)}'"
 
 
 def _shown(value: Value) -> str:
@@ -64,16 +60,19 @@ def _shown(value: Value) -> str:
 
 def find(peer: Peer, method: Method, channel: BrokerChannel, field: str = "queue") -> Queue:
     """The queue that a method names ("" = the channel's last declared one): 404, or 405 if it is another's."""
-    name = method.text(field)
-    if name == "":
-        name = channel.last_queue
-        if name == "":
-            raise fail(method, NOT_FOUND, "no previously declared queue")
+    name = method.text(field) or last_declared(channel, method)
     queue = peer.vhost.queues.get(name)
     if queue is None:
         raise fail(method, NOT_FOUND, f"no queue '{name}' in vhost '{peer.vhost.name}'")
     check_owner(peer, method, queue)
     return queue
+
+
+def last_declared(channel: BrokerChannel, method: Method) -> str:
+    """The queue that an empty name stands for, or 404."""
+    if channel.last_queue == "":
+        raise fail(method, NOT_FOUND, "no previously declared queue")
+    return channel.last_queue
 
 
 def check_owner(peer: Peer, method: Method, queue: Queue) -> None:
@@ -101,7 +100,9 @@ def declare(peer: Peer, channel: BrokerChannel, method: Method) -> None:
         return
     queue = vhost.queues.get(name) if name else None
     if method.flag("passive"):
-        queue = find(peer, method, channel)
+        if queue is None:
+            raise fail(method, NOT_FOUND, f"no queue '{name}' in vhost '{vhost.name}'")
+        check_owner(peer, method, queue)
     elif queue is not None:
         _check_same(peer, method, queue)
     else:
@@ -130,7 +131,9 @@ def _declare_reply(peer: Peer, channel: BrokerChannel, method: Method, name: str
 def _create(peer: Peer, method: Method, name: str) -> Queue:
     durable, auto_delete = method.flag("durable"), method.flag("auto_delete")
     queue = Queue(peer.vhost, name, durable, auto_delete, method.table("arguments"))
-    check_arguments(peer, method, queue)
+    refused = refused_argument(queue.arguments, f"queue '{name}' in vhost '{peer.vhost.name}'")
+    if refused:
+        raise fail(method, PRECONDITION_FAILED, refused)
     apply_arguments(queue)
     if method.flag("exclusive"):
         queue.owner = peer
@@ -153,34 +156,6 @@ def _check_same(peer: Peer, method: Method, queue: Queue) -> None:
     inequivalent_argument(method, COMPARED, what, queue.arguments)
 
 
-def check_arguments(peer: Peer, method: Method, queue: Queue) -> None:
-    """406 for x-arguments of the wrong type or range; those that leveret does not know are accepted."""
-    what = f"for queue '{queue.name}' in vhost '{peer.vhost.name}'"
-    arguments = queue.arguments
-    for name in ("x-message-ttl", "x-expires", "x-max-length", "x-max-length-bytes"):
-        if name not in arguments:
-            continue
-        value = arguments[name]
-        reason = ""
-        if isinstance(value, bool) or not isinstance(value, int):
-            reason = f"{{unacceptable_type,{type_name(value)}}}"
-        elif value < 0:
-            reason = f"{{value_negative,{value}}}"
-        elif name == "x-expires" and value == 0:
-            reason = "{value_zero,0}"
-        elif value > TTL_MS_MAX and not name.startswith("x-max"):
-            reason = f"{{value_too_large,{value}}}"
-        if reason:
-            raise fail(method, PRECONDITION_FAILED, f"invalid arg '{name}' {what}: {reason}")
-    for name in ("x-dead-letter-exchange", "x-dead-letter-routing-key"):
-        if name in arguments and not isinstance(arguments[name], str):
-            reason = f"{{unacceptable_type,{type_name(arguments[name])}}}"
-            raise fail(method, PRECONDITION_FAILED, f"invalid arg '{name}' {what}: {reason}")
-    if "x-dead-letter-routing-key" in arguments and "x-dead-letter-exchange" not in arguments:
-        reason = "routing_key_but_no_dlx_defined"
-        raise fail(method, PRECONDITION_FAILED, f"invalid arg 'x-dead-letter-routing-key' {what}: {reason}")
-
-
 def apply_arguments(queue: Queue) -> None:
     """Take over the x-arguments that the queue acts on; they were checked before."""
     ttl, idle = queue.arguments.get("x-message-ttl"), queue.arguments.get("x-expires")
@@ -197,7 +172,7 @@ def apply_arguments(queue: Queue) -> None:
 
 def delete(peer: Peer, channel: BrokerChannel, method: Method) -> None:
     """queue.delete; deleting what is not there succeeds with 0 messages."""
-    name = method.text("queue") or channel.last_queue
+    name = method.text("queue") or last_declared(channel, method)
     queue = peer.vhost.queues.get(name)
     count = 0
     if queue is not None:
@@ -227,12 +202,13 @@ def purge(peer: Peer, channel: BrokerChannel, method: Method) -> None:
 
 def bind(peer: Peer, channel: BrokerChannel, method: Method) -> None:
     """queue.bind; an empty routing key with an empty queue name means the queue's name."""
+    if method.text("queue") == "":
+        last_declared(channel, method)
+    exchange = _exchange(peer, method, method.text("exchange"))
     queue = find(peer, method, channel)
-    name = method.text("exchange")
     key = method.text("routing_key")
     if key == "" and method.text("queue") == "":
         key = queue.name
-    exchange = _exchange(peer, method, name)
     if peer.vhost.bind(exchange, queue, key, method.table("arguments")) and queue.is_journalled and exchange.durable:
         peer.hold_until_synced()
     if not method.flag("no_wait"):
@@ -241,20 +217,29 @@ def bind(peer: Peer, channel: BrokerChannel, method: Method) -> None:
 
 def unbind(peer: Peer, channel: BrokerChannel, method: Method) -> None:
     """queue.unbind; removing what is not there succeeds."""
-    queue = find(peer, method, channel)
-    exchange = _exchange(peer, method, method.text("exchange"))
-    binding = peer.vhost.find_binding(exchange, queue, method.text("routing_key"), method.table("arguments"))
-    if binding is not None:
-        peer.vhost.unbind(binding)
-        if binding.is_durable:
-            peer.hold_until_synced()
+    name = method.text("queue") or last_declared(channel, method)
+    queue = peer.vhost.queues.get(name)
+    not_default(method, method.text("exchange"))
+    exchange = peer.vhost.exchanges.get(method.text("exchange"))
+    if queue is not None:
+        check_owner(peer, method, queue)
+    if queue is not None and exchange is not None:
+        binding = peer.vhost.find_binding(exchange, queue, method.text("routing_key"), method.table("arguments"))
+        if binding is not None:
+            peer.vhost.unbind(binding)
+            if binding.is_durable:
+                peer.hold_until_synced()
     peer.send(channel.number, grammar.QUEUE_UNBIND_OK)
 
 
 def _exchange(peer: Peer, method: Method, name: str) -> Exchange:
-    if name == "":
-        raise fail(method, ACCESS_REFUSED, "operation not permitted on the default exchange")
+    not_default(method, name)
     exchange = peer.vhost.exchanges.get(name)
     if exchange is None:
         raise fail(method, NOT_FOUND, f"no exchange '{name}' in vhost '{peer.vhost.name}'")
     return exchange
+
+
+def not_default(method: Method, name: str) -> None:
+    if name == "":
+        raise fail(method, ACCESS_REFUSED, "operation not permitted on the default exchange")

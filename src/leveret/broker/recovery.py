@@ -119,5 +119,7 @@ class Recovery:
                 entry.redelivered = not self._is_clean or (number, int(entry.id)) in self._delivered
         log.next_id = self._last_id + 1
         log.is_replaying = False
+        if self._is_clean:
+            log.start()
         self._broker.end_turn(self._now_us)
         return count

@@ -13,6 +13,11 @@ class Node:
         self.bindings: list[Binding] = []
 
 
+def words_of(key: str) -> list[str]:
+    """The words of a key or pattern; an empty one has none."""
+    return key.split(".") if key else []
+
+
 class Trie:
     """Patterns of one exchange. A lookup costs the number of nodes that match a prefix of the key."""
 
@@ -21,7 +26,7 @@ class Trie:
 
     def add(self, binding: Binding) -> None:
         node = self._root
-        for word in binding.key.split("."):
+        for word in words_of(binding.key):
             child = node.children.get(word)
             if child is None:
                 child = node.children[word] = Node()
@@ -31,7 +36,7 @@ class Trie:
     def remove(self, binding: Binding) -> None:
         path: list[tuple[Node, str]] = []
         node = self._root
-        for word in binding.key.split("."):
+        for word in words_of(binding.key):
             path.append((node, word))
             node = node.children[word]
         node.bindings.remove(binding)
@@ -44,7 +49,7 @@ class Trie:
     def match(self, key: str) -> list[Binding]:
         """All bindings whose pattern matches the routing key; one that matches in several ways may come twice."""
         found: list[Binding] = []
-        self._match(self._root, key.split("."), 0, found, set())
+        self._match(self._root, words_of(key), 0, found, set())
         return found
 
     def _match(self, node: Node, words: list[str], index: int, found: list[Binding], seen: set[tuple[int, int]]) -> None:

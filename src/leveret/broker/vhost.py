@@ -194,12 +194,14 @@ class VHost:
         if exchange.kind == "headers":
             return True
         seen.add(exchange.name)
+        following: list[Exchange] = []
+        if exchange.alternate in self.exchanges:
+            following.append(self.exchanges[exchange.alternate])
         for binding in exchange.outgoing.values():
             destination = binding.destination
-            if isinstance(destination, Exchange) and destination.name not in seen:
-                if self._meets_headers(destination, seen):
-                    return True
-        return False
+            if isinstance(destination, Exchange):
+                following.append(destination)
+        return any(self._meets_headers(other, seen) for other in following if other.name not in seen)
 
     def targets(self, exchange: Exchange, routing_key: str, headers: dict[str, Value]) -> list[Queue]:
         """The queues that a message reaches from an exchange, each once."""
@@ -207,7 +209,13 @@ class VHost:
         seen = {exchange.name}
         todo = [exchange]
         while todo:
-            for binding in todo.pop().match(routing_key, headers):
+            exchange = todo.pop()
+            bindings = exchange.match(routing_key, headers)
+            alternate = self.exchanges.get(exchange.alternate) if exchange.alternate and not bindings else None
+            if alternate is not None and alternate.name not in seen:
+                seen.add(alternate.name)
+                todo.append(alternate)
+            for binding in bindings:
                 destination = binding.destination
                 if isinstance(destination, Queue):
                     found[destination.name] = destination

@@ -65,7 +65,13 @@ class Server:
         for batch in self.journal.replay():
             recovery.batch(batch)
         count = recovery.finish()
-        self.broker.log.recovered(self.journal.current, count)
+        log = self.broker.log
+        log.recovered(self.journal.current, count)
+        if log.size():
+            # Before the first delivery it must be on disk that the last orderly stop says nothing any more.
+            number = log.batch
+            self.journal.append(log.close_batch())
+            log.on_disk(number)
         return count
 
     async def listen(self, host: str, port: int) -> tuple[str, int]:

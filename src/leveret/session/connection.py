@@ -230,8 +230,8 @@ class Connection:
 
     def _content_end(self, data: bytes, start: i64, end: i64, number: i64) -> i64:
         """Where the content that begins at start ends; 0 if it is not all there; -1 if it needs the careful way."""
-        if end - start < 22:
-            return 0
+        if end - start < 7:
+            return 0 if end == start or data[start] == 2 else -1
         if data[start] != 2 or i64(read_i16_be(data, start + 1)) & 0xFFFF != number:
             return -1
         size: i64 = i64(read_i32_be(data, start + 3))
@@ -265,7 +265,9 @@ class Connection:
         """Any frame off the fast path; raw is all of it."""
         if kind == 8:
             if number != 0:
-                raise ProtocolError(UNEXPECTED_FRAME, "heartbeat frame on a channel")
+                raise ProtocolError(UNEXPECTED_FRAME, "type 8 on a channel")
+            if len(raw) > 8:
+                raise ProtocolError(FRAME_ERROR, "type 8 with a payload: unknown_frame")
             return
         if channel is not None and channel.state == lifecycle.CLOSE_SENT:
             self._frame_after_close(kind, channel, raw)
@@ -277,9 +279,7 @@ class Connection:
                 raise ProtocolError(UNEXPECTED_FRAME, "expected content header or body, got method frame instead")
             self._method(number, channel, decode_method(raw[7:-1]), raw)
         elif channel is None:
-            if self.state == lifecycle.RUNNING:
-                raise ProtocolError(CHANNEL_ERROR, "expected 'channel.open'")
-            raise ProtocolError(UNEXPECTED_FRAME, "content frame before the connection is open")
+            raise ProtocolError(UNEXPECTED_FRAME, "expected method frame, got non method frame instead")
         else:
             self._content(kind, channel, raw)
 
@@ -296,10 +296,10 @@ class Connection:
     def _content(self, kind: i64, channel: Channel, raw: bytes) -> None:
         assembly = channel.assembly
         if assembly is None:
-            raise ProtocolError(UNEXPECTED_FRAME, "expected method frame, got content frame instead")
+            raise ProtocolError(UNEXPECTED_FRAME, "expected method frame, got non method frame instead")
         if kind == 2:
             if assembly.left >= 0:
-                raise ProtocolError(UNEXPECTED_FRAME, "expected content body, got content header frame instead", 60, 40)
+                raise ProtocolError(UNEXPECTED_FRAME, "expected content body, got non content body frame instead", 60, 40)
             if len(raw) < 22:
                 raise ProtocolError(FRAME_ERROR, "content header too short", 60, 40)
             if i64(read_i32_be(raw, 7)) != 0x003C0000:
@@ -312,7 +312,7 @@ class Connection:
                 raise ProtocolError(406, text, 60, 40)
         else:
             if assembly.left < 0:
-                raise ProtocolError(UNEXPECTED_FRAME, "expected content header, got content body frame instead", 60, 40)
+                raise ProtocolError(UNEXPECTED_FRAME, "expected content header for class 60, got non content header frame instead", 60, 40)
             assembly.left -= len(raw) - 8
             if assembly.left < 0:
                 raise ProtocolError(UNEXPECTED_FRAME, "content body longer than its header says", 60, 40)
@@ -328,7 +328,8 @@ class Connection:
             self._connection_method(number, method)
             return
         if number == 0:
-            raise ProtocolError(CHANNEL_ERROR, f"method {spec.name} on channel 0", spec.class_id, spec.method_id)
+            text = "unexpected method in connection state running"
+            raise ProtocolError(CHANNEL_ERROR, text, spec.class_id, spec.method_id)
         if channel is None:
             if spec is not grammar.CHANNEL_OPEN:
                 raise ProtocolError(CHANNEL_ERROR, "expected 'channel.open'", spec.class_id, spec.method_id)
@@ -343,7 +344,7 @@ class Connection:
             self.send(number, grammar.CHANNEL_CLOSE_OK)
         elif spec.has_content:
             if spec is not grammar.BASIC_PUBLISH:
-                raise ProtocolError(COMMAND_INVALID, f"{spec.name} from a client", spec.class_id, spec.method_id)
+                raise ProtocolError(COMMAND_INVALID, "unimplemented method", spec.class_id, spec.method_id)
             channel.assembly = Assembly(raw)
         else:
             self.handle(channel, method)
@@ -351,18 +352,18 @@ class Connection:
     def _connection_method(self, number: i64, method: Method) -> None:
         spec = method.spec
         next_state = lifecycle.CONNECTION.get((self.state, spec.key))
-        if next_state is None:
-            if self.state == lifecycle.CLOSING:
-                return
-            raise ProtocolError(COMMAND_INVALID, f"unexpected method {spec.name}", spec.class_id, spec.method_id)
-        if number != 0:
-            raise ProtocolError(COMMAND_INVALID, f"{spec.name} on channel {number}", spec.class_id, spec.method_id)
+        if next_state is None and self.state == lifecycle.CLOSING:
+            return
+        if next_state is None or number != 0:
+            raise ProtocolError(COMMAND_INVALID, "unimplemented method", spec.class_id, spec.method_id)
         if spec is grammar.CONNECTION_CLOSE:
             self.close_all_channels()
             self.send(0, grammar.CONNECTION_CLOSE_OK)
         elif spec is not grammar.CONNECTION_CLOSE_OK:
             self.handle(None, method)
         self.state = next_state
+        if next_state == lifecycle.CLOSED:
+            self.mark()  # the network has to close the socket
 
     # -- errors ------------------------------------------------------------------------------------------------------
 
@@ -394,6 +395,7 @@ class Connection:
         self.state = self.after_failure(error)
         if self.state == lifecycle.CLOSING:
             self.send(0, grammar.CONNECTION_CLOSE, **values)
+        self.mark()
 
     def after_failure(self, error: ProtocolError) -> int:
         """CLOSING (connection.close is sent) or CLOSED (a client that did not open yet and could not read it)."""

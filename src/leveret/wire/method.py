@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from leveret.wire.errors import COMMAND_INVALID, ProtocolError
+from leveret.wire.errors import COMMAND_INVALID, FRAME_ERROR, ProtocolError
 from leveret.wire.grammar import METHODS, MethodSpec
 from leveret.wire.table import Value, decode_table, encode_short, encode_table, malformed
 
@@ -52,9 +52,9 @@ class Method:
 
 
 def decode_method(payload: bytes) -> Method:
-    """Decode a method frame's payload. ProtocolError 503 for an unknown method, 502 for malformed arguments."""
+    """Decode a method frame's payload. ProtocolError 503 for an unknown method, 501 for malformed arguments."""
     if len(payload) < 4:
-        raise malformed("method frame too short")
+        raise ProtocolError(FRAME_ERROR, "type 1 too short for a method: unknown_frame")
     class_id = payload[0] << 8 | payload[1]
     method_id = payload[2] << 8 | payload[3]
     spec = METHODS.get(class_id << 16 | method_id)
@@ -63,9 +63,9 @@ def decode_method(payload: bytes) -> Method:
     try:
         return Method(spec, _decode_fields(spec, payload))
     except ProtocolError as error:
-        raise ProtocolError(error.code, error.text, class_id, method_id) from None
-    except (IndexError, struct.error, UnicodeDecodeError):
-        raise ProtocolError(502, f"malformed arguments of {spec.name}", class_id, method_id) from None
+        raise ProtocolError(FRAME_ERROR, f"cannot decode {spec.name}: {error.text}", class_id, method_id) from None
+    except (IndexError, struct.error):
+        raise ProtocolError(FRAME_ERROR, f"cannot decode {spec.name}: field missing", class_id, method_id) from None
 
 
 def _decode_fields(spec: MethodSpec, payload: bytes) -> dict[str, Value]:

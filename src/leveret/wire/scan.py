@@ -7,10 +7,10 @@ from mypy_extensions import i64
 
 
 class HeaderScan:
-    """Reused for every publish. Offsets are into the scanned data, at the property's length octet; 0 = not there."""
+    """Reused for every publish. delivery_mode is -1 if it is not there. Offsets are into the scanned data, at the property's length octet; 0 = not there."""
 
     def __init__(self) -> None:
-        self.delivery_mode: i64 = 0
+        self.delivery_mode: i64 = -1
         self.headers_at: i64 = 0
         self.reply_to_at: i64 = 0
         self.expiration_at: i64 = 0
@@ -18,7 +18,7 @@ class HeaderScan:
 
     def scan(self, data: bytes, start: i64, end: i64) -> bool:
         """Look at the header payload data[start:end] (14 octets at least). False if its properties don't fill it."""
-        self.delivery_mode = 0
+        self.delivery_mode = -1
         self.headers_at = 0
         self.reply_to_at = 0
         self.expiration_at = 0
