@@ -7,15 +7,12 @@ the second starts from files that the first has committed.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
-from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 from leveret.demo.data import CODES, LATE_MINUTES, NUMBERS
@@ -23,6 +20,7 @@ from leveret.demo.errors import DemoError
 from leveret.demo.lookups import look_up
 from leveret.demo.plan import DELAY_HEADER, FLIGHTS_QUEUE, NOTICES_QUEUE, Plan
 from leveret.demo.timed import TimedDataSource
+from leveret.demo.watch import WatchedQuery
 from leveret.spark import session
 
 ROWS_PER_TRIGGER = 30_000
@@ -50,7 +48,7 @@ def spark_session(log: Path) -> Iterator[SparkSession]:
     settings = {
         "spark.master": "local[2]",
         "spark.driver.memory": "1g",
-        # A run is over before better compiled code or concurrent collections pay.
+        # A run is over before the second compiler pays: with it, Java took almost twice the processor time.
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         # each query in its own pool, or the second waits until the first has no tasks left
         "spark.scheduler.mode": "FAIR",
@@ -88,19 +86,21 @@ class Job:
         spark: the session.
         plan: of the run.
         hasty: id of a flight whose notice is sent without its delay, for tests; None for none.
+
+    Attributes:
+        writing: the query from the queue to Parquet.
+        noticing: the query from there to the notices; its rows are all flights, late or not.
     """
 
     def __init__(self, spark: SparkSession, plan: Plan, hasty: str | None) -> None:
         self._spark = spark
         self._plan = plan
-        self._grown_s = time.monotonic()
-        self._counts: dict[str, dict[int, int]] = {}
         plan.enriched.mkdir()
         spark.dataSource.register(TimedDataSource)
         enriched = self._enriched()
         notices = self._notices(enriched.schema, hasty)
-        self._writing = _start(enriched, "flights", plan, "parquet", path=str(plan.enriched))
-        self._noticing = _start(
+        self.writing = _start(enriched, "flights", plan, "parquet", path=str(plan.enriched))
+        self.noticing = _start(
             notices, "notices", plan, "leveret-timed", url=plan.url, delayUnitMs=1, queue=NOTICES_QUEUE
         )
 
@@ -128,46 +128,6 @@ class Job:
             asked_s.cast("double").alias("delay"),
         )
 
-    @property
-    def rows_written(self) -> int:
-        """Flights in the files of finished micro-batches."""
-        return self._rows(self._writing)
-
-    @property
-    def rows_noticed(self) -> int:
-        """Flights, late or not, of which the second query has taken care."""
-        return self._rows(self._noticing)
-
-    @property
-    def writing(self) -> bool:
-        """True while the first query works on a micro-batch."""
-        return bool(self._writing.status["isDataAvailable"])
-
-    @property
-    def noticing(self) -> bool:
-        """True while the second query works on a micro-batch."""
-        return bool(self._noticing.status["isDataAvailable"])
-
-    @property
-    def finished_s(self) -> float:
-        """When a count last grew (``time.monotonic``)."""
-        return self._grown_s
-
-    def check(self) -> None:
-        """Sees to it that the queries are well.
-
-        Raises:
-            DemoError: one has failed.
-        """
-        for query in (self._writing, self._noticing):
-            failure = query.exception()
-            if failure is not None:
-                raise DemoError(f"Spark's query {query.name} failed: {_cause(failure)}")
-
-    def end_of_flights(self) -> None:
-        """Stops the first query."""
-        self._writing.stop()
-
     def compute_punctuality(self) -> None:
         """Writes flights, flights on time and their share, and the average delay, per carrier and origin."""
         flights = self._spark.read.parquet(str(self._plan.enriched))
@@ -184,26 +144,10 @@ class Job:
 
     def close(self) -> None:
         """Stops both queries."""
-        self._writing.stop()
-        self._noticing.stop()
-
-    def _rows(self, query: StreamingQuery) -> int:
-        counts = self._counts.setdefault(query.name, {})
-        before = len(counts)
-        # Spark keeps the progress of its last micro-batches only, so they are noted as they come.
-        counts.update({progress.batchId: progress.numInputRows for progress in query.recentProgress})
-        if len(counts) > before:
-            self._grown_s = time.monotonic()
-        return sum(counts.values())
+        self.writing.stop()
+        self.noticing.stop()
 
 
-def _start(frame: DataFrame, name: str, plan: Plan, form: str, **options: str | int) -> StreamingQuery:
+def _start(frame: DataFrame, name: str, plan: Plan, form: str, **options: str | int) -> WatchedQuery:
     writer = frame.writeStream.queryName(name).format(form).options(**options)
-    return writer.option("checkpointLocation", str(plan.checkpoints / name)).start()
-
-
-def _cause(failure: StreamingQueryException) -> str:
-    """The line that tells a person most: the last one of a Python error, else the first."""
-    lines = [line.strip() for line in str(failure).splitlines() if line.strip()]
-    told = [line for line in lines if line.startswith(("leveret.", "ValueError", "TimeoutError"))]
-    return (told or lines or ["unknown"])[-1 if told else 0]
+    return WatchedQuery(writer.option("checkpointLocation", str(plan.checkpoints / name)).start())

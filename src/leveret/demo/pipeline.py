@@ -15,7 +15,7 @@ from leveret.demo.plan import Plan
 from leveret.demo.progress import Display
 from leveret.demo.reconcile import Notice, Records
 
-POLL_S = 0.1
+POLL_S = 0.2
 
 QUIET_S = 4.0
 """When nothing has moved for so long, what is still missing is taken for lost."""
@@ -80,7 +80,7 @@ class Pipeline:
             job = parts.enter_context(closing(Job(spark, self._plan, faults.hasty_notice(self._plan, flights))))
             started_s = time.monotonic()
             self._drain(job, len(due))
-            job_s = job.finished_s - started_s
+            job_s = job.writing.grown_s - started_s
             self._display.phase("computing punctuality")
             job.compute_punctuality()
             for child in self._children.values():
@@ -94,9 +94,10 @@ class Pipeline:
         self._wait(lambda: publisher.finished, job)
         depth = topology.Depth(self._plan.url)
         with closing(depth):
-            self._settle(lambda: job.rows_written, self._plan.flights, job, lambda: job.writing or depth.flights() > 0)
-        job.end_of_flights()
-        self._settle(lambda: job.rows_noticed, job.rows_written, job, lambda: job.noticing)
+            flights = self._plan.flights
+            self._settle(lambda: job.writing.rows, flights, job, lambda: job.writing.busy or depth.flights() > 0)
+        job.writing.stop()
+        self._settle(lambda: job.noticing.rows, job.writing.rows, job, lambda: job.noticing.busy)
         longest_s = LONGEST_FLIGHT_H * self._plan.hour_ms / 1000
         last_s = time.monotonic()
         self._settle(lambda: collector.count, due, job, lambda: time.monotonic() < last_s + longest_s)
@@ -126,9 +127,9 @@ class Pipeline:
         self._display.show("looked up", self._children["lookup"].count)
         self._display.show("delivered", self._children["collector"].count)
         if job is not None:
-            job.check()
-            self._display.show("written", job.rows_written)
-            self._display.show("notices sent", job.rows_noticed)
+            for query, stage in ((job.writing, "written"), (job.noticing, "notices sent")):
+                query.look()
+                self._display.show(stage, query.rows)
 
     def _records(self, flights: Flights, due: list[str]) -> Records:
         kept = self._plan.records
