@@ -1,0 +1,53 @@
+"""Fixtures of the conformance tests; see README.md for running them on another broker."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+
+import pika
+import pytest
+from pika.adapters.blocking_connection import BlockingChannel
+
+from .raw import RawClient
+
+
+@pytest.fixture
+def url(request: pytest.FixtureRequest) -> str:
+    """The AMQP URL of the broker under test: LEVERET_TEST_URL, or the suite's own leveret."""
+    given = os.environ.get("LEVERET_TEST_URL")
+    return given or str(request.getfixturevalue("broker"))
+
+
+@pytest.fixture
+def raw(url: str) -> Iterator[RawClient]:
+    """A raw connection with channels 1 and 2 open."""
+    with RawClient.open(url, channels=2) as client:
+        yield client
+
+
+@pytest.fixture
+def other(url: str) -> Iterator[RawClient]:
+    """A second raw connection, for what must be seen from outside."""
+    with RawClient.open(url, channels=2) as client:
+        yield client
+
+
+@pytest.fixture
+def on_rabbitmq(raw: RawClient) -> bool:
+    """True on RabbitMQ 3.10, the oracle; used only where leveret differs on purpose."""
+    return str(raw.server_properties["version"]).startswith("3.10.")
+
+
+@pytest.fixture
+def channel(url: str) -> Iterator[BlockingChannel]:
+    """A pika channel on its own connection."""
+    with pika.BlockingConnection(pika.URLParameters(url)) as connection:
+        yield connection.channel()
+
+
+@pytest.fixture
+def unique() -> str:
+    """A name that no other test uses, so that tests can share one broker."""
+    return f"t-{uuid.uuid4().hex[:12]}"
