@@ -1,0 +1,95 @@
+"""Waiting and collecting for the tests that use pika: always by asking the broker, never by sleeping."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from pika import BasicProperties
+from pika.adapters.blocking_connection import BlockingChannel
+from pika.spec import Basic
+
+T = TypeVar("T")
+DEADLINE_S = 10.0
+
+
+@dataclass(slots=True)
+class Got:
+    """One delivered or fetched message."""
+
+    method: Basic.Deliver | Basic.GetOk
+    properties: BasicProperties
+    body: bytes
+
+
+def until(probe: Callable[[], T | None], deadline_s: float = DEADLINE_S) -> T:
+    """Ask again and again until the answer is true; gives that answer."""
+    deadline = time.monotonic() + deadline_s
+    while time.monotonic() < deadline:
+        answer = probe()
+        if answer:
+            return answer
+    raise AssertionError(f"not within {deadline_s} s")
+
+
+def declare(channel: BlockingChannel, **arguments: object) -> str:
+    """An exclusive server-named queue with the given x-arguments (underscores stand for hyphens)."""
+    given = {key.replace("_", "-"): item for key, item in arguments.items()}
+    return str(channel.queue_declare("", exclusive=True, arguments=given).method.queue)
+
+
+def get(channel: BlockingChannel, queue: str, auto_ack: bool = True) -> Got:
+    """The next message of a queue, waited for."""
+
+    def ask() -> Got | None:
+        method, properties, body = channel.basic_get(queue, auto_ack=auto_ack)
+        return None if method is None else Got(method, properties, body)
+
+    return until(ask)
+
+
+def empty(channel: BlockingChannel, queue: str) -> bool:
+    return channel.basic_get(queue, auto_ack=True)[0] is None
+
+
+def ready(channel: BlockingChannel, queue: str) -> int:
+    return int(channel.queue_declare(queue, passive=True).method.message_count)
+
+
+def drain(channel: BlockingChannel, queue: str) -> list[bytes]:
+    """Everything that is ready in a queue. Publish with confirms before, or the last may be missed."""
+    found = []
+    while True:
+        method, _, body = channel.basic_get(queue, auto_ack=True)
+        if method is None:
+            return found
+        found.append(body)
+
+
+def listen(channel: BlockingChannel, queue: str, auto_ack: bool = False, **more: object) -> list[Got]:
+    """Consume a queue; deliveries appear in the list while the connection is being served."""
+    seen: list[Got] = []
+    channel.basic_consume(
+        queue, lambda _, method, properties, body: seen.append(Got(method, properties, body)), auto_ack, **more)
+    return seen
+
+
+def serve(channel: BlockingChannel, seen: list[Got], count: int) -> list[Got]:
+    """Serve the connection until `count` messages were seen; more than that is an error."""
+
+    def enough() -> bool:
+        channel.connection.process_data_events(0.05)
+        return len(seen) >= count
+
+    until(enough)
+    settle(channel)
+    assert len(seen) == count, [each.body for each in seen]
+    return seen
+
+
+def settle(channel: BlockingChannel) -> None:
+    """What the broker sent before answering a question has arrived after this."""
+    channel.queue_declare("amq.rabbitmq.reply-to", passive=True)
+    channel.connection.process_data_events(0)
