@@ -1,4 +1,4 @@
-"""basic.*, confirm.* and channel.flow, apart from publish and ack (AMQP 0-9-1 reference; texts as RabbitMQ words them)."""
+"""basic.*, confirm.* and channel.flow, apart from publish and ack (AMQP 0-9-1 reference; RabbitMQ's texts)."""
 
 from __future__ import annotations
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mypy_extensions import i64
+
 from leveret.broker.consumer import Consumer
 from leveret.session.channel import Channel
-from mypy_extensions import i64
 
 if TYPE_CHECKING:
     from leveret.broker.route import Route

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from leveret.broker.entry import Entry
 from librt.strings import BytesWriter, read_i16_be, read_i32_be, write_i16_be, write_i32_be, write_i64_be
 from mypy_extensions import i16, i32, i64
+
+from leveret.broker.entry import Entry
 
 if TYPE_CHECKING:
     from leveret.broker.channel import BrokerChannel

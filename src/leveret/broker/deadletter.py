@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 
 from leveret.wire.properties import Properties, decode_header, property_spans, replace_property
 from leveret.wire.table import Value, decode_value, encode_table, encode_value, join_table, split_table
@@ -58,7 +58,7 @@ def buried(content: bytes, queue: str, reason: str, exchange: str, key: str, now
         "count": 0,
         "reason": reason,
         "queue": queue,
-        "time": datetime.fromtimestamp(now_us // 1_000_000, timezone.utc),
+        "time": datetime.fromtimestamp(now_us // 1_000_000, UTC),
         "exchange": exchange,
         "routing-keys": [key],
     }  # fmt: skip

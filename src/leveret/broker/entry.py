@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from leveret.session.unacked import Delivery
 from mypy_extensions import i64
+
+from leveret.session.unacked import Delivery
 
 if TYPE_CHECKING:
     from leveret.broker.consumer import Consumer

@@ -9,7 +9,7 @@ from leveret.broker.channel import BrokerChannel
 from leveret.broker.exchange import KINDS, Exchange
 from leveret.broker.queue_methods import fail, inequivalent, inequivalent_argument, not_default
 from leveret.wire import grammar
-from leveret.wire.errors import ACCESS_REFUSED, COMMAND_INVALID, NOT_FOUND, PRECONDITION_FAILED, ProtocolError
+from leveret.wire.errors import ACCESS_REFUSED, COMMAND_INVALID, NOT_FOUND, PRECONDITION_FAILED
 from leveret.wire.method import Method
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from leveret.wire.table import Value
 
 
 def matches(arguments: dict[str, Value], headers: dict[str, Value]) -> bool:
-    """Whether a binding with these arguments takes a message with these headers. A null value asks for presence only."""
+    """Whether a binding with these arguments takes a message with these headers. A null value asks for presence."""
     mode = arguments.get("x-match", "all")
     with_x = mode in ("all-with-x", "any-with-x")
     wanted = [(k, v) for k, v in arguments.items() if k != "x-match" and (with_x or not k.startswith("x-"))]

@@ -17,10 +17,11 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Final
 
-from leveret.broker.queue import Queue
-from leveret.wire.table import Value, encode_table
 from librt.strings import BytesWriter, write_i16_be, write_i32_be, write_i64_be
 from mypy_extensions import i16, i32, i64
+
+from leveret.broker.queue import Queue
+from leveret.wire.table import Value, encode_table
 
 if TYPE_CHECKING:
     from leveret.broker.channel import BrokerChannel
@@ -161,7 +162,7 @@ class Log:
         self._current_live = live
 
     def disposable(self) -> int:
-        """Number of the first journal file to keep, where older ones hold nothing alive any more; 0 if there are none."""
+        """Number of the first journal file to keep, where older ones hold nothing alive; 0 if there are none."""
         oldest = 0
         while len(self._files) > 1 and self._live[0] == 0:
             # the next file's own snapshot makes the metadata of this one superfluous

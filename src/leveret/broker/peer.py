@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from librt.strings import read_i32_be
+from mypy_extensions import i64
+
 from leveret.broker import basic_methods, exchange_methods, handshake, queue_methods
 from leveret.broker.broker import Broker
 from leveret.broker.channel import BrokerChannel
@@ -18,13 +21,20 @@ from leveret.session import lifecycle
 from leveret.session.channel import Channel
 from leveret.session.connection import Connection
 from leveret.wire import grammar
-from leveret.wire.errors import ACCESS_REFUSED, NOT_ALLOWED, NOT_FOUND, NOT_IMPLEMENTED, PRECONDITION_FAILED
-from leveret.wire.errors import COMMAND_INVALID, NO_ROUTE, SYNTAX_ERROR, ProtocolError
+from leveret.wire.errors import (
+    ACCESS_REFUSED,
+    COMMAND_INVALID,
+    NO_ROUTE,
+    NOT_ALLOWED,
+    NOT_FOUND,
+    NOT_IMPLEMENTED,
+    PRECONDITION_FAILED,
+    SYNTAX_ERROR,
+    ProtocolError,
+)
 from leveret.wire.method import Method
 from leveret.wire.scan import HeaderScan
 from leveret.wire.table import Value
-from librt.strings import read_i32_be
-from mypy_extensions import i64
 
 Handler = Callable[["Peer", BrokerChannel, Method], None]
 HANDLERS: Final[dict[int, Handler]] = {
@@ -51,7 +61,7 @@ HANDLERS: Final[dict[int, Handler]] = {
     grammar.TX_COMMIT.key: basic_methods.tx,
     grammar.TX_ROLLBACK.key: basic_methods.tx,
 }
-CONNECTION_HANDLERS: Final[dict[int, Callable[["Peer", Method], None]]] = {
+CONNECTION_HANDLERS: Final[dict[int, Callable[[Peer, Method], None]]] = {
     grammar.CONNECTION_START_OK.key: handshake.start_ok,
     grammar.CONNECTION_TUNE_OK.key: handshake.tune_ok,
     grammar.CONNECTION_OPEN.key: handshake.open_vhost,
@@ -137,7 +147,8 @@ class Peer(Connection):
 
     def open_channel(self, number: int) -> Channel:
         if number > self.channel_max:
-            text = f"number of channels opened ({self.channel_max}) has reached the negotiated channel_max ({self.channel_max})"
+            most = self.channel_max
+            text = f"number of channels opened ({most}) has reached the negotiated channel_max ({most})"
             raise ProtocolError(NOT_ALLOWED, text, 20, 10)
         return BrokerChannel(number, self.must_cut)
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mypy_extensions import i64
+
 from leveret.broker.entry import Entry
 from leveret.broker.ready import Ready
 from leveret.wire.table import Value
-from mypy_extensions import i64
 
 if TYPE_CHECKING:
     from leveret.broker.binding import Binding

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from leveret.broker.arguments import refused_argument, type_name
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.exchange import Exchange
-from leveret.broker.arguments import refused_argument, type_name
 from leveret.broker.names import REPLY_TO, generated
 from leveret.broker.queue import Queue
 from leveret.wire import grammar

@@ -6,8 +6,9 @@ half of the list; requeued ones, which are always older than the head, in a smal
 
 from __future__ import annotations
 
-from leveret.broker.entry import Entry
 from mypy_extensions import i64
+
+from leveret.broker.entry import Entry
 
 
 class Ready:

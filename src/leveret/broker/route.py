@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mypy_extensions import i64
+
 from leveret.broker.consumer import Consumer
 from leveret.broker.queue import Queue
-from mypy_extensions import i64
 
 if TYPE_CHECKING:
     from leveret.broker.exchange import Exchange
@@ -15,8 +16,8 @@ if TYPE_CHECKING:
 class Route:
     """key: exchange and routing key as two short strings, as basic.deliver carries them. exchange is None for "".
 
-    durable: those of the queues that are in the journal. by_headers: a headers exchange is on the way, so the queues are looked up for each message. reply: the requester
-    whose direct reply-to name the routing key is.
+    durable: those of the queues that are in the journal. by_headers: a headers exchange is on the way, so the queues
+    are looked up for each message. reply: the requester whose direct reply-to name the routing key is.
     """
 
     def __init__(self, generation: i64, key: bytes, exchange: Exchange | None, routing_key: str) -> None:

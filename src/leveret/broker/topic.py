@@ -52,7 +52,9 @@ class Trie:
         self._match(self._root, words_of(key), 0, found, set())
         return found
 
-    def _match(self, node: Node, words: list[str], index: int, found: list[Binding], seen: set[tuple[int, int]]) -> None:
+    def _match(
+        self, node: Node, words: list[str], index: int, found: list[Binding], seen: set[tuple[int, int]]
+    ) -> None:
         if index == len(words):
             found.extend(node.bindings)
         else:

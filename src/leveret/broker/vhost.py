@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from librt.strings import read_i32_be
+from mypy_extensions import i64
+
 from leveret.broker.binding import Binding, Destination
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.consumer import Consumer
@@ -19,8 +22,6 @@ from leveret.wire.grammar import BASIC_CANCEL
 from leveret.wire.properties import decode_header
 from leveret.wire.scan import HeaderScan
 from leveret.wire.table import Value, encode_short
-from librt.strings import read_i32_be
-from mypy_extensions import i64
 
 ROUTES_MAX: Final = 65536
 PREDECLARED: Final = (
@@ -34,7 +35,7 @@ PREDECLARED: Final = (
 
 
 class VHost:
-    """touched: queues to look at at the end of the turn; generation: grows when a cached route may have become wrong."""
+    """touched: queues to look at at the end of the turn; generation: grows when a cached route may be wrong."""
 
     def __init__(self, name: str, log: Log, timers: Timers) -> None:
         self.name = name

@@ -6,6 +6,7 @@ import importlib
 from typing import Final
 
 import click
+
 from leveret import __version__
 
 # command -> (module, attribute, one line of help)

@@ -1,7 +1,7 @@
 """leveret serve: the broker as a process.
 
-Exit codes: 0 stopped by SIGTERM or SIGINT; 1 an error of its own; 2 wrong options or configuration; 3 the data directory
-is in use; 4 an address can't be listened on; 5 the journal failed (disk full, input/output error).
+Exit codes: 0 stopped by SIGTERM or SIGINT; 1 an error of its own; 2 wrong options or configuration; 3 the data
+directory is in use; 4 an address can't be listened on; 5 the journal failed (disk full, input/output error).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 import click
+
 from leveret import __version__, core
 from leveret.broker.broker import Broker, Settings
 from leveret.net.server import Server
@@ -53,7 +54,8 @@ def read_config(path: Path) -> dict[str, object]:
     for key, value in config.items():
         if key not in CONFIG:
             near = difflib.get_close_matches(key, CONFIG, 1)
-            raise click.UsageError(f"{path}: unknown setting {key!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise click.UsageError(f"{path}: unknown setting {key!r}{hint}")
         if key == "host" and isinstance(value, str):
             config[key] = [value]
         elif not isinstance(value, CONFIG[key]) or isinstance(value, bool):
@@ -71,7 +73,8 @@ def command(
     host: tuple[str, ...], port: int | None, data_dir: str | None, log_level: str | None, config: Path | None
 ) -> None:
     given: dict[str, object] = {"host": list(host) or None, "port": port, "data_dir": data_dir, "log_level": log_level}
-    defaults: dict[str, object] = {"host": ["127.0.0.1"], "port": 5672, "data_dir": default_data_dir(), "log_level": "info"}
+    defaults: dict[str, object] = {"host": ["127.0.0.1"], "port": 5672, "log_level": "info"}
+    defaults["data_dir"] = default_data_dir()
     chosen = defaults | (read_config(config) if config else {}) | {k: v for k, v in given.items() if v is not None}
     logging.basicConfig(
         level=str(chosen["log_level"]).upper(), format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr
@@ -101,7 +104,8 @@ async def _serve(chosen: dict[str, object]) -> int:
     for line in journal.report.lines():
         logger.warning("%s", line)
     hosts, port = chosen["host"], chosen["port"]
-    assert isinstance(hosts, list) and isinstance(port, int)
+    assert isinstance(hosts, list)
+    assert isinstance(port, int)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, server.stopping.set)

@@ -8,6 +8,7 @@ the journal or a consumer that still reads is behind, so no backlog grows while 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import logging
 import time
@@ -27,6 +28,8 @@ READ_OCTETS = 256 * 1024
 BATCH_OCTETS_MAX = 4 << 20
 HANDSHAKE_US_MAX = 10_000_000
 CLOSE_S_MAX = 5.0
+# clients have this long to answer the close of an orderly stop
+GOODBYE_S_MAX = 1.0
 # a consumer that has taken nothing for this long does not hold up publishers any more
 STUCK_S = 0.1
 CLOSED_PER_COLLECTION = 256
@@ -52,6 +55,7 @@ class Server:
         self._closed = 0
         self.stopping = asyncio.Event()
         self._synced = asyncio.Event()
+        self._empty = asyncio.Event()
 
     def now_us(self) -> int:
         """Wall-clock time: times to live go on over a restart."""
@@ -102,12 +106,13 @@ class Server:
         self.journal.close()
 
     async def _stop_connections(self) -> None:
+        self._empty.clear()
         for peer in list(self._protocols):
             peer.close(320, "broker forced connection closure with reason 'shutdown'")
         self._end_turn()
-        deadline = self._loop.time() + 1.0
-        while self._protocols and self._loop.time() < deadline:
-            await asyncio.sleep(0.01)
+        if self._protocols:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._empty.wait(), GOODBYE_S_MAX)
         for peer in list(self._protocols):
             peer.lost(self.now_us())
 
@@ -142,6 +147,8 @@ class Server:
             logger.warning("%s: connection lost without a close%s", peer.address, f": {error}" if error else "")
         peer.lost(self.now_us())
         self._closed += 1
+        if not self._protocols:
+            self._empty.set()
         self._end_turn()
 
     def crowded(self, protocol: PeerProtocol) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from mypy_extensions import i64
+
 from leveret.session.confirms import Confirms
 from leveret.session.lifecycle import OPEN
 from leveret.session.unacked import Unacked
-from mypy_extensions import i64
 
 
 class Assembly:

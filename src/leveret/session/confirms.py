@@ -8,10 +8,11 @@ messages) are acked singly, so that `multiple` never covers a tag that is still 
 
 from __future__ import annotations
 
-from leveret.wire.grammar import BASIC_ACK
-from leveret.wire.method import method_frame
 from librt.strings import BytesWriter, write_i16_be, write_i64_be
 from mypy_extensions import i16, i64
+
+from leveret.wire.grammar import BASIC_ACK
+from leveret.wire.method import method_frame
 
 
 class Confirms:

@@ -12,6 +12,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from librt.strings import BytesWriter, read_i16_be, read_i32_be, read_i64_be
+from mypy_extensions import i64
+
 from leveret.session import lifecycle
 from leveret.session.channel import Assembly, Channel
 from leveret.wire import grammar
@@ -19,14 +22,16 @@ from leveret.wire.errors import CHANNEL_ERROR, COMMAND_INVALID, FRAME_ERROR, UNE
 from leveret.wire.frames import HEARTBEAT, PROTOCOL_HEADER
 from leveret.wire.grammar import MethodSpec
 from leveret.wire.method import Method, decode_method, method_frame
-from librt.strings import BytesWriter, read_i16_be, read_i32_be, read_i64_be
-from mypy_extensions import i64
 
 PUBLISH: Final[i64] = 0x003C0028
 ACK: Final[i64] = 0x003C0050
 # a content that is not all there waits in the read buffer up to this size, and is assembled frame by frame beyond
 WAIT_OCTETS_MAX: Final[i64] = 65536
 MESSAGE_OCTETS_MAX: Final[i64] = 128 << 20
+
+
+def _unexpected(what: str) -> ProtocolError:
+    return ProtocolError(UNEXPECTED_FRAME, f"expected content {what} instead", 60, 40)
 
 
 class Connection:
@@ -90,7 +95,7 @@ class Connection:
     def gate(self, batch: int) -> None:
         """Hold back what is written from here on until this journal batch is synced."""
         if not self._gates or self._gates[-1][1] != batch:
-            self._gates.append((int(len(self.out)), batch))
+            self._gates.append((len(self.out), batch))
 
     def take(self, synced: int) -> bytes:
         """The output that may leave: all of it, or up to the first gate whose batch is later than `synced`."""
@@ -226,7 +231,8 @@ class Connection:
     def _bad_frame(self, kind: i64, size: i64) -> None:
         if kind == 0 or (kind > 3 and kind != 8):
             raise ProtocolError(FRAME_ERROR, f"unknown frame type {kind}")
-        raise ProtocolError(FRAME_ERROR, f"type {kind}, payload size {size}: {{frame_too_large,{size},{self.frame_max - 8}}}")
+        largest = self.frame_max - 8
+        raise ProtocolError(FRAME_ERROR, f"type {kind}, payload size {size}: {{frame_too_large,{size},{largest}}}")
 
     def _content_end(self, data: bytes, start: i64, end: i64, number: i64) -> i64:
         """Where the content that begins at start ends; 0 if it is not all there; -1 if it needs the careful way."""
@@ -299,7 +305,7 @@ class Connection:
             raise ProtocolError(UNEXPECTED_FRAME, "expected method frame, got non method frame instead")
         if kind == 2:
             if assembly.left >= 0:
-                raise ProtocolError(UNEXPECTED_FRAME, "expected content body, got non content body frame instead", 60, 40)
+                raise _unexpected("body, got non content body frame")
             if len(raw) < 22:
                 raise ProtocolError(FRAME_ERROR, "content header too short", 60, 40)
             if i64(read_i32_be(raw, 7)) != 0x003C0000:
@@ -312,7 +318,7 @@ class Connection:
                 raise ProtocolError(406, text, 60, 40)
         else:
             if assembly.left < 0:
-                raise ProtocolError(UNEXPECTED_FRAME, "expected content header for class 60, got non content header frame instead", 60, 40)
+                raise _unexpected("header for class 60, got non content header frame")
             assembly.left -= len(raw) - 8
             if assembly.left < 0:
                 raise ProtocolError(UNEXPECTED_FRAME, "content body longer than its header says", 60, 40)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from typing import Final, Optional
+from typing import Final
 
 from leveret.wire.errors import FRAME_ERROR, ProtocolError
 
@@ -46,7 +46,7 @@ class FrameReader:
         self._data = self._data[self._offset :] + data if self._offset < len(self._data) else data
         self._offset = 0
 
-    def next(self) -> Optional[Frame]:
+    def next(self) -> Frame | None:
         """The next whole frame, or None until more bytes come. ProtocolError 501 for what is no frame."""
         data = self._data
         start = self._offset

@@ -14,7 +14,7 @@ _LAYOUTS: Final[dict[str, str]] = {"octet": ">B", "short": ">H", "long": ">I", "
 
 
 class Method:
-    """A decoded method: its spec and its fields by name. The accessors give a field as the type that the table names."""
+    """A decoded method: its spec and its fields by name. The accessors give a field as the table's type."""
 
     def __init__(self, spec: MethodSpec, values: dict[str, Value]) -> None:
         self.spec = spec

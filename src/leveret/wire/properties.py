@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import Final, Optional
+from typing import Final
 
 from leveret.wire.errors import ProtocolError
 from leveret.wire.table import Value, decode_table, encode_short, encode_table, malformed
@@ -36,22 +36,22 @@ HAS_USER_ID: Final = 1 << 4
 
 @dataclass
 class Properties:
-    """The properties of a message; None = not there. timestamp in seconds, expiration in ms as text, headers a table."""
+    """Properties of a message; None = not there. timestamp in seconds, expiration in ms as text, headers a table."""
 
-    content_type: Optional[str] = None
-    content_encoding: Optional[str] = None
-    headers: Optional[dict[str, Value]] = None
-    delivery_mode: Optional[int] = None
-    priority: Optional[int] = None
-    correlation_id: Optional[str] = None
-    reply_to: Optional[str] = None
-    expiration: Optional[str] = None
-    message_id: Optional[str] = None
-    timestamp: Optional[int] = None
-    type: Optional[str] = None
-    user_id: Optional[str] = None
-    app_id: Optional[str] = None
-    cluster_id: Optional[str] = None
+    content_type: str | None = None
+    content_encoding: str | None = None
+    headers: dict[str, Value] | None = None
+    delivery_mode: int | None = None
+    priority: int | None = None
+    correlation_id: str | None = None
+    reply_to: str | None = None
+    expiration: str | None = None
+    message_id: str | None = None
+    timestamp: int | None = None
+    type: str | None = None
+    user_id: str | None = None
+    app_id: str | None = None
+    cluster_id: str | None = None
 
 
 def encode_header(properties: Properties, body_size: int) -> bytes:
@@ -98,7 +98,7 @@ def _decode(name: str, payload: bytes, start: int, stop: int) -> Value:
 
 
 def property_spans(payload: bytes) -> list[tuple[str, int, int]]:
-    """(name, start, stop) of every property in a content header's payload, undecoded. ProtocolError 502 if malformed."""
+    """(name, start, stop) of every property in a content header's payload, undecoded. ProtocolError 502 if not."""
     if len(payload) < 14:
         raise malformed("content header too short")
     flags = payload[12] << 8 | payload[13]
@@ -135,7 +135,7 @@ def _size(kind: str, payload: bytes, offset: int) -> int:
     return 4 + length
 
 
-def text_property(payload: bytes, wanted: str) -> Optional[str]:
+def text_property(payload: bytes, wanted: str) -> str | None:
     """One short-string property without decoding the others, or None."""
     for name, start, stop in property_spans(payload):
         if name == wanted:
@@ -143,7 +143,7 @@ def text_property(payload: bytes, wanted: str) -> Optional[str]:
     return None
 
 
-def replace_property(payload: bytes, wanted: str, encoded: Optional[bytes]) -> bytes:
+def replace_property(payload: bytes, wanted: str, encoded: bytes | None) -> bytes:
     """The header with one property's octets put in, replaced, or (None) taken out; all others stay as they were."""
     bit = 15
     for name, _ in PROPERTIES:

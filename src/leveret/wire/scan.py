@@ -7,7 +7,10 @@ from mypy_extensions import i64
 
 
 class HeaderScan:
-    """Reused for every publish. delivery_mode is -1 if it is not there. Offsets are into the scanned data, at the property's length octet; 0 = not there."""
+    """Reused for every publish. delivery_mode is -1 if it is not there.
+
+    Offsets are into the scanned data, at the property's length octet; 0 = not there.
+    """
 
     def __init__(self) -> None:
         self.delivery_mode: i64 = -1

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Final, Union
 
@@ -92,7 +92,7 @@ def _decode_rest(kind: str, data: bytes, offset: int, end: int) -> tuple[Value, 
     if kind == "T":
         seconds: int = struct.unpack_from(">Q", data, offset)[0]
         try:
-            return datetime.fromtimestamp(seconds, timezone.utc), offset + 8
+            return datetime.fromtimestamp(seconds, UTC), offset + 8
         except (ValueError, OverflowError, OSError):
             return seconds, offset + 8  # beyond the calendar: the number is all that can be said
     unscaled: int = struct.unpack_from(">i", data, offset + 1)[0]
@@ -170,7 +170,7 @@ def _encode_rest(value: Value) -> bytes:
     if isinstance(value, float):
         return b"d" + struct.pack(">d", value)
     if isinstance(value, Decimal):
-        _, digits, exponent = value.as_tuple()
+        exponent = value.as_tuple().exponent
         if not isinstance(exponent, int):
             raise ValueError(f"decimal without a value in a table: {value}")
         scale = max(0, -exponent)
@@ -186,12 +186,12 @@ def _encode_rest(value: Value) -> bytes:
 
 
 def split_table(data: bytes) -> list[tuple[bytes, bytes]]:
-    """The entries of an encoded table as (name, value with its type letter), undecoded, so that they go on unchanged."""
+    """The entries of an encoded table as (name, value with its type letter), undecoded, to go on unchanged."""
     end = _end_of(data, 0)
     offset = 4
     entries: list[tuple[bytes, bytes]] = []
     while offset < end:
-        key, start = decode_key(data, offset, end)
+        _, start = decode_key(data, offset, end)
         _, stop = decode_value(data, start, end, 0)
         entries.append((data[offset + 1 : start], data[start:stop]))
         offset = stop
