@@ -332,7 +332,7 @@ def test_heartbeats_are_sent(url: str) -> None:
         started = time.monotonic()
         got = client.read_frame(started + 5)
         assert (got.kind, got.channel, got.body) == (HEARTBEAT, 0, b"")
-        assert time.monotonic() - started < 2.0
+        assert time.monotonic() - started < 3.0
 
 
 def test_a_silent_client_is_dropped(url: str) -> None:

@@ -361,10 +361,11 @@ def test_rejected_request_dead_letters_to_the_requester(raw: RawClient, other: R
 # Names where a queue name is expected
 
 
+@pytest.mark.parametrize("ending", ["", "\r\n"])
 @pytest.mark.parametrize("passive", [True, False])
-def test_declare_base_name(raw: RawClient, passive: bool) -> None:
-    """One consumer is claimed even where there is none."""
-    assert raw.call("queue.declare", queue=BASE, passive=passive).args == {
+def test_declare_base_name(raw: RawClient, passive: bool, ending: str) -> None:
+    """One consumer is claimed even where there is none; ends of lines are taken off first."""
+    assert raw.call("queue.declare", queue=BASE + ending, passive=passive).args == {
         "queue": BASE, "message_count": 0, "consumer_count": 1}
 
 
