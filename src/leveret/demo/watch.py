@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import pairwise
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
@@ -50,7 +51,7 @@ class WatchedQuery:
 
 
 def _cause(failure: StreamingQueryException) -> str:
-    """The line that tells a person most: the last one of a Python error, else the first."""
-    lines = [line.strip() for line in str(failure).splitlines() if line.strip()]
-    told = [line for line in lines if line.startswith(("leveret.", "ValueError", "TimeoutError"))]
-    return (told or lines or ["unknown"])[-1 if told else 0]
+    """The line that tells a person most: what a Python traceback ends with, else the first line."""
+    lines = str(failure).splitlines()
+    ends = [line for above, line in pairwise(lines) if above.startswith("  ") and line and not line[0].isspace()]
+    return (ends or lines or ["unknown"])[0]
