@@ -186,3 +186,9 @@ def test_topic_wildcards(client: Client) -> None:
         client.publish(key, key.encode(), exchange="amq.topic")
     client.frames()
     assert [get(client, "q") for _ in range(3)] == [b"a.b.z", b"a.b.c.d.z", None]
+
+
+def test_a_frame_without_its_end_closes_the_connection(client: Client) -> None:
+    client.raw(b"\x01\x00\x01\x00\x00\x00\x04\x00\x3c\x00\x0a\x00" + b"more that is no frame")
+    (close,) = client.methods()
+    assert (close.name, close.number("reply_code")) == ("connection.close", 501)
