@@ -3,6 +3,8 @@
 It runs in the one long-lived Python process that the driver keeps for the source. Spark calls ``read(start)`` only when
 the sink is done with everything up to ``start``, so that is where deliveries are acknowledged. ``commit`` would be
 later: for the last micro-batch before a pause it comes with the next message, and under AvailableNow never.
+
+While Spark works on a micro-batch, a thread collects the next one and makes Arrow of it.
 """
 
 from __future__ import annotations
@@ -10,6 +12,8 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
@@ -19,7 +23,7 @@ from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 from leveret.client import AuthenticationFailed, ConnectionClosed
 from leveret.spark.columns import to_batches
 from leveret.spark.options import SourceOptions
-from leveret.spark.subscription import Subscription
+from leveret.spark.subscription import FIRST_WAIT_S, Subscription
 
 RECONNECT_S: Final = 30.0
 """How long a broker that was lost is called again before the query fails."""
@@ -27,6 +31,15 @@ RECONNECT_S: Final = 30.0
 RETRY_S: Final = 0.5
 
 _log = logging.getLogger("leveret.spark")
+
+
+@dataclass
+class Collected:
+    """Messages that were collected: how many, the last one's delivery tag, and their rows."""
+
+    rows: int
+    delivery_tag: int
+    batches: list[pa.RecordBatch]
 
 
 class QueueReader(SimpleDataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -40,6 +53,8 @@ class QueueReader(SimpleDataSourceStreamReader, SupportsTriggerAvailableNow):
         self._schema = schema
         self._subscription: Subscription | None = None
         self._remaining: int | None = None
+        self._collector: ThreadPoolExecutor | None = None
+        self._ahead: Future[Collected] | None = None
 
     def initialOffset(self) -> dict[str, int]:
         """No message taken."""
@@ -81,22 +96,47 @@ class QueueReader(SimpleDataSourceStreamReader, SupportsTriggerAvailableNow):
     def close(self) -> None:
         """Close the connection; whatever was not acknowledged goes back into the queue."""
         subscription, self._subscription = self._subscription, None
+        # what a collector still has, or runs into, went with the connection
+        self._ahead = None
         if subscription is not None:
             subscription.close()
 
     def _next(self, offset: int) -> tuple[Iterator[pa.RecordBatch], dict[str, int]]:
         subscription = self._subscribed(offset)
         subscription.acknowledge(offset)
+        limit = self._options.rows_max if self._remaining is None else min(self._options.rows_max, self._remaining)
+        ahead, self._ahead = self._ahead, None
+        found = ahead.result() if ahead is not None else Collected(0, 0, [])
+        if found.rows < limit:
+            more = self._collect(subscription, limit - found.rows, 0.0 if found.rows else FIRST_WAIT_S)
+            tag = more.delivery_tag or found.delivery_tag
+            found = Collected(found.rows + more.rows, tag, found.batches + more.batches)
+        if self._remaining is not None:
+            self._remaining = self._remaining - limit if found.rows == limit else 0
+        if found.rows:
+            self._collect_ahead(subscription, found.rows)
+            offset = subscription.hand_out(found.rows, found.delivery_tag)
+        elif self._remaining is not None:
+            # the query ends here and this process with it: wait until the broker has seen the acknowledgements
+            subscription.count_ready()
+        return iter(found.batches), {"messages": offset}
+
+    def _collect(self, subscription: Subscription, limit: int, wait_s: float) -> Collected:
         if self._remaining is None:
-            found = subscription.collect(self._options.rows_max)
+            found = subscription.collect(limit, wait_s)
         else:
-            limit = min(self._options.rows_max, self._remaining)
             found = subscription.collect_all(limit)
-            self._remaining = self._remaining - limit if len(found) == limit else 0
-            if not found:
-                # the query ends here and this process with it: wait until the broker has seen the acknowledgements
-                subscription.count_ready()
-        return iter(to_batches(found, self._schema)), {"messages": offset + len(found)}
+        return Collected(len(found), found[-1].delivery_tag if found else 0, to_batches(found, self._schema))
+
+    def _collect_ahead(self, subscription: Subscription, unacknowledged: int) -> None:
+        """Start on the next micro-batch, with as many messages as the prefetch lets through before the next ack."""
+        limit = min(self._options.rows_max, self._options.prefetch_count - unacknowledged)
+        if self._remaining is not None:
+            limit = min(limit, self._remaining)
+        if limit > 0:
+            if self._collector is None:
+                self._collector = ThreadPoolExecutor(1, "leveret-collector")
+            self._ahead = self._collector.submit(self._collect, subscription, limit, FIRST_WAIT_S)
 
     def _subscribed(self, offset: int) -> Subscription:
         if self._subscription is not None and self._subscription.offset not in (None, offset):

@@ -10,7 +10,7 @@ from leveret.client import BlockingChannel, BlockingConnection, Delivery
 from leveret.spark.options import SourceOptions
 
 FIRST_WAIT_S: Final = 0.05
-"""How long an idle queue is listened to before Spark is told that there is nothing (it asks again at once)."""
+"""How long a reader listens to an idle queue before it tells Spark that there is nothing (Spark asks again at once)."""
 
 GAP_S: Final = 0.01
 """A pause this long means that the queue is drained for now, and the micro-batch is complete."""
@@ -28,8 +28,9 @@ BLOCKED_S: Final = 10.0
 class Subscription:
     """One consumer on one queue. Deliveries are counted on from the offset that :meth:`begin` is told.
 
-    Nothing is acknowledged but through :meth:`acknowledge`. Methods raise ``ConnectionClosed`` where the connection is
-    lost, ``ChannelClosed`` where the broker objects and ``ConsumerCancelled`` where the queue is deleted.
+    Nothing is acknowledged but through :meth:`acknowledge`. Another thread may collect meanwhile.
+    Methods raise ``ConnectionClosed`` where the connection is lost, ``ChannelClosed`` where the broker objects and
+    ``ConsumerCancelled`` where the queue is deleted.
     """
 
     def __init__(self, options: SourceOptions) -> None:
@@ -66,16 +67,16 @@ class Subscription:
         if tag:
             self._channel.ack(tag, multiple=True)
 
-    def collect(self, limit: int) -> list[Delivery]:
-        """What is there, at most ``limit`` messages; an empty list after :data:`FIRST_WAIT_S` without any."""
-        found = self._channel.deliveries(limit, FIRST_WAIT_S)
+    def collect(self, limit: int, wait_s: float) -> list[Delivery]:
+        """What is there, at most ``limit`` messages; waits up to ``wait_s`` seconds for the first."""
+        found = self._channel.deliveries(limit, wait_s)
         deadline_s = time.monotonic() + FILL_S
         while found and len(found) < limit and time.monotonic() < deadline_s:
             more = self._channel.deliveries(limit - len(found), GAP_S)
             if not more:
                 break
             found += more
-        return self._hand_out(found)
+        return found
 
     def collect_all(self, limit: int) -> list[Delivery]:
         """Wait for ``limit`` messages; fewer only if the queue has no more, or gives none for :data:`BLOCKED_S`."""
@@ -88,15 +89,15 @@ class Subscription:
                 patience_s = time.monotonic() + BLOCKED_S
             elif self.count_ready() == 0 or time.monotonic() > patience_s:
                 break
-        return self._hand_out(found)
+        return found
+
+    def hand_out(self, rows: int, delivery_tag: int) -> int:
+        """So many collected messages, up to this tag, go to Spark now: the offset behind them."""
+        assert self._offset is not None, "begin() comes before the first message"
+        self._offset += rows
+        self._unacknowledged.append((self._offset, delivery_tag))
+        return self._offset
 
     def close(self) -> None:
         """Close the connection; the broker puts everything unacknowledged back into the queue."""
         self._connection.close()
-
-    def _hand_out(self, found: list[Delivery]) -> list[Delivery]:
-        assert self._offset is not None, "begin() comes before the first message"
-        if found:
-            self._offset += len(found)
-            self._unacknowledged.append((self._offset, found[-1].delivery_tag))
-        return found
