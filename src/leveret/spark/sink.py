@@ -163,9 +163,10 @@ def _publish_batch(
 
 
 def _properties(names: list[str], values: tuple[Any, ...], mode: int) -> Properties:
-    properties = Properties(**dict(zip(names, values, strict=True)))
-    if properties.headers is not None:
-        properties.headers = dict(properties.headers)
+    given = dict(zip(names, values, strict=True))
+    if given.get("headers") is not None:
+        given["headers"] = dict(given["headers"])  # Arrow's maps are lists of pairs
+    properties = Properties(**given)
     if properties.delivery_mode is None:
         properties.delivery_mode = mode
     return properties
