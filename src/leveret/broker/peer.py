@@ -146,7 +146,7 @@ class Peer(Connection):
         handshake.start(self)
 
     def open_channel(self, number: int) -> Channel:
-        if number > self.channel_max:
+        if len(self.channels) >= self.channel_max:
             most = self.channel_max
             text = f"number of channels opened ({most}) has reached the negotiated channel_max ({most})"
             raise ProtocolError(NOT_ALLOWED, text, 20, 10)
