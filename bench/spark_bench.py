@@ -36,6 +36,12 @@ PIKA_CONFIRMED_SHARE = 10
 Figures = dict[tuple[str, str, str], list[float]]
 
 
+def renew(channel: BlockingChannel) -> None:
+    """An empty queue for the next job: a new one, since an old one may be busy with what it has just dropped."""
+    channel.delete_queue(QUEUE)
+    channel.declare_queue(QUEUE)
+
+
 def fill(channel: BlockingChannel, rows: int, size: int) -> None:
     """Publish what the source is to read."""
     body = b"x" * size
@@ -90,9 +96,8 @@ def run_round(
     with BlockingConnection(url) as connection:
         channel = connection.channel()
         channel.confirm_select()
-        channel.declare_queue(QUEUE)
         for name, source in SOURCES.items():
-            channel.purge_queue(QUEUE)
+            renew(channel)
             fill(channel, args.rows, args.size)
             figures[broker, "source", name] = [read(spark, source, url, args.per_trigger, args.rows)]
         sinks: dict[str, tuple[Callable[[], None], int]] = {
@@ -101,7 +106,7 @@ def run_round(
             "pika, no confirms": (lambda: frame.foreachPartition(Publisher(url, QUEUE, False)), args.rows),
         }
         for name, (job, rows) in sinks.items():
-            channel.purge_queue(QUEUE)
+            renew(channel)
             figures[broker, "sink", name] = [timed(job, rows)]
         channel.delete_queue(QUEUE)
     return figures

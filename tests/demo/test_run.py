@@ -103,7 +103,8 @@ def test_an_interrupted_run_leaves_no_process_behind(tmp_path: Path, number: sig
                 process.send_signal(number)
         assert process.wait(60) == status
         errors.seek(0)
-        assert "Traceback" not in errors.read()
+        told = errors.read()
+    assert "Traceback" not in told, told
     assert survivors(str(tmp_path), 10) == []
 
 

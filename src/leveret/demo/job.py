@@ -6,22 +6,15 @@ the second starts from files that the first has committed.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
-
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
 from leveret.demo.data import CODES, LATE_MINUTES, NUMBERS
-from leveret.demo.errors import DemoError
 from leveret.demo.lookups import look_up
 from leveret.demo.plan import DELAY_HEADER, FLIGHTS_QUEUE, NOTICES_QUEUE, Plan
 from leveret.demo.timed import TimedDataSource
 from leveret.demo.watch import WatchedQuery
-from leveret.spark import session
 
 ROWS_PER_TRIGGER = 30_000
 """Flights of a micro-batch: few large ones, since each costs planning, commits and a file."""
@@ -33,50 +26,6 @@ BODY_SCHEMA = ", ".join(["id STRING", *(f"{name} INT" for name in NUMBERS), *(f"
 
 REPLY_SCHEMA = """id STRING, plane STRUCT<year: INT, type: STRING, manufacturer: STRING, model: STRING,
     engines: INT, seats: INT, speed: INT, engine: STRING>"""
-
-
-@contextmanager
-def spark_session(log: Path) -> Iterator[SparkSession]:
-    """A session on two cores of this machine, stopped at the end.
-
-    Args:
-        log: file for what Java and Spark's Python workers say; between the bars it would be unreadable.
-
-    Raises:
-        DemoError: no Java, or it does not start.
-    """
-    settings = {
-        "spark.master": "local[2]",
-        "spark.driver.memory": "1g",
-        # A run is over before the second compiler pays: with it, Java took almost twice the processor time.
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-        # each query in its own pool, or the second waits until the first has no tasks left
-        "spark.scheduler.mode": "FAIR",
-        "spark.sql.adaptive.enabled": "false",
-        "spark.sql.shuffle.partitions": "1",
-    }
-    try:
-        with _stderr_to(log):
-            spark = session("leveret demo", **settings)
-    except RuntimeError as error:
-        raise DemoError(f"Spark did not start: {error}") from error
-    try:
-        yield spark
-    finally:
-        spark.stop()
-
-
-@contextmanager
-def _stderr_to(path: Path) -> Iterator[None]:
-    """Lets processes that are started meanwhile inherit a file as their standard error."""
-    kept = os.dup(2)
-    try:
-        with path.open("ab") as file:
-            os.dup2(file.fileno(), 2)
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
 
 
 class Job:
@@ -141,11 +90,6 @@ class Job:
             f.round(f.avg("plane.seats"), 1).alias("seats_mean"),
         )
         table.orderBy("carrier", "origin").coalesce(1).write.parquet(str(self._plan.punctuality))
-
-    def close(self) -> None:
-        """Stops both queries."""
-        self.writing.stop()
-        self.noticing.stop()
 
 
 def _start(frame: DataFrame, name: str, plan: Plan, form: str, **options: str | int) -> WatchedQuery:

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from leveret.demo import faults, topology, workspace
 from leveret.demo.children import Child
 from leveret.demo.data import Flights, load_flights
-from leveret.demo.job import Job, spark_session
+from leveret.demo.engine import spark_session
+from leveret.demo.job import Job
 from leveret.demo.plan import Plan
 from leveret.demo.progress import Display
 from leveret.demo.reconcile import Notice, Records
@@ -77,7 +78,7 @@ class Pipeline:
                 self._wait(lambda: self._children["publisher"].finished)
                 faults.disturb_flights(self._plan)
             self._display.phase("Spark reads, enriches, writes and sends notices")
-            job = parts.enter_context(closing(Job(spark, self._plan, faults.hasty_notice(self._plan, flights))))
+            job = Job(spark, self._plan, faults.hasty_notice(self._plan, flights))
             started_s = time.monotonic()
             self._drain(job, len(due))
             job_s = job.writing.grown_s - started_s
