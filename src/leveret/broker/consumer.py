@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from librt.strings import BytesWriter, read_i16_be, read_i32_be, write_i16_be, write_i32_be, write_i64_be
 from mypy_extensions import i16, i32, i64
 
 from leveret.broker.entry import Entry
+from leveret.broker.run import Run
 
 if TYPE_CHECKING:
     from leveret.broker.channel import BrokerChannel
     from leveret.broker.queue import Queue
     from leveret.session.connection import Connection
+
+# so much output in one turn, then others have theirs: a long queue must not be copied into the output at once
+OUT_OCTETS_MAX: Final[i64] = 1 << 20
 
 
 class Consumer:
@@ -35,7 +39,11 @@ class Consumer:
 
     def can_take(self) -> bool:
         """Whether the next message may go to it: its socket takes bytes and no prefetch limit is reached."""
-        if self.connection.is_full:
+        connection = self.connection
+        if connection.is_full:
+            return False
+        if len(connection.out) > OUT_OCTETS_MAX:
+            connection.is_full = True
             return False
         if self.no_ack:
             return True
@@ -69,6 +77,38 @@ class Consumer:
             entry.consumer = self
             self.unacked += 1
             channel.unacked.add(tag, entry)
+
+    def deliver_run(self, run: Run) -> None:
+        """Write what is left of a run, to a consumer that acknowledges nothing."""
+        connection = self.connection
+        channel = self.channel
+        stretch = run.stretch
+        data = stretch.data
+        if i64(read_i16_be(data, 1)) & 0xFFFF != channel.number or channel.must_cut:
+            index = run.taken
+            while index < stretch.count:
+                self.deliver(run.entry(index))
+                index += 1
+            return
+        if self._key is not stretch.key:
+            self._set_key(stretch.key)
+        out = connection.out
+        prefix = self._prefix
+        suffix = b"\x00" + self._suffix
+        size = stretch.size
+        tag = channel.next_tag
+        at = run.taken * stretch.stride
+        end: i64 = len(data)
+        while at < end:
+            out.write(prefix)
+            write_i64_be(out, tag)
+            out.write(suffix)
+            out.write(data[at : at + size])
+            tag += 1
+            at += stretch.stride
+        channel.next_tag = tag
+        if not connection.is_dirty:
+            connection.mark()
 
     def _set_key(self, key: bytes) -> None:
         tag = self.tag.encode("utf-8", "surrogateescape")

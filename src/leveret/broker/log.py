@@ -4,7 +4,7 @@ A record is kind (u8), length of the rest (u32), rest. The records of one batch 
 together or not at all, so a dead-letter hop (the new message, then the settlement of the old one) is atomic.
 
 | kind | rest |
-| MESSAGE  | id i64, length of key u16, key (exchange and routing key as short strings), number of queues u16, per queue: number i64, expires_us i64; then the content frames |
+| MESSAGES | id i64, count u32, stride u32, size u32, length of key u16, key (exchange and routing key as short strings), number of queues u16, per queue: number i64, expires_us i64; then `count` contents (header frame and body frames) of `size` octets, each `stride` octets behind the one before, with ids that follow without a gap |
 | SETTLE   | queue number i64, id i64 |
 | META     | a field table with "op" and the fields of a declaration, a binding or a deletion |
 | CLEAN    | nothing: an orderly stop; what follows none of it may have been delivered before |
@@ -21,13 +21,14 @@ from librt.strings import BytesWriter, write_i16_be, write_i32_be, write_i64_be
 from mypy_extensions import i16, i32, i64
 
 from leveret.broker.queue import Queue
+from leveret.broker.run import Stretch
 from leveret.wire.table import Value, encode_table
 
 if TYPE_CHECKING:
     from leveret.broker.channel import BrokerChannel
     from leveret.session.connection import Connection
 
-MESSAGE: Final = 1
+MESSAGES: Final = 1
 SETTLE: Final = 2
 META: Final = 3
 CLEAN: Final = 4
@@ -55,13 +56,19 @@ class Log:
 
     # -- records -----------------------------------------------------------------------------------------------------
 
-    def message(self, id: i64, key: bytes, queues: list[Queue], expiries: list[i64], content: bytes) -> None:
-        """A message arrived in durable queues."""
+    def messages(self, stretch: Stretch, queues: list[Queue], expiries: list[i64]) -> i64:
+        """Messages arrived in durable queues. Returns the id of the first."""
         out = self._out
+        id = self.next_id
+        self.next_id = id + stretch.count
+        key = stretch.key
         count: i64 = len(queues)
-        out.append(MESSAGE)
-        write_i32_be(out, i32(12 + i64(len(key)) + 16 * count + len(content)))
+        out.append(MESSAGES)
+        write_i32_be(out, i32(24 + i64(len(key)) + 16 * count + len(stretch.data)))
         write_i64_be(out, id)
+        write_i32_be(out, i32(stretch.count))
+        write_i32_be(out, i32(stretch.stride))
+        write_i32_be(out, i32(stretch.size))
         write_i16_be(out, i16(i64(len(key))))
         out.write(key)
         write_i16_be(out, i16(count))
@@ -70,8 +77,9 @@ class Log:
             write_i64_be(out, queues[index].number)
             write_i64_be(out, expiries[index])
             index += 1
-        out.write(content)
-        self._current_live += count
+        out.write(stretch.data)
+        self._current_live += count * stretch.count
+        return id
 
     def settle(self, number: i64, id: i64) -> None:
         """A message left a durable queue for good."""

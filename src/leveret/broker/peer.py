@@ -16,6 +16,7 @@ from leveret.broker.entry import Entry
 from leveret.broker.names import REPLY_TO
 from leveret.broker.queue import Queue
 from leveret.broker.route import Route
+from leveret.broker.run import Stretch
 from leveret.broker.vhost import ROUTES_MAX
 from leveret.session import lifecycle
 from leveret.session.channel import Channel
@@ -90,6 +91,7 @@ class Peer(Connection):
         self.is_publisher = False
         self._confirming: list[BrokerChannel] = []
         self._scan_header = HeaderScan()
+        self._ttl_us: i64 = -1  # of the last publish
 
     # -- turns -------------------------------------------------------------------------------------------------------
 
@@ -213,7 +215,7 @@ class Peer(Connection):
 
     # -- publish -------------------------------------------------------------------------------------------------------
 
-    def publish(self, channel: Channel, method: bytes, data: bytes, start: i64, stop: i64) -> None:
+    def publish(self, channel: Channel, method: bytes, data: bytes, start: i64, stop: i64) -> bool:
         assert isinstance(channel, BrokerChannel)
         vhost = self.vhost
         route = channel.last_route
@@ -245,18 +247,35 @@ class Peer(Connection):
                 vhost.reply(route.reply, content, route.key)
             if route.is_mandatory:
                 self._return(channel, route, content)
-        confirms = channel.confirms
         self.is_publisher = True
-        if confirms is not None:
-            if is_durable:
-                confirms.durable()
-                if not channel.is_waiting:
-                    self.broker.log.wait(self, channel)
-            else:
-                confirms.transient()
-            if not channel.is_confirming:
-                channel.is_confirming = True
-                self._confirming.append(channel)
+        self._ttl_us = ttl_us
+        if channel.confirms is not None:
+            self._confirm(channel, 1, is_durable)
+        return len(route.queues) > 0 and not route.by_headers and scan.reply_to_at == 0
+
+    def publish_more(self, channel: Channel, data: bytes, stride: i64, size: i64, count: i64) -> None:
+        assert isinstance(channel, BrokerChannel)
+        route = channel.last_route
+        assert route is not None
+        stretch = Stretch(data, stride, size, count, route.key)
+        persistent = self._scan_header.delivery_mode == 2
+        is_durable = self.vhost.accept_stretch(route, stretch, persistent, self._ttl_us, self.now_us)
+        if channel.confirms is not None:
+            self._confirm(channel, count, is_durable)
+
+    def _confirm(self, channel: BrokerChannel, count: i64, is_durable: bool) -> None:
+        """Count publishes on a channel that wants confirms."""
+        confirms = channel.confirms
+        assert confirms is not None
+        if is_durable:
+            confirms.durable(count)
+            if not channel.is_waiting:
+                self.broker.log.wait(self, channel)
+        else:
+            confirms.transient(count)
+        if not channel.is_confirming:
+            channel.is_confirming = True
+            self._confirming.append(channel)
 
     def _route(self, method: bytes) -> Route:
         """The route of a raw basic.publish frame: 7 octets of frame head, 4 of ids, 2 of ticket, then the fields."""

@@ -8,6 +8,7 @@ from mypy_extensions import i64
 
 from leveret.broker.entry import Entry
 from leveret.broker.ready import Ready
+from leveret.broker.run import Run, Stretch
 from leveret.wire.table import Value
 
 if TYPE_CHECKING:
@@ -56,6 +57,13 @@ class Queue:
         if not self.is_touched:
             self.touch()
 
+    def enqueue_stretch(self, stretch: Stretch, id: i64, expires_us: i64) -> None:
+        """Take alike messages at the tail; id: the journal's number of the first."""
+        self.ready.append_run(Run(self, stretch, id, expires_us, self._position + 1))
+        self._position += stretch.count
+        if not self.is_touched:
+            self.touch()
+
     def touch(self) -> None:
         """Something changed that may allow deliveries: look at the end of the turn."""
         self.is_touched = True
@@ -77,7 +85,11 @@ class Queue:
         if len(consumers) == 1:
             consumer = consumers[0]
             while entry is not None and consumer.can_take():
-                self._give(consumer, entry, now_us)
+                run = ready.run() if consumer.no_ack else None
+                if run is not None and (run.expires_us == 0 or run.expires_us >= now_us):
+                    self._give_run(consumer, run)
+                else:
+                    self._give(consumer, entry, now_us)
                 entry = ready.peek()
         elif consumers:
             while entry is not None:
@@ -102,6 +114,15 @@ class Queue:
         else:
             consumer.deliver(entry)
             self.unacked += 1
+
+    def _give_run(self, consumer: Consumer, run: Run) -> None:
+        self.ready.drop_run(run)
+        consumer.deliver_run(run)
+        if run.id != 0:
+            index = run.taken
+            while index < run.stretch.count:
+                self.vhost.log.settle(self.number, run.id + index)
+                index += 1
 
     def _choose(self) -> Consumer | None:
         consumers = self.consumers

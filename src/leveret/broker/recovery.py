@@ -6,11 +6,13 @@ import struct
 
 from leveret.broker.broker import Broker
 from leveret.broker.exchange import Exchange
-from leveret.broker.log import CLEAN, DELIVERED, MESSAGE, META, SETTLE
+from leveret.broker.log import CLEAN, DELIVERED, MESSAGES, META, SETTLE
 from leveret.broker.queue import Queue
 from leveret.broker.queue_methods import apply_arguments
 from leveret.broker.vhost import VHost
 from leveret.wire.table import Value, decode_table
+
+_MESSAGES_HEAD = struct.Struct(">qIIIH")
 
 
 class Recovery:
@@ -35,8 +37,8 @@ class Recovery:
             size: int = struct.unpack_from(">I", data, at + 1)[0]
             start = at + 5
             at = start + size
-            if kind == MESSAGE:
-                self._message(data, start, at)
+            if kind == MESSAGES:
+                self._arrived(data, start, at)
             elif kind == SETTLE:
                 number, id = struct.unpack_from(">qq", data, start)
                 self._messages.get(number, {}).pop(id, None)
@@ -46,18 +48,22 @@ class Recovery:
                 self._delivered.add(struct.unpack_from(">qq", data, start))
             self._is_clean = kind == CLEAN
 
-    def _message(self, data: bytes, start: int, stop: int) -> None:
-        id, key_size = struct.unpack_from(">qH", data, start)
-        key = data[start + 10 : start + 10 + key_size]
-        at = start + 10 + key_size
-        count: int = struct.unpack_from(">H", data, at)[0]
-        at += 2
-        content = data[at + 16 * count : stop]
-        for index in range(count):
-            number, expires_us = struct.unpack_from(">qq", data, at + 16 * index)
+    def _arrived(self, data: bytes, start: int, stop: int) -> None:
+        first_id, count, stride, size, key_size = _MESSAGES_HEAD.unpack_from(data, start)
+        start += _MESSAGES_HEAD.size
+        key = data[start : start + key_size]
+        start += key_size
+        queues: int = struct.unpack_from(">H", data, start)[0]
+        start += 2
+        first = start + 16 * queues
+        contents = [data[at : at + size] for at in range(first, stop, stride)]
+        for index in range(queues):
+            number, expires_us = struct.unpack_from(">qq", data, start + 16 * index)
             if number in self._messages:
-                self._messages[number][id] = (key, content, expires_us)
-        self._last_id = max(self._last_id, id)
+                messages = self._messages[number]
+                for id, content in enumerate(contents, first_id):
+                    messages[id] = (key, content, expires_us)
+        self._last_id = max(self._last_id, first_id + count - 1)
 
     def _meta(self, record: dict[str, Value]) -> None:
         op, name = record["op"], record.get("name")

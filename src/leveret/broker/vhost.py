@@ -16,6 +16,7 @@ from leveret.broker.exchange import Exchange
 from leveret.broker.log import Log
 from leveret.broker.queue import Queue
 from leveret.broker.route import Route
+from leveret.broker.run import Stretch
 from leveret.broker.timers import Timers
 from leveret.session.connection import Connection
 from leveret.wire.grammar import BASIC_CANCEL
@@ -229,15 +230,26 @@ class VHost:
         """Put a message into the route's queues; True if the journal has it and a confirm must wait for the sync."""
         id: i64 = 0
         if persistent and route.durable:
-            id = self.log.next_id
-            self.log.next_id += 1
-            expiries: list[i64] = []
-            for queue in route.durable:
-                expiries.append(queue.expiry(now_us, ttl_us))
-            self.log.message(id, route.key, route.durable, expiries, content)
+            size: i64 = len(content)
+            id = self._journal(route, Stretch(content, size, size, 1, route.key), ttl_us, now_us)
         for queue in route.queues:
             queue.enqueue(content, route.key, id if queue.is_journalled else 0, queue.expiry(now_us, ttl_us))
         return id != 0
+
+    def accept_stretch(self, route: Route, stretch: Stretch, persistent: bool, ttl_us: i64, now_us: i64) -> bool:
+        """The same for alike messages."""
+        id: i64 = 0
+        if persistent and route.durable:
+            id = self._journal(route, stretch, ttl_us, now_us)
+        for queue in route.queues:
+            queue.enqueue_stretch(stretch, id if queue.is_journalled else 0, queue.expiry(now_us, ttl_us))
+        return id != 0
+
+    def _journal(self, route: Route, stretch: Stretch, ttl_us: i64, now_us: i64) -> i64:
+        expiries: list[i64] = []
+        for queue in route.durable:
+            expiries.append(queue.expiry(now_us, ttl_us))
+        return self.log.messages(stretch, route.durable, expiries)
 
     def expire(self, queue: Queue, entry: Entry) -> None:
         """The time to live of an entry that was taken out of its queue has ended."""

@@ -17,11 +17,12 @@ WRITE_LOW_OCTETS = 1 << 18
 
 
 class PeerProtocol(asyncio.BufferedProtocol):
-    """is_paused: the server has stopped reading from it; is_stuck: its consumer has not read for a while."""
+    """is_paused: the server has stopped reading from it; is_choked: its socket takes no more; is_stuck: for a while."""
 
     def __init__(self, server: Server) -> None:
         self.server = server
         self.is_paused = False
+        self.is_choked = False
         self.is_stuck = False
         self.opened_us = server.now_us()
 
@@ -42,10 +43,12 @@ class PeerProtocol(asyncio.BufferedProtocol):
         self.server.received(self, bytes(self.server.buffer[:nbytes]))
 
     def pause_writing(self) -> None:
+        self.is_choked = True
         self.peer.is_full = True
         self.server.crowded(self)
 
     def resume_writing(self) -> None:
+        self.is_choked = False
         self.is_stuck = False
         self.server.drained(self)
 

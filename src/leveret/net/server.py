@@ -159,7 +159,7 @@ class Server:
         self._loop.call_later(STUCK_S, self._stuck, protocol)
 
     def _stuck(self, protocol: PeerProtocol) -> None:
-        if protocol.peer.is_full:
+        if protocol.is_choked:
             protocol.is_stuck = True
         self._resume_publishers()
 
@@ -176,7 +176,7 @@ class Server:
                 protocol.transport.pause_reading()
 
     def _resume_publishers(self) -> None:
-        if self._is_behind or any(p.peer.is_full and not p.is_stuck for p in self._protocols.values()):
+        if self._is_behind or any(p.is_choked and not p.is_stuck for p in self._protocols.values()):
             return
         for protocol in self._protocols.values():
             if protocol.is_paused:
@@ -214,10 +214,18 @@ class Server:
                 protocol.transport.write(data)
             if connection.is_gated:
                 self._gated.append(protocol.peer)
-            elif connection.state == lifecycle.CLOSED:
-                protocol.transport.close()
-            elif connection.state == lifecycle.CLOSING:
-                self._loop.call_later(CLOSE_S_MAX, protocol.transport.close)
+            else:
+                self._flushed(protocol)
+
+    def _flushed(self, protocol: PeerProtocol) -> None:
+        """All output of a connection is in its socket's hands."""
+        peer = protocol.peer
+        if peer.state == lifecycle.CLOSED:
+            protocol.transport.close()
+        elif peer.state == lifecycle.CLOSING:
+            self._loop.call_later(CLOSE_S_MAX, protocol.transport.close)
+        elif peer.is_full and not protocol.is_choked:
+            self._loop.call_soon(self.drained, protocol)
 
     def _set_alarm(self, when_us: int) -> None:
         if self._alarm is not None:

@@ -25,15 +25,18 @@ class Confirms:
         self.cut: i64 = 0
         self.early: list[i64] = []
 
-    def transient(self) -> None:
-        """A message was handled that waits for no sync."""
-        self.published += 1
+    def transient(self, count: i64) -> None:
+        """Messages were handled that wait for no sync."""
+        tag = self.published
+        self.published = tag + count
         if self.durable_last > self.answered:
-            self.early.append(self.published)
+            while tag < self.published:
+                tag += 1
+                self.early.append(tag)
 
-    def durable(self) -> None:
-        """A message was handled whose record is in the batch under construction."""
-        self.published += 1
+    def durable(self, count: i64) -> None:
+        """Messages were handled whose records are in the batch under construction."""
+        self.published += count
         self.durable_last = self.published
 
     def flush(self, out: BytesWriter, channel: i64) -> bool:

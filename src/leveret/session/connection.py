@@ -28,6 +28,8 @@ ACK: Final[i64] = 0x003C0050
 # a content that is not all there waits in the read buffer up to this size, and is assembled frame by frame beyond
 WAIT_OCTETS_MAX: Final[i64] = 65536
 MESSAGE_OCTETS_MAX: Final[i64] = 128 << 20
+# A run keeps its stretch of the read buffer and is copied once more at delivery: not worth it for larger messages.
+RUN_CONTENT_OCTETS_MAX: Final[i64] = 2048
 
 
 def _unexpected(what: str) -> ProtocolError:
@@ -43,7 +45,7 @@ class Connection:
         self.now_us: i64 = 0
         self.out = BytesWriter()
         self.is_dirty = False
-        # the network cannot take more output now: consumers of this connection are skipped
+        # there is enough output for now: consumers of this connection are skipped until the network has taken it
         self.is_full = False
         self.heartbeat_s = 0
         self.hears_cancel = False  # the client understands basic.cancel from the broker
@@ -57,8 +59,15 @@ class Connection:
 
     # -- for the broker's Peer ---------------------------------------------------------------------------------------
 
-    def publish(self, channel: Channel, method: bytes, data: bytes, start: i64, stop: i64) -> None:
-        """A whole message: data[start:stop] is its header frame and its body frames, as the publisher cut them."""
+    def publish(self, channel: Channel, method: bytes, data: bytes, start: i64, stop: i64) -> bool:
+        """A whole message: data[start:stop] is its header frame and its body frames, as the publisher cut them.
+
+        True if messages that differ from it in their bodies only may follow by `publish_more`.
+        """
+        raise AssertionError("the broker's part")
+
+    def publish_more(self, channel: Channel, data: bytes, stride: i64, size: i64, count: i64) -> None:
+        """`count` messages like the last one, of `size` octets each, `stride` octets apart from the start of data."""
         raise AssertionError("the broker's part")
 
     def acknowledge(self, channel: Channel, tag: i64, multiple: bool) -> None:
@@ -201,7 +210,10 @@ class Connection:
                     if stop > 0:
                         method = data[position:after]
                         self._position = stop
-                        self.publish(channel, method, data, after, stop)
+                        is_repeatable = self.publish(channel, method, data, after, stop)
+                        if is_repeatable and stop - after <= RUN_CONTENT_OCTETS_MAX:
+                            stop = self._repeats(channel, data, position, after, stop)
+                            self._position = stop
                         position = stop
                         continue
                     if stop == 0 and end - position < WAIT_OCTETS_MAX:
@@ -220,6 +232,29 @@ class Connection:
             position = after
             if self.state == lifecycle.CLOSED:
                 return
+
+    def _repeats(self, channel: Channel, data: bytes, first: i64, content: i64, stop: i64) -> i64:
+        """Hand on the publishes from stop on that differ from data[first:stop] in their body only.
+
+        content: where the header frame of the first begins. Returns where the last of them ends.
+        """
+        stride = stop - first
+        end: i64 = len(data)
+        body: i64 = read_i64_be(data, content + 11)
+        # lengths first: they tell most unlike messages without a copy
+        if stop + stride > end or read_i64_be(data, content + stride + 11) != body:
+            return stop
+        if body == 0 or i64(read_i32_be(data, content + 3)) + 16 != stop - content - body:
+            return stop  # no body, or one of several frames
+        head_size = stride - body - 1
+        head = data[first : first + head_size]
+        at = stop
+        while at + stride <= end and data[at : at + head_size] == head and data[at + stride - 1] == 0xCE:
+            at += stride
+        if at > stop:
+            start = stop + content - first
+            self.publish_more(channel, data[start:at], stride, first + stride - content, (at - stop) // stride)
+        return at
 
     def _channel(self, number: i64) -> Channel | None:
         channel = self._current

@@ -1,0 +1,54 @@
+"""Messages that differ in their bodies only, published back to back: one object for all of them.
+
+A publisher that sends alike messages (same route, same properties, same length) fills the read buffer with equal
+strides. They are routed, journalled and queued as one run; an entry is made of one when it is delivered singly.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mypy_extensions import i64
+
+from leveret.broker.entry import Entry
+
+if TYPE_CHECKING:
+    from leveret.broker.queue import Queue
+
+
+class Stretch:
+    """Part of a read buffer: `count` contents of `size` octets, each `stride` octets behind the one before.
+
+    Between two contents stands the publisher's method frame. key: exchange and routing key as they stand in
+    basic.deliver.
+    """
+
+    def __init__(self, data: bytes, stride: i64, size: i64, count: i64, key: bytes) -> None:
+        self.data = data
+        self.stride = stride
+        self.size = size
+        self.count = count
+        self.key = key
+
+
+class Run:
+    """A stretch in one queue. id and position are those of its first message, the others' follow without a gap.
+
+    id: the journal's number, 0 = not in the journal; taken: how many have left the queue, from the front.
+    """
+
+    def __init__(self, queue: Queue, stretch: Stretch, id: i64, expires_us: i64, position: i64) -> None:
+        self.queue = queue
+        self.stretch = stretch
+        self.id = id
+        self.expires_us = expires_us
+        self.position = position
+        self.taken: i64 = 0
+
+    def entry(self, index: i64) -> Entry:
+        """The message at this index as an entry of its own."""
+        stretch = self.stretch
+        at = index * stretch.stride
+        id = self.id + index if self.id != 0 else 0
+        content = stretch.data[at : at + stretch.size]
+        return Entry(self.queue, content, stretch.key, id, self.expires_us, self.position + index)

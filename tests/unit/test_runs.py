@@ -1,0 +1,235 @@
+"""Alike messages that arrive in one read are kept as one run. Nobody outside may be able to tell."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from leveret.broker.recovery import Recovery
+from leveret.broker.run import Run
+from leveret.session import lifecycle
+from leveret.wire import grammar
+from leveret.wire.frames import content_frames
+from leveret.wire.method import method_frame
+from leveret.wire.properties import Properties, encode_header
+
+from .support import SECOND_US, Bench, Client
+
+QUEUES = ("one", "two", "durable", "brief")
+
+
+def message(key: str, body: bytes, frame_max: int = 131072, channel: int = 1, **values: object) -> bytes:
+    method = method_frame(channel, grammar.BASIC_PUBLISH, exchange="amq.topic", routing_key=key)
+    header = encode_header(Properties(**values), len(body))  # type: ignore[arg-type]
+    return method + content_frames(channel, header, body, frame_max)
+
+
+def alike(key: str, count: int, **values: object) -> list[bytes]:
+    return [message(key, b"%08d" % number, **values) for number in range(count)]
+
+
+def start(*, acks: bool = True) -> tuple[Bench, Client]:
+    """A broker with the four queues: "all" reaches each of them, their names only them."""
+    bench = Bench()
+    client = bench.connect()
+    for name in QUEUES:
+        arguments = {"x-message-ttl": 1000, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "one"}
+        client.queue(name, durable=name == "durable", arguments=arguments if name == "brief" else {})
+        for key in (name, "all"):
+            client.call(1, grammar.QUEUE_BIND, queue=name, exchange="amq.topic", routing_key=key)
+    client.call(2, grammar.CHANNEL_OPEN)
+    if acks:
+        client.call(1, grammar.CONFIRM_SELECT)
+    return bench, client
+
+
+def runs(bench: Bench, queue: str) -> list[int]:
+    """Lengths of the runs at the head of a queue; looking at them takes them out."""
+    ready = bench.broker.vhosts["/"].queues[queue].ready
+    found: list[int] = []
+    while (run := ready.run()) is not None or ready.peek() is not None:
+        if isinstance(run, Run):
+            found.append(int(run.stretch.count - run.taken))
+            ready.drop_run(run)
+        else:
+            found.append(1)
+            ready.drop()
+    assert ready.count() == 0
+    return found
+
+
+def test_alike_messages_become_a_run_behind_the_first() -> None:
+    bench, client = start()
+    client.raw(b"".join(alike("one", 50)))
+    assert runs(bench, "one") == [1, 49]
+
+
+@pytest.mark.parametrize("other", [
+    message("two", b"00000000"),
+    message("one", b"0000000"),
+    message("one", b"00000000", message_id="m"),
+    message("one", b"00000000", frame_max=12),
+    message("one", b"00000000", channel=2),
+    method_frame(2, grammar.BASIC_QOS, prefetch_count=3),
+])
+def test_a_run_ends_where_anything_differs(other: bytes) -> None:
+    bench, client = start()
+    client.raw(b"".join([*alike("one", 5), other, *alike("one", 5)]))
+    found = runs(bench, "one")
+    assert found[:2] == [1, 4]
+    assert found[-2:] == [1, 4]
+
+
+def test_a_run_ends_at_a_frame_without_its_end() -> None:
+    _, client = start()
+    stream = b"".join(alike("one", 5))
+    client.raw(stream[:-1] + b"\x00" + stream)
+    (close,) = [method for method in client.methods() if method.name == "connection.close"]
+    assert close.number("reply_code") == 501
+
+
+def test_messages_of_a_run_are_confirmed_after_their_sync() -> None:
+    bench, client = start()
+    client.raw(b"".join(alike("all", 20, delivery_mode=2)))
+    assert client.methods() == []
+    bench.sync()
+    (ack,) = client.methods()
+    assert (ack.number("delivery_tag"), ack.flag("multiple")) == (20, True)
+
+
+def test_a_run_is_journalled_once_and_comes_back() -> None:
+    bench, client = start()
+    records = [bench.broker.snapshot()]
+    client.raw(b"".join(alike("all", 20, delivery_mode=2)))
+    client.frames()
+    client.send(2, grammar.BASIC_CONSUME, queue="durable", no_ack=False)
+    client.send(2, grammar.BASIC_ACK, delivery_tag=7, multiple=True)
+    client.send(2, grammar.BASIC_ACK, delivery_tag=9)
+    records.append(bench.sync())
+    assert len(records[1]) < 20 * len(message("all", b"%08d" % 0, delivery_mode=2)) + 500
+    again = Bench()
+    recovery = Recovery(again.broker, again.now_us)
+    for batch in records:
+        recovery.batch(batch)
+    assert recovery.finish() == 12
+    reader = again.connect()
+    reader.send(1, grammar.BASIC_CONSUME, queue="durable", no_ack=True)
+    assert reader.bodies() == [b"%08d" % number for number in [7, *range(9, 20)]]
+    assert again.broker.log.next_id == 21
+
+
+def test_a_run_expires_as_its_messages_do() -> None:
+    bench, client = start()
+    client.raw(b"".join(alike("brief", 10)))
+    client.frames()
+    bench.pass_time(SECOND_US - 1)
+    assert client.call(2, grammar.QUEUE_DECLARE, queue="one", passive=True).number("message_count") == 0
+    bench.pass_time(1)
+    assert client.call(2, grammar.QUEUE_DECLARE, queue="one", passive=True).number("message_count") == 10
+    client.send(2, grammar.BASIC_CONSUME, queue="one", no_ack=True)
+    assert client.bodies() == [b"%08d" % number for number in range(10)]
+
+
+def test_an_expired_run_is_not_delivered() -> None:
+    bench, client = start()
+    client.raw(b"".join(alike("brief", 10)))
+    client.frames()
+    bench.now_us += SECOND_US + 1  # the timer did not ring yet
+    client.send(2, grammar.BASIC_CONSUME, queue="brief", no_ack=True)
+    assert client.bodies() == []
+    assert client.call(2, grammar.QUEUE_DECLARE, queue="one", passive=True).number("message_count") == 10
+
+
+def test_a_long_queue_is_not_copied_into_the_output_at_once() -> None:
+    bench, client = start()
+    for _ in range(50):
+        client.raw(b"".join(alike("one", 2000)))
+    client.frames()
+    client.send(2, grammar.BASIC_CONSUME, queue="one", no_ack=True)
+    received = 0
+    while client.peer.is_dirty:
+        assert len(client.peer.out) < 2 << 20
+        received += len(client.bodies())
+        client.peer.drained(bench.now_us)
+    assert received == 100_000
+
+
+NAMES = st.sampled_from(QUEUES)
+OPERATIONS = st.one_of(
+    st.tuples(st.just("publish"), st.sampled_from([*QUEUES, "all", "nowhere"]), st.integers(1, 9), st.integers(1, 2)),
+    st.tuples(st.just("consume"), NAMES, st.booleans()),
+    st.tuples(st.sampled_from(["cancel", "recover", "purge", "delete"]), NAMES),
+    st.tuples(st.just("qos"), NAMES, st.integers(0, 4)),
+    st.tuples(st.just("get"), NAMES, st.booleans()),
+    st.tuples(st.just("ack"), NAMES, st.booleans()),
+    st.tuples(st.just("nack"), NAMES, st.booleans()),
+    st.tuples(st.just("time"), st.sampled_from([1, 400_000, SECOND_US])),
+    st.tuples(st.just("sync")),
+)
+
+
+def operate(bench: Bench, client: Client, operation: tuple[object, ...], whole: bool) -> None:
+    """One operation. Each queue has a channel, since in which order several queues deliver depends on the turns."""
+    match operation:
+        case "publish", str(key), int(count), int(mode):
+            messages = alike(key, count, delivery_mode=mode)
+            for data in [b"".join(messages)] if whole else messages:
+                client.raw(data)
+            return
+        case "time", int(us):
+            bench.pass_time(us)
+            return
+        case ("sync",):
+            bench.sync()
+            return
+    name, queue, value = operation if len(operation) == 3 else (*operation, None)
+    assert isinstance(queue, str)
+    number = 3 + QUEUES.index(queue)
+    if number in client.peer.channels and client.peer.channels[number].state == lifecycle.CLOSE_SENT:
+        client.send(number, grammar.CHANNEL_CLOSE_OK)
+    if number not in client.peer.channels:
+        client.send(number, grammar.CHANNEL_OPEN)
+    channel = client.peer.channels[number]
+    queues = bench.broker.vhosts["/"].queues
+    match name, value:
+        case "consume", bool(no_ack):
+            tag = f"{queue} {channel.next_tag} {len(queues[queue].consumers)}" if queue in queues else ""
+            client.send(number, grammar.BASIC_CONSUME, queue=queue, no_ack=no_ack, consumer_tag=tag)
+        case "cancel", _:
+            client.send(number, grammar.BASIC_CANCEL, consumer_tag=f"{queue} 1 0")
+        case "qos", int(count):
+            client.send(number, grammar.BASIC_QOS, prefetch_count=count)
+        case "get", bool(no_ack):
+            client.send(number, grammar.BASIC_GET, queue=queue, no_ack=no_ack)
+        case "ack", bool(multiple):
+            tag_of_last = channel.next_tag - 1
+            client.send(number, grammar.BASIC_ACK, delivery_tag=int(tag_of_last), multiple=multiple)
+        case "nack", bool(requeue):
+            client.send(number, grammar.BASIC_NACK, delivery_tag=0, multiple=True, requeue=requeue)
+        case "recover", _:
+            client.send(number, grammar.BASIC_RECOVER, requeue=True)
+        case "purge", _:
+            client.send(number, grammar.QUEUE_PURGE, queue=queue)
+        case "delete", _:
+            client.send(number, grammar.QUEUE_DELETE, queue=queue)
+
+
+def play(operations: list[tuple[object, ...]], *, whole: bool) -> list[object]:
+    """Everything that can be seen of these operations; publishes come in one read, or in one read each."""
+    bench, client = start(acks=False)
+    for operation in operations:
+        operate(bench, client, operation, whole)
+    bench.sync()
+    seen: list[object] = [(frame.kind, frame.channel, frame.payload) for frame in client.frames()]
+    seen.sort(key=lambda frame: frame[1])  # type: ignore[index]
+    for queue in bench.broker.vhosts["/"].queues.values():
+        seen.append((queue.name, int(queue.ready.count()), int(queue.unacked)))
+        seen.append([(entry.content, int(entry.id), entry.redelivered) for entry in queue.ready.take_all()])
+    return seen
+
+
+@settings(max_examples=300)
+@given(st.lists(OPERATIONS, max_size=25))
+def test_runs_cannot_be_told_from_single_messages(operations: list[tuple[object, ...]]) -> None:
+    assert play(operations, whole=True) == play(operations, whole=False)
