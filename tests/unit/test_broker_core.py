@@ -6,6 +6,7 @@ import pytest
 
 from leveret.broker.recovery import Recovery
 from leveret.wire import grammar
+from leveret.wire.method import method_frame
 
 from .support import SECOND_US, Bench, Client
 
@@ -189,6 +190,7 @@ def test_topic_wildcards(client: Client) -> None:
 
 
 def test_a_frame_without_its_end_closes_the_connection(client: Client) -> None:
-    client.raw(b"\x01\x00\x01\x00\x00\x00\x04\x00\x3c\x00\x0a\x00" + b"more that is no frame")
+    select = method_frame(1, grammar.CONFIRM_SELECT)
+    client.raw(select[:-1] + b"\x00" + select)
     (close,) = client.methods()
     assert (close.name, close.number("reply_code")) == ("connection.close", 501)

@@ -141,6 +141,16 @@ def test_an_expired_run_is_not_delivered() -> None:
     assert client.call(2, grammar.QUEUE_DECLARE, queue="one", passive=True).number("message_count") == 10
 
 
+def test_what_is_left_of_a_run_goes_to_the_next_consumer() -> None:
+    _, client = start()
+    client.raw(b"".join(alike("one", 10)))
+    client.frames()
+    for _ in range(4):
+        client.send(2, grammar.BASIC_GET, queue="one", no_ack=True)
+    client.send(1, grammar.BASIC_CONSUME, queue="one", no_ack=True)
+    assert client.bodies() == [b"%08d" % number for number in range(10)]
+
+
 def test_a_long_queue_is_not_copied_into_the_output_at_once() -> None:
     bench, client = start()
     for _ in range(50):
