@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import struct
-
 from leveret.broker.broker import Broker
 from leveret.broker.exchange import Exchange
-from leveret.broker.log import CLEAN, DELIVERED, MESSAGES, META, SETTLE
+from leveret.broker.log import CLEAN, SETTLE
 from leveret.broker.queue import Queue
 from leveret.broker.queue_methods import apply_arguments
+from leveret.broker.records import Arrived, Declared, Passed, records
 from leveret.broker.vhost import VHost
-from leveret.wire.table import Value, decode_table
-
-_MESSAGES_HEAD = struct.Struct(">qIIIH")
+from leveret.wire.table import Value
 
 
 class Recovery:
@@ -30,40 +27,26 @@ class Recovery:
         self._last_id = 0
 
     def batch(self, data: bytes) -> None:
-        """Apply the records of one batch."""
-        at = 0
-        while at < len(data):
-            kind = data[at]
-            size: int = struct.unpack_from(">I", data, at + 1)[0]
-            start = at + 5
-            at = start + size
-            if kind == MESSAGES:
-                self._arrived(data, start, at)
-            elif kind == SETTLE:
-                number, id = struct.unpack_from(">qq", data, start)
-                self._messages.get(number, {}).pop(id, None)
-            elif kind == META:
-                self._meta(decode_table(data, start)[0])
-            elif kind == DELIVERED:
-                self._delivered.add(struct.unpack_from(">qq", data, start))
-            self._is_clean = kind == CLEAN
+        """Apply the records of one batch. RecordError for what this leveret can't read."""
+        for record in records(data):
+            if isinstance(record, Arrived):
+                self._arrived(record)
+            elif isinstance(record, Declared):
+                self._meta(record.fields)
+            elif isinstance(record, Passed):
+                if record.kind == SETTLE:
+                    self._messages.get(record.queue, {}).pop(record.id, None)
+                else:
+                    self._delivered.add((record.queue, record.id))
+            self._is_clean = record.kind == CLEAN
 
-    def _arrived(self, data: bytes, start: int, stop: int) -> None:
-        first_id, count, stride, size, key_size = _MESSAGES_HEAD.unpack_from(data, start)
-        start += _MESSAGES_HEAD.size
-        key = data[start : start + key_size]
-        start += key_size
-        queues: int = struct.unpack_from(">H", data, start)[0]
-        start += 2
-        first = start + 16 * queues
-        contents = [data[at : at + size] for at in range(first, stop, stride)]
-        for index in range(queues):
-            number, expires_us = struct.unpack_from(">qq", data, start + 16 * index)
-            if number in self._messages:
-                messages = self._messages[number]
-                for id, content in enumerate(contents, first_id):
-                    messages[id] = (key, content, expires_us)
-        self._last_id = max(self._last_id, first_id + count - 1)
+    def _arrived(self, record: Arrived) -> None:
+        for number, expires_us in record.queues:
+            messages = self._messages.get(number)
+            if messages is not None:
+                for id, content in enumerate(record.contents, record.first_id):
+                    messages[id] = (record.key, content, expires_us)
+        self._last_id = max(self._last_id, record.first_id + len(record.contents) - 1)
 
     def _meta(self, record: dict[str, Value]) -> None:
         op, name = record["op"], record.get("name")

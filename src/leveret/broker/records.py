@@ -1,0 +1,100 @@
+"""The journal's records, read back: recovery and `leveret store dump` both stand on this. log.py writes them."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+from leveret.broker.log import CLEAN, DELIVERED, MESSAGES, META, SETTLE, START
+from leveret.wire.errors import ProtocolError
+from leveret.wire.table import Value, decode_table
+
+_MESSAGES_HEAD = struct.Struct(">qIIIH")
+_PAIR = struct.Struct(">qq")
+_HEAD = struct.Struct(">BI")
+
+
+class RecordError(Exception):
+    """A sound batch holds what this leveret can't read: a newer one wrote it, or something that is no broker."""
+
+
+class Record:
+    """One record; of kind CLEAN or START there is nothing more to say."""
+
+    def __init__(self, kind: int) -> None:
+        self.kind = kind
+
+
+class Arrived(Record):
+    """MESSAGES: alike messages, numbered from `first_id`, in durable queues.
+
+    key: exchange and routing key as short strings; contents: per message, its header frame and body frames; queues:
+    (queue number, expires_us) of each queue that got them all.
+    """
+
+    def __init__(self, first_id: int, key: bytes, contents: list[bytes], queues: list[tuple[int, int]]) -> None:
+        self.kind = MESSAGES
+        self.first_id = first_id
+        self.key = key
+        self.contents = contents
+        self.queues = queues
+
+
+class Passed(Record):
+    """SETTLE or DELIVERED: what happened to message `id` of the queue numbered `queue`."""
+
+    def __init__(self, kind: int, queue: int, id: int) -> None:
+        self.kind = kind
+        self.queue = queue
+        self.id = id
+
+
+class Declared(Record):
+    """META: a declaration, a binding or a deletion, with "op" and its fields."""
+
+    def __init__(self, fields: dict[str, Value]) -> None:
+        self.kind = META
+        self.fields = fields
+
+
+def records(batch: bytes) -> Iterator[Record]:
+    """The records of one batch, in order. RecordError for one that is unknown or malformed."""
+    at = 0
+    while at < len(batch):
+        start = at + _HEAD.size
+        kind, size = _HEAD.unpack_from(batch, at) if start <= len(batch) else (batch[at], len(batch))
+        at = start + size
+        if at > len(batch):
+            raise RecordError(f"a record of kind {kind} is longer than its batch")
+        try:
+            yield _record(batch, kind, start, at)
+        except (struct.error, ValueError, ProtocolError) as error:
+            raise RecordError(f"a record of kind {kind} is malformed: {error}") from error
+
+
+def _record(batch: bytes, kind: int, start: int, stop: int) -> Record:
+    if kind == MESSAGES:
+        return _arrived(batch, start, stop)
+    if kind in (SETTLE, DELIVERED):
+        number, id = _PAIR.unpack_from(batch, start)
+        return Passed(kind, number, id)
+    if kind == META:
+        return Declared(decode_table(batch, start)[0])
+    if kind in (CLEAN, START):
+        return Record(kind)
+    raise RecordError(f"there is a record of kind {kind}, which this leveret does not know: a newer one wrote it")
+
+
+def _arrived(batch: bytes, start: int, stop: int) -> Arrived:
+    first_id, count, stride, size, key_size = _MESSAGES_HEAD.unpack_from(batch, start)
+    start += _MESSAGES_HEAD.size
+    key = batch[start : start + key_size]
+    start += key_size
+    number_of_queues: int = struct.unpack_from(">H", batch, start)[0]
+    start += 2
+    first = start + _PAIR.size * number_of_queues
+    queues = [_PAIR.unpack_from(batch, at) for at in range(start, first, _PAIR.size)]
+    contents = [batch[at : at + size] for at in range(first, stop, stride)]
+    if len(contents) != count:
+        raise RecordError(f"a record of {count} messages holds {len(contents)}")
+    return Arrived(first_id, key, contents, queues)
