@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 
-from leveret.store.journal import Journal
+from leveret.store.journal import Journal, JournalFailed
 
 # What is asked of the thread: (batch id, payload, snapshot to rotate with), the first file to keep, or None: stop.
 _Request = tuple[int, bytes | Sequence[bytes], bytes | None] | int | None
@@ -78,7 +78,7 @@ class SyncWork:
                 return
             try:
                 self._journal.remove(oldest)
-            except OSError:
+            except (OSError, JournalFailed):
                 return
 
 
