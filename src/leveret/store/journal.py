@@ -140,7 +140,12 @@ class Journal:
         return self.current
 
     def remove(self, number: int) -> None:
-        """Delete the oldest file. ValueError for any other, or the current one; OSError if the system refuses."""
+        """Delete the oldest file. ValueError for any other, or the current one; OSError if the system refuses.
+
+        JournalFailed after a failed write: what makes the file superfluous may be the very batch that is not there.
+        """
+        if self._failure is not None:
+            raise self._failure
         if number != self._files[0] or number == self.current:
             raise ValueError(f"journal file {number} is not the oldest of {list(self._files)}, or still written to")
         self._disk.remove(self.path(number))
