@@ -6,7 +6,7 @@ import struct
 
 from leveret.broker.broker import Broker
 from leveret.broker.exchange import Exchange
-from leveret.broker.log import CLEAN, DELIVERED, MESSAGES, META, SETTLE
+from leveret.broker.log import CLEAN, DELIVERED, MESSAGES, META, SETTLE, START
 from leveret.broker.queue import Queue
 from leveret.broker.queue_methods import apply_arguments
 from leveret.broker.vhost import VHost
@@ -46,7 +46,12 @@ class Recovery:
                 self._meta(decode_table(data, start)[0])
             elif kind == DELIVERED:
                 self._delivered.add(struct.unpack_from(">qq", data, start))
-            self._is_clean = kind == CLEAN
+            elif kind == START:
+                # ids start again where the journal has forgotten them: the next stop says anew who was delivered
+                self._delivered.clear()
+            if kind != META:
+                # an orderly stop may end in the snapshot of a new file
+                self._is_clean = kind == CLEAN
 
     def _arrived(self, data: bytes, start: int, stop: int) -> None:
         first_id, count, stride, size, key_size = _MESSAGES_HEAD.unpack_from(data, start)
