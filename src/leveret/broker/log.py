@@ -65,6 +65,7 @@ class Log:
         self.waiting: list[tuple[Connection, BrokerChannel]] = []
         self._in_flight: list[tuple[Connection, BrokerChannel]] = []
         self.is_replaying = False
+        self.is_stopped = False
         # journal files, oldest first: number, first message id, live entries
         self._files: list[int] = [0]
         self._first_ids: list[int] = [0]
@@ -188,13 +189,12 @@ class Log:
 
     def clean(self) -> None:
         """An orderly stop."""
-        self._out.append(CLEAN)
-        write_i32_be(self._out, 0)
+        self.is_stopped = True
+        self._out.write(state_record(CLEAN))
 
     def start(self) -> None:
         """Ends what `clean` says; on disk before the first delivery."""
-        self._out.append(START)
-        write_i32_be(self._out, 0)
+        self._out.write(state_record(START))
 
     def _pair(self, kind: int, number: i64, id: i64) -> None:
         out = self._out
@@ -287,6 +287,11 @@ def page_record(page: Page) -> bytes:
     settled = sorted(page.settled)
     rest = PAGE_HEAD.pack(*place, *alive) + struct.pack(f">{len(settled)}q", *settled)
     return struct.pack(">BI", PAGE, len(rest)) + rest
+
+
+def state_record(kind: int) -> bytes:
+    """A CLEAN or START record."""
+    return struct.pack(">BI", kind, 0)
 
 
 def meta_record(record: dict[str, Value]) -> bytes:

@@ -133,8 +133,10 @@ class Peer(Connection):
             self.broker.dirty.append(self)
 
     def hold_until_synced(self) -> None:
-        """What is sent from here on waits until the batch under construction is on disk."""
-        self.gate(self.broker.log.batch)
+        """What is sent from here on waits until everything that is recorded so far is on disk."""
+        log = self.broker.log
+        # an empty batch is never written, so waiting for it could last for ever
+        self.gate(log.batch if log.size() else log.batch - 1)
 
     def touch_consumed(self, channel: BrokerChannel) -> None:
         """The channel's consumers may take more."""

@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 from leveret.broker.broker import Broker
 from leveret.broker.exchange import Exchange
-from leveret.broker.log import CLEAN, DROP, SETTLE
+from leveret.broker.log import CLEAN, DROP, SETTLE, START
 from leveret.broker.page import Page
 from leveret.broker.queue import Queue
 from leveret.broker.queue_methods import apply_arguments
@@ -49,10 +49,11 @@ class Backlog:
 
     def settled(self, id: int) -> None:
         """A message left the queue; if it is unknown, its file went before this record's."""
-        if not self._remove(id, id):
-            page = self.queue.page_of(id)
-            if page is not None and id not in page.settled:
-                page.settle(id)
+        page = self.queue.page_of(id)
+        if page is None:
+            self._remove(id, id)
+        elif id not in page.settled:
+            page.settle(id)
 
     def paged(self, record: Paged) -> None:
         """Messages went to a page, or stand in one, as the beginning of a journal file says again."""
@@ -74,19 +75,16 @@ class Backlog:
         if page is not None:
             self.queue.pages.remove(page)
 
-    def _remove(self, first_id: int, last_id: int) -> bool:
-        """Take ids out of the arrivals; False if none of them is there."""
+    def _remove(self, first_id: int, last_id: int) -> None:
+        """Take ids out of the arrivals."""
         index = max(0, bisect_right(self._first_ids, first_id) - 1)
-        is_found = False
         while index < len(self._first_ids) and self._first_ids[index] <= last_id:
             arrival = self._arrivals[index]
             if arrival is not None and arrival.last_id >= first_id:
-                is_found = True
                 arrival.gone.update(range(max(first_id, arrival.first_id), min(last_id, arrival.last_id) + 1))
                 if arrival.is_gone:
                     self._arrivals[index] = None
             index += 1
-        return is_found
 
     def fill(self, is_clean: bool) -> tuple[int, int]:
         """Put everything into the queue, oldest first; returns how many messages, and how many not in pages."""
@@ -155,6 +153,10 @@ class Recovery:
                     backlog.paged(record)
             elif isinstance(record, Passed):
                 self._passed(record)
+            elif record.kind == START:
+                # what a stop said of a message holds until the next start
+                for backlog in self._backlogs.values():
+                    backlog.delivered.clear()
             self._is_clean = record.kind == CLEAN
 
     def _arrived(self, record: Arrived) -> None:
@@ -179,6 +181,11 @@ class Recovery:
 
     def _meta(self, record: dict[str, Value]) -> None:
         op, name = record["op"], record.get("name")
+        if op == "next_id":
+            next_id = record["id"]
+            assert isinstance(next_id, int)
+            self._last_id = max(self._last_id, next_id - 1)
+            return
         vhost = self._broker.vhosts[str(record["vhost"])]
         arguments = record.get("arguments", {})
         assert isinstance(arguments, dict)
