@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 
-from leveret.store.journal import Journal
+from leveret.store.journal import Journal, JournalFailed
 
 # What is asked of the thread: (batch id, payload, snapshot to rotate with), the first file to keep, or None: stop.
 _Request = tuple[int, bytes | Sequence[bytes], bytes | None] | int | None
@@ -43,7 +43,7 @@ class SyncThread:
         self._requests.put((batch_id, payload, rotate_snapshot))
 
     def remove_before(self, number: int) -> None:
-        """Delete the journal's files older than `number`, in turn with the batches; never the current one.
+        """Take out the journal's files older than `number`, in turn with the batches; never the current one.
 
         A file that can't be deleted stays and is still in `Journal.files`: it costs disk, not messages.
         """
@@ -81,5 +81,5 @@ class SyncThread:
                 return
             try:
                 self._journal.remove(oldest)
-            except OSError:
+            except (OSError, JournalFailed):
                 return
