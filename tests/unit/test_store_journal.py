@@ -147,6 +147,19 @@ def test_a_journal_of_a_newer_version_is_refused_and_left_alone() -> None:
     assert disk.read(journal.path(1)) == before
 
 
+def test_nothing_is_repaired_in_a_journal_of_which_a_later_file_is_of_a_newer_version() -> None:
+    disk = MemoryDisk()
+    journal = fill(disk, [b"precious", b"too"])
+    journal.rotate(b"newer")
+    disk.open(journal.path(2)).write(0, [FileHeader(2, 3, 1 << 40, version=2).pack()])
+    disk.open(journal.path(1)).write(DATA_START, [b"damage"])
+    before = disk.read(journal.path(1))
+    with pytest.raises(JournalVersionError):
+        reopen(disk)
+    assert disk.read(journal.path(1)) == before
+    assert disk.list_names("/data") == ["journal-0000000001.lvj", "journal-0000000002.lvj"]
+
+
 def test_a_message_that_looks_like_a_batch_is_not_taken_for_one() -> None:
     """A publisher may send the bytes of a whole journal; torn behind them, nothing of it may come to life."""
     disk = MemoryDisk()

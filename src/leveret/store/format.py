@@ -213,13 +213,13 @@ def scan(data: bytes, header: FileHeader, expected: int) -> Scan:
         last, offset = number, end
 
 
-def payloads(data: bytes, runs: Sequence[Run]) -> Iterator[bytes]:
-    """The payloads of the batches in `runs`, in order, without the tombstones."""
+def batches(data: bytes, runs: Sequence[Run]) -> Iterator[tuple[int, int, bytes]]:
+    """(number, offset, payload) of the batches in `runs`, in order, without the tombstones."""
     for run in runs:
         offset = run.start
         while offset < run.end:
-            _, length, _ = _BATCH_HEADER.unpack_from(data, offset)
-            start = offset + BATCH_HEADER_SIZE
-            offset = start + length
+            _, length, number = _BATCH_HEADER.unpack_from(data, offset)
+            end = offset + BATCH_HEADER_SIZE + length
             if length:
-                yield data[start:offset]
+                yield number, offset, data[offset + BATCH_HEADER_SIZE : end]
+            offset = end

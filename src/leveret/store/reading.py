@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from leveret.store.disk import Disk
-from leveret.store.format import DATA_START, FileHeader, Scan, payloads, read_header, scan, torn_size
+from leveret.store.format import DATA_START, FileHeader, Scan, batches, read_header, scan, torn_size
 from leveret.store.salvage import read_readable
 
 _FILE_NAME = re.compile(r"journal-(\d{10})\.lvj")
@@ -65,9 +65,9 @@ class FileReading:
     damages: list[Damage]
     refusal: str
 
-    def payloads(self) -> Iterator[bytes]:
-        """The sound batches' payloads, in order."""
-        return payloads(self.data, self.found.runs)
+    def batches(self) -> Iterator[tuple[int, int, bytes]]:
+        """(number, offset, payload) of the sound batches, in order."""
+        return batches(self.data, self.found.runs)
 
 
 class Reader:
@@ -85,21 +85,12 @@ class Reader:
 
         can't be opened.
         """
-        headers = [self._read_header(number) for number in numbers]
+        paths = [journal_path(self._directory, number) for number in numbers]
+        headers = [_read_header(self._disk, path, number) for path, number in zip(paths, numbers, strict=True)]
         for index, number in enumerate(numbers):
             is_last = index + 1 == len(numbers)
             is_followed = not is_last and numbers[index + 1] == number + 1
             yield self._read_file(number, headers[index], is_last, headers[index + 1] if is_followed else None)
-
-    def _read_header(self, number: int) -> FileHeader | None:
-        path = journal_path(self._directory, number)
-        try:
-            data = self._disk.read(path, 0, DATA_START)
-        except OSError as error:
-            if error.errno != errno.EIO:
-                raise
-            data = read_readable(self._disk, path)[0]
-        return read_header(data, number, path)
 
     def _read_file(
         self, number: int, header: FileHeader | None, is_last: bool, following: FileHeader | None
@@ -125,6 +116,28 @@ class Reader:
         return FileReading(
             number, path, data, header, expected, found, loss is not None, torn if is_last else 0, damages, refusal
         )
+
+
+def read_segment(disk: Disk, path: str, number: int) -> FileReading:
+    """Read all pages of a segment, which was synced whole before it had its name. Raises as `Reader.read` does."""
+    header = _read_header(disk, path, number)
+    data, refusal = read_readable(disk, path)
+    found = scan(data, header, 1) if header is not None else Scan()
+    loss = _loss_at_start(path, data, header, found, 1)
+    if loss is None and found.end < len(data):
+        loss = Damage(path, found.end, len(data) - found.end, "pages with a wrong checksum at the end")
+    damages = [*_damages_inside(path, found), *([loss] if loss is not None else [])]
+    return FileReading(number, path, data, header, 1, found, loss is not None, 0, damages, refusal)
+
+
+def _read_header(disk: Disk, path: str, number: int) -> FileHeader | None:
+    try:
+        data = disk.read(path, 0, DATA_START)
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+        data = read_readable(disk, path)[0]
+    return read_header(data, number, path)
 
 
 def _damages_inside(path: str, found: Scan) -> list[Damage]:

@@ -91,7 +91,8 @@ class Recovery:
                 self.report.cut_offset = file.found.end
             self.report.files += 1
             self.report.batches += file.found.batches
-            yield from file.payloads()
+            for _, _, payload in file.batches():
+                yield payload
         self.next_number = reader.next_number
 
     def _repair(self, file: FileReading) -> Tail | None:

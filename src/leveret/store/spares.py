@@ -18,6 +18,11 @@ from leveret.store.disk import Disk
 _FILE_NAME = re.compile(r"spare-\d{10}\.lvj")
 
 
+def is_spare(name: str) -> bool:
+    """Whether a file of this name is a spare."""
+    return _FILE_NAME.fullmatch(name) is not None
+
+
 class Spares:
     """At most `count` spare files in `directory`, none larger than `size_max` bytes."""
 
@@ -30,7 +35,7 @@ class Spares:
 
     def find(self, names: Sequence[str]) -> None:
         """Take over those among the names of the directory, which must be synced; delete what is too many."""
-        paths = [os.path.join(self._directory, name) for name in names if _FILE_NAME.fullmatch(name)]
+        paths = [os.path.join(self._directory, name) for name in names if is_spare(name)]
         self._paths = paths[: self._count]
         for path in paths[self._count :]:
             self._disk.remove(path)
