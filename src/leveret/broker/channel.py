@@ -11,6 +11,7 @@ from leveret.session.channel import Channel
 
 if TYPE_CHECKING:
     from leveret.broker.route import Route
+    from leveret.broker.transaction import Transaction
 
 
 class BrokerChannel(Channel):
@@ -24,6 +25,7 @@ class BrokerChannel(Channel):
         self.default_limit = 0
         self.last_queue = ""
         self.last_route: Route | None = None
+        self.tx: Transaction | None = None
         self.reply: Consumer | None = None
         self.reply_name = b""
         self.is_confirming = False  # in its peer's list of channels with acks to write

@@ -327,6 +327,8 @@ class VHost:
     def forget_channel(self, connection: Connection, channel: BrokerChannel, now_us: i64) -> None:
         """A channel is gone: its consumers end, its unacknowledged messages return."""
         channel.is_closed = True
+        if channel.tx is not None:
+            channel.tx.release(channel.unacked)
         if channel.reply is not None:
             self.forget_reply(channel)
         for consumer in list(channel.consumers.values()):

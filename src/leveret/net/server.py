@@ -15,7 +15,7 @@ import time
 
 from leveret.broker.broker import Broker
 from leveret.broker.peer import Peer
-from leveret.broker.recovery import Recovery
+from leveret.net.commit import Committer
 from leveret.net.protocol import PeerProtocol
 from leveret.session import lifecycle
 from leveret.store.journal import Journal
@@ -47,9 +47,8 @@ class Server:
         self._protocols: dict[Peer, PeerProtocol] = {}
         self._listeners: list[asyncio.Server] = []
         self._sync = SyncThread(journal, self._done)
-        self._is_syncing = False
+        self._committer = Committer(broker, journal, self._sync)
         self._is_behind = False
-        self._gated: list[Peer] = []
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_us = 0
         self._closed = 0
@@ -65,18 +64,7 @@ class Server:
 
     def recover(self) -> int:
         """Read the journal back; returns the number of messages."""
-        recovery = Recovery(self.broker, self.now_us())
-        for batch in self.journal.replay():
-            recovery.batch(batch)
-        count = recovery.finish()
-        log = self.broker.log
-        log.recovered(self.journal.current, count)
-        if log.size():
-            # Before the first delivery it must be on disk that the last orderly stop says nothing any more.
-            number = log.batch
-            self.journal.append(log.close_batch())
-            log.on_disk(number)
-        return count
+        return self._committer.recover(self.now_us())
 
     async def listen(self, host: str, port: int) -> tuple[str, int]:
         """Accept connections; returns the address that is listened on. OSError if it can't be had."""
@@ -117,8 +105,8 @@ class Server:
             peer.lost(self.now_us())
 
     async def _drain_log(self) -> None:
-        self._submit()
-        while (self._is_syncing or self.broker.log.size()) and self.failure is None:
+        self._committer.submit()
+        while (self._committer.is_syncing or self.broker.log.size()) and self.failure is None:
             self._synced.clear()
             await self._synced.wait()
 
@@ -188,9 +176,8 @@ class Server:
 
     def _end_turn(self) -> None:
         self._flush()
-        if not self._is_syncing and self.broker.log.size():
-            self._submit()
-        elif self.broker.log.size() > BATCH_OCTETS_MAX and not self._is_behind:
+        self._committer.submit()
+        if self.broker.log.size() > BATCH_OCTETS_MAX and not self._is_behind:
             self._is_behind = True
             self._pause_publishers(None)
         next_us = self.broker.timers.next_us()
@@ -213,7 +200,7 @@ class Server:
                 connection.sent_us = now_us
                 protocol.transport.write(data)
             if connection.is_gated:
-                self._gated.append(protocol.peer)
+                self._committer.hold(protocol.peer)
             else:
                 self._flushed(protocol)
 
@@ -261,28 +248,11 @@ class Server:
 
     # -- the journal ---------------------------------------------------------------------------------------------------
 
-    def _submit(self) -> None:
-        log = self.broker.log
-        if self._is_syncing or not log.size():
-            return
-        self._is_syncing = True
-        batch = log.batch
-        data = log.close_batch()
-        if not self.journal.is_full:
-            self._sync.submit(batch, data)
-            return
-        self._sync.submit(batch, data, self.broker.snapshot())
-        log.start_file(self.journal.current + 1)
-        oldest = log.disposable()
-        if oldest:
-            self._sync.remove_before(oldest)
-
     def _done(self, batch: int, error: Exception | None) -> None:
         """On the sync thread."""
         self._loop.call_soon_threadsafe(self._on_disk, batch, error)
 
     def _on_disk(self, batch: int, error: Exception | None) -> None:
-        self._is_syncing = False
         self._synced.set()
         if error is not None:
             # no confirm may go out any more, and what is in memory is not what is on disk: end now
@@ -290,10 +260,7 @@ class Server:
             self.failure = error
             self.stopping.set()
             return
-        self.broker.log.on_disk(batch)
-        gated, self._gated = self._gated, []
-        for peer in gated:
-            peer.mark()
+        self._committer.on_disk(batch)
         if self._is_behind and self.broker.log.size() <= BATCH_OCTETS_MAX:
             self._is_behind = False
             self._resume_publishers()

@@ -73,7 +73,7 @@ class Journal:
         self._failure: JournalFailed | None = None
         self._room = 0  # the current file's length: what lies before it was written at least once
         self._ahead = bytes(ahead_size)
-        self._spares = Spares(disk, directory, spare_files, 2 * file_size)
+        self._spares = Spares(disk, directory, spare_files, 2 * file_size + ahead_size)
 
     @property
     def is_full(self) -> bool:
