@@ -80,7 +80,7 @@ def test_a_sound_directory(directory: Path) -> None:
     assert lines[0].startswith(f"{journal_file(directory, 1)}: 1 batch, ")
     assert lines[0].endswith(" bytes: sound")
     assert lines[1].startswith(f"{journal_file(directory, 2)}: 3 batches, ")
-    assert lines[2:] == ["2 files, all sound"]
+    assert lines[2:] == ["2 files: all sound"]
     assert contents(directory) == before
 
 
@@ -92,7 +92,7 @@ def test_damage_is_found_where_it_is_and_left_there(directory: Path) -> None:
     lines = result.output.splitlines()
     assert lines[0].endswith(": DAMAGED")
     assert f"at byte {DATA_START}: batches with a wrong checksum at the end" in lines[1]
-    assert lines[-1] == "2 files, 1 of them damaged"
+    assert lines[-1] == "2 files: 1 damaged"
     result = run("dump", str(directory))
     assert result.exit_code == 1
     assert f"at byte {DATA_START}: batches with a wrong checksum" in result.stderr
@@ -144,7 +144,7 @@ def test_segments_spares_and_leftovers_are_looked_at(directory: Path) -> None:
     assert "spare-0000000001.lvj: a spare file of " in result.output
     assert "journal-0000000003.lvj.new: half made" in result.output
     assert "salvage/segment-0000000002.lvs: a damaged file" in result.output
-    assert result.output.splitlines()[-1] == "3 files, 1 of them damaged"
+    assert result.output.splitlines()[-1] == "3 files: 1 damaged"
     result = run("dump", str(directory))
     assert '{"segment": 1, "page": 2, "offset": 8218, "size": 7}' in result.stdout
 

@@ -89,7 +89,7 @@ def _check(inspection: Inspection) -> bool:
         damaged += not _report(file, "page", [])
     for path, what in inspection.others():
         click.echo(f"{path}: {what}")
-    click.echo(f"{total} files, {damaged} of them damaged" if damaged else f"{total} files, all sound")
+    click.echo(f"{total} file{'s' * (total > 1)}: {f'{damaged} damaged' if damaged else 'all sound'}")
     return not damaged
 
 
