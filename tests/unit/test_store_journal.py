@@ -266,6 +266,19 @@ def test_room_is_written_ahead_once_for_many_batches() -> None:
     assert reopen(disk)[0].current_size == DATA_START + 60 * 100
 
 
+def test_an_orderly_end_leaves_nothing_for_the_next_start_to_read_in_vain() -> None:
+    disk = MemoryDisk()
+    journal = fill(disk, [b"one"])
+    assert disk.size(journal.path(1)) > journal.current_size
+    journal.rotate(b"two")
+    journal.append(b"three")
+    room = disk.size(journal.path(1))
+    journal.close()
+    assert disk.size(journal.path(2)) == journal.current_size
+    assert disk.size(journal.path(1)) == room, "an older file will be a spare: its room is worth keeping"
+    assert reopen(disk)[1] == [b"one", b"two", b"three"]
+
+
 @settings(max_examples=30)
 @given(payloads=PAYLOADS)
 def test_real_and_memory_disk_hold_equal_bytes(payloads: list[bytes], tmp_path_factory: pytest.TempPathFactory) -> None:

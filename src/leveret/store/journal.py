@@ -15,6 +15,7 @@ The store does not know what is in a payload; broker/ writes and reads it. What 
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 
@@ -176,8 +177,14 @@ class Journal:
             self._spares.add(spare)
 
     def close(self) -> None:
-        """Give the file back. Everything appended is already on the medium."""
+        """Give the file back. Everything appended is already on the medium.
+
+        What lies behind the last batch is cut off, so that the next start does not read it; after a crash it does.
+        """
         if self._file is not None:
+            if self._failure is None:
+                with contextlib.suppress(OSError):
+                    self._file.truncate(self.current_size)
             self._file.close()
             self._file = None
 
@@ -195,7 +202,8 @@ class Journal:
             write_whole(self._disk, path, parts)
         self._disk.sync_directory(self._directory)
         file = self._disk.open(path)
-        self.close()
+        if self._file is not None:
+            self._file.close()
         self._file, self._header = file, header
         self._next_number += bool(snapshot)
         self._files = (*self._files, number)
