@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from leveret.broker.log import CLEAN, START, Log, meta_record, page_record, state_record
 from leveret.broker.names import RandomBytes
+from leveret.broker.queue import Queue
 from leveret.broker.timers import Timers
 from leveret.broker.vhost import PREDECLARED, VHost, binding_record, exchange_record, queue_record
 from leveret.session.connection import Connection
@@ -141,4 +142,15 @@ class Broker:
                     for entry in queue.ready.in_memory():
                         if entry.id and entry.redelivered:
                             self.log.delivered(queue.number, entry.id)
+                    self._stop_pages(queue)
         self.log.clean()
+
+    def _stop_pages(self, queue: Queue) -> None:
+        """What an earlier stop or crash said of messages that were not looked at since is said again."""
+        for page in queue.pages:
+            if page.is_waiting:
+                if page.is_redelivered:
+                    self.log.page(page)
+                for id in sorted(page.delivered):
+                    if page.first_id <= id <= page.last_id:
+                        self.log.delivered(queue.number, id)
