@@ -152,6 +152,25 @@ def test_dead_letters_are_part_of_the_commit(bench: Bench, client: Client) -> No
     assert (left(after, "source"), left(after, "durable")) == ([b"2"], [b"0", b"1", b"3"])
 
 
+def test_a_message_that_cannot_be_dead_lettered_does_not_split_a_commit(bench: Bench, client: Client) -> None:
+    """Its headers are no table, which nobody notices before they must be read."""
+    arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "memory"}
+    client.queue("source", durable=True, arguments=arguments)
+    header = bytes.fromhex("003c0000 0000000000000001 3000 00000004 0161 5a5a 02")
+    method = method_frame(2, grammar.BASIC_PUBLISH, exchange="", routing_key="source")
+    client.raw(method + content_frames(2, header, b"x", 131072))
+    fetch(client, "source")
+    client.publish("durable", b"1", delivery_mode=2)
+    client.send(1, grammar.BASIC_REJECT, delivery_tag=1, requeue=False)
+    client.publish("durable", b"2", delivery_mode=2)
+    client.send(1, grammar.TX_COMMIT)
+    bench.sync()
+    assert names(client) == ["tx.commit-ok"]
+    after = recovered(bench.batches)
+    assert (left(after, "source"), left(after, "durable")) == ([], [b"1", b"2"])
+    assert bench.broker.vhosts["/"].discards == {"dead letter with malformed headers": 1}
+
+
 # -- what is held ----------------------------------------------------------------------------------------------------
 
 

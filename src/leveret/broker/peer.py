@@ -199,7 +199,7 @@ class Peer(Connection):
         else:
             found = channel.unacked.get(tag)
             if found is None:
-                raise ProtocolError(PRECONDITION_FAILED, f"unknown delivery tag {tag}", 60, 80)
+                raise basic_methods.unknown_tag(int(tag), 80)
             channel.unacked.remove(tag)
             assert isinstance(found, Entry)
             self.settle(found)

@@ -19,6 +19,7 @@ from leveret.broker.route import Route
 from leveret.broker.run import Stretch
 from leveret.broker.timers import Timers
 from leveret.session.connection import Connection
+from leveret.wire.errors import ProtocolError
 from leveret.wire.grammar import BASIC_CANCEL
 from leveret.wire.properties import decode_header
 from leveret.wire.scan import HeaderScan
@@ -270,7 +271,13 @@ class VHost:
 
     def _bury_in(self, exchange: Exchange | None, queue: Queue, entry: Entry, reason: str, now_us: i64) -> None:
         old_exchange, old_key = split_key(entry.key)
-        content = buried(entry.content, queue.name, reason, old_exchange, old_key, int(now_us))
+        try:
+            content = buried(entry.content, queue.name, reason, old_exchange, old_key, int(now_us))
+        except ProtocolError:
+            # Nobody has looked into its headers before, and whoever rejects it is not to blame. Without a history of
+            # deaths it might go in a circle for ever.
+            self._discard("dead letter with malformed headers")
+            return
         key = old_key if queue.dead_letter_key is None else queue.dead_letter_key
         route = self.route(exchange, encode_short(exchange.name if exchange else "") + encode_short(key), key)
         if route.by_headers and exchange is not None:
