@@ -263,7 +263,12 @@ class VHost:
         if name is not None:
             exchange = self.exchanges.get(name)
             if exchange is not None or name == "":
-                self._bury_in(exchange, queue, entry, reason, now_us)
+                try:
+                    self._bury_in(exchange, queue, entry, reason, now_us)
+                except ProtocolError:
+                    # Nobody has looked into its headers before, and whoever rejects it is not to blame. Without its
+                    # history of deaths it might go in a circle for ever.
+                    self._discard("dead letter with malformed headers")
             else:
                 self._discard("dead letter exchange missing")
         if entry.id:
@@ -271,13 +276,7 @@ class VHost:
 
     def _bury_in(self, exchange: Exchange | None, queue: Queue, entry: Entry, reason: str, now_us: i64) -> None:
         old_exchange, old_key = split_key(entry.key)
-        try:
-            content = buried(entry.content, queue.name, reason, old_exchange, old_key, int(now_us))
-        except ProtocolError:
-            # Nobody has looked into its headers before, and whoever rejects it is not to blame. Without a history of
-            # deaths it might go in a circle for ever.
-            self._discard("dead letter with malformed headers")
-            return
+        content = buried(entry.content, queue.name, reason, old_exchange, old_key, int(now_us))
         key = old_key if queue.dead_letter_key is None else queue.dead_letter_key
         route = self.route(exchange, encode_short(exchange.name if exchange else "") + encode_short(key), key)
         if route.by_headers and exchange is not None:
