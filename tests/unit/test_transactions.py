@@ -408,7 +408,7 @@ def seen(client: Client) -> list[Answer]:
     return found
 
 
-@settings(max_examples=400)
+@settings(max_examples=400, deadline=None)
 @given(STEPS)
 def test_any_order_of_operations_against_the_model(operations: list[tuple[object, ...]]) -> None:
     """Answers come when their batch is synced and not before; what a crash leaves is the model's state at a sync."""
