@@ -203,7 +203,7 @@ class Peer(Connection):
         else:
             found = channel.unacked.get(tag)
             if found is None:
-                raise ProtocolError(PRECONDITION_FAILED, f"unknown delivery tag {tag}", 60, 80)
+                raise basic_methods.unknown_tag(int(tag), 80)
             channel.unacked.remove(tag)
             assert isinstance(found, Entry)
             self.settle(found)
@@ -250,11 +250,7 @@ class Peer(Connection):
         if route.by_headers and route.exchange is not None:
             route.set_queues(vhost.targets(route.exchange, route.routing_key, headers_of(content)))
         if channel.tx is not None:
-            if route.reply is not None:
-                vhost.reply(route.reply, content, route.key)
-            channel.tx.publish(route, content, mode == 2, ttl_us)
-            self.is_publisher = True
-            return False
+            return self._hold(channel, route, content, mode == 2, ttl_us)
         is_durable = False
         if route.queues:
             is_durable = vhost.accept(route, content, mode == 2, ttl_us, self.now_us)
@@ -278,6 +274,15 @@ class Peer(Connection):
         is_durable = self.vhost.accept_stretch(route, stretch, persistent, self._ttl_us, self.now_us)
         if channel.confirms is not None:
             self._confirm(channel, count, is_durable)
+
+    def _hold(self, channel: BrokerChannel, route: Route, content: bytes, persistent: bool, ttl_us: i64) -> bool:
+        """A publish in a transaction. Only a direct reply does not wait for the commit, in RabbitMQ either."""
+        if route.reply is not None:
+            self.vhost.reply(route.reply, content, route.key)
+        assert channel.tx is not None
+        channel.tx.publish(route, content, persistent, ttl_us)
+        self.is_publisher = True
+        return False
 
     def _confirm(self, channel: BrokerChannel, count: i64, is_durable: bool) -> None:
         """Count publishes on a channel that wants confirms."""
