@@ -23,10 +23,10 @@ import pytest
 from leveret.client import BlockingConnection, connect
 from leveret.testing.processes import LeveretProcess, RabbitMQProcess
 
-from .raw import HEADER, METHOD, Frame, RawClient, encode_header, encode_method, frame
+from .raw import DEADLINE_S, HEADER, METHOD, Frame, RawClient, encode_header, encode_method, frame
 
 CAPABLE = {"capabilities": {"connection.blocked": True, "consumer_cancel_notify": True}}
-BALLAST_OCTETS = 16 << 20
+BALLAST_OCTETS = 1 << 20
 WATERMARK_OCTETS = 128 << 20
 REASON = "low on memory"
 
@@ -43,11 +43,16 @@ class Alarmed(Protocol):
 
 
 class AlarmedRabbitMQ(RabbitMQProcess):
+    is_on = False
+
     def alarm(self) -> None:
+        self.is_on = True
         self._control("set_vm_memory_high_watermark", "0")
 
     def clear(self) -> None:
-        self._control("set_vm_memory_high_watermark", "0.4")
+        if self.is_on:
+            self._control("set_vm_memory_high_watermark", "0.4")
+            self.is_on = False
 
     def _control(self, *arguments: str) -> None:
         environment = {**os.environ, **self.environment()}
@@ -66,9 +71,10 @@ class AlarmedLeveret(LeveretProcess):
     def alarm(self) -> None:
         with RawClient.open(self.url, properties=CAPABLE) as filler:
             filler.call("queue.declare", queue="ballast")
-            while not _is_blocked(filler):
-                filler.publish(bytes(BALLAST_OCTETS), routing_key="ballast")
-            # What filler.publish wrote last waits with it, and goes with its socket.
+            left = WATERMARK_OCTETS // BALLAST_OCTETS
+            while not _is_blocked(filler, 0.001 if left > 0 else 0.05):
+                filler.publish(bytes(BALLAST_OCTETS if left > 0 else 0), routing_key="ballast")
+                left -= 1
 
     def clear(self) -> None:
         with RawClient.open(self.url) as emptier:
@@ -79,11 +85,13 @@ class AlarmedLeveret(LeveretProcess):
             emptier.read("basic.ack")
 
 
-def _is_blocked(client: RawClient) -> bool:
+def _is_blocked(client: RawClient, timeout_s: float) -> bool:
     try:
-        return client.read(timeout_s=0.05).name == "connection.blocked"
+        return client.read(timeout_s=timeout_s).name == "connection.blocked"
     except TimeoutError:
         return False
+    finally:
+        client.socket.settimeout(DEADLINE_S)  # the short wait is for reading only
 
 
 @pytest.fixture(scope="module", params=[AlarmedLeveret, AlarmedRabbitMQ], ids=["leveret", "rabbitmq"])
@@ -269,7 +277,7 @@ def test_a_blocked_connection_hears_heartbeats_and_is_not_cut(
     assert blocked(beating) == REASON
     # The broker does not read, so that our silence says nothing; it would else cut us after two intervals.
     deadline = time.monotonic() + 10
-    while beating.heartbeats < 6:
+    while beating.heartbeats < 4:
         with pytest.raises(TimeoutError):
             beating.read(timeout_s=0.5)
         assert time.monotonic() < deadline
