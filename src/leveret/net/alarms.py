@@ -75,7 +75,7 @@ class Alarms:
             return
         self._is_on[name] = is_on
         if is_on:
-            logger.warning("low on %s: %s; publishers are blocked until there is more", name, figures)
+            logger.warning("low on %s: %s; publishers are blocked", name, figures)
         else:
             logger.warning("no longer low on %s: %s", name, figures)
 

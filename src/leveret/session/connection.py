@@ -160,14 +160,17 @@ class Connection:
 
     def receive_unless_content(self, data: bytes, reason: str) -> None:
         """`receive` up to the next message's content, which waits with all that follows; the client is told why."""
+        if self.is_blocked:
+            self._holdback.add(data)
+            return
+        # the publish method that the content belongs to may be left from the last turn, and stays where it is
         left: i64 = len(self._data) - self._position
         if left > 0:
             data = self._data[self._position :] + data
         self._data = b""
         self._position = 0
-        data = self._holdback.pass_on(data, 8 if self.state == lifecycle.HEADER else 0)
-        self.receive(data)
-        if self._holdback.data and not self.is_blocked:
+        self.receive(self._holdback.pass_on(data, 8 if self.state == lifecycle.HEADER else 0))
+        if self._holdback.data:
             self.is_blocked = True
             if self.hears_blocked and self.state == lifecycle.RUNNING:
                 self.send_ahead(method_frame(0, grammar.CONNECTION_BLOCKED, reason=reason))

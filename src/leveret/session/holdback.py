@@ -18,14 +18,15 @@ class Holdback:
 
     def pass_on(self, data: bytes, start: i64) -> bytes:
         """Take octets from the peer, whose first frame begins at `start`; returns those that may be handled now."""
-        if self.data:
-            self.data += data
-            return b""
         at = _content(data, start)
         if at < 0:
             return data
         self.data = data[at:]
         return data[:at]
+
+    def add(self, data: bytes) -> None:
+        """Octets that came behind those that wait."""
+        self.data += data
 
     def release(self) -> bytes:
         """What waited; nothing waits any more."""
