@@ -2,58 +2,20 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Sequence
+import errno
 
 import pytest
 
-from leveret.net.commit import Committer
 from leveret.store.disk import MemoryDisk
-from leveret.store.format import DATA_START
-from leveret.store.journal import Journal
-from leveret.store.sync import SyncWork
 from leveret.wire import grammar
 
-from .support import Bench
-
-FILE_SIZE = DATA_START + 300
-
-
-class HastyWork(SyncWork):
-    """A sync thread so fast that a request is carried out before submit() returns."""
-
-    def submit(self, batch_id: int, payload: bytes | Sequence[bytes], rotate_snapshot: bytes | None = None) -> None:
-        super().submit(batch_id, payload, rotate_snapshot)
-        self.perform()
-
-
-class House:
-    """A broker with a journal; the test plays the sync thread."""
-
-    def __init__(self, disk: MemoryDisk, hasty: bool = False) -> None:
-        self.bench = Bench()
-        self.journal = Journal(disk, "/data", FILE_SIZE, random.Random(disk.crashes).randbytes)
-        self.done: list[tuple[int, Exception | None]] = []
-        self.work = (HastyWork if hasty else SyncWork)(self.journal, lambda *result: self.done.append(result))
-        self.committer = Committer(self.bench.broker, self.journal, self.work)
-        self.recovered = self.committer.recover(self.bench.now_us)
-
-    def write(self) -> None:
-        """Submit, carry out, report, until nothing is left to write."""
-        while self.bench.broker.log.size():
-            self.committer.submit()
-            while self.work.is_waiting:
-                self.work.perform()
-            for batch, error in self.done:
-                assert error is None
-                self.committer.on_disk(batch)
-            self.done.clear()
+from .house import FILE_SIZE, House
 
 
 @pytest.mark.parametrize("hasty", [False, True])
 def test_a_file_stays_while_a_message_in_it_lives_however_fast_the_thread_is(hasty: bool) -> None:
     disk = MemoryDisk()
-    house = House(disk, hasty)
+    house = House(disk, hasty=hasty)
     client = house.bench.connect()
     client.send(1, grammar.QUEUE_DECLARE, queue="q", durable=True)
     for text in (b"1", b"2", b"3", b"4"):
@@ -67,4 +29,88 @@ def test_a_file_stays_while_a_message_in_it_lives_however_fast_the_thread_is(has
     assert house.journal.files() == [2, 3, 4]
     disk.crash()
     queue = House(disk).bench.broker.vhosts["/"].queues["q"]
-    assert [entry.content[-2:-1] for entry in queue.ready.all()] == [b"3", b"4", b"5", b"6"]
+    assert [entry.content[-2:-1] for entry in queue.ready.in_memory()] == [b"3", b"4", b"5", b"6"]
+
+
+def stopped_after(disk: MemoryDisk, bodies: list[bytes], fetched: int) -> None:
+    """A life in which these messages come, `fetched` of them are delivered and returned, and which ends orderly."""
+    house = House(disk)
+    client = house.bench.connect()
+    client.send(1, grammar.QUEUE_DECLARE, queue="q", durable=True)
+    for text in bodies:
+        client.publish("q", text, delivery_mode=2)
+    for _ in range(fetched):
+        client.send(1, grammar.BASIC_GET, queue="q")
+    client.peer.lost(house.bench.now_us)
+    house.bench.broker.stop()
+    house.write()
+
+
+def redelivered(disk: MemoryDisk) -> list[bool]:
+    return [entry.redelivered for entry in House(disk).bench.broker.vhosts["/"].queues["q"].ready.in_memory()]
+
+
+def test_an_orderly_stop_is_one_though_its_batch_filled_the_file() -> None:
+    disk = MemoryDisk()
+    stopped_after(disk, [b"1" * FILE_SIZE, b"2"], fetched=0)
+    stopped_after(disk, [], fetched=1)  # the file is full: after this batch a new one begins
+    assert redelivered(disk) == [True, False]
+
+
+def test_what_an_earlier_stop_said_of_a_message_is_not_said_of_another_with_its_number() -> None:
+    """Numbers begin anew when the files that knew the old ones are gone."""
+    disk = MemoryDisk()
+    stopped_after(disk, [b"1"], fetched=1)
+    house = House(disk)
+    client = house.bench.connect()
+    client.send(1, grammar.BASIC_GET, queue="q", no_ack=True)
+    house.bench.broker.log.next_id = 1
+    client.publish("q", b"2", delivery_mode=2)
+    house.bench.broker.stop()
+    house.write()
+    assert redelivered(disk) == [False]
+
+
+@pytest.mark.parametrize("saves_room", [False, True])
+def test_on_a_nearly_full_disk_a_file_goes_as_soon_as_nothing_in_it_lives(saves_room: bool) -> None:
+    """Consumers alone can so make room: without this, what they have emptied stays until the file is full."""
+    disk = MemoryDisk()
+    house = House(disk, file_size=1 << 30)
+    house.committer.saves_room = saves_room
+    client = house.bench.connect()
+    client.send(1, grammar.QUEUE_DECLARE, queue="q", durable=True)
+    for _ in range(2):
+        client.publish("q", bytes(1 << 20), delivery_mode=2)
+    house.write()
+    client.send(1, grammar.BASIC_GET, queue="q", no_ack=True)
+    house.write()
+    assert house.journal.files() == [1]  # one message lives
+    client.send(1, grammar.BASIC_GET, queue="q", no_ack=True)
+    house.write()
+    assert house.journal.files() == ([2] if saves_room else [1])
+    client.publish("q", b"the last", delivery_mode=2)
+    house.write()
+    client.send(1, grammar.BASIC_GET, queue="q", no_ack=True)
+    house.write()
+    assert house.journal.files() == ([2] if saves_room else [1])  # a small file is not worth it
+    disk.crash()
+    assert House(disk).recovered == 0
+
+
+def test_on_a_nearly_full_disk_no_segment_is_written_and_a_failed_one_is_not_tried_again_at_once() -> None:
+    house = House(MemoryDisk(), octets_max=1000)
+    client = house.bench.connect()
+    client.send(1, grammar.QUEUE_DECLARE, queue="q", durable=True)
+    for _ in range(20):
+        client.publish("q", bytes(400), delivery_mode=2)
+        house.write()
+    house.paging.saves_room = True
+    assert not house.page_step()
+    house.paging.saves_room = False
+    while not house.unwritten:
+        assert house.page_step()
+    house.unwritten.clear()
+    house.paging.written(None, OSError(errno.ENOSPC, "No space left on device"))
+    assert not house.page_step()
+    house.paging.saves_room = False  # the server's next look at the disk
+    assert house.page_step()

@@ -29,6 +29,7 @@ from leveret.store import reserve
 from leveret.store.disk import RealDisk
 from leveret.store.journal import Journal, JournalFailed, JournalFull
 from leveret.store.lock import DataDirectoryInUse, DirectoryLock
+from leveret.store.segment import SegmentStore
 
 logger = logging.getLogger("leveret")
 
@@ -132,7 +133,8 @@ async def _serve(chosen: dict[str, object]) -> int:
     memory = machine_memory_octets()
     limits = Limits(octets(chosen["disk_free_limit"], memory), octets(chosen["memory_high_watermark"], memory))
     spare = reserve.Reserve(RealDisk(), os.path.join(directory, reserve.FILE_NAME))
-    server = Server(broker, journal, spare, Alarms(limits, gauges(directory)))
+    segments = SegmentStore(RealDisk(), os.path.join(directory, "segments"))
+    server = Server(broker, journal, segments, spare, Alarms(limits, gauges(directory)))
     try:
         count = server.recover()
     except (JournalFailed, JournalFull, OSError) as error:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from leveret.broker.broker import Broker
 from leveret.broker.recovery import Recovery
+from leveret.net.paging import Paging
 from leveret.session.connection import Connection
 from leveret.store.journal import Journal, JournalFull
 from leveret.store.reserve import Reserve
@@ -24,9 +25,10 @@ class Committer:
     saves_room: set while the disk is nearly full: a file is given up as soon as nothing in it lives.
     """
 
-    def __init__(self, broker: Broker, journal: Journal, work: SyncWork) -> None:
+    def __init__(self, broker: Broker, journal: Journal, work: SyncWork, paging: Paging) -> None:
         self.is_syncing = False
         self.saves_room = False
+        self._paging = paging
         self._broker = broker
         self._journal = journal
         self._work = work
@@ -40,9 +42,9 @@ class Committer:
         recovery = Recovery(self._broker, now_us)
         for batch in self._journal.replay():
             recovery.batch(batch)
-        count = recovery.finish()
+        count = self._paging.recover(recovery)
         log = self._broker.log
-        log.recovered(self._journal.current, count)
+        log.recovered(self._journal.current, recovery.in_journal)
         if log.size():
             # Before the first delivery it must be on disk that the last orderly stop says nothing any more.
             number = log.batch
@@ -71,6 +73,7 @@ class Committer:
             log.start_file(number)
         else:
             self._work.submit(batch, data)
+        # in turn: a file goes when the batch is on disk that says that nothing in it is alive
         oldest = log.disposable()
         if oldest:
             self._work.remove_before(oldest)

@@ -13,16 +13,20 @@ import contextlib
 import gc
 import logging
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 from leveret.broker.broker import Broker
+from leveret.broker.pager import Pager
 from leveret.broker.peer import Peer
 from leveret.net.alarms import Alarms
 from leveret.net.commit import Committer
+from leveret.net.paging import Paging
 from leveret.net.pressure import Pressure
 from leveret.net.protocol import PeerProtocol
 from leveret.session import lifecycle
 from leveret.store.journal import Journal, JournalFull
 from leveret.store.reserve import Reserve
+from leveret.store.segment import SegmentStore
 from leveret.store.sync import SyncThread
 
 logger = logging.getLogger("leveret")
@@ -44,9 +48,12 @@ CLOSED_PER_COLLECTION = 256
 class Server:
     """One broker behind asyncio. failure: why the server stopped by itself (the journal failed), None otherwise."""
 
-    def __init__(self, broker: Broker, journal: Journal, reserve: Reserve, alarms: Alarms) -> None:
+    def __init__(
+        self, broker: Broker, journal: Journal, segments: SegmentStore, reserve: Reserve, alarms: Alarms
+    ) -> None:
         self.broker = broker
         self.journal = journal
+        self.segments = segments
         self.reserve = reserve
         self.alarms = alarms
         self.failure: Exception | None = None
@@ -56,9 +63,13 @@ class Server:
         self._pressure = Pressure(self._protocols)
         self._listeners: list[asyncio.Server] = []
         self._sync = SyncThread(journal, self._done, reserve)
-        self._committer = Committer(broker, journal, self._sync)
+        self._paging = Paging(broker, Pager(broker), segments, self._write_segment, self._remove_segment)
+        self._committer = Committer(broker, journal, self._sync, self._paging)
         # a batch waits for room on the disk
         self._is_full = False
+        # a segment takes long to be written, and confirms must not wait for it
+        self._pages_thread = ThreadPoolExecutor(1, "leveret-pages")
+        self._is_paging = False
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_us = 0
         self._closed = 0
@@ -106,7 +117,9 @@ class Server:
         for protocol in list(self._protocols.values()):
             protocol.transport.abort()
         self._sync.stop()
+        self._pages_thread.shutdown()
         self.journal.close()
+        self.segments.close()
 
     async def _stop_connections(self) -> None:
         self._empty.clear()
@@ -143,6 +156,7 @@ class Server:
             logger.exception("%s: internal error", peer.address)
             peer.close(541, "internal error")
         self._pressure.review(protocol)
+        self._paging.received(len(data))
         self._end_turn()
 
     def lost(self, protocol: PeerProtocol, error: Exception | None) -> None:
@@ -182,6 +196,9 @@ class Server:
     def _end_turn(self) -> None:
         self._flush()
         self._committer.submit()
+        if not self._is_paging and self._paging.step():
+            self._is_paging = True
+            self._loop.call_soon(self._page)
         if self.broker.log.size() > BATCH_OCTETS_MAX and not self._is_full:
             self._pressure.journal(True)
         next_us = self.broker.timers.next_us()
@@ -254,6 +271,29 @@ class Server:
         if not self.stopping.is_set():
             self._loop.call_later(CHECK_S, self._tick)
 
+    # -- pages ---------------------------------------------------------------------------------------------------------
+
+    def _page(self) -> None:
+        self._is_paging = False
+        self._end_turn()
+
+    def _write_segment(self, number: int, pages: list[bytes]) -> None:
+        work = self._loop.run_in_executor(self._pages_thread, self.segments.write, number, pages)
+        work.add_done_callback(self._segment_written)
+
+    def _segment_written(self, work: asyncio.Future[list[tuple[int, int]]]) -> None:
+        error = work.exception()
+        self._paging.written(None if error else work.result(), error)
+        self._end_turn()
+
+    def _remove_segment(self, number: int) -> None:
+        self._pages_thread.submit(self._try_to_remove, number)
+
+    def _try_to_remove(self, number: int) -> None:
+        # one that stays costs disk until the next start
+        with contextlib.suppress(OSError):
+            self.segments.remove(number)
+
     # -- the journal ---------------------------------------------------------------------------------------------------
 
     def _done(self, batch: int, error: Exception | None) -> None:
@@ -295,7 +335,7 @@ class Server:
     def _check_alarms(self) -> None:
         before = self.broker.block_reason
         self.broker.block_reason = self.alarms.check(self._is_full or not self.reserve.is_whole)
-        self._committer.saves_room = self.alarms.is_low_on_disk
+        self._committer.saves_room = self._paging.saves_room = self.alarms.is_low_on_disk
         if before and not self.broker.block_reason:
             for protocol in self._protocols.values():
                 if protocol.peer.is_blocked:

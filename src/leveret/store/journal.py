@@ -22,7 +22,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 from leveret.store.disk import Disk, DiskFile, SyncFailed
 from leveret.store.format import BATCH_HEADER_SIZE, DATA_START, FileHeader, new_header, pack_batch
-from leveret.store.recovery import UNFINISHED_SUFFIX, Recovery, RecoveryReport, Tail, write_whole
+from leveret.store.recovery import Recovery, RecoveryReport, Tail
+from leveret.store.salvage import UNFINISHED_SUFFIX, write_whole
 
 FILE_SIZE_DEFAULT = 64 << 20
 # The system's words for "there is no room": on the disk, or in this user's share of it.
