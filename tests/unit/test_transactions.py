@@ -46,7 +46,7 @@ def fetch(client: Client, queue: str, count: int = 1) -> None:
 
 def left(bench: Bench, queue: str) -> list[bytes]:
     """Bodies of what is ready."""
-    return [entry.content[-2:-1] for entry in bench.broker.vhosts["/"].queues[queue].ready.all()]
+    return [entry.content[-2:-1] for entry in bench.broker.vhosts["/"].queues[queue].ready.in_memory()]
 
 
 def names(client: Client) -> list[str]:
@@ -432,5 +432,5 @@ def test_any_order_of_operations_against_the_model(operations: list[tuple[object
         outstanding = [each for each in [*model.unacked.values(), *((q, m) for _, _, q, m in model.settled)]
                        if each[0] == name]
         assert int(queue.unacked) == len(outstanding)
-        found = [(entry.content[-2:-1], entry.redelivered) for entry in queue.ready.all()]
+        found = [(entry.content[-2:-1], entry.redelivered) for entry in queue.ready.in_memory()]
         assert found == [(message.body, message.redelivered) for message in messages]

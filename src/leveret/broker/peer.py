@@ -133,8 +133,10 @@ class Peer(Connection):
             self.broker.dirty.append(self)
 
     def hold_until_synced(self) -> None:
-        """What is sent from here on waits until the batch under construction is on disk."""
-        self.gate(self.broker.log.batch)
+        """What is sent from here on waits until everything that is recorded so far is on disk."""
+        log = self.broker.log
+        # an empty batch is never written, so waiting for it could last for ever
+        self.gate(log.batch if log.size() else log.batch - 1)
 
     def touch_consumed(self, channel: BrokerChannel) -> None:
         """The channel's consumers may take more."""
@@ -153,7 +155,9 @@ class Peer(Connection):
             most = self.channel_max
             text = f"number of channels opened ({most}) has reached the negotiated channel_max ({most})"
             raise ProtocolError(NOT_ALLOWED, text, 20, 10)
-        return BrokerChannel(number, self.must_cut)
+        channel = BrokerChannel(number, self.must_cut)
+        self.vhost.channels.add(channel)
+        return channel
 
     def channel_closed(self, channel: Channel) -> None:
         assert isinstance(channel, BrokerChannel)
@@ -217,7 +221,7 @@ class Peer(Connection):
             queue.touch()
         # a deleted queue's unacknowledged entries are settled here, too: their file can go
         if entry.id != 0:
-            self.broker.log.settle(queue.number, entry.id)
+            self.broker.log.settle(queue, entry.id)
 
     # -- publish -------------------------------------------------------------------------------------------------------
 

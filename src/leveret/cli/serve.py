@@ -25,6 +25,7 @@ from leveret.net.server import Server
 from leveret.store.disk import RealDisk
 from leveret.store.journal import Journal
 from leveret.store.lock import DataDirectoryInUse, DirectoryLock
+from leveret.store.segment import SegmentStore
 
 logger = logging.getLogger("leveret")
 
@@ -98,7 +99,8 @@ async def _serve(chosen: dict[str, object]) -> int:
     broker = Broker(Settings(own_version=__version__, **options), os.urandom)  # type: ignore[arg-type]
     broker.on_event = logger.info
     journal = Journal(RealDisk(), os.path.join(str(chosen["data_dir"]), "journal"))
-    server = Server(broker, journal)
+    segments = SegmentStore(RealDisk(), os.path.join(str(chosen["data_dir"]), "segments"))
+    server = Server(broker, journal, segments)
     count = server.recover()
     logger.info("leveret %s (%s core), %d messages recovered from %s", __version__, core(), count, chosen["data_dir"])
     for line in journal.report.lines():

@@ -19,7 +19,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 from leveret.store.disk import Disk, DiskFile
 from leveret.store.format import BATCH_HEADER_SIZE, DATA_START, FileHeader, new_header, pack_batch
-from leveret.store.recovery import UNFINISHED_SUFFIX, Recovery, RecoveryReport, Tail, write_whole
+from leveret.store.recovery import Recovery, RecoveryReport, Tail
+from leveret.store.salvage import UNFINISHED_SUFFIX, write_whole
 
 FILE_SIZE_DEFAULT = 64 << 20
 _FILE_NAME = re.compile(r"journal-(\d{10})\.lvj")
@@ -139,7 +140,12 @@ class Journal:
         return self.current
 
     def remove(self, number: int) -> None:
-        """Delete the oldest file. ValueError for any other, or the current one; OSError if the system refuses."""
+        """Delete the oldest file. ValueError for any other, or the current one; OSError if the system refuses.
+
+        JournalFailed after a failed write: what makes the file superfluous may be the very batch that is not there.
+        """
+        if self._failure is not None:
+            raise self._failure
         if number != self._files[0] or number == self.current:
             raise ValueError(f"journal file {number} is not the oldest of {list(self._files)}, or still written to")
         self._disk.remove(self.path(number))

@@ -6,8 +6,6 @@ sound batches and a tombstone for what is missing, so that the same damage is re
 
 from __future__ import annotations
 
-import errno
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -22,10 +20,7 @@ from leveret.store.format import (
     read_header,
     scan,
 )
-
-SALVAGE_DIRECTORY = "salvage"
-UNFINISHED_SUFFIX = ".new"
-_BLOCK_SIZE = 4096
+from leveret.store.salvage import read_readable, set_aside, write_whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,22 +130,10 @@ class Recovery:
         return not is_last and found.end < len(data)
 
     def _read_file(self, path: str) -> bytes:
-        try:
-            return self._disk.read(path)
-        except OSError as error:
-            if error.errno != errno.EIO:
-                raise
-            self.report.notes.append(f"{path}: {error.strerror}; reading what is readable of it")
-        # A bad sector fails the whole read. Taken block by block the rest can be had; zeros stand for what can't.
-        blocks = []
-        size = self._disk.size(path)
-        for offset in range(0, size, _BLOCK_SIZE):
-            length = min(_BLOCK_SIZE, size - offset)
-            try:
-                blocks.append(self._disk.read(path, offset, length).ljust(length, b"\0"))
-            except OSError:
-                blocks.append(bytes(length))
-        return b"".join(blocks)
+        data, refusal = read_readable(self._disk, path)
+        if refusal:
+            self.report.notes.append(f"{path}: {refusal}; reading what is readable of it")
+        return data
 
     def _set_tail(self, path: str, header: FileHeader, data: bytes, found: Scan) -> None:
         self.tail = Tail(path, header, found.end, data[found.last_batch : found.end], found.last_batch)
@@ -186,7 +169,7 @@ class Recovery:
         salvaged_to = ""
         is_repaired = False
         try:
-            salvaged_to = self._set_aside(path, data)
+            salvaged_to = set_aside(self._disk, path, data)
             write_whole(self._disk, path, [content])
             self._disk.sync_directory(self._directory)
             is_repaired = True
@@ -194,32 +177,6 @@ class Recovery:
             self.report.notes.append(f"{path}: could not be repaired now: {error.strerror or error}")
         self.report.damages += [replace(damage, salvaged_to=salvaged_to) for damage in damages]
         return is_repaired
-
-    def _set_aside(self, path: str, data: bytes) -> str:
-        salvage = os.path.join(self._directory, SALVAGE_DIRECTORY)
-        self._disk.make_directory(salvage)
-        taken = self._disk.list_names(salvage)
-        name = base = os.path.basename(path)
-        copies = 1
-        while name in taken:
-            copies += 1
-            name = f"{base}.{copies}"
-        copy = os.path.join(salvage, name)
-        write_whole(self._disk, copy, [data])
-        self._disk.sync_directory(salvage)
-        return copy
-
-
-def write_whole(disk: Disk, path: str, parts: Sequence[bytes]) -> None:
-    """Make a file appear under its name with all its bytes, or not at all. The name still wants a `sync_directory`."""
-    unfinished = path + UNFINISHED_SUFFIX
-    file = disk.create(unfinished)
-    try:
-        file.write(0, parts)
-        file.sync()
-    finally:
-        file.close()
-    disk.rename(unfinished, path)
 
 
 def _describe(path: str, data: bytes, header: FileHeader | None, found: Scan, is_tail_lost: bool) -> list[Damage]:
