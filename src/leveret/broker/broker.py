@@ -81,10 +81,13 @@ class Broker:
         self.users = Users(random_bytes)
         self.log = Log()
         self.timers = Timers()
-        self.vhosts = {"/": VHost("/", self.log, self.timers)}
+        self.vhosts = {"/": VHost("/", self.log, self.timers, self._tell)}
         self.dirty: list[Connection] = []
         # an exclusive queue's or connection's end can be seen by all: the network closes what stands here
         self.on_event: Callable[[str], None] = logger.info
+
+    def _tell(self, text: str) -> None:
+        self.on_event(text)
 
     def server_properties(self) -> dict[str, Value]:
         """For connection.start."""

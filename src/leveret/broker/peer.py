@@ -8,7 +8,7 @@ from typing import Final
 from librt.strings import read_i32_be
 from mypy_extensions import i64
 
-from leveret.broker import basic_methods, exchange_methods, handshake, queue_methods
+from leveret.broker import basic_methods, copies, exchange_methods, handshake, queue_methods
 from leveret.broker.broker import Broker
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.deadletter import headers_of
@@ -20,6 +20,7 @@ from leveret.broker.run import Stretch
 from leveret.broker.vhost import ROUTES_MAX
 from leveret.session import lifecycle
 from leveret.session.channel import Channel
+from leveret.session.confirms import HANDLED, JOURNALLED
 from leveret.session.connection import Connection
 from leveret.wire import grammar
 from leveret.wire.errors import (
@@ -237,21 +238,25 @@ class Peer(Connection):
         content = data[start:stop]
         if scan.reply_to_at != 0 and data[scan.reply_to_at] == 21:
             content = self._with_reply_name(channel, content, scan.reply_to_at - start)
+        if scan.headers_at != 0 and copies.may_have(data, scan.headers_at):
+            found = copies.Copies(content)
+            if found.has_any:
+                route = vhost.copied_route(route, found)
+                content = found.content
         if route.by_headers and route.exchange is not None:
-            route.set_queues(vhost.targets(route.exchange, route.routing_key, headers_of(content)))
-        is_durable = False
+            route.set_queues(vhost.targets(route.exchange, route.keys, headers_of(content)))
+        standing = HANDLED
+        for requester in route.replies:
+            vhost.reply(requester, content, route.key)
         if route.queues:
-            is_durable = vhost.accept(route, content, mode == 2, ttl_us, self.now_us)
-        else:
-            if route.reply is not None:
-                vhost.reply(route.reply, content, route.key)
-            if route.is_mandatory:
-                self._return(channel, route, content)
+            standing = vhost.accept(route, content, mode == 2, ttl_us, self.now_us)
+        elif route.is_mandatory:
+            self._return(channel, route, content)
         self.is_publisher = True
         self._ttl_us = ttl_us
         if channel.confirms is not None:
-            self._confirm(channel, 1, is_durable)
-        return len(route.queues) > 0 and not route.by_headers and scan.reply_to_at == 0
+            self._confirm(channel, 1, standing)
+        return route.is_repeatable and scan.reply_to_at == 0
 
     def publish_more(self, channel: Channel, data: bytes, stride: i64, size: i64, count: i64) -> None:
         assert isinstance(channel, BrokerChannel)
@@ -259,20 +264,17 @@ class Peer(Connection):
         assert route is not None
         stretch = Stretch(data, stride, size, count, route.key)
         persistent = self._scan_header.delivery_mode == 2
-        is_durable = self.vhost.accept_stretch(route, stretch, persistent, self._ttl_us, self.now_us)
+        standing = self.vhost.accept_stretch(route, stretch, persistent, self._ttl_us, self.now_us)
         if channel.confirms is not None:
-            self._confirm(channel, count, is_durable)
+            self._confirm(channel, count, standing)
 
-    def _confirm(self, channel: BrokerChannel, count: i64, is_durable: bool) -> None:
+    def _confirm(self, channel: BrokerChannel, count: i64, standing: i64) -> None:
         """Count publishes on a channel that wants confirms."""
         confirms = channel.confirms
         assert confirms is not None
-        if is_durable:
-            confirms.durable(count)
-            if not channel.is_waiting:
-                self.broker.log.wait(self, channel)
-        else:
-            confirms.transient(count)
+        confirms.add(count, standing)
+        if standing == JOURNALLED and not channel.is_waiting:
+            self.broker.log.wait(self, channel)
         if not channel.is_confirming:
             channel.is_confirming = True
             self._confirming.append(channel)
@@ -299,7 +301,7 @@ class Peer(Connection):
             text = f"cannot publish to internal exchange '{name}' in vhost '{self.vhost.name}'"
             raise ProtocolError(ACCESS_REFUSED, text, 60, 40)
         key = fields[middle + 1 : size - 1].decode("utf-8", "surrogateescape")
-        route = self.vhost.route(exchange, fields[: size - 1], key)
+        route = self.vhost.route(exchange, fields[: size - 1], [key])
         route.is_mandatory = flags & 1 != 0
         if len(routes) >= ROUTES_MAX:
             routes.clear()
@@ -348,6 +350,6 @@ class Peer(Connection):
             reply_code=NO_ROUTE,
             reply_text="NO_ROUTE",
             exchange=exchange,
-            routing_key=route.routing_key,
+            routing_key=route.keys[0],
         )
         self.out.write(content)
