@@ -32,7 +32,7 @@ CAPABILITIES: dict[str, Value] = {
 class Settings:
     """What an operator may choose. product and version are what clients decide by; name and own_version are ours.
 
-    frame_max in octets, heartbeat_s in seconds, as offered in connection.tune.
+    frame_max in octets, heartbeat_s in seconds, as offered in connection.tune; max_message_octets: of a body.
     """
 
     def __init__(
@@ -44,6 +44,7 @@ class Settings:
         frame_max: int = 131072,
         channel_max: int = 2047,
         heartbeat_s: int = 60,
+        max_message_octets: int = 128 << 20,
     ) -> None:
         self.product = product
         self.version = version
@@ -52,6 +53,7 @@ class Settings:
         self.frame_max = frame_max
         self.channel_max = channel_max
         self.heartbeat_s = heartbeat_s
+        self.max_message_octets = max_message_octets
 
 
 class Users:

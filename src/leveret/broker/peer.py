@@ -77,7 +77,7 @@ class Peer(Connection):
     """address: for the log; is_loopback: whether guest may log in."""
 
     def __init__(self, broker: Broker, address: str, is_loopback: bool) -> None:
-        super().__init__(broker.settings.frame_max)
+        super().__init__(broker.settings.frame_max, broker.settings.max_message_octets)
         self.broker = broker
         self.vhost = broker.vhosts["/"]  # until connection.open says which
         self.address = address
