@@ -22,8 +22,8 @@ _TYPES: Final[dict[bytes, str]] = {
     b"B": "unsignedbyte", b"s": "short", b"u": "unsignedshort", b"f": "float", b"d": "double", b"t": "bool",
     b"x": "binary", b"D": "decimal", b"T": "timestamp", b"F": "table", b"V": "void",
 }  # fmt: skip
-# BCC keys beyond this get their copy, but dead letters forget them: a key's length has 16 bits in the journal
-BLIND_OCTETS_MAX: Final = 60_000
+# BCC keys beyond this get their copy, but dead letters forget them: a key's length has 15 bits in the journal
+BLIND_OCTETS_MAX: Final = 30_000
 
 
 def may_have(data: bytes, at: i64) -> bool:
