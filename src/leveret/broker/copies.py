@@ -22,20 +22,51 @@ _TYPES: Final[dict[bytes, str]] = {
     b"B": "unsignedbyte", b"s": "short", b"u": "unsignedshort", b"f": "float", b"d": "double", b"t": "bool",
     b"x": "binary", b"D": "decimal", b"T": "timestamp", b"F": "table", b"V": "void",
 }  # fmt: skip
+_B: Final[i64] = 0x42
+_C: Final[i64] = 0x43
+_UNKNOWN: Final[i64] = -2
+_COUNTED: Final[i64] = -1  # four octets of length, then the value
+
+
+def _sizes() -> list[i64]:
+    sizes: list[i64] = [_UNKNOWN] * 256
+    for size, kinds in ((_COUNTED, b"SxAF"), (0, b"V"), (1, b"bBt"), (2, b"su"), (4, b"Iif"), (5, b"D"), (8, b"lLdT")):
+        for kind in kinds:
+            sizes[kind] = size
+    return sizes
+
+
+_SIZES: Final = _sizes()
 # BCC keys beyond this get their copy, but dead letters forget them: a key's length has 15 bits in the journal
 BLIND_OCTETS_MAX: Final = 30_000
 
 
 def may_have(data: bytes, at: i64) -> bool:
-    """Whether the encoded headers at this offset may contain CC or BCC; most messages end here."""
+    """Whether the encoded headers at this offset name CC or BCC; True also for what must be looked at with more care.
+
+    Most messages end here, so names are stepped over and nothing is decoded.
+    """
     end = at + 4 + i64(read_i32_be(data, at))
-    return data.find(b"\x02CC", at, end) >= 0 or data.find(b"\x03BCC", at, end) >= 0
-
-
-def may_have_in(content: bytes) -> bool:
-    """The same for stored content; the octets may stand in another property, too."""
-    end = 7 + i64(read_i32_be(content, 3))
-    return content.find(b"\x02CC", 7, end) >= 0 or content.find(b"\x03BCC", 7, end) >= 0
+    at += 4
+    while at < end:
+        size = i64(data[at])
+        value = at + 1 + size
+        if value >= end:
+            return True
+        if size == 2 and data[at + 1] == _C and data[at + 2] == _C:
+            return True
+        if size == 3 and data[at + 1] == _B and data[at + 2] == _C and data[at + 3] == _C:
+            return True
+        size = _SIZES[data[value]]
+        at = value + 1 + size
+        if size < 0:
+            if size == _UNKNOWN or value + 5 > end:
+                return True
+            size = i64(read_i32_be(data, value + 1))
+            if size < 0:
+                return True
+            at = value + 5 + size
+    return at != end
 
 
 def blind_keys(key: bytes) -> list[str]:

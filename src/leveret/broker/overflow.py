@@ -55,13 +55,15 @@ def trim(vhost: VHost, now_us: i64) -> None:
     if vhost.is_trimming:
         return
     vhost.is_trimming = True
-    while vhost.over:
-        over = vhost.over
-        vhost.over = []
-        for queue in over:
-            if not queue.is_deleted:
-                _trim_queue(vhost, queue, now_us)
-    vhost.is_trimming = False
+    try:
+        while vhost.over:
+            over = vhost.over
+            vhost.over = []
+            for queue in over:
+                if not queue.is_deleted:
+                    _trim_queue(vhost, queue, now_us)
+    finally:
+        vhost.is_trimming = False
 
 
 def _trim_queue(vhost: VHost, queue: Queue, now_us: i64) -> None:

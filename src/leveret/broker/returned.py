@@ -13,6 +13,7 @@ from mypy_extensions import i64
 
 from leveret.broker.deadletter import header_of, raw_headers, with_header
 from leveret.broker.entry import Entry
+from leveret.wire.errors import ProtocolError
 from leveret.wire.properties import replace_property
 from leveret.wire.table import join_table
 
@@ -43,8 +44,11 @@ def published_content(entry: Entry) -> bytes:
 
 
 def with_delivery_count(content: bytes, returns: i64) -> bytes:
-    """The content with the header x-delivery-count."""
+    """The content with the header x-delivery-count; unchanged where the headers are malformed."""
     header = header_of(content)
-    entries = [entry for entry in raw_headers(header) if entry[0] != COUNT]
+    try:
+        entries = [entry for entry in raw_headers(header) if entry[0] != COUNT]
+    except ProtocolError:
+        return content
     entries.append((COUNT, b"l" + struct.pack(">q", int(returns))))
     return with_header(content, replace_property(header, "headers", join_table(entries)))

@@ -12,7 +12,7 @@ from leveret.broker import copies, overflow
 from leveret.broker.binding import Binding, Destination
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.consumer import Consumer
-from leveret.broker.deadletter import buried, deaths_of, header_of, headers_of, is_cycle
+from leveret.broker.deadletter import HEADER_AT, buried, deaths_of, header_of, headers_of, is_cycle
 from leveret.broker.entry import Entry
 from leveret.broker.exchange import Exchange
 from leveret.broker.log import Log
@@ -23,6 +23,7 @@ from leveret.broker.run import Stretch
 from leveret.broker.timers import Timers
 from leveret.session.confirms import HANDLED, JOURNALLED
 from leveret.session.connection import Connection
+from leveret.wire.errors import ProtocolError
 from leveret.wire.grammar import BASIC_CANCEL
 from leveret.wire.properties import decode_header
 from leveret.wire.scan import HeaderScan
@@ -291,17 +292,23 @@ class VHost:
         name = queue.dead_letter_exchange
         if name is not None:
             exchange = self.exchanges.get(name)
-            if exchange is not None or name == "":
-                self._bury_in(exchange, queue, entry, reason, now_us)
-            else:
+            if exchange is None and name != "":
                 self._discard(queue, "dead letter exchange missing")
+            else:
+                try:
+                    self._bury_in(exchange, queue, entry, reason, now_us)
+                except ProtocolError:
+                    self._discard(queue, "malformed headers")
         if entry.id:
             self.log.settle(queue.number, entry.id)
 
     def _bury_in(self, exchange: Exchange | None, queue: Queue, entry: Entry, reason: str, now_us: i64) -> None:
         content = published_content(entry)
         old_exchange, old_key = split_key(entry.key)
-        has_copies = copies.may_have_in(content)
+        scan = self._scan
+        scan.scan(content, HEADER_AT, HEADER_AT + i64(read_i32_be(content, 3)))
+        persistent = scan.delivery_mode == 2
+        has_copies = scan.headers_at != 0 and copies.may_have(content, scan.headers_at)
         keys = [old_key, *copies.Copies(content).cc] if has_copies else [old_key]
         content = buried(content, queue.name, reason, old_exchange, keys, int(now_us))
         key = encode_short(exchange.name if exchange else "")
@@ -327,9 +334,7 @@ class VHost:
             route.set_queues(free)
         if not route.queues:
             self._discard(queue, "dead letter without a route")
-        scan = self._scan
-        scan.scan(content, 7, 7 + i64(read_i32_be(content, 3)))
-        self.accept(route, content, scan.delivery_mode == 2, -1, now_us)
+        self.accept(route, content, persistent, -1, now_us)
 
     def _discard(self, queue: Queue, reason: str) -> None:
         self.discards[reason] = self.discards.get(reason, 0) + 1
