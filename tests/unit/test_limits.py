@@ -147,11 +147,13 @@ def test_the_limit_holds_behind_each_method_of_a_turn(bench: Bench, client: Clie
     assert bodies(bench, "q") == [b"2"]
 
 
-def test_a_long_chain_of_full_queues(bench: Bench, client: Client) -> None:
+@pytest.mark.parametrize("overflow", ["drop-head", "reject-publish-dlx"])
+def test_a_long_chain_of_full_queues(bench: Bench, client: Client, overflow: str) -> None:
     """Each drops into the next one; no stack grows with their number."""
     names = [f"q{number}" for number in range(200)]
     for name, following in zip(names, [*names[1:], "last"], strict=True):
-        arguments = {"x-max-length": 0, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": following}
+        arguments = {"x-max-length": 0, "x-overflow": overflow, "x-dead-letter-exchange": "",
+                     "x-dead-letter-routing-key": following}
         client.send(1, grammar.QUEUE_DECLARE, queue=name, arguments=arguments)
     client.send(1, grammar.QUEUE_DECLARE, queue="last")
     client.publish("q0", b"through")

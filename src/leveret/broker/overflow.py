@@ -14,7 +14,7 @@ from leveret.broker.entry import Entry
 from leveret.broker.limits import body_octets
 from leveret.broker.queue import Queue
 from leveret.broker.route import Route
-from leveret.session.confirms import HANDLED, REFUSED
+from leveret.session.confirms import REFUSED
 
 if TYPE_CHECKING:
     from leveret.broker.vhost import VHost
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def accept(vhost: VHost, route: Route, content: bytes, persistent: bool, ttl_us: i64, now_us: i64) -> i64:
     """VHost.accept for a route with a limited queue. One queue that refuses is enough for a nack; the others take."""
     taking: list[Queue] = []
-    refusing: list[Queue] = []
+    is_refused = False
     size = body_octets(content)
     for queue in route.queues:
         limits = queue.limits
@@ -31,29 +31,25 @@ def accept(vhost: VHost, route: Route, content: bytes, persistent: bool, ttl_us:
             trim(vhost, now_us)
             queue.serve(now_us)
         if limits is not None and limits.refuses_one(queue.ready.count(), size):
-            refusing.append(queue)
+            is_refused = True
+            if limits.buries:
+                queue.refused.append(Entry(queue, content, route.key, 0, 0, 0))
+                vhost.over.append(queue)
         else:
             taking.append(queue)
-    standing = HANDLED
-    if not refusing:
-        standing = vhost.put(route, content, persistent, ttl_us, now_us)
-    elif taking:
-        vhost.put(route.narrowed(taking), content, persistent, ttl_us, now_us)
+    standing = vhost.accept(route.unlimited(taking), content, persistent, ttl_us, now_us)
     for queue in taking:
         if queue.limits is not None:
             queue.serve(now_us)
             vhost.over.append(queue)
     trim(vhost, now_us)
-    for queue in refusing:
-        if queue.limits is not None and queue.limits.buries:
-            vhost.bury(queue, Entry(queue, content, route.key, 0, 0, 0), "maxlen", now_us)
-    return REFUSED if refusing else standing
+    return REFUSED if is_refused else standing
 
 
 def trim(vhost: VHost, now_us: i64) -> None:
-    """Take out of the queues in vhost.over what their limits forbid. What is dead-lettered may overfill others."""
+    """Bury what the queues in vhost.over have no room for. It may overfill others, which are trimmed in their turn."""
     if vhost.is_trimming:
-        return
+        return  # the loop that is running comes to it: chains of queues may be long
     vhost.is_trimming = True
     try:
         while vhost.over:
@@ -72,6 +68,11 @@ def _trim_queue(vhost: VHost, queue: Queue, now_us: i64) -> None:
         queue.spent = []
         for entry in reversed(spent):  # they were given back newest first
             vhost.bury(queue, entry, "delivery_limit", now_us)
+    refused = queue.refused
+    if refused:
+        queue.refused = []
+        for entry in refused:
+            vhost.bury(queue, entry, "maxlen", now_us)
     limits = queue.limits
     if limits is None:
         return

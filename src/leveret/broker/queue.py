@@ -25,7 +25,8 @@ class Queue:
 
     ttl_us: x-message-ttl, -1 = none; idle_us: x-expires, 0 = none; dead_letter_exchange: None = expired and rejected
     messages are dropped. limits: of its length, None = none; delivery_limit: how often a message may come back, -1 = as
-    often as it likes; spent: those that came back once more.
+    often as it likes; spent: messages that came back once more than that, refused: those without room; both are still
+    to be buried.
     """
 
     def __init__(self, vhost: VHost, name: str, durable: bool, auto_delete: bool, arguments: dict[str, Value]) -> None:
@@ -49,6 +50,7 @@ class Queue:
         self.limits: Limits | None = None
         self.delivery_limit: i64 = -1
         self.spent: list[Entry] = []
+        self.refused: list[Entry] = []
         self.discards_told: set[str] = set()
         self.is_touched = False
         self.is_deleted = False

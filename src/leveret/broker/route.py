@@ -44,8 +44,9 @@ class Route:
                 self.is_limited = True
         self.is_repeatable = len(queues) > 0 and not self.by_headers and not self.is_limited
 
-    def narrowed(self, queues: list[Queue]) -> Route:
-        """The same route to some of its queues only."""
+    def unlimited(self, queues: list[Queue]) -> Route:
+        """The same route to those of its queues that have room, whose limits need not be asked again."""
         route = Route(self.generation, self.key, self.exchange, self.keys)
         route.set_queues(queues)
+        route.is_limited = False
         return route

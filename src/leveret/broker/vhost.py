@@ -255,10 +255,6 @@ class VHost:
         """Offer a message to the route's queues. Returns how its confirm stands: HANDLED, REFUSED or JOURNALLED."""
         if route.is_limited:
             return overflow.accept(self, route, content, persistent, ttl_us, now_us)
-        return self.put(route, content, persistent, ttl_us, now_us)
-
-    def put(self, route: Route, content: bytes, persistent: bool, ttl_us: i64, now_us: i64) -> i64:
-        """Put a message into the route's queues, whatever their limits."""
         id: i64 = 0
         if persistent and route.durable:
             size: i64 = len(content)
