@@ -261,7 +261,7 @@ def play(operations: list[tuple[object, ...]], *, whole: bool) -> list[object]:
     seen.append(answers([decode_method(frame.payload) for frame in frames if frame.channel == 1]))
     for queue in bench.broker.vhosts["/"].queues.values():
         seen.append((queue.name, int(queue.ready.count()), int(queue.unacked)))
-        seen.append([(entry.content, int(entry.id), entry.redelivered) for entry in queue.ready.take_all()])
+        seen.append([(entry.content, int(entry.id), entry.redelivered) for entry in queue.ready.in_memory()])
     return seen
 
 

@@ -141,3 +141,26 @@ def test_stop_finishes_what_was_submitted_and_refuses_more() -> None:
     assert reports.seen == [(1, None)]
     with pytest.raises(RuntimeError, match="stopped"):
         thread.submit(2, b"y")
+
+
+def test_no_file_goes_when_the_batch_that_makes_it_superfluous_failed() -> None:
+    """A dead-letter hop in it would be lost with its message's old place gone and the new one not written."""
+    disk = MemoryDisk()
+    reports = Reports()
+    journal = opened(disk)[0]
+    thread = SyncThread(journal, reports)
+    thread.submit(1, b"a message", b"declarations")
+    reports.wait(1)
+
+    def refuse(operation: str, _: str) -> None:
+        if operation == "sync":
+            raise OSError(errno.EIO, "input/output error")
+
+    disk.before = refuse
+    thread.submit(2, b"its hop")
+    thread.remove_before(2)
+    thread.stop()
+    assert isinstance(reports.seen[-1][1], JournalFailed)
+    disk.before = None
+    disk.crash()
+    assert opened(disk)[1] == [b"a message", b"declarations"]

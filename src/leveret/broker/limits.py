@@ -24,12 +24,16 @@ class Limits:
 
     def is_over(self, count: i64) -> bool:
         """Whether a queue with this many ready messages holds too much."""
+        if count == 0:
+            self.octets = 0  # a page that could not be read took its messages along uncounted
         return count > self.length_max >= 0 or self.octets > self.octets_max >= 0
 
     def refuses_one(self, count: i64, octets: i64) -> bool:
         """Whether a queue with this many ready messages has no room for another one of this size, and refuses it."""
         if not self.refuses:
             return False
+        if count == 0:
+            self.octets = 0
         return count + 1 > self.length_max >= 0 or self.octets + octets > self.octets_max >= 0
 
 

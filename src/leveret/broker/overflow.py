@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from leveret.broker.vhost import VHost
 
 
-def accept(vhost: VHost, route: Route, content: bytes, persistent: bool, ttl_us: i64, now_us: i64) -> i64:
+def accept(
+    vhost: VHost, route: Route, content: bytes, persistent: bool, ttl_us: i64, now_us: i64, moved: Entry | None
+) -> i64:
     """VHost.accept for a route with a limited queue. One queue that refuses is enough for a nack; the others take."""
     taking: list[Queue] = []
     is_refused = False
@@ -37,13 +39,14 @@ def accept(vhost: VHost, route: Route, content: bytes, persistent: bool, ttl_us:
                 vhost.over.append(queue)
         else:
             taking.append(queue)
-    standing = vhost.accept(route.unlimited(taking), content, persistent, ttl_us, now_us)
+    standing = vhost.accept(route.unlimited(taking), content, persistent, ttl_us, now_us, moved)
     for queue in taking:
         if queue.limits is not None:
             queue.serve(now_us)
             vhost.over.append(queue)
     trim(vhost, now_us)
-    return REFUSED if is_refused else standing
+    # a dead letter has no publisher to be told, but a queue that it has left or not
+    return REFUSED if is_refused and moved is None else standing
 
 
 def trim(vhost: VHost, now_us: i64) -> None:

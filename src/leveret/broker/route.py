@@ -35,6 +35,13 @@ class Route:
         self.is_repeatable = False
         self.replies: list[Consumer] = []
 
+    def to(self, queues: list[Queue]) -> Route:
+        """The same publish on its way to queues that are looked for once and no more."""
+        route = Route(self.generation, self.key, self.exchange, self.keys)
+        route.is_mandatory = self.is_mandatory
+        route.set_queues(queues)
+        return route
+
     def set_queues(self, queues: list[Queue]) -> None:
         self.queues = queues
         self.durable = [queue for queue in queues if queue.is_journalled]
@@ -46,7 +53,6 @@ class Route:
 
     def unlimited(self, queues: list[Queue]) -> Route:
         """The same route to those of its queues that have room, whose limits need not be asked again."""
-        route = Route(self.generation, self.key, self.exchange, self.keys)
-        route.set_queues(queues)
+        route = self.to(queues)
         route.is_limited = False
         return route

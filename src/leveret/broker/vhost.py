@@ -59,6 +59,7 @@ class VHost:
         self.generation: i64 = 1
         self.routes: dict[bytes, Route] = {}
         self.replies: dict[str, Consumer] = {}
+        self.channels: set[BrokerChannel] = set()
         self.discards: dict[str, int] = {}
         self._scan = HeaderScan()
         self._next_number = 1
@@ -154,9 +155,10 @@ class VHost:
         queue.consumers.clear()
         count = int(queue.ready.count())
         if queue.is_journalled:
-            for entry in queue.ready.all():
+            for entry in queue.ready.in_memory():
                 if entry.id:
-                    self.log.settle(queue.number, entry.id)
+                    self.log.forget(queue, entry.id)
+            self.log.abandon(queue)
             self.log.meta({"op": "queue.delete", "vhost": self.name, "name": queue.name})
         self.changed()
         return count
@@ -169,13 +171,16 @@ class VHost:
 
     def purge(self, queue: Queue) -> int:
         """Drop all ready messages; those that are unacknowledged stay."""
-        entries = queue.ready.take_all()
+        count = int(queue.ready.count())
+        entries, pages = queue.ready.clear()
         for entry in entries:
             if entry.id:
-                self.log.settle(queue.number, entry.id)
+                self.log.settle(queue, entry.id)
+        for page in pages:
+            self.log.drop(page)
         if queue.limits is not None:
             queue.limits.octets = 0
-        return len(entries)
+        return count
 
     def remove_consumer(self, consumer: Consumer, now_us: i64) -> None:
         """A consumer was cancelled or its channel closed; the last one takes an auto-delete queue along."""
@@ -251,14 +256,19 @@ class VHost:
                     todo.append(destination)
         return list(found.values())
 
-    def accept(self, route: Route, content: bytes, persistent: bool, ttl_us: i64, now_us: i64) -> i64:
-        """Offer a message to the route's queues. Returns how its confirm stands: HANDLED, REFUSED or JOURNALLED."""
+    def accept(
+        self, route: Route, content: bytes, persistent: bool, ttl_us: i64, now_us: i64, moved: Entry | None = None
+    ) -> i64:
+        """Offer a message to the route's queues. Returns how its confirm stands: HANDLED, REFUSED or JOURNALLED.
+
+        moved: the journalled dead letter that becomes this message, to leave its queue by the same record.
+        """
         if route.is_limited:
-            return overflow.accept(self, route, content, persistent, ttl_us, now_us)
+            return overflow.accept(self, route, content, persistent, ttl_us, now_us, moved)
         id: i64 = 0
         if persistent and route.durable:
             size: i64 = len(content)
-            id = self._journal(route, Stretch(content, size, size, 1, route.key), ttl_us, now_us)
+            id = self._journal(route, Stretch(content, size, size, 1, route.key), ttl_us, now_us, moved)
         for queue in route.queues:
             queue.enqueue(content, route.key, id if queue.is_journalled else 0, queue.expiry(now_us, ttl_us))
         return HANDLED if id == 0 else JOURNALLED
@@ -267,16 +277,16 @@ class VHost:
         """The same for alike messages; none of the queues has limits."""
         id: i64 = 0
         if persistent and route.durable:
-            id = self._journal(route, stretch, ttl_us, now_us)
+            id = self._journal(route, stretch, ttl_us, now_us, None)
         for queue in route.queues:
             queue.enqueue_stretch(stretch, id if queue.is_journalled else 0, queue.expiry(now_us, ttl_us))
         return HANDLED if id == 0 else JOURNALLED
 
-    def _journal(self, route: Route, stretch: Stretch, ttl_us: i64, now_us: i64) -> i64:
+    def _journal(self, route: Route, stretch: Stretch, ttl_us: i64, now_us: i64, moved: Entry | None) -> i64:
         expiries: list[i64] = []
         for queue in route.durable:
             expiries.append(queue.expiry(now_us, ttl_us))
-        return self.log.messages(stretch, route.durable, expiries)
+        return self.log.messages(stretch, route.durable, expiries, moved)
 
     def expire(self, queue: Queue, entry: Entry) -> None:
         """The time to live of an entry that was taken out of its queue has ended."""
@@ -286,19 +296,23 @@ class VHost:
     def bury(self, queue: Queue, entry: Entry, reason: str, now_us: i64) -> None:
         """Dead-letter an entry that was taken out of its queue, or drop it where the queue has no such exchange."""
         name = queue.dead_letter_exchange
+        is_moved = False
         if name is not None:
             exchange = self.exchanges.get(name)
-            if exchange is None and name != "":
-                self._discard(queue, "dead letter exchange missing")
-            else:
+            if exchange is not None or name == "":
                 try:
-                    self._bury_in(exchange, queue, entry, reason, now_us)
+                    is_moved = self._bury_in(exchange, queue, entry, reason, now_us)
                 except ProtocolError:
-                    self._discard(queue, "malformed headers")
-        if entry.id:
-            self.log.settle(queue.number, entry.id)
+                    # Nobody has looked into its headers before, and whoever rejects it is not to blame. Without its
+                    # history of deaths it might go in a circle for ever.
+                    self._discard(queue, "dead letter with malformed headers")
+            else:
+                self._discard(queue, "dead letter exchange missing")
+        if entry.id and not is_moved:
+            self.log.settle(queue, entry.id)
 
-    def _bury_in(self, exchange: Exchange | None, queue: Queue, entry: Entry, reason: str, now_us: i64) -> None:
+    def _bury_in(self, exchange: Exchange | None, queue: Queue, entry: Entry, reason: str, now_us: i64) -> bool:
+        """True if the journal's record of the arrivals says also that the message has left its queue."""
         content = published_content(entry)
         old_exchange, old_key = split_key(entry.key)
         scan = self._scan
@@ -321,7 +335,7 @@ class VHost:
         for requester in route.replies:
             self.reply(requester, content, route.key)
         if route.replies and not route.queues:
-            return
+            return False
         if reason != "rejected":
             deaths = deaths_of(decode_header(header_of(content))[0])
             free = [target for target in route.queues if not is_cycle(deaths, target.name)]
@@ -330,7 +344,8 @@ class VHost:
             route.set_queues(free)
         if not route.queues:
             self._discard(queue, "dead letter without a route")
-        self.accept(route, content, persistent, -1, now_us)
+        moved = entry if entry.id else None
+        return self.accept(route, content, persistent, -1, now_us, moved) == JOURNALLED
 
     def _discard(self, queue: Queue, reason: str) -> None:
         self.discards[reason] = self.discards.get(reason, 0) + 1
@@ -368,7 +383,10 @@ class VHost:
             self.delete_queue(queue)
 
     def expire_due(self, queue: Queue, now_us: i64) -> None:
-        """Take out the oldest messages whose time to live has ended."""
+        """Take out the oldest messages whose time to live has ended. No page is read for a time that has not come."""
+        first_us = queue.ready.expires_us()
+        if first_us == 0 or first_us > now_us:
+            return
         entry = queue.ready.peek()
         while entry is not None and entry.expires_us != 0 and entry.expires_us <= now_us:
             queue.drop_head(entry)
@@ -378,6 +396,9 @@ class VHost:
     def forget_channel(self, connection: Connection, channel: BrokerChannel, now_us: i64) -> None:
         """A channel is gone: its consumers end, its unacknowledged messages return."""
         channel.is_closed = True
+        self.channels.discard(channel)
+        if channel.tx is not None:
+            channel.tx.release(channel.unacked)
         if channel.reply is not None:
             self.forget_reply(channel)
         for consumer in list(channel.consumers.values()):

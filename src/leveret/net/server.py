@@ -12,13 +12,17 @@ import contextlib
 import gc
 import logging
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 from leveret.broker.broker import Broker
+from leveret.broker.pager import Pager
 from leveret.broker.peer import Peer
-from leveret.broker.recovery import Recovery
+from leveret.net.commit import Committer
+from leveret.net.paging import Paging
 from leveret.net.protocol import PeerProtocol
 from leveret.session import lifecycle
 from leveret.store.journal import Journal
+from leveret.store.segment import SegmentStore
 from leveret.store.sync import SyncThread
 
 logger = logging.getLogger("leveret")
@@ -38,18 +42,22 @@ CLOSED_PER_COLLECTION = 256
 class Server:
     """One broker behind asyncio. failure: why the server stopped by itself (the journal failed), None otherwise."""
 
-    def __init__(self, broker: Broker, journal: Journal) -> None:
+    def __init__(self, broker: Broker, journal: Journal, segments: SegmentStore) -> None:
         self.broker = broker
         self.journal = journal
+        self.segments = segments
         self.failure: Exception | None = None
         self.buffer = memoryview(bytearray(READ_OCTETS))
         self._loop = asyncio.get_running_loop()
         self._protocols: dict[Peer, PeerProtocol] = {}
         self._listeners: list[asyncio.Server] = []
         self._sync = SyncThread(journal, self._done)
-        self._is_syncing = False
+        self._paging = Paging(broker, Pager(broker), segments, self._write_segment, self._remove_segment)
+        self._committer = Committer(broker, journal, self._sync, self._paging)
+        # a segment takes long to be written, and confirms must not wait for it
+        self._pages_thread = ThreadPoolExecutor(1, "leveret-pages")
+        self._is_paging = False
         self._is_behind = False
-        self._gated: list[Peer] = []
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_us = 0
         self._closed = 0
@@ -65,18 +73,7 @@ class Server:
 
     def recover(self) -> int:
         """Read the journal back; returns the number of messages."""
-        recovery = Recovery(self.broker, self.now_us())
-        for batch in self.journal.replay():
-            recovery.batch(batch)
-        count = recovery.finish()
-        log = self.broker.log
-        log.recovered(self.journal.current, count)
-        if log.size():
-            # Before the first delivery it must be on disk that the last orderly stop says nothing any more.
-            number = log.batch
-            self.journal.append(log.close_batch())
-            log.on_disk(number)
-        return count
+        return self._committer.recover(self.now_us())
 
     async def listen(self, host: str, port: int) -> tuple[str, int]:
         """Accept connections; returns the address that is listened on. OSError if it can't be had."""
@@ -103,7 +100,9 @@ class Server:
         for protocol in list(self._protocols.values()):
             protocol.transport.abort()
         self._sync.stop()
+        self._pages_thread.shutdown()
         self.journal.close()
+        self.segments.close()
 
     async def _stop_connections(self) -> None:
         self._empty.clear()
@@ -117,8 +116,8 @@ class Server:
             peer.lost(self.now_us())
 
     async def _drain_log(self) -> None:
-        self._submit()
-        while (self._is_syncing or self.broker.log.size()) and self.failure is None:
+        self._committer.submit()
+        while (self._committer.is_syncing or self.broker.log.size()) and self.failure is None:
             self._synced.clear()
             await self._synced.wait()
 
@@ -136,6 +135,7 @@ class Server:
             # a defect of ours: this connection ends with the protocol's own word for it, the others go on
             logger.exception("%s: internal error", peer.address)
             peer.close(541, "internal error")
+        self._paging.received(len(data))
         self._end_turn()
 
     def lost(self, protocol: PeerProtocol, error: Exception | None) -> None:
@@ -188,9 +188,11 @@ class Server:
 
     def _end_turn(self) -> None:
         self._flush()
-        if not self._is_syncing and self.broker.log.size():
-            self._submit()
-        elif self.broker.log.size() > BATCH_OCTETS_MAX and not self._is_behind:
+        self._committer.submit()
+        if not self._is_paging and self._paging.step():
+            self._is_paging = True
+            self._loop.call_soon(self._page)
+        if self.broker.log.size() > BATCH_OCTETS_MAX and not self._is_behind:
             self._is_behind = True
             self._pause_publishers(None)
         next_us = self.broker.timers.next_us()
@@ -213,7 +215,7 @@ class Server:
                 connection.sent_us = now_us
                 protocol.transport.write(data)
             if connection.is_gated:
-                self._gated.append(protocol.peer)
+                self._committer.hold(protocol.peer)
             else:
                 self._flushed(protocol)
 
@@ -259,30 +261,36 @@ class Server:
         if not self.stopping.is_set():
             self._loop.call_later(1.0, self._tick)
 
-    # -- the journal ---------------------------------------------------------------------------------------------------
+    # -- pages ---------------------------------------------------------------------------------------------------------
 
-    def _submit(self) -> None:
-        log = self.broker.log
-        if self._is_syncing or not log.size():
-            return
-        self._is_syncing = True
-        batch = log.batch
-        data = log.close_batch()
-        if not self.journal.is_full:
-            self._sync.submit(batch, data)
-            return
-        self._sync.submit(batch, data, self.broker.snapshot())
-        log.start_file(self.journal.current + 1)
-        oldest = log.disposable()
-        if oldest:
-            self._sync.remove_before(oldest)
+    def _page(self) -> None:
+        self._is_paging = False
+        self._end_turn()
+
+    def _write_segment(self, number: int, pages: list[bytes]) -> None:
+        work = self._loop.run_in_executor(self._pages_thread, self.segments.write, number, pages)
+        work.add_done_callback(self._segment_written)
+
+    def _segment_written(self, work: asyncio.Future[list[tuple[int, int]]]) -> None:
+        error = work.exception()
+        self._paging.written(None if error else work.result(), error)
+        self._end_turn()
+
+    def _remove_segment(self, number: int) -> None:
+        self._pages_thread.submit(self._try_to_remove, number)
+
+    def _try_to_remove(self, number: int) -> None:
+        # one that stays costs disk until the next start
+        with contextlib.suppress(OSError):
+            self.segments.remove(number)
+
+    # -- the journal ---------------------------------------------------------------------------------------------------
 
     def _done(self, batch: int, error: Exception | None) -> None:
         """On the sync thread."""
         self._loop.call_soon_threadsafe(self._on_disk, batch, error)
 
     def _on_disk(self, batch: int, error: Exception | None) -> None:
-        self._is_syncing = False
         self._synced.set()
         if error is not None:
             # no confirm may go out any more, and what is in memory is not what is on disk: end now
@@ -290,10 +298,7 @@ class Server:
             self.failure = error
             self.stopping.set()
             return
-        self.broker.log.on_disk(batch)
-        gated, self._gated = self._gated, []
-        for peer in gated:
-            peer.mark()
+        self._committer.on_disk(batch)
         if self._is_behind and self.broker.log.size() <= BATCH_OCTETS_MAX:
             self._is_behind = False
             self._resume_publishers()

@@ -11,16 +11,16 @@ import threading
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 
-from leveret.store.journal import Journal
+from leveret.store.journal import Journal, JournalFailed
 
 # What is asked of the thread: (batch id, payload, snapshot to rotate with), the first file to keep, or None: stop.
 _Request = tuple[int, bytes | Sequence[bytes], bytes | None] | int | None
 
 
-class SyncThread:
-    """Runs a journal's appends, rotations and removals, in the order of submission.
+class SyncWork:
+    """A journal's appends, rotations and removals, carried out in the order of submission by whoever calls `perform`.
 
-    `on_done(batch_id, error)` is called on this thread when a batch is on the medium (error None) or will never be (the
+    `on_done(batch_id, error)` is called there when a batch is on the medium (error None) or will never be (the
     exception; every later batch fails, too). It must not raise, and should only hand over to another thread.
     """
 
@@ -29,8 +29,11 @@ class SyncThread:
         self._on_done = on_done
         self._requests: SimpleQueue[_Request] = SimpleQueue()
         self._is_stopped = False
-        self._thread = threading.Thread(target=self._run, name="leveret-sync", daemon=True)
-        self._thread.start()
+
+    @property
+    def is_waiting(self) -> bool:
+        """A request waits to be carried out."""
+        return not self._requests.empty()
 
     def submit(self, batch_id: int, payload: bytes | Sequence[bytes], rotate_snapshot: bytes | None = None) -> None:
         """Append `payload` (nothing if it is empty), then, with a snapshot, begin a new file; report both as one.
@@ -43,11 +46,49 @@ class SyncThread:
         self._requests.put((batch_id, payload, rotate_snapshot))
 
     def remove_before(self, number: int) -> None:
-        """Delete the journal's files older than `number`, in turn with the batches; never the current one.
+        """Take out the journal's files older than `number`, in turn with the batches; never the current one.
 
         A file that can't be deleted stays and is still in `Journal.files`: it costs disk, not messages.
         """
         self._requests.put(number)
+
+    def perform(self) -> bool:
+        """Carry out the next request, waiting for one; False if it was the last."""
+        request = self._requests.get()
+        if request is None:
+            return False
+        if isinstance(request, int):
+            self._remove_before(request)
+            return True
+        batch_id, payload, snapshot = request
+        error: Exception | None = None
+        try:
+            if payload:
+                self._journal.append(payload)
+            if snapshot is not None:
+                self._journal.rotate(snapshot)
+        except Exception as failure:  # whatever it is, the waiting publishers must not be told "done"
+            error = failure
+        self._on_done(batch_id, error)
+        return True
+
+    def _remove_before(self, number: int) -> None:
+        for oldest in self._journal.files():
+            if oldest >= min(number, self._journal.current):
+                return
+            try:
+                self._journal.remove(oldest)
+            except (OSError, JournalFailed):
+                return
+
+
+class SyncThread(SyncWork):
+    """The same on a thread of its own, which calls `on_done`."""
+
+    def __init__(self, journal: Journal, on_done: Callable[[int, Exception | None], None]) -> None:
+        super().__init__(journal, on_done)
+        self._thread = threading.Thread(target=self._run, name="leveret-sync", daemon=True)
+        self._thread.start()
 
     def stop(self) -> None:
         """Finish what was submitted and end the thread; returns when it has ended. A second call does nothing."""
@@ -57,29 +98,5 @@ class SyncThread:
         self._thread.join()
 
     def _run(self) -> None:
-        while True:
-            request = self._requests.get()
-            if request is None:
-                return
-            if isinstance(request, int):
-                self._remove_before(request)
-                continue
-            batch_id, payload, snapshot = request
-            error: Exception | None = None
-            try:
-                if payload:
-                    self._journal.append(payload)
-                if snapshot is not None:
-                    self._journal.rotate(snapshot)
-            except Exception as failure:  # whatever it is, the waiting publishers must not be told "done"
-                error = failure
-            self._on_done(batch_id, error)
-
-    def _remove_before(self, number: int) -> None:
-        for oldest in self._journal.files():
-            if oldest >= min(number, self._journal.current):
-                return
-            try:
-                self._journal.remove(oldest)
-            except OSError:
-                return
+        while self.perform():
+            pass

@@ -1,0 +1,76 @@
+"""Between the broker's log and the sync thread: what is submitted when, and what follows when it is on the disk.
+
+Everything here runs on the event loop's side, but knows neither loop nor clock: the simulation (tests/sim) drives it
+just as the server does.
+"""
+
+from __future__ import annotations
+
+from leveret.broker.broker import Broker
+from leveret.broker.recovery import Recovery
+from leveret.net.paging import Paging
+from leveret.session.connection import Connection
+from leveret.store.journal import Journal
+from leveret.store.sync import SyncWork
+
+
+class Committer:
+    """One batch at a time: while it is being synced, the next one collects in the log.
+
+    is_syncing: a batch was submitted and `on_disk` was not called for it yet.
+    """
+
+    def __init__(self, broker: Broker, journal: Journal, work: SyncWork, paging: Paging) -> None:
+        self.is_syncing = False
+        self._paging = paging
+        self._broker = broker
+        self._journal = journal
+        self._work = work
+        self._gated: list[Connection] = []
+
+    def recover(self, now_us: int) -> int:
+        """Read the journal back, before anything is submitted; returns the number of messages."""
+        recovery = Recovery(self._broker, now_us)
+        for batch in self._journal.replay():
+            recovery.batch(batch)
+        count = self._paging.recover(recovery)
+        log = self._broker.log
+        log.recovered(self._journal.current, recovery.in_journal)
+        if log.size():
+            # Before the first delivery it must be on disk that the last orderly stop says nothing any more.
+            number = log.batch
+            self._journal.append(log.close_batch())
+            log.on_disk(number)
+        return count
+
+    def submit(self) -> None:
+        """Hand the batch under construction to the disk, unless one is on its way or there is nothing to write."""
+        log = self._broker.log
+        if self.is_syncing or not log.size():
+            return
+        self.is_syncing = True
+        batch = log.batch
+        data = log.close_batch()
+        if self._journal.is_full:
+            # asked for before the request, which another thread may have carried out by the time submit() returns
+            number = self._journal.current + 1
+            self._work.submit(batch, data, self._broker.snapshot())
+            log.start_file(number)
+        else:
+            self._work.submit(batch, data)
+        # in turn: a file goes when the batch is on disk that says that nothing in it is alive
+        oldest = log.disposable()
+        if oldest:
+            self._work.remove_before(oldest)
+
+    def hold(self, connection: Connection) -> None:
+        """Part of its output waits at a gate: `on_disk` looks at it again."""
+        self._gated.append(connection)
+
+    def on_disk(self, batch: int) -> None:
+        """This batch is on the medium: acks are written, and output behind its gates may leave."""
+        self.is_syncing = False
+        self._broker.log.on_disk(batch)
+        gated, self._gated = self._gated, []
+        for connection in gated:
+            connection.mark()
