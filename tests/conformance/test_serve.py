@@ -107,7 +107,8 @@ def test_a_data_directory_that_is_a_file(tmp_path: Path) -> None:
 
 def test_configuration_and_several_addresses(tmp_path: Path) -> None:
     config = tmp_path / "leveret.toml"
-    config.write_text('cluster_name = "from the file"\nversion = "3.8.9"\nheartbeat_s = 7\nlog_level = "warning"')
+    lines = ('cluster_name = "from the file"', 'version = "3.8.9"', "heartbeat_s = 7", 'log_level = "warning"')
+    config.write_text("\n".join([*lines, "max_message_octets = 1000"]))
     arguments = ("--config", str(config), "--host", "::1", "--log-level", "info")
     with LeveretProcess(data_dir=tmp_path / "data", arguments=arguments) as process:
         for host in ("127.0.0.1", "::1"):
@@ -116,4 +117,9 @@ def test_configuration_and_several_addresses(tmp_path: Path) -> None:
             assert (properties["cluster_name"], properties["version"]) == ("from the file", "3.8.9")
             assert properties["product"] == "RabbitMQ"
             assert properties["leveret_version"]
+            channel = connection.channel()
+            channel.basic_publish("", "anywhere", b"x" * 1000)
+            channel.basic_publish("", "anywhere", b"x" * 1001)
+            with pytest.raises(pika.exceptions.ChannelClosedByBroker, match="configured max size 1000"):
+                channel.queue_declare("", exclusive=True)
             connection.close()

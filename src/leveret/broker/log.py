@@ -170,6 +170,11 @@ class Log:
         self.look_at(page)
         return items
 
+    def body_octets(self, page: Page) -> i64:
+        """Size of the bodies in a page that goes on waiting in its queue."""
+        data = self.read_page(int(page.segment), int(page.offset), int(page.size))
+        return page.body_octets(data) if data is not None else 0
+
     def drop(self, page: Page) -> None:
         """Nothing of a page is alive any more."""
         if page.live > 0:

@@ -47,6 +47,7 @@ CONFIG: Final[dict[str, type]] = {
     "host": list, "port": int, "data_dir": str, "log_level": str, "product": str, "version": str, "cluster_name": str,
     "frame_max": int, "channel_max": int, "heartbeat_s": int,
     "disk_free_limit": object, "memory_high_watermark": object,
+    "max_message_octets": int,
 }  # fmt: skip
 
 # settings that are amounts, see leveret.cli.quantity
@@ -128,7 +129,7 @@ def command(
 
 
 async def _serve(chosen: dict[str, object]) -> int:
-    names = ("product", "version", "cluster_name", "frame_max", "channel_max", "heartbeat_s")
+    names = ("product", "version", "cluster_name", "frame_max", "channel_max", "heartbeat_s", "max_message_octets")
     options = {"cluster_name": f"leveret@{socket.gethostname()}"} | {n: chosen[n] for n in names if n in chosen}
     broker = Broker(Settings(own_version=__version__, **options), os.urandom)  # type: ignore[arg-type]
     broker.on_event = logger.info
