@@ -121,7 +121,7 @@ def get(peer: Peer, channel: BrokerChannel, method: Method) -> None:
     write_content(peer.out, entry.content, channel.number, peer.frame_max)
     if method.flag("no_ack"):
         if entry.id:
-            vhost.log.settle(queue.number, entry.id)
+            vhost.log.settle(queue, entry.id)
     else:
         queue.unacked += 1
         channel.unacked.add(tag, entry)

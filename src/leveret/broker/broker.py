@@ -7,7 +7,7 @@ import hmac
 import logging
 from collections.abc import Callable
 
-from leveret.broker.log import Log, meta_record
+from leveret.broker.log import Log, meta_record, page_record
 from leveret.broker.names import RandomBytes
 from leveret.broker.timers import Timers
 from leveret.broker.vhost import PREDECLARED, VHost, binding_record, exchange_record, queue_record
@@ -124,6 +124,7 @@ class Broker:
             for queue in vhost.queues.values():
                 if queue.is_journalled:
                     records.append(meta_record(queue_record(vhost.name, queue)))
+                    records.extend(page_record(page) for page in queue.pages if page.is_stored and page.live > 0)
             for exchange in vhost.exchanges.values():
                 for binding in exchange.outgoing.values():
                     if binding.is_durable:
@@ -135,7 +136,7 @@ class Broker:
         for vhost in self.vhosts.values():
             for queue in vhost.queues.values():
                 if queue.is_journalled:
-                    for entry in queue.ready.all():
+                    for entry in queue.ready.in_memory():
                         if entry.id and entry.redelivered:
                             self.log.delivered(queue.number, entry.id)
         self.log.clean()

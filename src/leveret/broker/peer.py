@@ -153,7 +153,9 @@ class Peer(Connection):
             most = self.channel_max
             text = f"number of channels opened ({most}) has reached the negotiated channel_max ({most})"
             raise ProtocolError(NOT_ALLOWED, text, 20, 10)
-        return BrokerChannel(number, self.must_cut)
+        channel = BrokerChannel(number, self.must_cut)
+        self.vhost.channels.add(channel)
+        return channel
 
     def channel_closed(self, channel: Channel) -> None:
         assert isinstance(channel, BrokerChannel)
@@ -217,7 +219,7 @@ class Peer(Connection):
             queue.touch()
         # a deleted queue's unacknowledged entries are settled here, too: their file can go
         if entry.id != 0:
-            self.broker.log.settle(queue.number, entry.id)
+            self.broker.log.settle(queue, entry.id)
 
     # -- publish -------------------------------------------------------------------------------------------------------
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 
-from leveret.broker.log import CLEAN, DELIVERED, MESSAGES, META, SETTLE, START
+from leveret.broker.log import CLEAN, DELIVERED, DROP, HOP, MESSAGES, META, PAGE, PAGE_HEAD, SETTLE, START
+from leveret.broker.run import Stretch
 from leveret.wire.errors import ProtocolError
 from leveret.wire.table import Value, decode_table
 
@@ -26,27 +27,48 @@ class Record:
 
 
 class Arrived(Record):
-    """MESSAGES: alike messages, numbered from `first_id`, in durable queues.
+    """MESSAGES or HOP: alike messages, numbered from `first_id`, in durable queues.
 
-    key: exchange and routing key as short strings; contents: per message, its header frame and body frames; queues:
-    (queue number, expires_us) of each queue that got them all.
+    stretch: their key (exchange and routing key as short strings) and contents (header frame and body frames); queues:
+    (queue number, expires_us) of each queue that got them all; left: of a HOP, the queue number and the id of the
+    message that became this one.
     """
 
-    def __init__(self, first_id: int, key: bytes, contents: list[bytes], queues: list[tuple[int, int]]) -> None:
-        self.kind = MESSAGES
+    def __init__(
+        self, first_id: int, stretch: Stretch, queues: list[tuple[int, int]], left: tuple[int, int] | None
+    ) -> None:
+        self.kind = MESSAGES if left is None else HOP
         self.first_id = first_id
-        self.key = key
-        self.contents = contents
+        self.stretch = stretch
         self.queues = queues
+        self.left = left
+
+    @property
+    def contents(self) -> list[bytes]:
+        """Of each message, in order."""
+        stretch = self.stretch
+        starts = range(0, int(stretch.count * stretch.stride), int(stretch.stride))
+        return [stretch.data[at : at + stretch.size] for at in starts]
 
 
 class Passed(Record):
-    """SETTLE or DELIVERED: what happened to message `id` of the queue numbered `queue`."""
+    """SETTLE, DELIVERED: what happened to message `id` of the queue numbered `queue`; DROP: to the page of that id."""
 
     def __init__(self, kind: int, queue: int, id: int) -> None:
         self.kind = kind
         self.queue = queue
         self.id = id
+
+
+class Paged(Record):
+    """PAGE: messages of a queue are in a segment now. settled: ids in the range that are not alive."""
+
+    def __init__(self, fields: tuple[int, ...], settled: tuple[int, ...]) -> None:
+        self.kind = PAGE
+        self.queue, self.segment, self.offset, self.size = fields[:4]
+        self.first_id, self.last_id, self.expires_us, self.live, redelivered = fields[4:]
+        self.is_redelivered = bool(redelivered)
+        self.settled = settled
 
 
 class Declared(Record):
@@ -74,8 +96,14 @@ def records(batch: bytes) -> Iterator[Record]:
 
 def _record(batch: bytes, kind: int, start: int, stop: int) -> Record:
     if kind == MESSAGES:
-        return _arrived(batch, start, stop)
-    if kind in (SETTLE, DELIVERED):
+        return _arrived(batch, start, stop, None)
+    if kind == HOP:
+        number, id = _PAIR.unpack_from(batch, start)
+        return _arrived(batch, start + _PAIR.size, stop, (number, id))
+    if kind == PAGE:
+        ids = start + PAGE_HEAD.size
+        return Paged(PAGE_HEAD.unpack_from(batch, start), struct.unpack(f">{(stop - ids) // 8}q", batch[ids:stop]))
+    if kind in (SETTLE, DELIVERED, DROP):
         number, id = _PAIR.unpack_from(batch, start)
         return Passed(kind, number, id)
     if kind == META:
@@ -85,7 +113,7 @@ def _record(batch: bytes, kind: int, start: int, stop: int) -> Record:
     raise RecordError(f"there is a record of kind {kind}, which this leveret does not know: a newer one wrote it")
 
 
-def _arrived(batch: bytes, start: int, stop: int) -> Arrived:
+def _arrived(batch: bytes, start: int, stop: int, left: tuple[int, int] | None) -> Arrived:
     first_id, count, stride, size, key_size = _MESSAGES_HEAD.unpack_from(batch, start)
     start += _MESSAGES_HEAD.size
     key = batch[start : start + key_size]
@@ -94,7 +122,6 @@ def _arrived(batch: bytes, start: int, stop: int) -> Arrived:
     start += 2
     first = start + _PAIR.size * number_of_queues
     queues = [_PAIR.unpack_from(batch, at) for at in range(start, first, _PAIR.size)]
-    contents = [batch[at : at + size] for at in range(first, stop, stride)]
-    if len(contents) != count:
-        raise RecordError(f"a record of {count} messages holds {len(contents)}")
-    return Arrived(first_id, key, contents, queues)
+    if count < 1 or stop - first != (count - 1) * stride + size:
+        raise RecordError(f"a record of {count} messages holds {stop - first} octets")
+    return Arrived(first_id, Stretch(batch[first:stop], stride, size, count, key), queues, left)

@@ -67,6 +67,10 @@ class Transaction:
             self.settlements.append(HeldSettlement(kind))
         self.settlements[-1].deliveries += unacked.hold(tag, multiple)
 
+    def held(self) -> list[Delivery]:
+        """The deliveries that were settled."""
+        return [delivery for held in self.settlements for _, delivery in held.deliveries]
+
     def release(self, unacked: Unacked) -> None:
         """Nothing will happen: make what was settled unacknowledged again."""
         unacked.restore([delivery for held in self.settlements for delivery in held.deliveries])

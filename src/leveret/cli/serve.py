@@ -28,6 +28,7 @@ from leveret.store.disk import RealDisk
 from leveret.store.format import JournalVersionError
 from leveret.store.journal import Journal, JournalFailed
 from leveret.store.lock import DataDirectoryInUse, DirectoryLock
+from leveret.store.segment import SegmentStore
 
 logger = logging.getLogger("leveret")
 
@@ -102,7 +103,8 @@ async def _serve(chosen: dict[str, object]) -> int:
     broker = Broker(Settings(own_version=__version__, **options), os.urandom)  # type: ignore[arg-type]
     broker.on_event = logger.info
     journal = Journal(RealDisk(), os.path.join(str(chosen["data_dir"]), "journal"))
-    server = Server(broker, journal)
+    segments = SegmentStore(RealDisk(), os.path.join(str(chosen["data_dir"]), "segments"))
+    server = Server(broker, journal, segments)
     try:
         count = server.recover()
     except (JournalVersionError, RecordError) as error:

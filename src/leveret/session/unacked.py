@@ -67,6 +67,10 @@ class Unacked:
         self._compact()
         return taken
 
+    def all(self) -> list[Delivery]:
+        """All deliveries, oldest first, left where they are."""
+        return [delivery for delivery in self._entries[self._first :] if delivery is not None]
+
     def hold(self, tag: i64, multiple: bool) -> list[tuple[int, Delivery]]:
         """Like remove and take_until, with tags, for a transaction: what is taken still counts as outstanding."""
         entries = self._entries
