@@ -26,7 +26,7 @@ from leveret.broker.records import RecordError
 from leveret.net.server import Server
 from leveret.store.disk import RealDisk
 from leveret.store.format import JournalVersionError
-from leveret.store.journal import Journal, JournalFailed
+from leveret.store.journal import SPARE_FILES_DEFAULT, Journal, JournalFailed
 from leveret.store.lock import DataDirectoryInUse, DirectoryLock
 from leveret.store.segment import SegmentStore
 
@@ -41,7 +41,7 @@ LEVELS: Final = ("debug", "info", "warning", "error")
 # key of the configuration file -> type
 CONFIG: Final[dict[str, type]] = {
     "host": list, "port": int, "data_dir": str, "log_level": str, "product": str, "version": str, "cluster_name": str,
-    "frame_max": int, "channel_max": int, "heartbeat_s": int,
+    "frame_max": int, "channel_max": int, "heartbeat_s": int, "journal_spare_files": int,
 }  # fmt: skip
 
 
@@ -65,6 +65,8 @@ def read_config(path: Path) -> dict[str, object]:
             config[key] = [value]
         elif not isinstance(value, CONFIG[key]) or isinstance(value, bool):
             raise click.UsageError(f"{path}: {key} must be of type {CONFIG[key].__name__}, not {value!r}")
+        elif key == "journal_spare_files" and isinstance(value, int) and value < 0:
+            raise click.UsageError(f"{path}: {key} must not be negative, it is {value}")
     return config
 
 
@@ -102,18 +104,20 @@ async def _serve(chosen: dict[str, object]) -> int:
     options = {"cluster_name": f"leveret@{socket.gethostname()}"} | {n: chosen[n] for n in names if n in chosen}
     broker = Broker(Settings(own_version=__version__, **options), os.urandom)  # type: ignore[arg-type]
     broker.on_event = logger.info
-    journal = Journal(RealDisk(), os.path.join(str(chosen["data_dir"]), "journal"))
-    segments = SegmentStore(RealDisk(), os.path.join(str(chosen["data_dir"]), "segments"))
-    server = Server(broker, journal, segments)
+    disk, directory = RealDisk(), str(chosen["data_dir"])
+    spare_files = chosen.get("journal_spare_files", SPARE_FILES_DEFAULT)
+    assert isinstance(spare_files, int)
+    journal = Journal(disk, os.path.join(directory, "journal"), spare_files=spare_files)
     try:
+        server = Server(broker, journal, SegmentStore(disk, os.path.join(directory, "segments")))
         count = server.recover()
     except (JournalVersionError, RecordError) as error:
-        logger.critical("the data directory %s can't be served: %s", chosen["data_dir"], error)
+        logger.critical("the data directory %s can't be served: %s", directory, error)
         return EXIT_VERSION
     except (JournalFailed, OSError) as error:
-        logger.critical("the data directory %s can't be served: %s", chosen["data_dir"], error)
+        logger.critical("the data directory %s can't be served: %s", directory, error)
         return EXIT_JOURNAL
-    logger.info("leveret %s (%s core), %d messages recovered from %s", __version__, core(), count, chosen["data_dir"])
+    logger.info("leveret %s (%s core), %d messages recovered from %s", __version__, core(), count, directory)
     for line in journal.report.lines():
         logger.warning("%s", line)
     hosts, port = chosen["host"], chosen["port"]
