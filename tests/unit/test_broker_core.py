@@ -56,7 +56,7 @@ def test_a_message_behind_the_closed_batch_waits_for_the_next(bench: Bench, clie
     assert [ack.number("delivery_tag") for ack in client.methods()] == [2]
 
 
-def test_transient_confirms_never_cover_a_pending_tag(bench: Bench, client: Client) -> None:
+def test_transient_confirms_never_cover_a_pending_tag_and_come_once(bench: Bench, client: Client) -> None:
     client.queue("q", durable=True)
     client.call(1, grammar.CONFIRM_SELECT)
     client.publish("q", delivery_mode=2)
@@ -66,7 +66,10 @@ def test_transient_confirms_never_cover_a_pending_tag(bench: Bench, client: Clie
     assert [(ack.number("delivery_tag"), ack.flag("multiple")) for ack in early] == [(2, False), (3, False)]
     bench.sync()
     covered = client.methods()
-    assert [(ack.number("delivery_tag"), ack.flag("multiple")) for ack in covered] == [(3, True)]
+    assert [(ack.number("delivery_tag"), ack.flag("multiple")) for ack in covered] == [(1, False)]
+    client.publish("q", delivery_mode=1)
+    last = client.methods()
+    assert [(ack.number("delivery_tag"), ack.flag("multiple")) for ack in last] == [(4, False)]
 
 
 def test_durable_declaration_is_answered_after_its_sync(bench: Bench, client: Client) -> None:
@@ -194,3 +197,49 @@ def test_a_frame_without_its_end_closes_the_connection(client: Client) -> None:
     client.raw(select[:-1] + b"\x00" + select)
     (close,) = client.methods()
     assert (close.name, close.number("reply_code")) == ("connection.close", 501)
+
+
+def test_the_purge_of_an_empty_durable_queue_is_answered_though_nothing_is_written(client: Client) -> None:
+    client.queue("q", durable=True)
+    client.send(1, grammar.QUEUE_PURGE, queue="q")
+    assert [method.name for method in client.methods()] == ["queue.purge-ok"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "values"),
+    [
+        (grammar.QUEUE_DECLARE, {"queue": "q", "durable": True}),
+        (grammar.EXCHANGE_DECLARE, {"exchange": "e", "type": "direct", "durable": True}),
+        (grammar.QUEUE_BIND, {"queue": "q", "exchange": "e"}),
+        (grammar.EXCHANGE_BIND, {"source": "amq.direct", "destination": "e"}),
+        (grammar.EXCHANGE_UNBIND, {"source": "amq.direct", "destination": "e"}),
+        (grammar.QUEUE_UNBIND, {"queue": "q", "exchange": "e"}),
+        (grammar.EXCHANGE_DELETE, {"exchange": "e"}),
+        (grammar.QUEUE_DELETE, {"queue": "q"}),
+    ],
+    ids=lambda value: value.name if isinstance(value, grammar.MethodSpec) else "",
+)
+def test_who_asks_for_the_same_again_does_not_hear_before_it_is_on_disk(
+    spec: grammar.MethodSpec, values: dict[str, object]
+) -> None:
+    bench = Bench()
+    client, other = bench.connect(), bench.connect()
+    if spec is not grammar.QUEUE_DECLARE:
+        client.queue("q", durable=True)
+        client.call(1, grammar.EXCHANGE_DECLARE, exchange="e", type="direct", durable=True)
+    if spec not in (grammar.QUEUE_DECLARE, grammar.EXCHANGE_DECLARE):
+        client.call(1, grammar.QUEUE_BIND, queue="q", exchange="e")
+        client.call(1, grammar.EXCHANGE_BIND, source="amq.direct", destination="e")
+    if spec is grammar.EXCHANGE_DECLARE:
+        client.call(1, grammar.EXCHANGE_DELETE, exchange="e")
+    if spec is grammar.QUEUE_BIND:
+        client.call(1, grammar.QUEUE_UNBIND, queue="q", exchange="e")
+    if spec is grammar.EXCHANGE_BIND:
+        client.call(1, grammar.EXCHANGE_UNBIND, source="amq.direct", destination="e")
+    batch = bench.broker.log.batch
+    client.send(1, spec, **values)
+    bench.broker.log.close_batch()
+    other.send(1, spec, **values)
+    assert other.methods() == []
+    bench.broker.log.on_disk(batch)
+    assert [method.name for method in other.methods()] == [f"{spec.name}-ok"]

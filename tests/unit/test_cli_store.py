@@ -194,7 +194,7 @@ def test_records_as_json(directory: Path) -> None:
     }  # fmt: skip
     assert (second["exchange"], second["key"], second["sizes"], second["bodies"]) == ("", "one", [0], [""])
     assert second["queues"][0]["expires_us"] > 0
-    assert settled == {"file": 2, "batch": 4, "kind": "settled", "id": 1, "queue": "two", "number": 2}
+    assert settled == {"file": 2, "batch": 4, "kind": "settled", "id": 1, "count": 1, "queue": "two", "number": 2}
     assert (stop["batch"], stop["kind"]) == (4, "clean stop")
     assert "bodies" not in run("dump", str(directory)).output
     assert contents(directory) == before

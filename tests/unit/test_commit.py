@@ -7,7 +7,7 @@ import pytest
 from leveret.store.disk import MemoryDisk
 from leveret.wire import grammar
 
-from .house import House
+from .house import FILE_SIZE, House
 
 
 @pytest.mark.parametrize("hasty", [False, True])
@@ -28,3 +28,42 @@ def test_a_file_stays_while_a_message_in_it_lives_however_fast_the_thread_is(has
     disk.crash()
     queue = House(disk).bench.broker.vhosts["/"].queues["q"]
     assert [entry.content[-2:-1] for entry in queue.ready.in_memory()] == [b"3", b"4", b"5", b"6"]
+
+
+def stopped_after(disk: MemoryDisk, bodies: list[bytes], fetched: int) -> None:
+    """A life in which these messages come, `fetched` of them are delivered and returned, and which ends orderly."""
+    house = House(disk)
+    client = house.bench.connect()
+    client.send(1, grammar.QUEUE_DECLARE, queue="q", durable=True)
+    for text in bodies:
+        client.publish("q", text, delivery_mode=2)
+    for _ in range(fetched):
+        client.send(1, grammar.BASIC_GET, queue="q")
+    client.peer.lost(house.bench.now_us)
+    house.bench.broker.stop()
+    house.write()
+
+
+def redelivered(disk: MemoryDisk) -> list[bool]:
+    return [entry.redelivered for entry in House(disk).bench.broker.vhosts["/"].queues["q"].ready.in_memory()]
+
+
+def test_an_orderly_stop_is_one_though_its_batch_filled_the_file() -> None:
+    disk = MemoryDisk()
+    stopped_after(disk, [b"1" * FILE_SIZE, b"2"], fetched=0)
+    stopped_after(disk, [], fetched=1)  # the file is full: after this batch a new one begins
+    assert redelivered(disk) == [True, False]
+
+
+def test_what_an_earlier_stop_said_of_a_message_is_not_said_of_another_with_its_number() -> None:
+    """Numbers begin anew when the files that knew the old ones are gone."""
+    disk = MemoryDisk()
+    stopped_after(disk, [b"1"], fetched=1)
+    house = House(disk)
+    client = house.bench.connect()
+    client.send(1, grammar.BASIC_GET, queue="q", no_ack=True)
+    house.bench.broker.log.next_id = 1
+    client.publish("q", b"2", delivery_mode=2)
+    house.bench.broker.stop()
+    house.write()
+    assert redelivered(disk) == [False]

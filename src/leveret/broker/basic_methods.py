@@ -178,8 +178,14 @@ def take(channel: BrokerChannel, tag: int, multiple: bool, method_id: int) -> li
 
 def check_tag(channel: BrokerChannel, tag: int, multiple: bool, method_id: int) -> None:
     """406 unless a settlement names a delivery that is unacknowledged, or all of them."""
-    if channel.unacked.get(tag) is None and not (multiple and tag == 0):
-        raise ProtocolError(PRECONDITION_FAILED, f"unknown delivery tag {tag}", 60, method_id)
+    # no delivery has a tag that does not fit into 63 bits
+    if not (multiple and tag == 0) and (tag >> 63 != 0 or channel.unacked.get(tag) is None):
+        raise unknown_tag(tag, method_id)
+
+
+def unknown_tag(tag: int, method_id: int) -> ProtocolError:
+    """The error for a settlement of what is not there. Tags are unsigned, however they were read."""
+    return ProtocolError(PRECONDITION_FAILED, f"unknown delivery tag {tag & 0xFFFF_FFFF_FFFF_FFFF}", 60, method_id)
 
 
 def recover(peer: Peer, channel: BrokerChannel, method: Method) -> None:

@@ -42,6 +42,8 @@ def declare(peer: Peer, channel: BrokerChannel, method: Method) -> None:
         not_default(method, name)
         if exchange is not None:
             _check_same(peer, method, exchange)
+            if exchange.durable:
+                peer.hold_until_synced()
         else:
             if name.startswith("amq."):
                 raise fail(method, ACCESS_REFUSED, f"exchange name '{name}' contains reserved prefix 'amq.*'")
@@ -83,8 +85,8 @@ def delete(peer: Peer, channel: BrokerChannel, method: Method) -> None:
         if method.flag("if_unused") and exchange.outgoing:
             raise fail(method, PRECONDITION_FAILED, f"exchange '{name}' in vhost '{peer.vhost.name}' in use")
         peer.vhost.delete_exchange(exchange)
-        if exchange.durable:
-            peer.hold_until_synced()
+    if exchange is None or exchange.durable:
+        peer.hold_until_synced()
     if not method.flag("no_wait"):
         peer.send(channel.number, grammar.EXCHANGE_DELETE_OK)
 
@@ -95,8 +97,8 @@ def bind(peer: Peer, channel: BrokerChannel, method: Method) -> None:
     not_default(method, method.text("destination"))
     source = find(peer, method, method.text("source"))
     destination = find(peer, method, method.text("destination"))
-    made = peer.vhost.bind(source, destination, method.text("routing_key"), method.table("arguments"))
-    if made and source.durable and destination.durable:
+    peer.vhost.bind(source, destination, method.text("routing_key"), method.table("arguments"))
+    if source.durable and destination.durable:
         peer.hold_until_synced()
     if not method.flag("no_wait"):
         peer.send(channel.number, grammar.EXCHANGE_BIND_OK)
@@ -113,7 +115,7 @@ def unbind(peer: Peer, channel: BrokerChannel, method: Method) -> None:
         binding = vhost.find_binding(source, destination, method.text("routing_key"), method.table("arguments"))
         if binding is not None:
             vhost.unbind(binding)
-            if binding.is_durable:
-                peer.hold_until_synced()
+        if binding is None or binding.is_durable:
+            peer.hold_until_synced()
     if not method.flag("no_wait"):
         peer.send(channel.number, grammar.EXCHANGE_UNBIND_OK)

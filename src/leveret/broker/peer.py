@@ -133,8 +133,10 @@ class Peer(Connection):
             self.broker.dirty.append(self)
 
     def hold_until_synced(self) -> None:
-        """What is sent from here on waits until the batch under construction is on disk."""
-        self.gate(self.broker.log.batch)
+        """What is sent from here on waits until everything that is recorded so far is on disk."""
+        log = self.broker.log
+        # an empty batch is never written, so waiting for it could last for ever
+        self.gate(log.batch if log.size() else log.batch - 1)
 
     def touch_consumed(self, channel: BrokerChannel) -> None:
         """The channel's consumers may take more."""
@@ -201,7 +203,7 @@ class Peer(Connection):
         else:
             found = channel.unacked.get(tag)
             if found is None:
-                raise ProtocolError(PRECONDITION_FAILED, f"unknown delivery tag {tag}", 60, 80)
+                raise basic_methods.unknown_tag(int(tag), 80)
             channel.unacked.remove(tag)
             assert isinstance(found, Entry)
             self.settle(found)
@@ -248,11 +250,7 @@ class Peer(Connection):
         if route.by_headers and route.exchange is not None:
             route.set_queues(vhost.targets(route.exchange, route.routing_key, headers_of(content)))
         if channel.tx is not None:
-            if route.reply is not None:
-                vhost.reply(route.reply, content, route.key)
-            channel.tx.publish(route, content, mode == 2, ttl_us)
-            self.is_publisher = True
-            return False
+            return self._hold(channel, route, content, mode == 2, ttl_us)
         is_durable = False
         if route.queues:
             is_durable = vhost.accept(route, content, mode == 2, ttl_us, self.now_us)
@@ -276,6 +274,15 @@ class Peer(Connection):
         is_durable = self.vhost.accept_stretch(route, stretch, persistent, self._ttl_us, self.now_us)
         if channel.confirms is not None:
             self._confirm(channel, count, is_durable)
+
+    def _hold(self, channel: BrokerChannel, route: Route, content: bytes, persistent: bool, ttl_us: i64) -> bool:
+        """A publish in a transaction. Only a direct reply does not wait for the commit, in RabbitMQ either."""
+        if route.reply is not None:
+            self.vhost.reply(route.reply, content, route.key)
+        assert channel.tx is not None
+        channel.tx.publish(route, content, persistent, ttl_us)
+        self.is_publisher = True
+        return False
 
     def _confirm(self, channel: BrokerChannel, count: i64, is_durable: bool) -> None:
         """Count publishes on a channel that wants confirms."""

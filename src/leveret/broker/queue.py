@@ -89,6 +89,13 @@ class Queue:
 
     def page_of(self, id: i64) -> Page | None:
         """The page that has this message."""
+        index = self.page_index(id)
+        if index < len(self.pages) and self.pages[index].first_id <= id:
+            return self.pages[index]
+        return None
+
+    def page_index(self, id: i64) -> i64:
+        """Where the first page stands that ends with this id or a later one."""
         low: i64 = 0
         high: i64 = len(self.pages)
         while low < high:
@@ -97,9 +104,7 @@ class Queue:
                 low = middle + 1
             else:
                 high = middle
-        if low < len(self.pages) and self.pages[low].first_id <= id:
-            return self.pages[low]
-        return None
+        return low
 
     def touch(self) -> None:
         """Something changed that may allow deliveries: look at the end of the turn."""

@@ -105,6 +105,9 @@ def declare(peer: Peer, channel: BrokerChannel, method: Method) -> None:
         check_owner(peer, method, queue)
     elif queue is not None:
         _check_same(peer, method, queue)
+        if queue.is_journalled:
+            # who declared it first may still be waiting for the disk
+            peer.hold_until_synced()
     else:
         if name.startswith("amq."):
             raise fail(method, ACCESS_REFUSED, f"queue name '{name}' contains reserved prefix 'amq.*'")
@@ -184,8 +187,9 @@ def delete(peer: Peer, channel: BrokerChannel, method: Method) -> None:
             raise fail(method, PRECONDITION_FAILED, f"{what} not empty")
         count = peer.vhost.delete_queue(queue)
         peer.exclusive.pop(name, None)
-        if queue.is_journalled:
-            peer.hold_until_synced()
+    if queue is None or queue.is_journalled:
+        # who deleted it first may still be waiting for the disk
+        peer.hold_until_synced()
     if not method.flag("no_wait"):
         peer.send(channel.number, grammar.QUEUE_DELETE_OK, message_count=count)
 
@@ -209,7 +213,8 @@ def bind(peer: Peer, channel: BrokerChannel, method: Method) -> None:
     key = method.text("routing_key")
     if key == "" and method.text("queue") == "":
         key = queue.name
-    if peer.vhost.bind(exchange, queue, key, method.table("arguments")) and queue.is_journalled and exchange.durable:
+    peer.vhost.bind(exchange, queue, key, method.table("arguments"))
+    if queue.is_journalled and exchange.durable:
         peer.hold_until_synced()
     if not method.flag("no_wait"):
         peer.send(channel.number, grammar.QUEUE_BIND_OK)
@@ -227,8 +232,8 @@ def unbind(peer: Peer, channel: BrokerChannel, method: Method) -> None:
         binding = peer.vhost.find_binding(exchange, queue, method.text("routing_key"), method.table("arguments"))
         if binding is not None:
             peer.vhost.unbind(binding)
-            if binding.is_durable:
-                peer.hold_until_synced()
+        if binding is None or binding.is_durable:
+            peer.hold_until_synced()
     peer.send(channel.number, grammar.QUEUE_UNBIND_OK)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 from leveret.broker.broker import Broker
 from leveret.broker.exchange import Exchange
-from leveret.broker.log import CLEAN, DROP, SETTLE
+from leveret.broker.log import CLEAN, DROP, SETTLE, START
 from leveret.broker.page import Page
 from leveret.broker.queue import Queue
 from leveret.broker.queue_methods import apply_arguments
@@ -27,8 +27,12 @@ class Arrival:
         self.expires_us = expires_us
         self.gone: set[int] = set()
 
-    @property
-    def is_gone(self) -> bool:
+    def is_gone_with(self, first_id: int, last_id: int) -> bool:
+        """Whether nothing is left when the ids from first_id to last_id are gone, too."""
+        first_id, last_id = max(first_id, self.first_id), min(last_id, self.last_id)
+        if last_id - first_id + 1 == self.stretch.count:
+            return True
+        self.gone.update(range(first_id, last_id + 1))
         return len(self.gone) == self.stretch.count
 
 
@@ -47,12 +51,16 @@ class Backlog:
         self._arrivals.append(arrival)
         self._first_ids.append(arrival.first_id)
 
-    def settled(self, id: int) -> None:
-        """A message left the queue; if it is unknown, its file went before this record's."""
-        if not self._remove(id, id):
-            page = self.queue.page_of(id)
-            if page is not None and id not in page.settled:
-                page.settle(id)
+    def settled(self, first_id: int, count: int) -> None:
+        """Messages left the queue; those that are unknown stood in a file that went before this record's."""
+        end = first_id + count
+        for page in self.queue.pages[self.queue.page_index(first_id) :]:
+            if page.first_id >= end:
+                break
+            for id in range(max(first_id, int(page.first_id)), min(end, int(page.last_id) + 1)):
+                if id not in page.settled:
+                    page.settle(id)
+        self._remove(first_id, end - 1)
 
     def paged(self, record: Paged) -> None:
         """Messages went to a page, or stand in one, as the beginning of a journal file says again."""
@@ -74,19 +82,14 @@ class Backlog:
         if page is not None:
             self.queue.pages.remove(page)
 
-    def _remove(self, first_id: int, last_id: int) -> bool:
-        """Take ids out of the arrivals; False if none of them is there."""
+    def _remove(self, first_id: int, last_id: int) -> None:
+        """Take ids out of the arrivals."""
         index = max(0, bisect_right(self._first_ids, first_id) - 1)
-        is_found = False
         while index < len(self._first_ids) and self._first_ids[index] <= last_id:
             arrival = self._arrivals[index]
-            if arrival is not None and arrival.last_id >= first_id:
-                is_found = True
-                arrival.gone.update(range(max(first_id, arrival.first_id), min(last_id, arrival.last_id) + 1))
-                if arrival.is_gone:
-                    self._arrivals[index] = None
+            if arrival is not None and arrival.is_gone_with(first_id, last_id):
+                self._arrivals[index] = None
             index += 1
-        return is_found
 
     def fill(self, is_clean: bool) -> tuple[int, int]:
         """Put everything into the queue, oldest first; returns how many messages, and how many not in pages."""
@@ -155,11 +158,15 @@ class Recovery:
                     backlog.paged(record)
             elif isinstance(record, Passed):
                 self._passed(record)
+            elif record.kind == START:
+                # what a stop said of a message holds until the next start
+                for backlog in self._backlogs.values():
+                    backlog.delivered.clear()
             self._is_clean = record.kind == CLEAN
 
     def _arrived(self, record: Arrived) -> None:
         if record.left is not None and record.left[0] in self._backlogs:
-            self._backlogs[record.left[0]].settled(record.left[1])
+            self._backlogs[record.left[0]].settled(record.left[1], 1)
         for number, expires_us in record.queues:
             backlog = self._backlogs.get(number)
             if backlog is not None:
@@ -171,14 +178,19 @@ class Recovery:
         if backlog is None:
             return
         if record.kind == SETTLE:
-            backlog.settled(record.id)
+            backlog.settled(record.id, record.count)
         elif record.kind == DROP:
             backlog.dropped(record.id)
         else:
-            backlog.delivered.add(record.id)
+            backlog.delivered.update(range(record.id, record.id + record.count))
 
     def _meta(self, record: dict[str, Value]) -> None:
         op, name = record["op"], record.get("name")
+        if op == "next_id":
+            next_id = record["id"]
+            assert isinstance(next_id, int)
+            self._last_id = max(self._last_id, next_id - 1)
+            return
         vhost = self._broker.vhosts[str(record["vhost"])]
         arguments = record.get("arguments", {})
         assert isinstance(arguments, dict)

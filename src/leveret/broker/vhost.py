@@ -19,6 +19,7 @@ from leveret.broker.route import Route
 from leveret.broker.run import Stretch
 from leveret.broker.timers import Timers
 from leveret.session.connection import Connection
+from leveret.wire.errors import ProtocolError
 from leveret.wire.grammar import BASIC_CANCEL
 from leveret.wire.properties import decode_header
 from leveret.wire.scan import HeaderScan
@@ -273,7 +274,12 @@ class VHost:
         if name is not None:
             exchange = self.exchanges.get(name)
             if exchange is not None or name == "":
-                is_moved = self._bury_in(exchange, queue, entry, reason, now_us)
+                try:
+                    is_moved = self._bury_in(exchange, queue, entry, reason, now_us)
+                except ProtocolError:
+                    # Nobody has looked into its headers before, and whoever rejects it is not to blame. Without its
+                    # history of deaths it might go in a circle for ever.
+                    self._discard("dead letter with malformed headers")
             else:
                 self._discard("dead letter exchange missing")
         if entry.id and not is_moved:

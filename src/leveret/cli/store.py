@@ -174,7 +174,7 @@ def _fields(record: Record, names: dict[int, str], bodies: bool) -> dict[str, ob
         ids = {"first_id": record.first_id, "last_id": record.last_id, "settled": record.settled}
         return {"kind": kind, **_queue(record.queue, names), **place, **ids, "live": record.live}
     if isinstance(record, Passed):
-        return {"kind": kind, "id": record.id, **_queue(record.queue, names)}
+        return {"kind": kind, "id": record.id, "count": record.count, **_queue(record.queue, names)}
     return {"kind": kind}
 
 

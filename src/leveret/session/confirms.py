@@ -1,9 +1,9 @@
 """Publisher confirms of one channel: which tags wait, and the fewest frames that answer them.
 
 Journal batches become durable in order, one at a time, so three numbers are enough: all tags up to `answered` have
-their ack; the tag `cut` was the last one published when the batch that is now being synced was closed; the tag
-`durable_last` is the last one that waits for any sync. Tags that wait for nothing while others do (transient
-messages) are acked singly, so that `multiple` never covers a tag that is still pending.
+their ack; the tag `cut` is the last one that waits for the batch that is now being synced; the tag `durable_last` is
+the last one that waits for any sync. Tags that wait for nothing while others do (transient messages) are acked singly,
+so that `multiple` never covers a tag that is still pending, and no tag is named by two acks.
 """
 
 from __future__ import annotations
@@ -56,18 +56,16 @@ class Confirms:
 
     def close_batch(self) -> None:
         """The batch under construction goes to the disk now."""
-        self.cut = self.published
+        self.cut = self.durable_last
 
     def synced(self, out: BytesWriter, channel: i64) -> None:
-        """The batch is on disk: one cumulative ack for all that was published when it was closed."""
+        """The batch is on disk: one cumulative ack for all that waited for it."""
         if self.cut > self.answered:
             write_ack(out, channel, self.cut, self.cut > self.answered + 1)
             self.answered = self.cut
-        waiting: list[i64] = []
-        for tag in self.early:
-            if tag > self.answered:
-                waiting.append(tag)
-        self.early = waiting
+        if self.durable_last == self.answered and not self.early:
+            # what was published behind it waited for nothing and has its acks
+            self.answered = self.published
 
 
 def write_ack(out: BytesWriter, channel: i64, tag: i64, multiple: bool) -> None:

@@ -1,0 +1,94 @@
+"""A client of the simulated broker: real bytes both ways, and what it has seen."""
+
+from __future__ import annotations
+
+from leveret.broker.peer import Peer
+from leveret.wire import grammar
+from leveret.wire.frames import PROTOCOL_HEADER, FrameReader, content_frames
+from leveret.wire.method import Method, decode_method, method_frame
+from leveret.wire.properties import Properties, encode_header
+
+from .model import Delivery
+from .state import body, meaning_of
+
+FRAME_MAX = 131072
+
+
+class SimClient:
+    """One connection with one channel.
+
+    waiting: what it asked for and was not answered yet: (name of the answer, batch that has it, message count in it);
+    unconfirmed: its publishes by sequence number: (id, batch that the confirm waits for, 0 = none).
+    """
+
+    def __init__(self, name: str, peer: Peer) -> None:
+        self.name = name
+        self.peer = peer
+        self.deliveries: list[Delivery] = []
+        self.waiting: list[tuple[str, int, int | None]] = []
+        self.unconfirmed: dict[int, tuple[int, int]] = {}
+        self.queues: dict[str, tuple[str, bool]] = {}  # consumer tag -> (queue, no_ack)
+        self.got: list[tuple[str, bool]] = []  # (queue, no_ack) of each basic.get that waits for its answer
+        self.published = 0
+        self._reader = FrameReader(0)
+        self._method: Method | None = None
+        self._header = b""
+        self._body = b""
+
+    @staticmethod
+    def greeting() -> list[bytes]:
+        """What opens a connection and channel 1, turn by turn."""
+        return [
+            PROTOCOL_HEADER,
+            method_frame(0, grammar.CONNECTION_START_OK, mechanism="PLAIN", response=b"\0guest\0guest"),
+            method_frame(0, grammar.CONNECTION_TUNE_OK, channel_max=2047, frame_max=FRAME_MAX)
+            + method_frame(0, grammar.CONNECTION_OPEN, virtual_host="/")
+            + method_frame(1, grammar.CHANNEL_OPEN),
+        ]
+
+    @staticmethod
+    def publish(id: int, exchange: str, key: str, persistent: bool, ttl_ms: int | None) -> bytes:
+        """The bytes of basic.publish."""
+        expiration = None if ttl_ms is None else str(ttl_ms)
+        properties = Properties(delivery_mode=2 if persistent else 1, expiration=expiration)
+        content = body(id)
+        method = method_frame(1, grammar.BASIC_PUBLISH, exchange=exchange, routing_key=key)
+        return method + content_frames(1, encode_header(properties, len(content)), content, FRAME_MAX)
+
+    def receive(self, data: bytes) -> list[Method]:
+        """Bytes came from the broker: returns the methods in them, apart from deliveries, which collect."""
+        self._reader.feed(data)
+        methods: list[Method] = []
+        while (frame := self._reader.next()) is not None:
+            if frame.kind == 1:
+                method = decode_method(frame.payload)
+                if method.spec.has_content:
+                    self._method = method
+                else:
+                    methods.append(method)
+            elif frame.kind == 2:
+                self._header, self._body = frame.payload, b""
+                self._finish()
+            elif frame.kind == 3:
+                self._body += frame.payload
+                self._finish()
+        return methods
+
+    def _finish(self) -> None:
+        method = self._method
+        if method is None or len(self._body) < int.from_bytes(self._header[4:12], "big"):
+            return
+        self._method = None
+        if method.spec is grammar.BASIC_GET_OK:
+            queue, no_ack = self.got.pop(0)
+            consumer = "get"
+        else:
+            consumer = method.text("consumer_tag")
+            queue, no_ack = self.queues[consumer]
+        of = meaning_of(self._header, self._body)
+        self.deliveries.append(
+            Delivery(
+                (self.name, consumer), queue, None if no_ack else method.number("delivery_tag"), of.id,
+                method.text("exchange"), method.text("routing_key"), of.deaths, method.flag("redelivered"),
+            )
+        )  # fmt: skip

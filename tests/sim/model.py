@@ -1,0 +1,322 @@
+"""What must be true: a second broker of plain lists, which knows AMQP's rules but neither bytes nor disks.
+
+It is told what clients did and what they saw, checks each delivery against its lists, and after each step holds
+exactly what the broker must hold. Only the order between messages that came from different queues is not fixed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from .state import Death, Row, State
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """A message that a client got. consumer: who, for the order of its deliveries; tag: None if it is settled."""
+
+    consumer: tuple[str, str]
+    queue: str
+    tag: int | None
+    id: int
+    exchange: str
+    key: str
+    deaths: tuple[Death, ...]
+    redelivered: bool
+
+    def shows(self, copy: Copy) -> bool:
+        """Whether this is what a client must see of the message."""
+        return (self.id, self.exchange, self.key, self.deaths, self.redelivered) == (
+            copy.id, copy.exchange, copy.key, copy.deaths, copy.redelivered
+        )  # fmt: skip
+
+
+@dataclass(eq=False)
+class Copy:
+    """A message in a queue; holder: (client, delivery tag) while it is unacknowledged. origin: its first queue."""
+
+    id: int
+    exchange: str
+    key: str
+    persistent: bool
+    expires_us: int
+    origin: str
+    deaths: tuple[Death, ...] = ()
+    first: tuple[str, str, str] | None = None
+    redelivered: bool = False
+    holder: tuple[str, int] | None = None
+
+    def row(self) -> Row:
+        return Row(
+            self.id, self.exchange, self.key, self.persistent, self.expires_us, self.deaths, self.first,
+            self.redelivered,
+        )  # fmt: skip
+
+    @property
+    def source(self) -> str:
+        return self.deaths[0].queue if self.deaths else ""
+
+
+@dataclass
+class ModelQueue:
+    """A declared queue and its messages, oldest first, those that are unacknowledged included."""
+
+    name: str
+    durable: bool
+    ttl_us: int = -1
+    dead_letter_exchange: str | None = None
+    dead_letter_key: str | None = None
+    copies: list[Copy] = field(default_factory=list)
+
+    def head(self) -> Copy | None:
+        """The message that is delivered or expires next."""
+        return next((copy for copy in self.copies if copy.holder is None), None)
+
+    def keeps(self, copy: Copy) -> bool:
+        """Whether this message survives a stop here."""
+        return self.durable and copy.persistent
+
+
+class Model:
+    """batch: the number of the journal batch that what happens now belongs to.
+
+    owed: the durable messages that were published, by id and first queue, with the batch of their end (None: they
+    live); hops: how many dead-letter hops of durable messages each batch holds; expirations: what publishers asked for.
+    """
+
+    def __init__(self) -> None:
+        self.batch = 1
+        self.expirations: dict[int, str] = {}
+        self.exchanges: dict[str, bool] = {"": True}
+        self.bindings: set[tuple[str, str, str]] = set()
+        self.queues: dict[str, ModelQueue] = {}
+        self.owed: dict[tuple[int, str], int | None] = {}
+        self.confirmed: set[int] = set()
+        self.hops: Counter[int] = Counter()
+
+    # -- what clients do -----------------------------------------------------------------------------------------------
+
+    def delete_queue(self, name: str) -> int:
+        """Returns how many messages were ready."""
+        queue = self.queues.pop(name)
+        self.bindings = {binding for binding in self.bindings if binding[2] != name}
+        for copy in queue.copies:
+            self._end(queue, copy)
+        return sum(copy.holder is None for copy in queue.copies)
+
+    def delete_exchange(self, name: str) -> None:
+        del self.exchanges[name]
+        self.bindings = {binding for binding in self.bindings if binding[0] != name}
+
+    def route(self, exchange: str, key: str) -> list[ModelQueue]:
+        """All exchanges are direct ones."""
+        names = [key] if exchange == "" else [b[2] for b in self.bindings if b[:2] == (exchange, key)]
+        return [self.queues[name] for name in names if name in self.queues]
+
+    def publish(self, id: int, exchange: str, key: str, persistent: bool, ttl_ms: int | None, now_us: int) -> bool:
+        """True if a confirm must wait for the disk."""
+        if ttl_ms is not None:
+            self.expirations[id] = str(ttl_ms)
+        targets = self.route(exchange, key)
+        for queue in targets:
+            copy = Copy(id, exchange, key, persistent, 0, queue.name)
+            self._arrive(queue, copy, now_us, ttl_ms)
+            if queue.keeps(copy):
+                self.owed[id, queue.name] = None
+        return persistent and any(queue.durable for queue in targets)
+
+    def purge(self, name: str) -> int:
+        queue = self.queues[name]
+        ready = [copy for copy in queue.copies if copy.holder is None]
+        for copy in ready:
+            queue.copies.remove(copy)
+            self._end(queue, copy)
+        return len(ready)
+
+    def delivered(self, deliveries: Iterable[Delivery], now_us: int) -> None:
+        """Clients got these, each consumer's in the order given; between consumers any order will do."""
+        streams: dict[tuple[str, str], list[Delivery]] = {}
+        for delivery in deliveries:
+            streams.setdefault(delivery.consumer, []).append(delivery)
+        while streams:
+            if any([self._take(stream) for stream in streams.values()]):  # noqa: C419 (each has its turn)
+                streams = {consumer: stream for consumer, stream in streams.items() if stream}
+            elif not self._expire_one(now_us - 1):
+                raise AssertionError(f"delivered, but not next in its queue: {[s[0] for s in streams.values()]}")
+
+    def _take(self, stream: list[Delivery]) -> bool:
+        """Play a consumer's deliveries as far as each is the first of its source in its queue; False: none."""
+        count = len(stream)
+        while stream and (copy := self._next(stream[0])) is not None:
+            delivery = stream.pop(0)
+            if delivery.tag is None:
+                queue = self.queues[delivery.queue]
+                queue.copies.remove(copy)
+                self._end(queue, copy)
+            else:
+                copy.holder = (delivery.consumer[0], delivery.tag)
+        return len(stream) < count
+
+    def _next(self, delivery: Delivery) -> Copy | None:
+        seen: set[str] = set()
+        for copy in self.queues[delivery.queue].copies:
+            if copy.holder is None and copy.source not in seen:
+                seen.add(copy.source)
+                if delivery.shows(copy):
+                    return copy
+        return None
+
+    def _held(self, client: str, tag: int | None, multiple: bool) -> list[tuple[ModelQueue, Copy]]:
+        found = [
+            (copy.holder[1], queue, copy)
+            for queue in self.queues.values()
+            for copy in queue.copies
+            if copy.holder is not None
+            and copy.holder[0] == client
+            and (tag is None or copy.holder[1] == tag or (multiple and copy.holder[1] < tag))
+        ]
+        return [(queue, copy) for _, queue, copy in sorted(found, key=lambda held: held[0])]
+
+    def held_tags(self, client: str) -> list[int]:
+        """The delivery tags that a client has not answered yet."""
+        return [copy.holder[1] for _, copy in self._held(client, None, True) if copy.holder]
+
+    def ack(self, client: str, tag: int, multiple: bool) -> None:
+        for queue, copy in self._held(client, tag, multiple):
+            queue.copies.remove(copy)
+            self._end(queue, copy)
+
+    def requeue(self, client: str, tag: int | None = None, multiple: bool = True) -> None:
+        """basic.nack with requeue; without a tag, the loss of the connection."""
+        for _, copy in self._held(client, tag, multiple):
+            copy.holder = None
+            copy.redelivered = True
+
+    def reject(self, client: str, tag: int, multiple: bool, now_us: int) -> None:
+        for queue, copy in self._held(client, tag, multiple):
+            self._bury(queue, copy, "rejected", now_us)
+
+    # -- what time does ------------------------------------------------------------------------------------------------
+
+    def expire(self, now_us: int) -> None:
+        """Everything at the head of a queue whose time to live has ended leaves it."""
+        while self._expire_one(now_us):
+            pass
+
+    def _expire_one(self, now_us: int) -> bool:
+        due = [
+            (head.expires_us, queue.name, head)
+            for queue in self.queues.values()
+            if (head := queue.head()) is not None and 0 < head.expires_us <= now_us
+        ]
+        if due:
+            _, name, copy = min(due, key=lambda item: item[:2])
+            self._bury(self.queues[name], copy, "expired", copy.expires_us)
+        return bool(due)
+
+    def _bury(self, queue: ModelQueue, copy: Copy, reason: str, now_us: int) -> None:
+        queue.copies.remove(copy)
+        exchange = queue.dead_letter_exchange
+        targets: list[ModelQueue] = []
+        if exchange is not None and exchange in self.exchanges:
+            key = copy.key if queue.dead_letter_key is None else queue.dead_letter_key
+            deaths = _with_death(copy, queue.name, reason, self.expirations.get(copy.id))
+            first = copy.first or (queue.name, reason, copy.exchange)
+            targets = [
+                target
+                for target in self.route(exchange, key)
+                if reason == "rejected" or not _is_cycle(deaths, target.name)
+            ]
+            for target in targets:
+                moved = Copy(copy.id, exchange, key, copy.persistent, 0, copy.origin, deaths, first)
+                self._arrive(target, moved, now_us, None)
+        if copy.persistent and queue.durable and any(target.durable for target in targets):
+            self.hops[self.batch] += 1
+        else:
+            self._end(queue, copy)
+
+    def _arrive(self, queue: ModelQueue, copy: Copy, now_us: int, ttl_ms: int | None) -> None:
+        limits = [limit for limit in (queue.ttl_us, -1 if ttl_ms is None else ttl_ms * 1000) if limit >= 0]
+        copy.expires_us = now_us + min(limits) if limits else 0
+        queue.copies.append(copy)
+
+    def _end(self, queue: ModelQueue, copy: Copy) -> None:
+        if queue.keeps(copy) and (copy.id, copy.origin) in self.owed:
+            self.owed[copy.id, copy.origin] = self.batch
+
+    # -- what is compared ----------------------------------------------------------------------------------------------
+
+    def is_quiet(self, now_us: int) -> bool:
+        """Nothing waits for a timer that is late."""
+        heads = (queue.head() for queue in self.queues.values())
+        return not any(head is not None and 0 < head.expires_us <= now_us for head in heads)
+
+    def check(self, state: State) -> None:
+        """The broker holds just this."""
+        mine = State(
+            frozenset(self.exchanges.items()) - {("", True)},
+            frozenset(self.bindings),
+            {name: _by_source(copy.row() for copy in queue.copies) for name, queue in self.queues.items()},
+            frozenset(name for name, queue in self.queues.items() if queue.durable),
+        )
+        theirs = state._replace(queues={name: _by_source(rows) for name, rows in state.queues.items()})
+        assert mine == theirs, f"model and broker differ; here is the model:\n{mine.difference(theirs)}"
+
+    def check_owed(self, state: State, batch: int) -> None:
+        """After a crash that kept the batches up to this one: nothing confirmed is gone, nothing is there twice."""
+        present: Counter[tuple[int, str]] = Counter()
+        for name, rows in state.queues.items():
+            present.update((row.id, row.first[0] if row.first else name) for row in rows)
+        twice = [copy for copy, count in present.items() if count > 1]
+        assert not twice, f"twice after the crash: {twice}"
+        for copy, ended in self.owed.items():
+            if ended is not None and ended <= batch:
+                assert copy not in present, f"settled and synced, and back: message {copy[0]} from {copy[1]}"
+            elif copy[0] in self.confirmed:
+                assert copy in present, f"confirmed and lost: message {copy[0]} from {copy[1]}"
+
+    def restart(self, state: State, queues: dict[str, ModelQueue]) -> None:
+        """Go on with what came back; queues: every queue that was ever declared, for its arguments."""
+        self.batch = 1
+        self.hops.clear()
+        self.exchanges = {"": True} | dict(state.exchanges)
+        self.bindings = set(state.bindings)
+        self.queues = {}
+        for name, rows in state.queues.items():
+            queue = queues[name]
+            self.queues[name] = ModelQueue(
+                name, queue.durable, queue.ttl_us, queue.dead_letter_exchange, queue.dead_letter_key,
+                [self._copy(row, name) for row in rows],
+            )  # fmt: skip
+        origins = {(copy.id, copy.origin) for queue in self.queues.values() for copy in queue.copies}
+        self.owed = dict.fromkeys(origins & self.owed.keys())
+
+    def _copy(self, row: Row, queue: str) -> Copy:
+        origin = row.first[0] if row.first else queue
+        return Copy(
+            row.id, row.exchange, row.key, row.persistent, row.expires_us, origin, row.deaths, row.first,
+            row.redelivered,
+        )  # fmt: skip
+
+
+def _by_source(rows: Iterable[Row]) -> tuple[Row, ...]:
+    return tuple(sorted(rows, key=lambda row: row.source))
+
+
+def _with_death(copy: Copy, queue: str, reason: str, expiration: str | None) -> tuple[Death, ...]:
+    same = [death for death in copy.deaths if (death.queue, death.reason) == (queue, reason)]
+    others = tuple(death for death in copy.deaths if (death.queue, death.reason) != (queue, reason))
+    if same:
+        return (same[0]._replace(count=same[0].count + 1), *others)
+    expiration = None if copy.deaths else expiration  # the first dead-lettering takes it away
+    return (Death(queue, reason, 1, copy.exchange, copy.key, expiration), *others)
+
+
+def _is_cycle(deaths: tuple[Death, ...], queue: str) -> bool:
+    """RabbitMQ: back where it was before, without a rejection on the way since."""
+    for place, death in enumerate(deaths):
+        if death.queue == queue:
+            return all(other.reason != "rejected" for other in deaths[: place + 1])
+    return False

@@ -1,0 +1,151 @@
+"""What a broker holds, as plain values: to be compared with the model, and with what comes back after a crash."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import NamedTuple
+
+from leveret.broker.broker import Broker
+from leveret.broker.deadletter import body_of, deaths_of, header_of
+from leveret.broker.entry import Entry
+from leveret.broker.exchange import Exchange
+from leveret.broker.peer import Peer
+from leveret.broker.vhost import split_key
+from leveret.wire.properties import decode_header
+
+
+class Death(NamedTuple):
+    """One entry of x-death, without its time."""
+
+    queue: str
+    reason: str
+    count: int
+    exchange: str
+    key: str
+    expiration: str | None
+
+
+class Row(NamedTuple):
+    """A message in a queue. first: (queue, reason, exchange) of its first death; expires_us: 0 = never."""
+
+    id: int
+    exchange: str
+    key: str
+    persistent: bool
+    expires_us: int
+    deaths: tuple[Death, ...]
+    first: tuple[str, str, str] | None
+    redelivered: bool
+
+    @property
+    def source(self) -> str:
+        """The queue that it was dead-lettered from, "" = it was published to this one: one source, one order."""
+        return self.deaths[0].queue if self.deaths else ""
+
+
+class State(NamedTuple):
+    """Exchanges as (name, durable), bindings as (source, key, queue), and the messages of each queue in its order."""
+
+    exchanges: frozenset[tuple[str, bool]]
+    bindings: frozenset[tuple[str, str, str]]
+    queues: dict[str, tuple[Row, ...]]
+    durable: frozenset[str]
+
+    def kept(self) -> State:
+        """What a stop may not take: persistent messages in durable queues, durable exchanges and their bindings."""
+        exchanges = frozenset((name, durable) for name, durable in self.exchanges if durable)
+        names = {name for name, _ in exchanges}
+        return State(
+            exchanges,
+            frozenset(binding for binding in self.bindings if binding[0] in names and binding[2] in self.durable),
+            {name: tuple(row for row in self.queues[name] if row.persistent) for name in sorted(self.durable)},
+            self.durable,
+        )
+
+    def delivered(self) -> State:
+        """The same after an unclean stop, when everything may have been delivered before."""
+        queues = {name: tuple(row._replace(redelivered=True) for row in rows) for name, rows in self.queues.items()}
+        return self._replace(queues=queues)
+
+    def difference(self, other: State) -> str:
+        """Where two states differ, for a person."""
+        lines: list[str] = []
+        for field in ("exchanges", "bindings", "durable"):
+            mine, theirs = getattr(self, field), getattr(other, field)
+            if mine != theirs:
+                lines.append(f"{field}: only here {sorted(mine - theirs)}, only there {sorted(theirs - mine)}")
+        for name in sorted(self.queues.keys() | other.queues.keys()):
+            if self.queues.get(name, ()) != other.queues.get(name, ()):
+                lines += [f"{name}: here", *map(str, self.queues.get(name, ())), "there"]
+                lines += map(str, other.queues.get(name, ()))
+        return "\n".join(lines)
+
+
+def body(id: int) -> bytes:
+    """The body of a message: its id, and contents that depend on it. Five ids in a row have bodies of one length."""
+    return b"%06d " % id + bytes((id + at) % 251 for at in range(id // 5 * 37 % 120))
+
+
+def id_of(content: bytes) -> int:
+    """The message whose body this is; AssertionError if a single octet is another one."""
+    id = int(content.partition(b" ")[0])
+    assert content == body(id), f"message {id} has another body: {content!r}"
+    return id
+
+
+class Meaning(NamedTuple):
+    """What a message says of itself."""
+
+    id: int
+    persistent: bool
+    deaths: tuple[Death, ...]
+    first: tuple[str, str, str] | None
+
+
+@lru_cache(maxsize=4096)
+def meaning_of(header: bytes, content: bytes) -> Meaning:
+    """Of a header payload and a body. AssertionError where both can't belong to a message of ours."""
+    properties, _ = decode_header(header)
+    headers = properties.headers or {}
+    deaths = tuple(
+        Death(
+            str(death["queue"]), str(death["reason"]), int(death["count"]), str(death["exchange"]),  # type: ignore[call-overload]
+            str(death["routing-keys"][0]), death.get("original-expiration"),  # type: ignore[arg-type,index]
+        )
+        for death in deaths_of(properties)
+    )  # fmt: skip
+    first = None
+    if deaths:
+        assert properties.expiration is None, "a dead letter keeps its expiration"
+        first = tuple(str(headers[f"x-first-death-{name}"]) for name in ("queue", "reason", "exchange"))
+    return Meaning(id_of(content), properties.delivery_mode == 2, deaths, first)  # type: ignore[arg-type]
+
+
+def _row(entry: Entry) -> Row:
+    of = meaning_of(header_of(entry.content), body_of(entry.content))
+    exchange, key = split_key(entry.key)
+    return Row(of.id, exchange, key, of.persistent, int(entry.expires_us), of.deaths, of.first, entry.redelivered)
+
+
+def state_of(broker: Broker, peers: Iterable[Peer]) -> State:
+    """Everything that the broker holds: what waits in its queues, and what its clients have not acknowledged."""
+    vhost = broker.vhosts["/"]
+    entries: dict[str, list[Entry]] = {name: queue.ready.in_memory() for name, queue in vhost.queues.items()}
+    for peer in peers:
+        for channel in peer.channels.values():
+            for delivery in channel.unacked._entries:
+                if isinstance(delivery, Entry) and not delivery.queue.is_deleted:
+                    entries[delivery.queue.name].append(delivery)
+    exchanges = [exchange for exchange in vhost.exchanges.values() if not exchange.name.startswith("amq.")]
+    return State(
+        frozenset((exchange.name, exchange.durable) for exchange in exchanges),
+        frozenset(
+            (binding.source.name, binding.key, binding.destination.name)
+            for exchange in exchanges
+            for binding in exchange.outgoing.values()
+            if not isinstance(binding.destination, Exchange)
+        ),
+        {name: tuple(_row(e) for e in sorted(found, key=lambda e: e.position)) for name, found in entries.items()},
+        frozenset(name for name, queue in vhost.queues.items() if queue.durable),
+    )

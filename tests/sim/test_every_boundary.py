@@ -1,0 +1,167 @@
+"""A crash at every disk operation of short histories, with every sensible remainder of what was not synced."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from leveret.store.disk import MemoryDisk
+from leveret.store.format import BATCH_HEADER_SIZE, DATA_START
+
+from .world import Crash, Operation, World
+
+SUBSETS_OF_MAX = 4
+# each batch of some messages ends a file
+SMALL = DATA_START + 400
+LARGE = 1 << 20
+
+DELAY: list[Operation] = [
+    ("declare", "level1"), ("declare", "level0"), ("declare", "work"), ("exchange", "in"), ("exchange", "down"),
+    ("exchange", "out"), ("bind", "in", "slow", "level1"), ("bind", "down", "slow", "level0"),
+    ("bind", "out", "slow", "work"),
+]  # fmt: skip
+DEATH: list[Operation] = [("declare", "work"), ("declare", "dead")]
+
+# name -> (size of a journal file, operations); a place for page-out, when there is one
+HISTORIES: dict[str, tuple[int, list[Operation]]] = {
+    "publish": (LARGE, [
+        *DEATH, ("declare", "plain"), ("declare", "brief"), ("exchange", "in"), ("bind", "in", "all", "plain"),
+        ("bind", "in", "all", "work"), ("publish", "in", "all"), ("publish", "in", "all", 4),
+        ("publish", "", "plain", 2, False), ("publish", "", "brief"), ("publish", "", "nowhere"),
+        ("publish", "in", "all", 2),
+    ]),
+    "consume": (LARGE, [
+        ("declare", "plain"), ("publish", "", "plain", 4), ("consume", "a", "plain", False, 2), ("ack", "a"),
+        ("nack", "a", -1), ("get", "b", "plain"), ("publish", "", "plain", 3), ("ack", "a", -1, True), ("lose", "a"),
+        ("consume", "c", "plain", True), ("publish", "", "plain", 3), ("ack", "b"),
+    ]),
+    "dead letters": (LARGE, [
+        *DEATH, ("declare", "brief"), ("declare", "lost"), ("publish", "", "work", 3), ("get", "a", "work"),
+        ("reject", "a"), ("publish", "", "brief"), ("consume", "b", "dead"), ("time", 510_000),
+        ("publish", "", "lost"), ("time", 310_000), ("get", "a", "work"), ("get", "a", "work"),
+        ("reject", "a", -1, True), ("ack", "b", -1, True),
+    ]),
+    "delay": (LARGE, [
+        *DELAY, ("publish", "in", "slow", 2), ("time", 700_000), ("publish", "in", "slow"), ("time", 1_400_000),
+        ("publish", "", "work", 1, True, 5000), ("time", 1_100_000), ("get", "a", "work", True), ("time", 1_000_000),
+    ]),
+    "delete": (LARGE, [
+        *DEATH, ("declare", "plain"), ("exchange", "in"), ("exchange", "fleeting"), ("bind", "in", "all", "plain"),
+        ("bind", "fleeting", "all", "plain"), ("publish", "in", "all", 3), ("get", "a", "plain"), ("purge", "plain"),
+        ("publish", "in", "all", 2), ("unbind", "in", "all", "plain"), ("publish", "", "plain"), ("delete", "plain"),
+        ("ack", "a"), ("declare", "plain"), ("publish", "", "plain"), ("delete_exchange", "in"),
+    ]),
+    "files": (SMALL, [
+        *DEATH, ("publish", "", "work", 5), ("publish", "", "dead"), ("consume", "a", "work", False, 3),
+        ("publish", "", "work", 5), ("ack", "a", -1, True), ("publish", "", "work", 2), ("ack", "a", -1, True),
+        ("get", "b", "dead", True), ("reject", "a", -1, True), ("publish", "", "work", 5), ("ack", "a", -1, True),
+        ("publish", "", "work", 3), ("ack", "a", -1, True), ("publish", "", "dead", 5), ("publish", "", "dead"),
+    ]),
+    "orderly stop": (SMALL, [
+        ("declare", "plain"), ("publish", "", "plain", 5), ("get", "a", "plain"), ("nack", "a"),
+        ("get", "a", "plain"), ("stop",), ("get", "a", "plain"), ("publish", "", "plain", 5), ("stop",),
+        ("get", "a", "plain"),
+    ]),
+}  # fmt: skip
+
+AFTERWARDS: list[Operation] = [
+    *DEATH, ("publish", "", "work", 2), ("time", 600_000), ("get", "a", "work"), ("reject", "a"),
+    ("get", "b", "dead", True), ("publish", "", "dead"),
+]  # fmt: skip
+
+
+def play(world: World, history: list[Operation]) -> None:
+    """All lives of a history: "stop" ends one in good order."""
+    world.start()
+    life: list[Operation] = []
+    for operation in history:
+        if operation == ("stop",):
+            world.run(life)
+            world.stop()
+            world.start()
+            life = []
+        else:
+            life.append(operation)
+    world.run(life)
+
+
+def stopped_at(name: str, overlap: float, number: int) -> World | None:
+    """A history that was stopped at this disk operation; None when it has fewer."""
+    size, history = HISTORIES[name]
+    world = World(7, size, overlap)
+    world.crash_at = number
+    try:
+        play(world, history)
+    except Crash:
+        world.crash_at = 0
+        return world
+    return None
+
+
+def remainders(disk: MemoryDisk) -> Iterator[tuple[tuple[int, ...], int | None]]:
+    """Which pending operations a crash keeps: every prefix, and every subset of few; the last write whole or torn."""
+    count = len(disk.pending)
+    kept = {tuple(range(size)) for size in range(count + 1)}
+    if count <= SUBSETS_OF_MAX:
+        kept |= {tuple(index for index in range(count) if bits >> index & 1) for bits in range(1 << count)}
+    for indices in sorted(kept):
+        yield indices, None
+        writes = [disk.pending[index] for index in indices if disk.pending[index].kind == "write"]
+        if writes:
+            size = writes[-1].size
+            for torn in sorted({0, 1, BATCH_HEADER_SIZE, BATCH_HEADER_SIZE + 6, size // 2, size - 1}):
+                yield indices, torn
+
+
+def go_on(world: World) -> None:
+    """After the crash: what comes back is allowed, life goes on, and survives another cut that takes all it can."""
+    world.start()
+    world.run(AFTERWARDS)
+    world.crash((), None)
+    world.start()
+
+
+def cut_during_recovery(world: World) -> int:
+    """Another power cut at each operation of the recovery; returns how many there were."""
+    number = 1
+    while True:
+        other = world.fork()
+        other.crash_at = other.disk.operations + number
+        try:
+            other.start()
+        except Crash:
+            other.crash_at = 0
+            other.crash((), None)
+            other.start()
+            number += 1
+        else:
+            return number - 1
+
+
+@pytest.mark.parametrize("overlap", [0.0, 0.4], ids=["one by one", "overlapping"])
+@pytest.mark.parametrize("name", HISTORIES)
+def test_a_crash_at_every_disk_operation_loses_nothing_confirmed(name: str, overlap: float) -> None:
+    hits: Counter[str] = Counter()
+    number = 1
+    while (world := stopped_at(name, overlap, number)) is not None:
+        for kept, torn in remainders(world.disk):
+            other = world.fork()
+            other.crash(kept, torn)
+            go_on(other)
+            hits += other.hits
+            hits["torn"] += torn is not None
+        killed = world.fork()
+        killed.kill()
+        hits["recovery"] += cut_during_recovery(killed)
+        go_on(killed)
+        number += 1
+    print(f"{name}: {number - 1} operations, {dict(hits)}")
+    assert hits["torn"] > number
+    assert hits["recovery"] > number
+    if name in ("dead letters", "delay"):
+        assert hits["hop in flight"]
+    if name == "files":
+        assert hits["rotation"]
+        assert hits["file removal"]
