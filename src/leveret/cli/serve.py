@@ -30,7 +30,7 @@ from leveret.net.server import Server
 from leveret.store import reserve
 from leveret.store.disk import RealDisk
 from leveret.store.format import JournalVersionError
-from leveret.store.journal import Journal, JournalFailed, JournalFull
+from leveret.store.journal import SPARE_FILES_DEFAULT, Journal, JournalFailed, JournalFull
 from leveret.store.lock import DataDirectoryInUse, DirectoryLock
 from leveret.store.segment import SegmentStore
 
@@ -47,7 +47,7 @@ CONFIG: Final[dict[str, type]] = {
     "host": list, "port": int, "data_dir": str, "log_level": str, "product": str, "version": str, "cluster_name": str,
     "frame_max": int, "channel_max": int, "heartbeat_s": int,
     "disk_free_limit": object, "memory_high_watermark": object,
-    "max_message_octets": int,
+    "max_message_octets": int, "journal_spare_files": int,
 }  # fmt: skip
 
 # settings that are amounts, see leveret.cli.quantity
@@ -76,6 +76,8 @@ def read_config(path: Path) -> dict[str, object]:
             _check_quantity(f"{path}: {key}", value)
         elif not isinstance(value, CONFIG[key]) or isinstance(value, bool):
             raise click.UsageError(f"{path}: {key} must be of type {CONFIG[key].__name__}, not {value!r}")
+        elif key == "journal_spare_files" and isinstance(value, int) and value < 0:
+            raise click.UsageError(f"{path}: {key} must not be negative, it is {value}")
     return config
 
 
@@ -133,14 +135,16 @@ async def _serve(chosen: dict[str, object]) -> int:
     options = {"cluster_name": f"leveret@{socket.gethostname()}"} | {n: chosen[n] for n in names if n in chosen}
     broker = Broker(Settings(own_version=__version__, **options), os.urandom)  # type: ignore[arg-type]
     broker.on_event = logger.info
-    directory = str(chosen["data_dir"])
-    journal = Journal(RealDisk(), os.path.join(directory, "journal"))
+    disk, directory = RealDisk(), str(chosen["data_dir"])
+    spare_files = chosen.get("journal_spare_files", SPARE_FILES_DEFAULT)
+    assert isinstance(spare_files, int)
+    journal = Journal(disk, os.path.join(directory, "journal"), spare_files=spare_files)
     memory = machine_memory_octets()
     limits = Limits(octets(chosen["disk_free_limit"], memory), octets(chosen["memory_high_watermark"], memory))
-    spare = reserve.Reserve(RealDisk(), os.path.join(directory, reserve.FILE_NAME))
-    segments = SegmentStore(RealDisk(), os.path.join(directory, "segments"))
-    server = Server(broker, journal, segments, spare, Alarms(limits, gauges(directory)))
+    spare = reserve.Reserve(disk, os.path.join(directory, reserve.FILE_NAME))
     try:
+        segments = SegmentStore(disk, os.path.join(directory, "segments"))
+        server = Server(broker, journal, segments, spare, Alarms(limits, gauges(directory)))
         count = server.recover()
     except (JournalVersionError, RecordError) as error:
         logger.critical("the data directory %s can't be served: %s", directory, error)
