@@ -109,29 +109,27 @@ class LossyDisk:
 
     Attributes:
         syncs: how many fsync and fdatasync have returned in the processes that were absorbed.
+        ignored: "file", "directory": syncs of these are lies in what is absorbed from now on. For tests of the tests.
     """
 
-    def __init__(
-        self, directory: Path, work: Path, *, names_are_safe: bool = False, ignored: Collection[str] = ()
-    ) -> None:
+    def __init__(self, directory: Path, work: Path, *, names_are_safe: bool = False) -> None:
         """Takes the directory as it is for safe; it is made where it is missing.
 
         Args:
             directory: without symbolic links in its path.
             work: an existing directory for the library and its log, not below `directory`.
             names_are_safe: a file system that never loses a name, only bytes; close to ext4 with its journal.
-            ignored: "file" or "directory": syncs of these are a lie. For tests of the tests.
         """
         directory.mkdir(parents=True, exist_ok=True)
         if directory != directory.resolve() or work.resolve().is_relative_to(directory):
             raise ValueError(f"{directory} must be without symbolic links, and {work} outside")
         self.directory = directory
         self.syncs = 0
+        self.ignored: Collection[str] = ()
         self._log = work / "lossy.log"
         self._gate = work / "lossy.gate"
         self._library = work / "lossy.so"
         self._names_are_safe = names_are_safe
-        self._ignored = ignored
         self._clock = 0
         self._root = _read(directory)
         self._gate.touch()
@@ -154,6 +152,12 @@ class LossyDisk:
         with self._gate.open("rb") as gate:
             fcntl.flock(gate, fcntl.LOCK_EX)
             yield
+
+    def wait_for_a_sync(self) -> None:
+        """While syncs are stopped: return when one waits. What it is to cover has been written."""
+        inode = f":{self._gate.stat().st_ino} "
+        while not any("->" in line and inode in line for line in Path("/proc/locks").read_text().splitlines()):
+            os.sched_yield()
 
     def absorb(self) -> int:
         """Read the log of processes that have all ended. Returns how many changes lack a record: 0 unless killed.
@@ -206,7 +210,7 @@ class LossyDisk:
 
     def _settle(self, node: File | Directory, before: int) -> None:
         self.syncs += 1
-        if ("file" if isinstance(node, File) else "directory") not in self._ignored:
+        if ("file" if isinstance(node, File) else "directory") not in self.ignored:
             node.settle(before)
 
     def _open(self, path: Path, flags: int) -> File | Directory:
