@@ -108,7 +108,6 @@ class LossyDisk:
     """What a directory and all below it would be on the medium.
 
     Attributes:
-        syncs: how many fsync and fdatasync have returned in the processes that were absorbed.
         ignored: "file", "directory": syncs of these are lies in what is absorbed from now on. For tests of the tests.
     """
 
@@ -124,7 +123,6 @@ class LossyDisk:
         if directory != directory.resolve() or work.resolve().is_relative_to(directory):
             raise ValueError(f"{directory} must be without symbolic links, and {work} outside")
         self.directory = directory
-        self.syncs = 0
         self.ignored: Collection[str] = ()
         self._log = work / "lossy.log"
         self._gate = work / "lossy.gate"
@@ -159,6 +157,10 @@ class LossyDisk:
         while not any("->" in line and inode in line for line in Path("/proc/locks").read_text().splitlines()):
             os.sched_yield()
 
+    def count_syncs(self) -> int:
+        """How many fsync and fdatasync have returned since the log was last absorbed; processes may be running."""
+        return sum(kind == SYNC_END for kind, *_ in _records(self._log.read_bytes()))
+
     def absorb(self) -> int:
         """Read the log of processes that have all ended. Returns how many changes lack a record: 0 unless killed.
 
@@ -183,14 +185,7 @@ class LossyDisk:
     def _replay(self, log: bytes) -> None:
         descriptors: dict[tuple[int, int], tuple[File | Directory, int]] = {}
         syncs: dict[int, tuple[File | Directory, int]] = {}
-        at = 0
-        while at + _HEAD.size <= len(log):
-            kind, pid, descriptor, flags, offset, size = _HEAD.unpack_from(log, at)
-            at += _HEAD.size
-            data = log[at : at + size]
-            at += size
-            if len(data) < size:
-                return  # the process was killed while it wrote this
+        for kind, pid, descriptor, flags, offset, data in _records(log):
             self._clock += 1
             if kind == OPEN:
                 node = self._open(Path(os.fsdecode(data)), flags)
@@ -209,7 +204,6 @@ class LossyDisk:
                 self._change_names(kind, [Path(os.fsdecode(path)) for path in data.split(b"\0")])
 
     def _settle(self, node: File | Directory, before: int) -> None:
-        self.syncs += 1
         if ("file" if isinstance(node, File) else "directory") not in self.ignored:
             node.settle(before)
 
@@ -271,6 +265,16 @@ class LossyDisk:
                 known.pending += [(self._clock, 0, None), (self._clock, 0, content)]
                 found += 1
         return found
+
+
+def _records(log: bytes) -> Iterator[tuple[int, int, int, int, int, bytes]]:
+    """Kind, process, descriptor, flags, offset and data of each record; not of one that a kill cut off."""
+    at = 0
+    while at + _HEAD.size <= len(log):
+        kind, pid, descriptor, flags, offset, size = _HEAD.unpack_from(log, at)
+        at += _HEAD.size + size
+        if at <= len(log):
+            yield kind, pid, descriptor, flags, offset, log[at - size : at]
 
 
 def _change(target: bytearray, offset: int, data: bytes | None) -> None:
