@@ -35,7 +35,7 @@ _SOURCE: Final = Path(__file__).with_name("lossy.c")
 
 
 class LossyError(Exception):
-    """The directory is not what the log says: something changed it in a way that the library does not see."""
+    """No compiler; or something changed the directory in a way that the library does not see."""
 
 
 @dataclass(eq=False, slots=True)
@@ -118,6 +118,10 @@ class LossyDisk:
             directory: without symbolic links in its path.
             work: an existing directory for the library and its log, not below `directory`.
             names_are_safe: a file system that never loses a name, only bytes; close to ext4 with its journal.
+
+        Raises:
+            LossyError: there is no C compiler.
+            ValueError: `directory` or `work` is not as it must be.
         """
         directory.mkdir(parents=True, exist_ok=True)
         if directory != directory.resolve() or work.resolve().is_relative_to(directory):
@@ -131,7 +135,9 @@ class LossyDisk:
         self._clock = 0
         self._root = _read(directory)
         self._gate.touch()
-        self._log.touch()
+        self._log.write_bytes(b"")
+        if shutil.which("cc") is None:
+            raise LossyError("a C compiler (cc) is needed to build the library that watches the calls")
         build = ["cc", "-O2", "-shared", "-fPIC", "-pthread", "-o", str(self._library), str(_SOURCE)]
         subprocess.run(build, check=True)
 
