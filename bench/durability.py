@@ -3,12 +3,14 @@
 
     bench/durability.py
     bench/durability.py --rounds 10 --brokers leveret
+    bench/durability.py --names-too
 
 Persistent messages go to durable queues, up to 100 of them unconfirmed. The broker is killed in the middle of it and
 started again; then the queue is read to its end. Lost is what had been confirmed and is not there. The power cut takes
 away all bytes that were not synced when the process died (leveret.testing.lossy), on a file system that never loses a
-name: RabbitMQ does not sync directories, and ext4 with its defaults forgives that. What an orderly stop left before the
-load counts as written back. Prints a table in Markdown.
+name: RabbitMQ does not sync directories, and ext4 with its defaults forgives that. With --names-too, names go as well
+that no sync of their directory covers, as POSIX allows. What an orderly stop left before the load counts as written
+back. Prints a table in Markdown.
 """
 
 import argparse
@@ -148,7 +150,7 @@ async def read(url: str, kind: Kind, turn: int) -> set[int]:
         return found
 
 
-async def measure(name: str, work: Path, rounds: int, generator: random.Random) -> None:
+async def measure(name: str, work: Path, rounds: int, names_are_safe: bool, generator: random.Random) -> None:
     """All rounds of one broker. Every other one is a power cut."""
     kinds = KINDS[name]
     data = work / "data"
@@ -160,7 +162,7 @@ async def measure(name: str, work: Path, rounds: int, generator: random.Random) 
         for turn in range(2 * rounds):
             what = POWER if turn % 2 else KILL
             await asyncio.to_thread(process.stop)
-            disk = LossyDisk(watched, work, names_are_safe=True)
+            disk = LossyDisk(watched, work, names_are_safe=names_are_safe)
             process.extra_environment = disk.environment()
             process.start()
             if not turn:
@@ -196,6 +198,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--brokers", default="leveret,rabbitmq", help="comma separated")
     parser.add_argument("--rounds", type=int, default=5, help="kills, and as many power cuts")
+    parser.add_argument("--names-too", action="store_true", help="names can be lost, too")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     # It warns of every byte written to a broker that has just died.
@@ -206,7 +209,8 @@ def main() -> None:
     try:
         for name in names:
             with tempfile.TemporaryDirectory(prefix="durability-") as work:
-                asyncio.run(measure(name, Path(work).resolve(), options.rounds, random.Random(options.seed)))
+                generator = random.Random(options.seed)
+                asyncio.run(measure(name, Path(work).resolve(), options.rounds, not options.names_too, generator))
     except ProcessFailed as error:
         sys.exit(str(error))
     print(table([kind for name in names for kind in KINDS[name]]))
