@@ -40,7 +40,9 @@ async def load_and_kill(
     """Load a running broker and kill it at a random moment, the last of its time spent in a given context."""
     started = asyncio.Event()
     loading = asyncio.create_task(load(process.url, ledger, started.set))
-    await started.wait()
+    starting = asyncio.create_task(started.wait())
+    await asyncio.wait({loading, starting}, return_when=asyncio.FIRST_COMPLETED)
+    assert started.is_set(), f"the load ended by itself: {process.output}"
     await asyncio.sleep(ledger.generator.uniform(0, 0.15))
     with last_moments or nullcontext():
         await asyncio.sleep(ledger.generator.uniform(0, 0.05))
@@ -49,7 +51,7 @@ async def load_and_kill(
 
 
 async def load(url: str, ledger: Ledger, started: Callable[[], object]) -> None:
-    """Publish, consume and declare until the broker dies."""
+    """Publish, consume and declare until the broker dies. Started: something was declared and something confirmed."""
     acked: set[int] = set()
     with suppress(ClientError, OSError):
         connection = await connect(url)
@@ -57,13 +59,14 @@ async def load(url: str, ledger: Ledger, started: Callable[[], object]) -> None:
         await declare(channel, ledger)
         await channel.confirm_select()
         await channel.qos(PREFETCH)
+        things = await connection.channel()
+        await declare_thing(things, ledger)
         others = [
             asyncio.create_task(consume(channel, ledger, acked)),
-            asyncio.create_task(declare_things(await connection.channel(), ledger)),
+            asyncio.create_task(declare_things(things, ledger)),
         ]
-        started()
         try:
-            await publish(channel, ledger, acked)
+            await publish(channel, ledger, acked, started)
         finally:
             for task in others:
                 task.cancel()
@@ -73,7 +76,7 @@ async def load(url: str, ledger: Ledger, started: Callable[[], object]) -> None:
     ledger.killed()
 
 
-async def publish(channel: Channel, ledger: Ledger, acked: set[int]) -> None:
+async def publish(channel: Channel, ledger: Ledger, acked: set[int], confirmed: Callable[[], object]) -> None:
     """Publish in a window of confirms, and note what each confirm proves."""
     waiting: dict[asyncio.Future[None], tuple[int, frozenset[int]]] = {}
     window = ledger.generator.choice(WINDOWS)
@@ -84,6 +87,7 @@ async def publish(channel: Channel, ledger: Ledger, acked: set[int]) -> None:
             ledger.confirmed.add(number)
             # These acks went out on the same channel before the publish, so the sync that it waited for covers them.
             ledger.work.settled_for_sure |= acked_before
+            confirmed()
 
     while not channel.is_closed:
         while len(waiting) >= window:
@@ -117,17 +121,23 @@ async def consume(channel: Channel, ledger: Ledger, acked: set[int]) -> None:
 
 
 async def declare_things(channel: Channel, ledger: Ledger) -> None:
-    """Durable queues with an exchange and a binding each, one after the other; every third is deleted again."""
+    """One thing after the other; every third one is deleted again."""
     while True:
-        number = ledger.things = ledger.things + 1
-        name = f"{PREFIX}thing.{number}"
-        ledger.hits["declarations begun"] += 1
-        await channel.declare_exchange(name, "topic")
-        await channel.declare_queue(name)
-        await channel.bind_queue(name, name, "a.#")
-        ledger.declared.add(number)
+        number = await declare_thing(channel, ledger)
         if number % 3 == 0:
             await delete_thing(channel, ledger, number)
+
+
+async def declare_thing(channel: Channel, ledger: Ledger) -> int:
+    """A durable queue with an exchange and a binding. Returns its number."""
+    number = ledger.things = ledger.things + 1
+    name = f"{PREFIX}thing.{number}"
+    ledger.hits["declarations begun"] += 1
+    await channel.declare_exchange(name, "topic")
+    await channel.declare_queue(name)
+    await channel.bind_queue(name, name, "a.#")
+    ledger.declared.add(number)
+    return number
 
 
 async def delete_thing(channel: Channel, ledger: Ledger, number: int) -> None:

@@ -312,6 +312,7 @@ class RabbitMQProcess(ServerProcess):
         home = self.data_dir
         return {
             "HOME": str(home),
+            "ERL_CRASH_DUMP": str(home / "erl_crash.dump"),
             "RABBITMQ_NODENAME": f"leveret-test-{self.port}@localhost",
             "RABBITMQ_DIST_PORT": str(self._dist_port),
             "RABBITMQ_CONFIG_FILE": str(home / "rabbitmq.conf"),
