@@ -41,7 +41,8 @@ bench: $(VENV)/dev.stamp  ## all scenarios against the brokers installed here (h
 bench-quick: $(VENV)/dev.stamp  ## five scenarios against RabbitMQ, in turns: three minutes
 	$(WITH_CORE) best $(BIN)/python bench/run.py --quick
 
-soak: $(VENV)/dev.stamp  ## the property tests with SEEDS=20 other seeds
+soak: $(VENV)/dev.stamp  ## the property tests with SEEDS=20 other seeds, the simulation with a thousand times as many
+	LEVERET_SIM_SEEDS=$$(( 1000 * $(SEEDS) )) $(WITH_CORE) $(CORE) $(BIN)/python -m pytest -q -s tests/sim/test_seeds.py
 	for seed in $$(seq $(SEEDS)); do \
 		$(WITH_CORE) $(CORE) $(BIN)/python -m pytest -q tests/unit --hypothesis-seed=$$seed || exit 1; \
 	done

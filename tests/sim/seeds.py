@@ -119,4 +119,4 @@ def _live(world: World) -> None:
     kept = set(range(rng.randrange(len(pending) + 1)))
     if rng.random() < 0.5:
         kept = {index for index in range(len(pending)) if rng.random() < 0.5}
-    world.crash(kept, rng.choice((None, rng.randrange(200))))
+    world.crash(kept, rng.choice((None, rng.randrange(200))), rng.random() < 0.3)

@@ -138,11 +138,11 @@ class World:
         # a start that did not get through may have ended already what the orderly stop said
         return [mark, mark.delivered()] if self._starts > 1 else [mark]
 
-    def crash(self, keep: Collection[int], torn: int | None) -> None:
+    def crash(self, keep: Collection[int] = (), torn: int | None = None, is_sized: bool = False) -> None:
         """The power fails: of the pending operations these are kept, the last write of them torn."""
-        note(self._trace, "crash", repr((sorted(keep), torn)))
+        note(self._trace, "crash", repr((sorted(keep), torn, is_sized)))
         self._count_crash()
-        self.disk.crash(keep, torn)
+        self.disk.crash(keep, torn, is_sized)
 
     def kill(self) -> None:
         """The process is killed; what it wrote stays in the page cache."""
