@@ -202,9 +202,14 @@ class Model:
 
     def expire(self, state: State, now_us: int) -> None:
         """Messages whose time has ended leave their queue as soon as they have done so in the broker."""
-        for queue in self.queues.values():
-            rows = state.queues[queue.name]
-            while (head := queue.head()) is not None and 0 < head.expires_us <= now_us and head.row() not in rows:
+        while gone := [
+            (queue, head)
+            for queue in self.queues.values()
+            if (head := queue.head()) is not None
+            and 0 < head.expires_us <= now_us
+            and head.row() not in state.queues[queue.name]
+        ]:
+            for queue, head in gone:
                 self._bury(queue, head, "expired", head.expires_us)
 
     def _expire_one(self, now_us: int) -> bool:
