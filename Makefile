@@ -42,7 +42,8 @@ bench: $(VENV)/dev.stamp  ## all scenarios against the brokers installed here (h
 bench-quick: $(VENV)/dev.stamp  ## five scenarios against RabbitMQ, in turns: three minutes
 	$(WITH_CORE) best $(BIN)/python bench/run.py --quick
 
-soak: $(VENV)/dev.stamp  ## the property tests with SEEDS=20 other seeds, then KILLS=500 kills and as many power cuts
+soak: $(VENV)/dev.stamp  ## property tests with SEEDS=20 other seeds, thousands of simulated worlds, KILLS=500 kills and power cuts
+	LEVERET_SIM_SEEDS=$$(( 1000 * $(SEEDS) )) $(WITH_CORE) $(CORE) $(BIN)/python -m pytest -q -s tests/sim/test_seeds.py
 	for seed in $$(seq $(SEEDS)); do \
 		$(WITH_CORE) $(CORE) $(BIN)/python -m pytest -q tests/unit --hypothesis-seed=$$seed || exit 1; \
 	done
