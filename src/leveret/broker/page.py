@@ -177,14 +177,7 @@ def _encode_run(out: BytesWriter, run: Run) -> None:
     id = run.id + taken if run.id != 0 else 0
     flags = 1 if run.redelivered else 0
     _encode_head(out, flags, id, stretch.count - taken, stretch.size, run.expires_us, stretch.key)
-    at = taken * stretch.stride
-    if stretch.stride == stretch.size:
-        out.write(stretch.data[at:])
-        return
-    end: i64 = len(stretch.data)
-    while at < end:
-        out.write(stretch.data[at : at + stretch.size])
-        at += stretch.stride
+    out.write(stretch.contents_from(taken))
 
 
 def _encode_head(out: BytesWriter, flags: int, id: i64, count: i64, size: i64, expires_us: i64, key: bytes) -> None:
