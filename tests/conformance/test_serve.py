@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -93,6 +94,22 @@ def test_options_win_over_the_configuration_and_the_defaults_raise_no_alarm(tmp_
                 client.publish(b"x", routing_key="nowhere")
                 client.read("basic.ack")
             assert "low on" not in process.output
+
+
+def test_a_wrong_configuration_at_sighup_changes_nothing(tmp_path: Path) -> None:
+    config = tmp_path / "leveret.toml"
+    config.write_text("")
+    with LeveretProcess(data_dir=tmp_path / "data", arguments=("--config", str(config))) as process:
+        with RawClient.open(process.url) as client:
+            config.write_text('disk_free_limit = "plenty"')
+            os.kill(process.pid, signal.SIGHUP)
+            while "nothing was changed: " not in process.output:
+                client.quiet()
+            client.call("confirm.select")
+            client.publish(b"x", routing_key="nowhere")
+            client.read("basic.ack")
+        assert "disk_free_limit: 'plenty' is not an amount" in process.output
+        assert "Traceback" not in process.output
 
 
 def test_a_data_directory_that_is_a_file(tmp_path: Path) -> None:
