@@ -35,7 +35,7 @@ class Gauges:
 
 
 class Alarms:
-    """Which alarms are on, by `limits`. Knows no clock: `check` is called once a second, and when the journal is full."""
+    """Which alarms are on, by `limits`. Has no clock: `check` is called every second, and when the journal is full."""
 
     def __init__(self, limits: Limits, gauges: Gauges) -> None:
         self.limits = limits
