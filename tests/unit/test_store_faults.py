@@ -3,11 +3,13 @@
 import errno
 import os
 import random
+from pathlib import Path
 
 import pytest
 
 from leveret.store.disk import MemoryDisk, RealDisk
 from leveret.store.journal import Journal, JournalFailed, JournalFull
+from leveret.store.reserve import Reserve
 
 DIRECTORY = "/data"
 
@@ -210,6 +212,23 @@ def test_short_writes_are_completed(tmp_path: os.PathLike[str], monkeypatch: pyt
     again = Journal(RealDisk(), str(tmp_path))
     assert list(again.replay()) == [b"part%d" % n + b"x" * 100 for n in range(5)]
     assert again.report.is_clean
+
+
+@pytest.mark.parametrize("number", [0, errno.EOPNOTSUPP, errno.EINVAL])
+def test_room_is_taken_whatever_the_file_system_can_do(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(descriptor: int, offset: int, size: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    if number:
+        monkeypatch.setattr(os, "posix_fallocate", refuse)
+    reserve = Reserve(RealDisk(), str(tmp_path / "reserve"), 1 << 20)
+    assert reserve.fill()
+    assert (tmp_path / "reserve").stat().st_blocks * 512 >= 1 << 20
+    assert reserve.release()
+    assert list(tmp_path.iterdir()) == []
+    assert not reserve.release()
 
 
 def test_a_real_full_disk_stops_the_journal() -> None:
