@@ -50,6 +50,7 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
     ("prot = 5672", "did you mean 'port'?"),
     ('port = "5672"', "port must be of type int"),
     ("port = ", "Invalid value"),
+    ("journal_spare_files = -1", "must not be negative"),
 ])
 def test_a_wrong_configuration(tmp_path: Path, text: str, hint: str) -> None:
     config = tmp_path / "leveret.toml"
@@ -89,13 +90,31 @@ def test_a_data_directory_of_a_newer_leveret(tmp_path: Path, change: Callable[[P
     assert journal.read_bytes() == content
 
 
-def test_a_journal_that_can_not_be_opened(tmp_path: Path) -> None:
-    (tmp_path / "journal").mkdir()
-    (tmp_path / "journal" / "journal-0000000001.lvj").mkdir()
+@pytest.mark.parametrize("name", ["journal/journal-0000000001.lvj", "segments"])
+def test_a_data_directory_that_can_not_be_read(tmp_path: Path, name: str) -> None:
+    """A directory where a file should be, and the other way round."""
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    if path.suffix:
+        path.mkdir()
+    else:
+        path.write_text("")
     refused = serve("--port", "0", "--data-dir", str(tmp_path))
     assert refused.returncode == 5
     (line,) = refused.stderr.splitlines()
-    assert "Is a directory" in line
+    assert f"the data directory {tmp_path} can't be served: " in line
+
+
+def test_spare_files_beyond_the_setting_are_deleted(tmp_path: Path) -> None:
+    (tmp_path / "journal").mkdir()
+    for number in (1, 2, 3):
+        (tmp_path / "journal" / f"spare-000000000{number}.lvj").write_bytes(bytes(100))
+    config = tmp_path / "leveret.toml"
+    config.write_text("journal_spare_files = 1")
+    with LeveretProcess(data_dir=tmp_path, arguments=("--config", str(config))):
+        assert sorted(path.name for path in (tmp_path / "journal").iterdir()) == [
+            "journal-0000000001.lvj", "spare-0000000001.lvj",
+        ]  # fmt: skip
 
 
 def test_a_data_directory_that_is_a_file(tmp_path: Path) -> None:

@@ -265,7 +265,7 @@ def play(operations: list[tuple[object, ...]], *, whole: bool) -> list[object]:
     return seen
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(st.lists(OPERATIONS, max_size=25))
 def test_runs_cannot_be_told_from_single_messages(operations: list[tuple[object, ...]]) -> None:
     assert play(operations, whole=True) == play(operations, whole=False)

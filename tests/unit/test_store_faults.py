@@ -7,7 +7,7 @@ import random
 import pytest
 
 from leveret.store.disk import MemoryDisk, RealDisk
-from leveret.store.journal import Journal, JournalFailed
+from leveret.store.journal import Journal, JournalFailed, JournalFull
 
 DIRECTORY = "/data"
 
@@ -32,8 +32,7 @@ def opened(disk: MemoryDisk) -> tuple[Journal, list[bytes]]:
     return journal, list(journal.replay())
 
 
-@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
-@pytest.mark.parametrize("kind", ["write", "sync"])
+@pytest.mark.parametrize(("kind", "number"), [("write", errno.EIO), ("sync", errno.EIO), ("sync", errno.ENOSPC)])
 @pytest.mark.parametrize("count", [1, 2, 5])
 def test_after_a_failure_no_append_ever_succeeds(kind: str, count: int, number: int) -> None:
     disk = MemoryDisk()
@@ -58,6 +57,55 @@ def test_after_a_failure_no_append_ever_succeeds(kind: str, count: int, number: 
     disk.before = None
     disk.crash()
     assert opened(disk)[1] == confirmed
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_a_write_without_room_is_made_again_at_the_same_place(count: int, number: int) -> None:
+    disk = MemoryDisk()
+    journal, _ = opened(disk)
+    disk.before = Fault("write", count, number)
+    for n in range(1, 6):
+        if n == count:
+            size = journal.current_size
+            with pytest.raises(JournalFull) as refused:
+                journal.append(f"message {n}".encode())
+            assert (refused.value.errno, journal.current_size) == (number, size)
+        journal.append(f"message {n}".encode())
+    disk.before = None
+    disk.crash()
+    journal, found = opened(disk)
+    assert found == [f"message {n}".encode() for n in range(1, 6)]
+    assert journal.report.is_clean
+
+
+def test_a_half_written_batch_is_written_over_and_a_crash_before_that_loses_nothing_confirmed() -> None:
+    disk = MemoryDisk()
+    journal, _ = opened(disk)
+    journal.append(b"confirmed")
+    disk.before = Fault("write", 1, errno.ENOSPC)
+    with pytest.raises(JournalFull):
+        journal.append(b"cut off in the middle")
+    disk.crash(keep=range(len(disk.pending)), torn=25)
+    assert opened(disk)[1] == [b"confirmed"]
+
+
+@pytest.mark.parametrize(("kind", "count"), [("write", 1), ("names", 1), ("names", 2)])
+def test_a_rotation_without_room_is_made_again(kind: str, count: int) -> None:
+    disk = MemoryDisk()
+    journal, _ = opened(disk)
+    journal.append(b"old")
+    disk.before = Fault(kind, count, errno.ENOSPC)
+    with pytest.raises(JournalFull):
+        journal.rotate(b"snapshot")
+    journal.append(b"still in the old file")
+    journal.rotate(b"snapshot")
+    journal.append(b"new")
+    disk.before = None
+    disk.crash()
+    journal, found = opened(disk)
+    assert found == [b"old", b"still in the old file", b"snapshot", b"new"]
+    assert journal.report.is_clean
 
 
 @pytest.mark.parametrize("kind", ["names", "write", "sync", "sync_directory"])

@@ -86,7 +86,11 @@ def test_commit_ok_waits_for_its_own_batch(bench: Bench, client: Client) -> None
 
 
 @pytest.mark.parametrize(("queue", "mode"), [("durable", 1), ("memory", 2), ("nowhere", 2)])
-def test_commit_ok_comes_at_once_where_nothing_is_durable(client: Client, queue: str, mode: int) -> None:
+def test_commit_ok_comes_at_once_where_nothing_is_durable(
+    bench: Bench, client: Client, queue: str, mode: int
+) -> None:
+    """Although the batch is not empty: others have published."""
+    bench.connect().publish("durable", delivery_mode=2)
     client.publish(queue, delivery_mode=mode)
     client.send(1, grammar.TX_COMMIT)
     assert names(client) == ["tx.commit-ok"]

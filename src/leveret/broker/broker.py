@@ -86,6 +86,8 @@ class Broker:
         self.timers = Timers()
         self.vhosts = {"/": VHost("/", self.log, self.timers, self._tell)}
         self.dirty: list[Connection] = []
+        # Why no messages are taken ("low on disk"), as connection.blocked says it; empty while they are.
+        self.block_reason = ""
         # an exclusive queue's or connection's end can be seen by all: the network closes what stands here
         self.on_event: Callable[[str], None] = logger.info
 

@@ -300,6 +300,10 @@ class Log:
         self._current_first = 0
         self._current_live = live
 
+    def live(self) -> int:
+        """How many entries of durable queues live in all files."""
+        return sum(self._live[:-1]) + int(self._current_live)
+
     def disposable(self) -> int:
         """Number of the first journal file to keep, where older ones hold nothing alive; 0 if there are none."""
         oldest = 0

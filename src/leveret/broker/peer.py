@@ -100,7 +100,10 @@ class Peer(Connection):
     def turn(self, data: bytes, now_us: int) -> None:
         """Handle bytes that arrived, and everything that follows from them."""
         self.now_us = now_us
-        self.receive(data)
+        if self.broker.block_reason and self.state < lifecycle.CLOSING:
+            self.receive_unless_content(data, self.broker.block_reason)
+        else:
+            self.receive(data)
         for channel in self._confirming:
             channel.is_confirming = False
             confirms = channel.confirms

@@ -23,10 +23,14 @@ import click
 from leveret import __version__, core
 from leveret.broker.broker import Broker, Settings
 from leveret.broker.records import RecordError
+from leveret.cli.quantity import octets
+from leveret.net.alarms import DISK_FREE_LIMIT_OCTETS, MEMORY_SHARE, Alarms, Limits
+from leveret.net.resources import gauges, machine_memory_octets
 from leveret.net.server import Server
+from leveret.store import reserve
 from leveret.store.disk import RealDisk
 from leveret.store.format import JournalVersionError
-from leveret.store.journal import Journal, JournalFailed
+from leveret.store.journal import SPARE_FILES_DEFAULT, Journal, JournalFailed, JournalFull
 from leveret.store.lock import DataDirectoryInUse, DirectoryLock
 from leveret.store.segment import SegmentStore
 
@@ -42,8 +46,12 @@ LEVELS: Final = ("debug", "info", "warning", "error")
 CONFIG: Final[dict[str, type]] = {
     "host": list, "port": int, "data_dir": str, "log_level": str, "product": str, "version": str, "cluster_name": str,
     "frame_max": int, "channel_max": int, "heartbeat_s": int,
-    "max_message_octets": int,
+    "disk_free_limit": object, "memory_high_watermark": object,
+    "max_message_octets": int, "journal_spare_files": int,
 }  # fmt: skip
+
+# settings that are amounts, see leveret.cli.quantity
+QUANTITIES: Final = ("disk_free_limit", "memory_high_watermark")
 
 
 def default_data_dir() -> str:
@@ -64,9 +72,20 @@ def read_config(path: Path) -> dict[str, object]:
             raise click.UsageError(f"{path}: unknown setting {key!r}{hint}")
         if key == "host" and isinstance(value, str):
             config[key] = [value]
+        elif key in QUANTITIES:
+            _check_quantity(f"{path}: {key}", value)
         elif not isinstance(value, CONFIG[key]) or isinstance(value, bool):
             raise click.UsageError(f"{path}: {key} must be of type {CONFIG[key].__name__}, not {value!r}")
+        elif key == "journal_spare_files" and isinstance(value, int) and value < 0:
+            raise click.UsageError(f"{path}: {key} must not be negative, it is {value}")
     return config
+
+
+def _check_quantity(name: str, value: object) -> None:
+    try:
+        octets(value, 0)
+    except ValueError as error:
+        raise click.UsageError(f"{name}: {error}") from None
 
 
 @click.command(name="serve", help="Run the broker until SIGTERM or SIGINT.\n\n" + "\n".join(__doc__.split("\n")[2:]))
@@ -74,13 +93,26 @@ def read_config(path: Path) -> dict[str, object]:
 @click.option("--port", type=click.IntRange(0, 65535), help="Port; 0 takes a free one.  [default: 5672]")
 @click.option("--data-dir", help="Directory of the journal.  [default: ~/.local/share/leveret]")
 @click.option("--log-level", type=click.Choice(LEVELS), help="Least severity that is logged.  [default: info]")
+@click.option("--disk-free-limit", help="Publishers are blocked when the disk has less free.  [default: 50MB]")
+@click.option("--memory-high-watermark", help="Publishers are blocked when more memory is in use.  [default: 0.4]")
 @click.option("--config", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="TOML file of settings.")
 def command(
-    host: tuple[str, ...], port: int | None, data_dir: str | None, log_level: str | None, config: Path | None
+    host: tuple[str, ...],
+    port: int | None,
+    data_dir: str | None,
+    log_level: str | None,
+    disk_free_limit: str | None,
+    memory_high_watermark: str | None,
+    config: Path | None,
 ) -> None:
     given: dict[str, object] = {"host": list(host) or None, "port": port, "data_dir": data_dir, "log_level": log_level}
+    for key, value in zip(QUANTITIES, (disk_free_limit, memory_high_watermark), strict=True):
+        if value is not None:
+            _check_quantity(f"--{key.replace('_', '-')}", value)
+            given[key] = value
     defaults: dict[str, object] = {"host": ["127.0.0.1"], "port": 5672, "log_level": "info"}
-    defaults["data_dir"] = default_data_dir()
+    defaults |= {"data_dir": default_data_dir(), "disk_free_limit": DISK_FREE_LIMIT_OCTETS}
+    defaults["memory_high_watermark"] = MEMORY_SHARE
     chosen = defaults | (read_config(config) if config else {}) | {k: v for k, v in given.items() if v is not None}
     logging.basicConfig(
         level=str(chosen["log_level"]).upper(), format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr
@@ -103,18 +135,24 @@ async def _serve(chosen: dict[str, object]) -> int:
     options = {"cluster_name": f"leveret@{socket.gethostname()}"} | {n: chosen[n] for n in names if n in chosen}
     broker = Broker(Settings(own_version=__version__, **options), os.urandom)  # type: ignore[arg-type]
     broker.on_event = logger.info
-    journal = Journal(RealDisk(), os.path.join(str(chosen["data_dir"]), "journal"))
-    segments = SegmentStore(RealDisk(), os.path.join(str(chosen["data_dir"]), "segments"))
-    server = Server(broker, journal, segments)
+    disk, directory = RealDisk(), str(chosen["data_dir"])
+    spare_files = chosen.get("journal_spare_files", SPARE_FILES_DEFAULT)
+    assert isinstance(spare_files, int)
+    journal = Journal(disk, os.path.join(directory, "journal"), spare_files=spare_files)
+    memory = machine_memory_octets()
+    limits = Limits(octets(chosen["disk_free_limit"], memory), octets(chosen["memory_high_watermark"], memory))
+    spare = reserve.Reserve(disk, os.path.join(directory, reserve.FILE_NAME))
     try:
+        segments = SegmentStore(disk, os.path.join(directory, "segments"))
+        server = Server(broker, journal, segments, spare, Alarms(limits, gauges(directory)))
         count = server.recover()
     except (JournalVersionError, RecordError) as error:
-        logger.critical("the data directory %s can't be served: %s", chosen["data_dir"], error)
+        logger.critical("the data directory %s can't be served: %s", directory, error)
         return EXIT_VERSION
-    except (JournalFailed, OSError) as error:
-        logger.critical("the data directory %s can't be served: %s", chosen["data_dir"], error)
+    except (JournalFailed, JournalFull, OSError) as error:
+        logger.critical("the data directory %s can't be served: %s", directory, error)
         return EXIT_JOURNAL
-    logger.info("leveret %s (%s core), %d messages recovered from %s", __version__, core(), count, chosen["data_dir"])
+    logger.info("leveret %s (%s core), %d messages recovered from %s", __version__, core(), count, directory)
     for line in journal.report.lines():
         logger.warning("%s", line)
     hosts, port = chosen["host"], chosen["port"]

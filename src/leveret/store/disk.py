@@ -22,12 +22,19 @@ from dataclasses import dataclass
 _BUFFERS_MAX = 1000
 
 
+class SyncFailed(OSError):
+    """What was written is not on the medium, and the system may have dropped it: no later sync can be trusted."""
+
+
 class DiskFile(ABC):
     """An open file. One thread writes to it at a time."""
 
     @abstractmethod
     def write(self, offset: int, parts: Sequence[bytes]) -> None:
-        """Write `parts`, joined, at `offset`: all bytes or an OSError. Safe only after `sync`."""
+        """Write `parts`, joined, at `offset`: all bytes or an OSError. Safe only after `sync`.
+
+        After an error any part of the bytes may have been written; the same write can be made again.
+        """
 
     @abstractmethod
     def read(self, offset: int, length: int) -> bytes:
@@ -35,11 +42,15 @@ class DiskFile(ABC):
 
     @abstractmethod
     def sync(self) -> None:
-        """Return when everything written and truncated so far is on the medium (fdatasync). OSError if it is not."""
+        """Return when everything written and truncated so far is on the medium (fdatasync). SyncFailed if it is not."""
 
     @abstractmethod
     def truncate(self, size: int) -> None:
         """Set the file's length to `size` bytes."""
+
+    @abstractmethod
+    def allocate(self, size: int) -> None:
+        """Take room for `size` bytes from the start, which later writes need not ask for. OSError if there is none."""
 
     @abstractmethod
     def close(self) -> None:
@@ -83,7 +94,7 @@ class Disk(ABC):
 
     @abstractmethod
     def sync_directory(self, path: str) -> None:
-        """Return when the names in this directory are on the medium."""
+        """Return when the names in this directory are on the medium. SyncFailed if they are not."""
 
 
 class _RealFile(DiskFile):
@@ -114,10 +125,16 @@ class _RealFile(DiskFile):
         return data
 
     def sync(self) -> None:
-        os.fdatasync(self._descriptor)
+        try:
+            os.fdatasync(self._descriptor)
+        except OSError as error:
+            raise SyncFailed(*error.args) from error
 
     def truncate(self, size: int) -> None:
         os.ftruncate(self._descriptor, size)
+
+    def allocate(self, size: int) -> None:
+        os.posix_fallocate(self._descriptor, 0, size)
 
     def close(self) -> None:
         os.close(self._descriptor)
@@ -164,6 +181,8 @@ class RealDisk(Disk):
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(descriptor)
+        except OSError as error:
+            raise SyncFailed(*error.args) from error
         finally:
             os.close(descriptor)
 
@@ -232,7 +251,7 @@ class _MemoryFile(DiskFile):
 
     def sync(self) -> None:
         self._check_alive()
-        self._disk.announce("sync", self._path)
+        self._disk.announce_sync("sync", self._path)
         self._disk.settle(self._inode)
 
     def truncate(self, size: int) -> None:
@@ -241,6 +260,12 @@ class _MemoryFile(DiskFile):
         _resize(self._inode.content, size)
         self._disk.announce("truncate", self._path)
 
+    def allocate(self, size: int) -> None:
+        self._check_alive()
+        self._disk.announce("allocate", self._path)
+        if size > len(self._inode.content):
+            self.truncate(size)
+
     def close(self) -> None:
         """Nothing to give back."""
 
@@ -248,9 +273,9 @@ class _MemoryFile(DiskFile):
 class MemoryDisk(Disk):
     """A deterministic disk in memory which loses, at a crash, what was not synced.
 
-    `before(operation, path)`, where given, is called at each write, truncate, sync, names and sync_directory; what it
-    raises is raised to the caller: an OSError to inject a fault, any exception of a test's own to stop at this point. A
-    sync at which it raises did not happen; a write did, and is pending.
+    `before(operation, path)`, where given, is called at each write, allocate, truncate, sync, names and sync_directory;
+    what it raises is raised to the caller: an OSError to inject a fault (a SyncFailed at syncs), any exception of a
+    test's own to stop at this point. A sync at which it raises did not happen; a write did, and is pending.
     """
 
     def __init__(self, before: Callable[[str, str], None] | None = None) -> None:
@@ -293,24 +318,28 @@ class MemoryDisk(Disk):
         self._directories.add(path.rstrip("/"))
 
     def sync_directory(self, path: str) -> None:
-        self.announce("sync_directory", path)
+        self.announce_sync("sync_directory", path)
         inside = path.rstrip("/")
         for operation in self.pending:
             if any(os.path.dirname(name) == inside for name, _ in operation.names):
                 self._apply(operation)
         self.pending = [p for p in self.pending if all(os.path.dirname(name) != inside for name, _ in p.names)]
 
-    def crash(self, keep: Collection[int] = (), torn: int | None = None) -> None:
+    def crash(self, keep: Collection[int] = (), torn: int | None = None, is_sized: bool = False) -> None:
         """Lose what was not synced, except for the pending operations whose index in `pending` is in `keep`.
 
-        With `torn`, only the first `torn` bytes of the last kept write reach the medium. Handles opened before the
-        crash are dead.
+        With `torn`, only the first `torn` bytes of the last kept write reach the medium; if `is_sized`, the file has
+        the length that the whole write gave it, and zeros where they are missing. Handles opened before the crash are
+        dead.
         """
         kept = [operation for index, operation in enumerate(self.pending) if index in keep]
         writes = [operation for operation in kept if operation.kind == "write"]
         for operation in kept:
             is_last_write = bool(writes) and operation is writes[-1]
             self._apply(operation, torn if is_last_write else None)
+            if is_last_write and is_sized and operation.inode is not None:
+                missing = operation.offset + operation.size - len(operation.inode.stable)
+                operation.inode.stable.extend(bytes(max(0, missing)))
         self.pending = []
         self.crashes += 1
         self._names = dict(self._stable_names)
@@ -322,6 +351,13 @@ class MemoryDisk(Disk):
         self.operations += 1
         if self.before is not None:
             self.before(operation, path)
+
+    def announce_sync(self, operation: str, path: str) -> None:
+        """The same for a sync: an OSError that `before` raises becomes a SyncFailed, as on a real disk."""
+        try:
+            self.announce(operation, path)
+        except OSError as error:
+            raise SyncFailed(*error.args) from error
 
     def settle(self, inode: _Inode) -> None:
         """Make everything pending on one file stable."""
