@@ -7,9 +7,11 @@ import threading
 from collections.abc import Sequence
 
 from leveret.broker.broker import Broker, Settings
+from leveret.net.alarms import Alarms, Gauges, Limits
 from leveret.net.server import Server
 from leveret.store.disk import MemoryDisk
 from leveret.store.journal import Journal
+from leveret.store.reserve import Reserve
 from leveret.store.segment import SegmentStore
 
 
@@ -27,7 +29,9 @@ class SlowSegments(SegmentStore):
 
 async def test_a_segment_that_is_finished_after_the_journal_is_no_error() -> None:
     segments = SlowSegments()
-    server = Server(Broker(Settings(), os.urandom), Journal(MemoryDisk(), "/journal"), segments)
+    reserve = Reserve(MemoryDisk(), "/reserve")
+    alarms = Alarms(Limits(0, 1), Gauges(lambda: 1, lambda: 0, lambda: None))
+    server = Server(Broker(Settings(), os.urandom), Journal(MemoryDisk(), "/journal"), segments, reserve, alarms)
     server.recover()
     errors: list[dict[str, object]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
