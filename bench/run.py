@@ -5,7 +5,8 @@
     bench/run.py --brokers rabbitmq,leveret --only t16,rpc-50 --rounds 5 --seconds 5
 
 Brokers: rabbitmq, garagemq (where they are installed), leveret (the compiled core, where there is one),
-leveret-interpreted, and relay, which is no broker: it only copies bytes, and shows what TCP through one thread allows.
+leveret-interpreted, leveret@DIRECTORY (another copy of the package, to compare two commits), and relay, which is no
+broker: it only copies bytes, and shows what TCP through one thread allows.
 Each scenario runs on every broker before the next one does (A B C A B C …), so that a disturbance of the machine meets
 all of them. Figures of different runs cannot be compared; ratios within one run, and CPU µs per message, can.
 """
@@ -71,6 +72,8 @@ def server(name: str, directory: Path) -> ServerProcess:
         return GarageMQProcess(directory)
     if name == "relay":
         return Relay(directory)
+    if name.startswith("leveret@"):
+        return LeveretProcess(directory, source=Path(name.partition("@")[2]))
     return LeveretProcess(directory, source=TOP / "src" if name == "leveret-interpreted" else None)
 
 

@@ -3,8 +3,13 @@
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
 from leveret.testing.processes import LeveretProcess
+
+# How long an example takes says something about the machine, and nothing about the code.
+settings.register_profile("leveret", deadline=None)
+settings.load_profile("leveret")
 
 
 @pytest.fixture(scope="session")

@@ -76,6 +76,12 @@ METHODS: dict[str, tuple[int, int, str]] = {
     "basic.nack": (60, 120, "delivery_tag:L multiple:b requeue:b"),
     "confirm.select": (85, 10, "no_wait:b"),
     "confirm.select-ok": (85, 11, ""),
+    "tx.select": (90, 10, ""),
+    "tx.select-ok": (90, 11, ""),
+    "tx.commit": (90, 20, ""),
+    "tx.commit-ok": (90, 21, ""),
+    "tx.rollback": (90, 30, ""),
+    "tx.rollback-ok": (90, 31, ""),
 }
 BY_ID = {(c, m): (name, spec) for name, (c, m, spec) in METHODS.items()}
 WITH_CONTENT = {"basic.return", "basic.deliver", "basic.get-ok"}

@@ -6,11 +6,15 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pika
 import pytest
 
+from leveret.store.disk import RealDisk
+from leveret.store.format import FORMAT_VERSION, FileHeader
+from leveret.store.journal import Journal
 from leveret.testing.processes import LeveretProcess
 
 SOURCE = str(Path(__file__).parents[2] / "src")
@@ -54,6 +58,44 @@ def test_a_wrong_configuration(tmp_path: Path, text: str, hint: str) -> None:
     assert refused.returncode == 2
     assert hint in refused.stderr
     assert "Traceback" not in refused.stderr
+
+
+def make_newer(journal: Path) -> None:
+    """As a leveret of the next format would have left it."""
+    with journal.open("r+b") as file:
+        file.write(FileHeader(1, 1, 1 << 40, version=FORMAT_VERSION + 1).pack())
+
+
+def add_unknown_record(journal: Path) -> None:
+    """As a leveret of this format that knows more would have left it."""
+    opened = Journal(RealDisk(), str(journal.parent))
+    assert list(opened.replay())
+    opened.append(bytes([200, 0, 0, 0, 0]))
+    opened.close()
+
+
+@pytest.mark.parametrize("change", [make_newer, add_unknown_record])
+def test_a_data_directory_of_a_newer_leveret(tmp_path: Path, change: Callable[[Path], None]) -> None:
+    with LeveretProcess(data_dir=tmp_path):
+        pass
+    journal = tmp_path / "journal" / "journal-0000000001.lvj"
+    change(journal)
+    content = journal.read_bytes()
+    refused = serve("--port", "0", "--data-dir", str(tmp_path))
+    assert refused.returncode == 6
+    (line,) = refused.stderr.splitlines()
+    assert f"the data directory {tmp_path} can't be served: " in line
+    assert "newer one" in line
+    assert journal.read_bytes() == content
+
+
+def test_a_journal_that_can_not_be_opened(tmp_path: Path) -> None:
+    (tmp_path / "journal").mkdir()
+    (tmp_path / "journal" / "journal-0000000001.lvj").mkdir()
+    refused = serve("--port", "0", "--data-dir", str(tmp_path))
+    assert refused.returncode == 5
+    (line,) = refused.stderr.splitlines()
+    assert "Is a directory" in line
 
 
 def test_a_data_directory_that_is_a_file(tmp_path: Path) -> None:

@@ -235,7 +235,7 @@ def play(operations: list[tuple[object, ...]], *, whole: bool) -> list[object]:
     seen.sort(key=lambda frame: frame[1])  # type: ignore[index]
     for queue in bench.broker.vhosts["/"].queues.values():
         seen.append((queue.name, int(queue.ready.count()), int(queue.unacked)))
-        seen.append([(entry.content, int(entry.id), entry.redelivered) for entry in queue.ready.take_all()])
+        seen.append([(entry.content, int(entry.id), entry.redelivered) for entry in queue.ready.in_memory()])
     return seen
 
 

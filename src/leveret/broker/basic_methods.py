@@ -9,6 +9,7 @@ from leveret.broker.consumer import Consumer, write_content
 from leveret.broker.entry import Entry
 from leveret.broker.names import REPLY_PREFIX, REPLY_TO, generated
 from leveret.broker.queue_methods import fail, find
+from leveret.broker.transaction import REJECT, REQUEUE
 from leveret.broker.vhost import split_key
 from leveret.session.confirms import Confirms
 from leveret.wire import grammar
@@ -120,7 +121,7 @@ def get(peer: Peer, channel: BrokerChannel, method: Method) -> None:
     write_content(peer.out, entry.content, channel.number, peer.frame_max)
     if method.flag("no_ack"):
         if entry.id:
-            vhost.log.settle(queue.number, entry.id)
+            vhost.log.settle(queue, entry.id)
     else:
         queue.unacked += 1
         channel.unacked.add(tag, entry)
@@ -137,8 +138,16 @@ def nack(peer: Peer, channel: BrokerChannel, method: Method) -> None:
 
 
 def _reject(peer: Peer, channel: BrokerChannel, method: Method, multiple: bool) -> None:
-    entries = take(channel, method.number("delivery_tag"), multiple, method.spec.method_id)
-    requeue = method.flag("requeue")
+    tag, requeue, method_id = method.number("delivery_tag"), method.flag("requeue"), method.spec.method_id
+    if channel.tx is not None:
+        check_tag(channel, tag, multiple, method_id)
+        channel.tx.settle(channel.unacked, tag, multiple, REQUEUE if requeue else REJECT)
+    else:
+        put_away(peer, channel, take(channel, tag, multiple, method_id), requeue)
+
+
+def put_away(peer: Peer, channel: BrokerChannel, entries: list[Entry], requeue: bool) -> None:
+    """Rejected deliveries, oldest first, go back to their places or to the dead letters."""
     for entry in reversed(entries) if requeue else entries:
         consumer = entry.consumer
         if consumer is not None:
@@ -158,15 +167,25 @@ def _reject(peer: Peer, channel: BrokerChannel, method: Method, multiple: bool) 
 def take(channel: BrokerChannel, tag: int, multiple: bool, method_id: int) -> list[Entry]:
     """Remove and return the deliveries that a settlement names; 406 for an unknown tag (0 with multiple: all)."""
     unacked = channel.unacked
-    if multiple and tag == 0:
-        return [entry for entry in unacked.take_until(0) if isinstance(entry, Entry)]
-    found = unacked.get(tag)
-    if not isinstance(found, Entry):
-        raise ProtocolError(PRECONDITION_FAILED, f"unknown delivery tag {tag}", 60, method_id)
+    check_tag(channel, tag, multiple, method_id)
     if multiple:
         return [entry for entry in unacked.take_until(tag) if isinstance(entry, Entry)]
+    found = unacked.get(tag)
+    assert isinstance(found, Entry)
     unacked.remove(tag)
     return [found]
+
+
+def check_tag(channel: BrokerChannel, tag: int, multiple: bool, method_id: int) -> None:
+    """406 unless a settlement names a delivery that is unacknowledged, or all of them."""
+    # no delivery has a tag that does not fit into 63 bits
+    if not (multiple and tag == 0) and (tag >> 63 != 0 or channel.unacked.get(tag) is None):
+        raise unknown_tag(tag, method_id)
+
+
+def unknown_tag(tag: int, method_id: int) -> ProtocolError:
+    """The error for a settlement of what is not there. Tags are unsigned, however they were read."""
+    return ProtocolError(PRECONDITION_FAILED, f"unknown delivery tag {tag & 0xFFFF_FFFF_FFFF_FFFF}", 60, method_id)
 
 
 def recover(peer: Peer, channel: BrokerChannel, method: Method) -> None:
@@ -184,6 +203,8 @@ def recover(peer: Peer, channel: BrokerChannel, method: Method) -> None:
 
 def confirm_select(peer: Peer, channel: BrokerChannel, method: Method) -> None:
     """confirm.select; once more changes nothing and goes on counting."""
+    if channel.tx is not None:
+        raise fail(method, PRECONDITION_FAILED, "cannot switch from tx to confirm mode")
     if channel.confirms is None:
         channel.confirms = Confirms()
     if not method.flag("no_wait"):
@@ -195,8 +216,3 @@ def flow(peer: Peer, channel: BrokerChannel, method: Method) -> None:
     if not method.flag("active"):
         raise fail(method, NOT_IMPLEMENTED, "active=false")
     peer.send(channel.number, grammar.CHANNEL_FLOW_OK, active=True)
-
-
-def tx(peer: Peer, channel: BrokerChannel, method: Method) -> None:
-    """tx.*: not offered; publisher confirms are the way to know that a message is safe."""
-    raise fail(method, NOT_IMPLEMENTED, f"{method.name}: use publisher confirms")

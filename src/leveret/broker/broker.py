@@ -7,8 +7,9 @@ import hmac
 import logging
 from collections.abc import Callable
 
-from leveret.broker.log import Log, meta_record
+from leveret.broker.log import CLEAN, START, Log, meta_record, page_record, state_record
 from leveret.broker.names import RandomBytes
+from leveret.broker.queue import Queue
 from leveret.broker.timers import Timers
 from leveret.broker.vhost import PREDECLARED, VHost, binding_record, exchange_record, queue_record
 from leveret.session.connection import Connection
@@ -114,8 +115,9 @@ class Broker:
         self.end_turn(now_us)
 
     def snapshot(self) -> bytes:
-        """META records of everything durable that is declared: the beginning of a new journal file."""
-        records: list[bytes] = []
+        """Everything durable that is declared, and the pages: the beginning of a new journal file."""
+        # numbers never begin anew, even when the files that knew the last ones are gone
+        records: list[bytes] = [meta_record({"op": "next_id", "id": int(self.log.next_id)})]
         predeclared = {name for name, _ in PREDECLARED}
         for vhost in self.vhosts.values():
             for exchange in vhost.exchanges.values():
@@ -124,10 +126,12 @@ class Broker:
             for queue in vhost.queues.values():
                 if queue.is_journalled:
                     records.append(meta_record(queue_record(vhost.name, queue)))
+                    records.extend(page_record(page) for page in queue.pages if page.is_stored and page.live > 0)
             for exchange in vhost.exchanges.values():
                 for binding in exchange.outgoing.values():
                     if binding.is_durable:
                         records.append(meta_record(binding_record(vhost.name, "bind", binding)))
+        records.append(state_record(CLEAN if self.log.is_stopped else START))
         return b"".join(records)
 
     def stop(self) -> None:
@@ -135,7 +139,18 @@ class Broker:
         for vhost in self.vhosts.values():
             for queue in vhost.queues.values():
                 if queue.is_journalled:
-                    for entry in queue.ready.all():
+                    for entry in queue.ready.in_memory():
                         if entry.id and entry.redelivered:
                             self.log.delivered(queue.number, entry.id)
+                    self._stop_pages(queue)
         self.log.clean()
+
+    def _stop_pages(self, queue: Queue) -> None:
+        """What an earlier stop or crash said of messages that were not looked at since is said again."""
+        for page in queue.pages:
+            if page.is_waiting:
+                if page.is_redelivered:
+                    self.log.page(page)
+                for id in sorted(page.delivered):
+                    if page.first_id <= id <= page.last_id:
+                        self.log.delivered(queue.number, id)

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 from mypy_extensions import i64
 
 from leveret.broker.consumer import Consumer
+from leveret.broker.entry import Entry
 from leveret.session.channel import Channel
 
 if TYPE_CHECKING:
     from leveret.broker.route import Route
+    from leveret.broker.transaction import Transaction
 
 
 class BrokerChannel(Channel):
@@ -24,8 +26,16 @@ class BrokerChannel(Channel):
         self.default_limit = 0
         self.last_queue = ""
         self.last_route: Route | None = None
+        self.tx: Transaction | None = None
         self.reply: Consumer | None = None
         self.reply_name = b""
         self.is_confirming = False  # in its peer's list of channels with acks to write
         self.is_waiting = False  # in the log's list of channels that wait for the batch
         self.is_closed = False
+
+    def outstanding(self) -> list[Entry]:
+        """What was delivered and is not settled, what an open transaction would settle included."""
+        found = self.unacked.all()
+        if self.tx is not None:
+            found += self.tx.held()
+        return [delivery for delivery in found if isinstance(delivery, Entry)]

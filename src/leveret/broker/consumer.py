@@ -94,7 +94,7 @@ class Consumer:
             self._set_key(stretch.key)
         out = connection.out
         prefix = self._prefix
-        suffix = b"\x00" + self._suffix
+        suffix = (b"\x01" if run.redelivered else b"\x00") + self._suffix
         size = stretch.size
         tag = channel.next_tag
         at = run.taken * stretch.stride

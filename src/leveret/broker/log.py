@@ -1,27 +1,34 @@
 """What the journal is told: durable events as records, collected into batches.
 
 A record is kind (u8), length of the rest (u32), rest. The records of one batch are written, synced and replayed
-together or not at all, so a dead-letter hop (the new message, then the settlement of the old one) is atomic.
+together or not at all.
 
 | kind | rest |
 | MESSAGES | id i64, count u32, stride u32, size u32, length of key u16, key (exchange and routing key as short strings), number of queues u16, per queue: number i64, expires_us i64; then `count` contents (header frame and body frames) of `size` octets, each `stride` octets behind the one before, with ids that follow without a gap |
-| SETTLE   | queue number i64, id i64 |
+| HOP      | queue number i64, id i64, as in SETTLE; then as in MESSAGES: a dead letter leaves one queue and comes to others |
+| SETTLE   | queue number i64, id i64, count u32: messages with consecutive ids left a durable queue for good |
+| PAGE     | queue number i64, segment i64, offset i64, size i64, first id i64, last id i64, expires_us of the first message i64, count of messages that are alive u32, flags u8 (1: all may have been delivered before), then the ids i64 of those that are not alive: the messages of this queue with ids in this range are in a page, and nowhere else |
+| DROP     | queue number i64, first id i64: the page that begins with this id holds nothing alive any more |
 | META     | a field table with "op" and the fields of a declaration, a binding or a deletion |
 | CLEAN    | nothing: an orderly stop; what follows none of it may have been delivered before |
-| DELIVERED| queue number i64, id i64: delivered before the orderly stop |
+| DELIVERED| queue number i64, id i64, count u32: delivered before the orderly stop |
 | START    | nothing: a broker began to serve; from here on anything may have been delivered |
 """  # noqa: E501
 
 from __future__ import annotations
 
+import struct
 from bisect import bisect_right
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from librt.strings import BytesWriter, write_i16_be, write_i32_be, write_i64_be
 from mypy_extensions import i16, i32, i64
 
+from leveret.broker.entry import Entry
+from leveret.broker.page import Page
 from leveret.broker.queue import Queue
-from leveret.broker.run import Stretch
+from leveret.broker.run import Run, Stretch
 from leveret.wire.table import Value, encode_table
 
 if TYPE_CHECKING:
@@ -34,19 +41,36 @@ META: Final = 3
 CLEAN: Final = 4
 DELIVERED: Final = 5
 START: Final = 6
+HOP: Final = 7
+PAGE: Final = 8
+DROP: Final = 9
+PAGE_HEAD: Final = struct.Struct(">7qIB")
+
+# files that the journal may have, besides what cannot be moved yet, before messages go to pages
+FILES_MAX: Final = 3
 
 
 class Log:
     """The batch under construction, who waits for it, and how many live messages each journal file holds."""
 
     def __init__(self) -> None:
+        # reads the bytes of a page (segment, offset, size); None if they can't be had any more
+        self.read_page: Callable[[int, int, int], bytes | None] = _no_pages
+        # pages of which nothing is alive any more, with the batch that says so
+        self.dead_pages: list[tuple[int, Page]] = []
         self._out = BytesWriter()
+        # a SETTLE or DELIVERED record that may still grow; it is none if _passed_next is 0
+        self._passed_kind: i64 = 0
+        self._passed_queue: i64 = 0
+        self._passed_first: i64 = 0
+        self._passed_next: i64 = 0
         self.batch = 1  # number of the batch under construction
         self.synced = 0  # number of the last batch that is on disk
         self.next_id: i64 = 1
         self.waiting: list[tuple[Connection, BrokerChannel]] = []
         self._in_flight: list[tuple[Connection, BrokerChannel]] = []
         self.is_replaying = False
+        self.is_stopped = False
         # journal files, oldest first: number, first message id, live entries
         self._files: list[int] = [0]
         self._first_ids: list[int] = [0]
@@ -56,15 +80,26 @@ class Log:
 
     # -- records -----------------------------------------------------------------------------------------------------
 
-    def messages(self, stretch: Stretch, queues: list[Queue], expiries: list[i64]) -> i64:
-        """Messages arrived in durable queues. Returns the id of the first."""
+    def messages(self, stretch: Stretch, queues: list[Queue], expiries: list[i64], moved: Entry | None) -> i64:
+        """Messages arrived in durable queues. Returns the id of the first.
+
+        moved: the dead letter that arrives here and leaves its queue, by the same record.
+        """
         out = self._out
         id = self.next_id
         self.next_id = id + stretch.count
         key = stretch.key
         count: i64 = len(queues)
-        out.append(MESSAGES)
-        write_i32_be(out, i32(24 + i64(len(key)) + 16 * count + len(stretch.data)))
+        size = 24 + i64(len(key)) + 16 * count + len(stretch.data)
+        if moved is None:
+            out.append(MESSAGES)
+            write_i32_be(out, i32(size))
+        else:
+            out.append(HOP)
+            write_i32_be(out, i32(16 + size))
+            write_i64_be(out, moved.queue.number)
+            write_i64_be(out, moved.id)
+            self.forget(moved.queue, moved.id)
         write_i64_be(out, id)
         write_i32_be(out, i32(stretch.count))
         write_i32_be(out, i32(stretch.stride))
@@ -81,45 +116,131 @@ class Log:
         self._current_live += count * stretch.count
         return id
 
-    def settle(self, number: i64, id: i64) -> None:
+    def settle(self, queue: Queue, id: i64) -> None:
         """A message left a durable queue for good."""
-        self._pair(SETTLE, number, id)
+        self._pass(SETTLE, queue.number, id)
+        self.forget(queue, id)
+
+    def forget(self, queue: Queue, id: i64) -> None:
+        """A message is not alive any more, as another record says."""
+        if id < queue.paged_below:
+            page = queue.page_of(id)
+            if page is not None:
+                page.settle(id)
+                if page.is_stored:
+                    self.look_at(page)
+                    return
+        self._count(id, -1)
+
+    def _count(self, id: i64, change: i64) -> None:
+        """The journal file that this message stands in holds so many more of what is alive."""
         if id >= self._current_first:
-            self._current_live -= 1
+            self._current_live += change
         else:
-            self._live[bisect_right(self._first_ids, int(id)) - 1] -= 1
+            self._live[bisect_right(self._first_ids, int(id)) - 1] += int(change)
+
+    # -- pages -------------------------------------------------------------------------------------------------------
+
+    def paged(self, page: Page) -> None:
+        """What is alive of a page has left the journal's files for a segment."""
+        if page.live > 0 and not page.queue.is_deleted:
+            self.page(page)
+        for item in page.items:
+            if item.id == 0:
+                continue
+            first = max(item.id, page.first_id)  # of a run at the queue's head, a part was gone already
+            count: i64 = 1
+            if isinstance(item, Run):
+                count = item.stretch.count - (first - item.id)
+            self._count(first, page.settled_in(first, count) - count)
+
+    def page(self, page: Page) -> None:
+        """This page has what is alive of it."""
+        self._write_passed()
+        self._out.write(page_record(page))
+
+    def load(self, page: Page) -> list[Entry | Run]:
+        """The messages of a page that was waiting in its queue."""
+        page.is_waiting = False
+        data = self.read_page(int(page.segment), int(page.offset), int(page.size))
+        if data is None:
+            self.drop(page)
+            return []
+        items = page.load(data)
+        self.look_at(page)
+        return items
+
+    def drop(self, page: Page) -> None:
+        """Nothing of a page is alive any more."""
+        if page.live > 0:
+            page.live = 0
+            self._write_passed()
+            self._out.write(struct.pack(">BIqq", DROP, 16, int(page.queue.number), int(page.first_id)))
+        page.is_waiting = False
+        self.look_at(page)
+
+    def abandon(self, queue: Queue) -> None:
+        """A queue was deleted: nothing in its pages is alive."""
+        for page in queue.pages:
+            if page.is_stored and not page.is_dead:
+                page.live = 0
+                page.is_waiting = False
+                self.look_at(page)
+
+    def look_at(self, page: Page) -> None:
+        """Let go of a page if it is not needed any more."""
+        if page.live == 0 and not page.is_waiting and not page.is_dead:
+            page.is_dead = True
+            # of what was never journalled, no record has to be waited for
+            self.dead_pages.append((self.batch if page.last_id >= page.first_id else 0, page))
 
     def delivered(self, number: i64, id: i64) -> None:
         """At an orderly stop: this one must come back marked as redelivered."""
-        self._pair(DELIVERED, number, id)
+        self._pass(DELIVERED, number, id)
 
     def clean(self) -> None:
         """An orderly stop."""
-        self._out.append(CLEAN)
-        write_i32_be(self._out, 0)
+        self.is_stopped = True
+        self._write_passed()
+        self._out.write(state_record(CLEAN))
 
     def start(self) -> None:
         """Ends what `clean` says; on disk before the first delivery."""
-        self._out.append(START)
-        write_i32_be(self._out, 0)
+        self._out.write(state_record(START))
 
-    def _pair(self, kind: int, number: i64, id: i64) -> None:
+    def _pass(self, kind: i64, number: i64, id: i64) -> None:
+        """Messages are settled in the order of their ids, mostly: what follows each other becomes one record."""
+        if id == self._passed_next and number == self._passed_queue and kind == self._passed_kind:
+            self._passed_next = id + 1
+            return
+        self._write_passed()
+        self._passed_kind = kind
+        self._passed_queue = number
+        self._passed_first = id
+        self._passed_next = id + 1
+
+    def _write_passed(self) -> None:
+        if self._passed_next == 0:
+            return
         out = self._out
-        out.append(kind)
-        write_i32_be(out, 16)
-        write_i64_be(out, number)
-        write_i64_be(out, id)
+        out.append(int(self._passed_kind))
+        write_i32_be(out, 20)
+        write_i64_be(out, self._passed_queue)
+        write_i64_be(out, self._passed_first)
+        write_i32_be(out, i32(self._passed_next - self._passed_first))
+        self._passed_next = 0
 
     def meta(self, record: dict[str, Value]) -> None:
         """A declaration, binding or deletion of something durable."""
         if not self.is_replaying:
+            self._write_passed()
             self._out.write(meta_record(record))
 
     # -- batches -----------------------------------------------------------------------------------------------------
 
     def size(self) -> i64:
-        """Octets in the batch under construction."""
-        return len(self._out)
+        """Octets in the batch under construction, about."""
+        return len(self._out) + (1 if self._passed_next else 0)
 
     def wait(self, connection: Connection, channel: BrokerChannel) -> None:
         """This channel published into the batch and wants to hear when it is on disk."""
@@ -128,6 +249,7 @@ class Log:
 
     def close_batch(self) -> bytes:
         """The batch's records; the next batch begins. The caller reports with `on_disk` when they are synced."""
+        self._write_passed()
         data = self._out.getvalue()
         self._out.truncate(0)
         self._in_flight = self.waiting
@@ -161,6 +283,10 @@ class Log:
         self._current_first = self.next_id
         self._current_live = 0
 
+    def crowded_below(self) -> int:
+        """What has a smaller id should go to pages, so that journal files can be reused; 0 if there are few of them."""
+        return self._first_ids[1 - FILES_MAX] if len(self._files) >= FILES_MAX else 0
+
     def recovered(self, number: int, live: int) -> None:
         """All that was replayed counts as one file, which is kept while anything of it lives."""
         self._files = [number]
@@ -177,6 +303,24 @@ class Log:
             del self._files[0], self._first_ids[0], self._live[0]
             oldest = self._files[0]
         return oldest
+
+
+def _no_pages(segment: int, offset: int, size: int) -> bytes | None:
+    raise AssertionError("no segments")
+
+
+def page_record(page: Page) -> bytes:
+    """One PAGE record."""
+    place = (int(page.queue.number), int(page.segment), int(page.offset), int(page.size))
+    alive = (int(page.first_id), int(page.last_id), int(page.expires_us), int(page.live), page.is_redelivered)
+    settled = sorted(page.settled)
+    rest = PAGE_HEAD.pack(*place, *alive) + struct.pack(f">{len(settled)}q", *settled)
+    return struct.pack(">BI", PAGE, len(rest)) + rest
+
+
+def state_record(kind: int) -> bytes:
+    """A CLEAN or START record."""
+    return struct.pack(">BI", kind, 0)
 
 
 def meta_record(record: dict[str, Value]) -> bytes:

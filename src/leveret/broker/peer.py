@@ -8,7 +8,7 @@ from typing import Final
 from librt.strings import read_i32_be
 from mypy_extensions import i64
 
-from leveret.broker import basic_methods, exchange_methods, handshake, queue_methods
+from leveret.broker import basic_methods, exchange_methods, handshake, queue_methods, tx_methods
 from leveret.broker.broker import Broker
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.deadletter import headers_of
@@ -17,6 +17,7 @@ from leveret.broker.names import REPLY_TO
 from leveret.broker.queue import Queue
 from leveret.broker.route import Route
 from leveret.broker.run import Stretch
+from leveret.broker.transaction import ACK
 from leveret.broker.vhost import ROUTES_MAX
 from leveret.session import lifecycle
 from leveret.session.channel import Channel
@@ -58,9 +59,9 @@ HANDLERS: Final[dict[int, Handler]] = {
     grammar.BASIC_RECOVER_ASYNC.key: basic_methods.recover,
     grammar.CONFIRM_SELECT.key: basic_methods.confirm_select,
     grammar.CHANNEL_FLOW.key: basic_methods.flow,
-    grammar.TX_SELECT.key: basic_methods.tx,
-    grammar.TX_COMMIT.key: basic_methods.tx,
-    grammar.TX_ROLLBACK.key: basic_methods.tx,
+    grammar.TX_SELECT.key: tx_methods.select,
+    grammar.TX_COMMIT.key: tx_methods.commit,
+    grammar.TX_ROLLBACK.key: tx_methods.rollback,
 }
 CONNECTION_HANDLERS: Final[dict[int, Callable[[Peer, Method], None]]] = {
     grammar.CONNECTION_START_OK.key: handshake.start_ok,
@@ -154,7 +155,9 @@ class Peer(Connection):
             most = self.channel_max
             text = f"number of channels opened ({most}) has reached the negotiated channel_max ({most})"
             raise ProtocolError(NOT_ALLOWED, text, 20, 10)
-        return BrokerChannel(number, self.must_cut)
+        channel = BrokerChannel(number, self.must_cut)
+        self.vhost.channels.add(channel)
+        return channel
 
     def channel_closed(self, channel: Channel) -> None:
         assert isinstance(channel, BrokerChannel)
@@ -190,20 +193,25 @@ class Peer(Connection):
 
     def acknowledge(self, channel: Channel, tag: i64, multiple: bool) -> None:
         assert isinstance(channel, BrokerChannel)
+        if channel.tx is not None:
+            basic_methods.check_tag(channel, int(tag), multiple, 80)
+            channel.tx.settle(channel.unacked, int(tag), multiple, ACK)
+            return
         if multiple:
             for entry in basic_methods.take(channel, int(tag), True, 80):
-                self._settle(entry)
+                self.settle(entry)
         else:
             found = channel.unacked.get(tag)
             if found is None:
-                raise ProtocolError(PRECONDITION_FAILED, f"unknown delivery tag {tag}", 60, 80)
+                raise basic_methods.unknown_tag(int(tag), 80)
             channel.unacked.remove(tag)
             assert isinstance(found, Entry)
-            self._settle(found)
+            self.settle(found)
         if channel.limit != 0:
             self.touch_consumed(channel)
 
-    def _settle(self, entry: Entry) -> None:
+    def settle(self, entry: Entry) -> None:
+        """An acknowledged delivery is done with."""
         queue = entry.queue
         queue.unacked -= 1
         consumer = entry.consumer
@@ -213,7 +221,7 @@ class Peer(Connection):
             queue.touch()
         # a deleted queue's unacknowledged entries are settled here, too: their file can go
         if entry.id != 0:
-            self.broker.log.settle(queue.number, entry.id)
+            self.broker.log.settle(queue, entry.id)
 
     # -- publish -------------------------------------------------------------------------------------------------------
 
@@ -241,6 +249,8 @@ class Peer(Connection):
             content = self._with_reply_name(channel, content, scan.reply_to_at - start)
         if route.by_headers and route.exchange is not None:
             route.set_queues(vhost.targets(route.exchange, route.routing_key, headers_of(content)))
+        if channel.tx is not None:
+            return self._hold(channel, route, content, mode == 2, ttl_us)
         is_durable = False
         if route.queues:
             is_durable = vhost.accept(route, content, mode == 2, ttl_us, self.now_us)
@@ -248,7 +258,7 @@ class Peer(Connection):
             if route.reply is not None:
                 vhost.reply(route.reply, content, route.key)
             if route.is_mandatory:
-                self._return(channel, route, content)
+                self.give_back(channel, route, content)
         self.is_publisher = True
         self._ttl_us = ttl_us
         if channel.confirms is not None:
@@ -264,6 +274,15 @@ class Peer(Connection):
         is_durable = self.vhost.accept_stretch(route, stretch, persistent, self._ttl_us, self.now_us)
         if channel.confirms is not None:
             self._confirm(channel, count, is_durable)
+
+    def _hold(self, channel: BrokerChannel, route: Route, content: bytes, persistent: bool, ttl_us: i64) -> bool:
+        """A publish in a transaction. Only a direct reply does not wait for the commit, in RabbitMQ either."""
+        if route.reply is not None:
+            self.vhost.reply(route.reply, content, route.key)
+        assert channel.tx is not None
+        channel.tx.publish(route, content, persistent, ttl_us)
+        self.is_publisher = True
+        return False
 
     def _confirm(self, channel: BrokerChannel, count: i64, is_durable: bool) -> None:
         """Count publishes on a channel that wants confirms."""
@@ -342,7 +361,8 @@ class Peer(Connection):
         head = content[:3] + size.to_bytes(4, "big") + content[7:at]
         return head + bytes([len(name)]) + name + content[at + 22 :]
 
-    def _return(self, channel: BrokerChannel, route: Route, content: bytes) -> None:
+    def give_back(self, channel: BrokerChannel, route: Route, content: bytes) -> None:
+        """basic.return: a mandatory message reached no queue."""
         exchange = route.exchange.name if route.exchange is not None else ""
         self.send(
             channel.number,

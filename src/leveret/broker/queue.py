@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from mypy_extensions import i64
 
 from leveret.broker.entry import Entry
+from leveret.broker.page import Page
 from leveret.broker.ready import Ready
 from leveret.broker.run import Run, Stretch
 from leveret.wire.table import Value
@@ -47,22 +48,65 @@ class Queue:
         self.is_deleted = False
         self.used_us: i64 = 0
         self.alarm_us: i64 = 0  # when its timer is set for, 0 = none
+        # pages with journalled messages of this queue, by id; every id below paged_below may be in one
+        self.pages: list[Page] = []
+        self.paged_below: i64 = 0
         self._position: i64 = 0
         self._turn: i64 = 0
 
-    def enqueue(self, content: bytes, key: bytes, id: i64, expires_us: i64) -> None:
+    def enqueue(self, content: bytes, key: bytes, id: i64, expires_us: i64, redelivered: bool = False) -> None:
         """Take a message at the tail; it is delivered at the end of the turn."""
         self._position += 1
-        self.ready.append(Entry(self, content, key, id, expires_us, self._position))
+        entry = Entry(self, content, key, id, expires_us, self._position)
+        entry.redelivered = redelivered
+        self.ready.append(entry)
         if not self.is_touched:
             self.touch()
 
-    def enqueue_stretch(self, stretch: Stretch, id: i64, expires_us: i64) -> None:
+    def enqueue_stretch(self, stretch: Stretch, id: i64, expires_us: i64, redelivered: bool = False) -> None:
         """Take alike messages at the tail; id: the journal's number of the first."""
-        self.ready.append_run(Run(self, stretch, id, expires_us, self._position + 1))
+        run = Run(self, stretch, id, expires_us, self._position + 1)
+        run.redelivered = redelivered
+        self.ready.append_run(run)
         self._position += stretch.count
         if not self.is_touched:
             self.touch()
+
+    def enqueue_page(self, page: Page) -> None:
+        """Take messages that are on disk at the tail, after a restart."""
+        page.position = self._position + 1
+        self._position += page.count
+        page.is_waiting = True
+        self.ready.append_page(page)
+        if not self.is_touched:
+            self.touch()  # its messages may expire
+
+    def add_page(self, page: Page) -> None:
+        """From here on the ids of the page are looked for in it."""
+        index: i64 = len(self.pages)
+        while index > 0 and self.pages[index - 1].first_id > page.first_id:
+            index -= 1
+        self.pages.insert(index, page)
+        self.paged_below = max(self.paged_below, page.last_id + 1)
+
+    def page_of(self, id: i64) -> Page | None:
+        """The page that has this message."""
+        index = self.page_index(id)
+        if index < len(self.pages) and self.pages[index].first_id <= id:
+            return self.pages[index]
+        return None
+
+    def page_index(self, id: i64) -> i64:
+        """Where the first page stands that ends with this id or a later one."""
+        low: i64 = 0
+        high: i64 = len(self.pages)
+        while low < high:
+            middle = (low + high) // 2
+            if self.pages[middle].last_id < id:
+                low = middle + 1
+            else:
+                high = middle
+        return low
 
     def touch(self) -> None:
         """Something changed that may allow deliveries: look at the end of the turn."""
@@ -77,11 +121,14 @@ class Queue:
         return now_us + ttl if ttl >= 0 else 0
 
     def dispatch(self, now_us: i64) -> None:
-        """Deliver what can be delivered, round robin; set the timer of what is left."""
+        """Deliver what can be delivered, round robin; set the timer of what is left.
+
+        Without a consumer nothing is looked at, so that no page is read for nobody.
+        """
         self.is_touched = False
         ready = self.ready
         consumers = self.consumers
-        entry = ready.peek()
+        entry = ready.peek() if consumers else None
         if len(consumers) == 1:
             consumer = consumers[0]
             while entry is not None and consumer.can_take():
@@ -98,9 +145,10 @@ class Queue:
                     break
                 self._give(chosen, entry, now_us)
                 entry = ready.peek()
-        if entry is not None and entry.expires_us != 0 and self.alarm_us != entry.expires_us:
-            self.alarm_us = entry.expires_us
-            self.vhost.timers.add(entry.expires_us, self)
+        expires_us = ready.expires_us()
+        if expires_us != 0 and self.alarm_us != expires_us:
+            self.alarm_us = expires_us
+            self.vhost.timers.add(expires_us, self)
 
     def _give(self, consumer: Consumer, entry: Entry, now_us: i64) -> None:
         # a message whose time ends now may still be delivered: that is what a TTL of 0 means
@@ -110,7 +158,7 @@ class Queue:
         elif consumer.no_ack:
             consumer.deliver(entry)
             if entry.id != 0:
-                self.vhost.log.settle(self.number, entry.id)
+                self.vhost.log.settle(self, entry.id)
         else:
             consumer.deliver(entry)
             self.unacked += 1
@@ -121,7 +169,7 @@ class Queue:
         if run.id != 0:
             index = run.taken
             while index < run.stretch.count:
-                self.vhost.log.settle(self.number, run.id + index)
+                self.vhost.log.settle(self, run.id + index)
                 index += 1
 
     def _choose(self) -> Consumer | None:

@@ -1,27 +1,40 @@
 """The messages of a queue that wait for delivery, in order.
 
-The one place that knows how they are kept: new ones, alone or as runs, at the tail of a list whose consumed front is
-cut off when it is half of the list; requeued ones, which are always older than the head, in a small stack sorted by
-their place.
+The one place that knows how they are kept. New ones come, alone or as runs, to the tail of a list whose consumed front
+is cut off when it is half of the list. A stretch of that list may have been moved to disk: a page then stands in its
+place, and is read back when it gets to the head. Requeued ones, which are always older than the head, are in a small
+stack sorted by their place.
 """
 
 from __future__ import annotations
 
+from typing import Final
+
 from mypy_extensions import i64
 
 from leveret.broker.entry import Entry
+from leveret.broker.page import Page
 from leveret.broker.run import Run
+
+# what an item takes in memory besides its content, roughly
+ITEM_OCTETS: Final[i64] = 150
 
 
 class Ready:
-    """A queue's waiting messages. append, peek, drop and requeue are O(1) for the usual patterns."""
+    """A queue's waiting messages. append, peek, drop and requeue are O(1) for the usual patterns.
+
+    octets: memory that those which could be moved to disk take, roughly.
+    """
 
     def __init__(self) -> None:
-        self._items: list[Entry | Run | None] = []
+        self._items: list[Entry | Run | Page | None] = []
         self._head: i64 = 0
+        self._base: i64 = 0  # how many items were cut off before _items[0]
+        self._loaded: list[Entry | Run] = []  # the page that was at the head, newest first
         self._returned: list[Entry] = []
         self._first: Entry | None = None  # what peek() made of the run at the head
         self._count: i64 = 0
+        self.octets: i64 = 0
 
     def count(self) -> i64:
         return self._count
@@ -29,23 +42,38 @@ class Ready:
     def append(self, entry: Entry) -> None:
         self._items.append(entry)
         self._count += 1
+        self.octets += len(entry.content) + ITEM_OCTETS
 
     def append_run(self, run: Run) -> None:
         self._items.append(run)
-        self._count += run.stretch.count
+        self._count += run.stretch.count - run.taken
+        self.octets += len(run.stretch.data) + ITEM_OCTETS
+
+    def append_page(self, page: Page) -> None:
+        self._items.append(page)
+        self._count += page.count
 
     def peek(self) -> Entry | None:
         """The oldest message, left where it is."""
         if self._returned:
             return self._returned[-1]
-        if self._head == len(self._items):
-            return None
-        item = self._items[self._head]
+        item = self._item()
         if isinstance(item, Run):
             if self._first is None:
                 self._first = item.entry(item.taken)
             return self._first
         return item
+
+    def expires_us(self) -> i64:
+        """When the time of the oldest message ends, 0 = never; no page is read for it, so it may be an earlier time."""
+        if self._returned:
+            return self._returned[-1].expires_us
+        if self._loaded:
+            return self._loaded[-1].expires_us
+        if self._head == len(self._items):
+            return 0
+        item = self._items[self._head]
+        return item.expires_us if item is not None else 0
 
     def drop(self) -> None:
         """Take out the message that peek() showed."""
@@ -53,38 +81,61 @@ class Ready:
         if self._returned:
             self._returned.pop()
             return
-        item = self._items[self._head]
+        item = self._item()
         if isinstance(item, Run):
             self._first = None
             item.taken += 1
             if item.taken < item.stretch.count:
                 return
-        self._advance()
+        self._drop_item()
 
     def run(self) -> Run | None:
         """The run whose first remaining message is the oldest one, if it belongs to any."""
-        if self._returned or self._head == len(self._items):
+        if self._returned:
             return None
-        item = self._items[self._head]
+        item = self._item()
         return item if isinstance(item, Run) else None
 
     def drop_run(self, run: Run) -> None:
         """Take out all that is left of what run() showed."""
         self._count -= run.stretch.count - run.taken
         self._first = None
-        self._advance()
+        self._drop_item()
+
+    def _item(self) -> Entry | Run | None:
+        """What is at the head; a page is read back."""
+        if self._loaded:
+            return self._loaded[-1]
+        while self._head < len(self._items):
+            item = self._items[self._head]
+            if not isinstance(item, Page):
+                return item
+            self._advance()
+            self._loaded = item.queue.vhost.log.load(item)
+            self._loaded.reverse()
+            for loaded in self._loaded:
+                self._count += loaded.stretch.count if isinstance(loaded, Run) else 1
+            self._count -= item.count  # less than was thought, if the page could not be read
+            if self._loaded:
+                return self._loaded[-1]
+        return None
+
+    def _drop_item(self) -> None:
+        if self._loaded:
+            self._loaded.pop()
+        else:
+            self._advance()
 
     def _advance(self) -> None:
         items = self._items
         head = self._head
+        self.octets -= _octets(items[head])
         items[head] = None
         head += 1
         size: i64 = len(items)
-        if head == size:
-            items.clear()
-            head = 0
-        elif head > 4096 and head * 2 > size:
+        if head == size or (head > 4096 and head * 2 > size):
             del items[:head]
+            self._base += head
             head = 0
         self._head = head
 
@@ -97,25 +148,107 @@ class Ready:
         returned.insert(index, entry)
         self._count += 1
 
-    def take_all(self) -> list[Entry]:
-        """Remove and return all messages, oldest first."""
-        taken = self.all()
+    def clear(self) -> tuple[list[Entry], list[Page]]:
+        """Remove all messages; returns those in memory, oldest first, and the pages of the others."""
+        found = self.in_memory()
+        pages = [item for item in self._items[self._head :] if isinstance(item, Page)]
+        self._base += len(self._items)
         self._returned.clear()
+        self._loaded.clear()
         self._items.clear()
         self._first = None
         self._head = 0
         self._count = 0
-        return taken
+        self.octets = 0
+        return found, pages
 
-    def all(self) -> list[Entry]:
-        """All messages, oldest first, left where they are."""
+    def in_memory(self) -> list[Entry]:
+        """All messages that are not on disk only, oldest first, left where they are."""
         found = list(reversed(self._returned))
-        for item in self._items[self._head :]:
+        for item in [*reversed(self._loaded), *self._items[self._head :]]:
             if isinstance(item, Run):
                 index = item.taken
                 while index < item.stretch.count:
                     found.append(item.entry(index))
                     index += 1
-            elif item is not None:
+            elif isinstance(item, Entry):
                 found.append(item)
         return found
+
+    # -- for the pager -------------------------------------------------------------------------------------------------
+
+    def returned(self) -> list[Entry]:
+        """The requeued messages, oldest first."""
+        return list(reversed(self._returned))
+
+    def span(self) -> tuple[int, int]:
+        """Indices of the first item and behind the last; an item keeps its index until pages take others' places."""
+        return int(self._base + self._head), int(self._base + len(self._items))
+
+    def before_id(self, id: i64) -> int:
+        """The index behind the last item in front whose journal number is less than this."""
+        index = self._head
+        while index < len(self._items):
+            item = self._items[index]
+            if isinstance(item, Page) or item is None or item.id < id:
+                index += 1
+            else:
+                break
+        return int(self._base + index)
+
+    def behind(self, octets: i64) -> int:
+        """The index of the first item that has so many octets of others before it."""
+        index = self._head
+        while octets > 0 and index < len(self._items):
+            octets -= _octets(self._items[index])
+            index += 1
+        return int(self._base + index)
+
+    def tail(self, floor: i64, stop: i64, octets: i64) -> tuple[list[Entry | Run], int, int]:
+        """Items in memory before index `stop` and not before `floor`, next to each other, until they have `octets`.
+
+        Returns them with the indices of the first and behind the last; both are `floor` or less if there are none.
+        """
+        items = self._items
+        lowest = max(floor - self._base, self._head)
+        end = stop - self._base
+        while end > lowest and isinstance(items[end - 1], Page):
+            end -= 1
+        found: list[Entry | Run] = []
+        index = end
+        while index > lowest and octets > 0:
+            item = items[index - 1]
+            if item is None or isinstance(item, Page) or _is_paged(item):
+                break
+            found.append(item)
+            octets -= _octets(item)
+            index -= 1
+        found.reverse()
+        return found, int(index + self._base), int(end + self._base)
+
+    def replace(self, page: Page) -> bool:
+        """Put a page in place of its items, unless they are gone or about to go; True if it stands there now."""
+        start = page.start - self._base
+        stop = page.stop - self._base
+        if start <= self._head:
+            return False
+        for item in self._items[start:stop]:
+            self.octets -= _octets(item)
+        self._items[start:stop] = [page]
+        return True
+
+
+def _is_paged(item: Entry | Run) -> bool:
+    """Whether it is on disk and stayed in memory since it was at the head; then so is everything before it."""
+    id = item.id
+    if isinstance(item, Run) and id != 0:
+        id += item.taken
+    return id != 0 and id < item.queue.paged_below and item.queue.page_of(id) is not None
+
+
+def _octets(item: Entry | Run | Page | None) -> i64:
+    if isinstance(item, Entry):
+        return len(item.content) + ITEM_OCTETS
+    if isinstance(item, Run):
+        return len(item.stretch.data) + ITEM_OCTETS
+    return 0

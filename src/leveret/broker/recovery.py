@@ -2,76 +2,195 @@
 
 from __future__ import annotations
 
-import struct
+from bisect import bisect_right
+from collections.abc import Collection
 
 from leveret.broker.broker import Broker
 from leveret.broker.exchange import Exchange
-from leveret.broker.log import CLEAN, DELIVERED, MESSAGES, META, SETTLE, START
+from leveret.broker.log import CLEAN, DROP, SETTLE, START
+from leveret.broker.page import Page
 from leveret.broker.queue import Queue
 from leveret.broker.queue_methods import apply_arguments
+from leveret.broker.records import Arrived, Declared, Paged, Passed, records
+from leveret.broker.run import Stretch
 from leveret.broker.vhost import VHost
-from leveret.wire.table import Value, decode_table
+from leveret.wire.table import Value
 
-_MESSAGES_HEAD = struct.Struct(">qIIIH")
+
+class Arrival:
+    """What one record brought to one queue. gone: ids of those that are settled, or in a page since."""
+
+    def __init__(self, stretch: Stretch, first_id: int, expires_us: int) -> None:
+        self.stretch = stretch
+        self.first_id = first_id
+        self.last_id = first_id + int(stretch.count) - 1
+        self.expires_us = expires_us
+        self.gone: set[int] = set()
+
+    def is_gone_with(self, first_id: int, last_id: int) -> bool:
+        """Whether nothing is left when the ids from first_id to last_id are gone, too."""
+        first_id, last_id = max(first_id, self.first_id), min(last_id, self.last_id)
+        if last_id - first_id + 1 == self.stretch.count:
+            return True
+        self.gone.update(range(first_id, last_id + 1))
+        return len(self.gone) == self.stretch.count
+
+
+class Backlog:
+    """A queue and what the journal has for it so far: arrivals by id, pages by the id that they begin with."""
+
+    def __init__(self, queue: Queue) -> None:
+        self.queue = queue
+        self.pages: dict[int, Page] = {}
+        self.delivered: set[int] = set()
+        self._arrivals: list[Arrival | None] = []
+        self._first_ids: list[int] = []
+
+    def arrived(self, arrival: Arrival) -> None:
+        """Ids only grow."""
+        self._arrivals.append(arrival)
+        self._first_ids.append(arrival.first_id)
+
+    def settled(self, first_id: int, count: int) -> None:
+        """Messages left the queue; those that are unknown stood in a file that went before this record's."""
+        end = first_id + count
+        for page in self.queue.pages[self.queue.page_index(first_id) :]:
+            if page.first_id >= end:
+                break
+            for id in range(max(first_id, int(page.first_id)), min(end, int(page.last_id) + 1)):
+                if id not in page.settled:
+                    page.settle(id)
+        self._remove(first_id, end - 1)
+
+    def paged(self, record: Paged) -> None:
+        """Messages went to a page, or stand in one, as the beginning of a journal file says again."""
+        self._remove(record.first_id, record.last_id)
+        self.dropped(record.first_id)
+        page = Page(self.queue, [], 0, 0)
+        page.segment, page.offset, page.size = record.segment, record.offset, record.size
+        page.first_id, page.last_id, page.expires_us = record.first_id, record.last_id, record.expires_us
+        page.live = record.live
+        page.settled = set(record.settled)
+        page.is_redelivered = record.is_redelivered
+        page.is_stored = page.is_recovered = True
+        self.pages[record.first_id] = page
+        self.queue.add_page(page)
+
+    def dropped(self, first_id: int) -> None:
+        """Nothing of the page that begins with this id is alive any more."""
+        page = self.pages.pop(first_id, None)
+        if page is not None:
+            self.queue.pages.remove(page)
+
+    def _remove(self, first_id: int, last_id: int) -> None:
+        """Take ids out of the arrivals."""
+        index = max(0, bisect_right(self._first_ids, first_id) - 1)
+        while index < len(self._first_ids) and self._first_ids[index] <= last_id:
+            arrival = self._arrivals[index]
+            if arrival is not None and arrival.is_gone_with(first_id, last_id):
+                self._arrivals[index] = None
+            index += 1
+
+    def fill(self, is_clean: bool) -> tuple[int, int]:
+        """Put everything into the queue, oldest first; returns how many messages, and how many not in pages."""
+        queue = self.queue
+        found: list[tuple[int, Page | Arrival]] = [(id, page) for id, page in self.pages.items() if page.live > 0]
+        for arrival in self._arrivals:
+            if arrival is not None:
+                alive = next(id for id in range(arrival.first_id, arrival.last_id + 1) if id not in arrival.gone)
+                found.append((alive, arrival))
+        found.sort(key=lambda pair: pair[0])
+        count = in_journal = 0
+        for _, item in found:
+            if isinstance(item, Page):
+                item.count = item.live
+                item.is_redelivered = item.is_redelivered or not is_clean
+                item.delivered = self.delivered
+                queue.enqueue_page(item)
+                count += int(item.count)
+            else:
+                in_journal += self._fill_arrival(item, not is_clean)
+        return count + in_journal, in_journal
+
+    def _fill_arrival(self, arrival: Arrival, redelivered: bool) -> int:
+        queue, stretch = self.queue, arrival.stretch
+        ids = range(arrival.first_id, arrival.last_id + 1)
+        if len(ids) > 1 and not arrival.gone and self.delivered.isdisjoint(ids):
+            queue.enqueue_stretch(stretch, arrival.first_id, arrival.expires_us, redelivered)
+            return len(ids)
+        for index, id in enumerate(ids):
+            if id not in arrival.gone:
+                at = index * int(stretch.stride)
+                content = stretch.data[at : at + int(stretch.size)]
+                again = redelivered or id in self.delivered
+                queue.enqueue(content, stretch.key, id, arrival.expires_us, again)
+        return len(ids) - len(arrival.gone)
 
 
 class Recovery:
-    """Feed it every batch in order with `batch`, then call `finish`; it returns how many messages are back."""
+    """Feed it every batch in order with `batch`, then call `finish`; it returns how many messages are back.
+
+    segments: how many pages of each segment are needed. lost: messages whose segment is not there, by queue name.
+    """
 
     def __init__(self, broker: Broker, now_us: int) -> None:
+        self.segments: dict[int, int] = {}
+        self.lost: dict[str, int] = {}
+        self.in_journal = 0
         self._broker = broker
         self._now_us = now_us
         broker.log.is_replaying = True
-        self._queues: dict[int, Queue] = {}
-        # queue number -> id -> (key, content, expires_us)
-        self._messages: dict[int, dict[int, tuple[bytes, bytes, int]]] = {}
-        self._delivered: set[tuple[int, int]] = set()
+        self._backlogs: dict[int, Backlog] = {}
         self._is_clean = True
         self._last_id = 0
 
     def batch(self, data: bytes) -> None:
-        """Apply the records of one batch."""
-        at = 0
-        while at < len(data):
-            kind = data[at]
-            size: int = struct.unpack_from(">I", data, at + 1)[0]
-            start = at + 5
-            at = start + size
-            if kind == MESSAGES:
-                self._arrived(data, start, at)
-            elif kind == SETTLE:
-                number, id = struct.unpack_from(">qq", data, start)
-                self._messages.get(number, {}).pop(id, None)
-            elif kind == META:
-                self._meta(decode_table(data, start)[0])
-            elif kind == DELIVERED:
-                self._delivered.add(struct.unpack_from(">qq", data, start))
-            elif kind == START:
-                # ids start again where the journal has forgotten them: the next stop says anew who was delivered
-                self._delivered.clear()
-            if kind != META:
-                # an orderly stop may end in the snapshot of a new file
-                self._is_clean = kind == CLEAN
+        """Apply the records of one batch. RecordError for what this leveret can't read."""
+        for record in records(data):
+            if isinstance(record, Arrived):
+                self._arrived(record)
+            elif isinstance(record, Declared):
+                self._meta(record.fields)
+            elif isinstance(record, Paged):
+                self._last_id = max(self._last_id, record.last_id)
+                backlog = self._backlogs.get(record.queue)
+                if backlog is not None:
+                    backlog.paged(record)
+            elif isinstance(record, Passed):
+                self._passed(record)
+            elif record.kind == START:
+                # what a stop said of a message holds until the next start
+                for backlog in self._backlogs.values():
+                    backlog.delivered.clear()
+            self._is_clean = record.kind == CLEAN
 
-    def _arrived(self, data: bytes, start: int, stop: int) -> None:
-        first_id, count, stride, size, key_size = _MESSAGES_HEAD.unpack_from(data, start)
-        start += _MESSAGES_HEAD.size
-        key = data[start : start + key_size]
-        start += key_size
-        queues: int = struct.unpack_from(">H", data, start)[0]
-        start += 2
-        first = start + 16 * queues
-        contents = [data[at : at + size] for at in range(first, stop, stride)]
-        for index in range(queues):
-            number, expires_us = struct.unpack_from(">qq", data, start + 16 * index)
-            if number in self._messages:
-                messages = self._messages[number]
-                for id, content in enumerate(contents, first_id):
-                    messages[id] = (key, content, expires_us)
-        self._last_id = max(self._last_id, first_id + count - 1)
+    def _arrived(self, record: Arrived) -> None:
+        if record.left is not None and record.left[0] in self._backlogs:
+            self._backlogs[record.left[0]].settled(record.left[1], 1)
+        for number, expires_us in record.queues:
+            backlog = self._backlogs.get(number)
+            if backlog is not None:
+                backlog.arrived(Arrival(record.stretch, record.first_id, expires_us))
+        self._last_id = max(self._last_id, record.first_id + int(record.stretch.count) - 1)
+
+    def _passed(self, record: Passed) -> None:
+        backlog = self._backlogs.get(record.queue)
+        if backlog is None:
+            return
+        if record.kind == SETTLE:
+            backlog.settled(record.id, record.count)
+        elif record.kind == DROP:
+            backlog.dropped(record.id)
+        else:
+            backlog.delivered.update(range(record.id, record.id + record.count))
 
     def _meta(self, record: dict[str, Value]) -> None:
         op, name = record["op"], record.get("name")
+        if op == "next_id":
+            next_id = record["id"]
+            assert isinstance(next_id, int)
+            self._last_id = max(self._last_id, next_id - 1)
+            return
         vhost = self._broker.vhosts[str(record["vhost"])]
         arguments = record.get("arguments", {})
         assert isinstance(arguments, dict)
@@ -87,7 +206,8 @@ class Recovery:
         elif op == "queue.delete":
             if str(name) in vhost.queues:
                 queue = vhost.queues[str(name)]
-                self._messages.pop(int(queue.number), None)
+                self._backlogs.pop(int(queue.number), None)
+                queue.pages.clear()
                 vhost.delete_queue(queue)
         else:
             self._binding(vhost, record, arguments)
@@ -100,8 +220,7 @@ class Recovery:
         queue = Queue(vhost, name, True, bool(record["auto_delete"]), arguments)
         apply_arguments(queue)
         vhost.add_queue(queue, number, self._now_us)
-        self._queues[number] = queue
-        self._messages[number] = {}
+        self._backlogs[number] = Backlog(queue)
 
     def _binding(self, vhost: VHost, record: dict[str, Value], arguments: dict[str, Value]) -> None:
         source = vhost.exchanges.get(str(record["source"]))
@@ -116,21 +235,32 @@ class Recovery:
             if binding is not None:
                 vhost.unbind(binding)
 
-    def finish(self) -> int:
-        """Put the messages into their queues, oldest first. After an unclean stop all count as delivered before."""
+    def finish(self, segments: Collection[int] = ()) -> int:
+        """Put the messages into their queues, oldest first. After an unclean stop all count as delivered before.
+
+        segments: the numbers of those that are there.
+        """
         log = self._broker.log
         count = 0
-        for number, messages in self._messages.items():
-            queue = self._queues[number]
-            for id in sorted(messages):
-                key, content, expires_us = messages[id]
-                queue.enqueue(content, key, id, expires_us)
-                count += 1
-            for entry in queue.ready.all():
-                entry.redelivered = not self._is_clean or (number, int(entry.id)) in self._delivered
+        for backlog in self._backlogs.values():
+            self._look_for_pages(backlog, segments)
+            found, in_journal = backlog.fill(self._is_clean)
+            count += found
+            self.in_journal += in_journal
         log.next_id = self._last_id + 1
         log.is_replaying = False
         if self._is_clean:
             log.start()
         self._broker.end_turn(self._now_us)
         return count
+
+    def _look_for_pages(self, backlog: Backlog, segments: Collection[int]) -> None:
+        for first_id, page in list(backlog.pages.items()):
+            number = int(page.segment)
+            if page.live == 0:
+                backlog.dropped(first_id)
+            elif number in segments:
+                self.segments[number] = self.segments.get(number, 0) + 1
+            else:
+                self.lost[backlog.queue.name] = self.lost.get(backlog.queue.name, 0) + int(page.live)
+                backlog.dropped(first_id)

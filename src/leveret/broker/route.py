@@ -31,6 +31,13 @@ class Route:
         self.is_mandatory = False
         self.reply: Consumer | None = None
 
+    def to(self, queues: list[Queue]) -> Route:
+        """The same publish on its way to queues that are looked for once and no more."""
+        route = Route(self.generation, self.key, self.exchange, self.routing_key)
+        route.is_mandatory = self.is_mandatory
+        route.set_queues(queues)
+        return route
+
     def set_queues(self, queues: list[Queue]) -> None:
         self.queues = queues
         self.durable = [queue for queue in queues if queue.is_journalled]

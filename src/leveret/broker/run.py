@@ -2,6 +2,7 @@
 
 A publisher that sends alike messages (same route, same properties, same length) fills the read buffer with equal
 strides. They are routed, journalled and queued as one run; an entry is made of one when it is delivered singly.
+(redelivered is of all: what is requeued comes back as entries, so only a restart makes runs of such messages.)
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ class Run:
         self.expires_us = expires_us
         self.position = position
         self.taken: i64 = 0
+        self.redelivered = False
 
     def entry(self, index: i64) -> Entry:
         """The message at this index as an entry of its own."""
@@ -51,4 +53,6 @@ class Run:
         at = index * stretch.stride
         id = self.id + index if self.id != 0 else 0
         content = stretch.data[at : at + stretch.size]
-        return Entry(self.queue, content, stretch.key, id, self.expires_us, self.position + index)
+        entry = Entry(self.queue, content, stretch.key, id, self.expires_us, self.position + index)
+        entry.redelivered = self.redelivered
+        return entry

@@ -19,6 +19,7 @@ from leveret.broker.route import Route
 from leveret.broker.run import Stretch
 from leveret.broker.timers import Timers
 from leveret.session.connection import Connection
+from leveret.wire.errors import ProtocolError
 from leveret.wire.grammar import BASIC_CANCEL
 from leveret.wire.properties import decode_header
 from leveret.wire.scan import HeaderScan
@@ -48,6 +49,7 @@ class VHost:
         self.generation: i64 = 1
         self.routes: dict[bytes, Route] = {}
         self.replies: dict[str, Consumer] = {}
+        self.channels: set[BrokerChannel] = set()
         self.discards: dict[str, int] = {}
         self._scan = HeaderScan()
         self._next_number = 1
@@ -143,9 +145,10 @@ class VHost:
         queue.consumers.clear()
         count = int(queue.ready.count())
         if queue.is_journalled:
-            for entry in queue.ready.all():
+            for entry in queue.ready.in_memory():
                 if entry.id:
-                    self.log.settle(queue.number, entry.id)
+                    self.log.forget(queue, entry.id)
+            self.log.abandon(queue)
             self.log.meta({"op": "queue.delete", "vhost": self.name, "name": queue.name})
         self.changed()
         return count
@@ -158,11 +161,14 @@ class VHost:
 
     def purge(self, queue: Queue) -> int:
         """Drop all ready messages; those that are unacknowledged stay."""
-        entries = queue.ready.take_all()
+        count = int(queue.ready.count())
+        entries, pages = queue.ready.clear()
         for entry in entries:
             if entry.id:
-                self.log.settle(queue.number, entry.id)
-        return len(entries)
+                self.log.settle(queue, entry.id)
+        for page in pages:
+            self.log.drop(page)
+        return count
 
     def remove_consumer(self, consumer: Consumer, now_us: i64) -> None:
         """A consumer was cancelled or its channel closed; the last one takes an auto-delete queue along."""
@@ -226,12 +232,17 @@ class VHost:
                     todo.append(destination)
         return list(found.values())
 
-    def accept(self, route: Route, content: bytes, persistent: bool, ttl_us: i64, now_us: i64) -> bool:
-        """Put a message into the route's queues; True if the journal has it and a confirm must wait for the sync."""
+    def accept(
+        self, route: Route, content: bytes, persistent: bool, ttl_us: i64, now_us: i64, moved: Entry | None = None
+    ) -> bool:
+        """Put a message into the route's queues; True if the journal has it and a confirm must wait for the sync.
+
+        moved: the journalled dead letter that becomes this message, to leave its queue by the same record.
+        """
         id: i64 = 0
         if persistent and route.durable:
             size: i64 = len(content)
-            id = self._journal(route, Stretch(content, size, size, 1, route.key), ttl_us, now_us)
+            id = self._journal(route, Stretch(content, size, size, 1, route.key), ttl_us, now_us, moved)
         for queue in route.queues:
             queue.enqueue(content, route.key, id if queue.is_journalled else 0, queue.expiry(now_us, ttl_us))
         return id != 0
@@ -240,16 +251,16 @@ class VHost:
         """The same for alike messages."""
         id: i64 = 0
         if persistent and route.durable:
-            id = self._journal(route, stretch, ttl_us, now_us)
+            id = self._journal(route, stretch, ttl_us, now_us, None)
         for queue in route.queues:
             queue.enqueue_stretch(stretch, id if queue.is_journalled else 0, queue.expiry(now_us, ttl_us))
         return id != 0
 
-    def _journal(self, route: Route, stretch: Stretch, ttl_us: i64, now_us: i64) -> i64:
+    def _journal(self, route: Route, stretch: Stretch, ttl_us: i64, now_us: i64, moved: Entry | None) -> i64:
         expiries: list[i64] = []
         for queue in route.durable:
             expiries.append(queue.expiry(now_us, ttl_us))
-        return self.log.messages(stretch, route.durable, expiries)
+        return self.log.messages(stretch, route.durable, expiries, moved)
 
     def expire(self, queue: Queue, entry: Entry) -> None:
         """The time to live of an entry that was taken out of its queue has ended."""
@@ -259,16 +270,23 @@ class VHost:
     def bury(self, queue: Queue, entry: Entry, reason: str, now_us: i64) -> None:
         """Dead-letter an entry that was taken out of its queue, or drop it where the queue has no such exchange."""
         name = queue.dead_letter_exchange
+        is_moved = False
         if name is not None:
             exchange = self.exchanges.get(name)
             if exchange is not None or name == "":
-                self._bury_in(exchange, queue, entry, reason, now_us)
+                try:
+                    is_moved = self._bury_in(exchange, queue, entry, reason, now_us)
+                except ProtocolError:
+                    # Nobody has looked into its headers before, and whoever rejects it is not to blame. Without its
+                    # history of deaths it might go in a circle for ever.
+                    self._discard("dead letter with malformed headers")
             else:
                 self._discard("dead letter exchange missing")
-        if entry.id:
-            self.log.settle(queue.number, entry.id)
+        if entry.id and not is_moved:
+            self.log.settle(queue, entry.id)
 
-    def _bury_in(self, exchange: Exchange | None, queue: Queue, entry: Entry, reason: str, now_us: i64) -> None:
+    def _bury_in(self, exchange: Exchange | None, queue: Queue, entry: Entry, reason: str, now_us: i64) -> bool:
+        """True if the journal's record of the arrivals says also that the message has left its queue."""
         old_exchange, old_key = split_key(entry.key)
         content = buried(entry.content, queue.name, reason, old_exchange, old_key, int(now_us))
         key = old_key if queue.dead_letter_key is None else queue.dead_letter_key
@@ -277,7 +295,7 @@ class VHost:
             route.set_queues(self.targets(exchange, key, headers_of(content)))
         if route.reply is not None:
             self.reply(route.reply, content, route.key)
-            return
+            return False
         if reason != "rejected":
             deaths = deaths_of(decode_header(header_of(content))[0])
             free = [target for target in route.queues if not is_cycle(deaths, target.name)]
@@ -288,7 +306,7 @@ class VHost:
             self._discard("dead letter without a route")
         scan = self._scan
         scan.scan(content, 7, 7 + i64(read_i32_be(content, 3)))
-        self.accept(route, content, scan.delivery_mode == 2, -1, now_us)
+        return self.accept(route, content, scan.delivery_mode == 2, -1, now_us, entry if entry.id else None)
 
     def _discard(self, reason: str) -> None:
         self.discards[reason] = self.discards.get(reason, 0) + 1
@@ -327,6 +345,9 @@ class VHost:
     def forget_channel(self, connection: Connection, channel: BrokerChannel, now_us: i64) -> None:
         """A channel is gone: its consumers end, its unacknowledged messages return."""
         channel.is_closed = True
+        self.channels.discard(channel)
+        if channel.tx is not None:
+            channel.tx.release(channel.unacked)
         if channel.reply is not None:
             self.forget_reply(channel)
         for consumer in list(channel.consumers.values()):

@@ -1,7 +1,8 @@
 """leveret serve: the broker as a process.
 
 Exit codes: 0 stopped by SIGTERM or SIGINT; 1 an error of its own; 2 wrong options or configuration; 3 the data
-directory is in use; 4 an address can't be listened on; 5 the journal failed (disk full, input/output error).
+directory is in use; 4 an address can't be listened on; 5 the journal failed (disk full, input/output error); 6 a newer
+leveret wrote the data directory.
 """
 
 from __future__ import annotations
@@ -21,16 +22,20 @@ import click
 
 from leveret import __version__, core
 from leveret.broker.broker import Broker, Settings
+from leveret.broker.records import RecordError
 from leveret.net.server import Server
 from leveret.store.disk import RealDisk
-from leveret.store.journal import Journal
+from leveret.store.format import JournalVersionError
+from leveret.store.journal import Journal, JournalFailed
 from leveret.store.lock import DataDirectoryInUse, DirectoryLock
+from leveret.store.segment import SegmentStore
 
 logger = logging.getLogger("leveret")
 
 EXIT_IN_USE: Final = 3
 EXIT_ADDRESS: Final = 4
 EXIT_JOURNAL: Final = 5
+EXIT_VERSION: Final = 6
 LEVELS: Final = ("debug", "info", "warning", "error")
 
 # key of the configuration file -> type
@@ -98,8 +103,16 @@ async def _serve(chosen: dict[str, object]) -> int:
     broker = Broker(Settings(own_version=__version__, **options), os.urandom)  # type: ignore[arg-type]
     broker.on_event = logger.info
     journal = Journal(RealDisk(), os.path.join(str(chosen["data_dir"]), "journal"))
-    server = Server(broker, journal)
-    count = server.recover()
+    segments = SegmentStore(RealDisk(), os.path.join(str(chosen["data_dir"]), "segments"))
+    server = Server(broker, journal, segments)
+    try:
+        count = server.recover()
+    except (JournalVersionError, RecordError) as error:
+        logger.critical("the data directory %s can't be served: %s", chosen["data_dir"], error)
+        return EXIT_VERSION
+    except (JournalFailed, OSError) as error:
+        logger.critical("the data directory %s can't be served: %s", chosen["data_dir"], error)
+        return EXIT_JOURNAL
     logger.info("leveret %s (%s core), %d messages recovered from %s", __version__, core(), count, chosen["data_dir"])
     for line in journal.report.lines():
         logger.warning("%s", line)

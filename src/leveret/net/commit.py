@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from leveret.broker.broker import Broker
 from leveret.broker.recovery import Recovery
+from leveret.net.paging import Paging
 from leveret.session.connection import Connection
 from leveret.store.journal import Journal
 from leveret.store.sync import SyncWork
@@ -19,8 +20,9 @@ class Committer:
     is_syncing: a batch was submitted and `on_disk` was not called for it yet.
     """
 
-    def __init__(self, broker: Broker, journal: Journal, work: SyncWork) -> None:
+    def __init__(self, broker: Broker, journal: Journal, work: SyncWork, paging: Paging) -> None:
         self.is_syncing = False
+        self._paging = paging
         self._broker = broker
         self._journal = journal
         self._work = work
@@ -31,9 +33,9 @@ class Committer:
         recovery = Recovery(self._broker, now_us)
         for batch in self._journal.replay():
             recovery.batch(batch)
-        count = recovery.finish()
+        count = self._paging.recover(recovery)
         log = self._broker.log
-        log.recovered(self._journal.current, count)
+        log.recovered(self._journal.current, recovery.in_journal)
         if log.size():
             # Before the first delivery it must be on disk that the last orderly stop says nothing any more.
             number = log.batch
@@ -49,14 +51,16 @@ class Committer:
         self.is_syncing = True
         batch = log.batch
         data = log.close_batch()
-        if not self._journal.is_full:
+        if self._journal.is_full:
+            # asked for before the request, which another thread may have carried out by the time submit() returns
+            number = self._journal.current + 1
+            self._work.submit(batch, data, self._broker.snapshot())
+            log.start_file(number)
+        else:
             self._work.submit(batch, data)
-            return
-        # asked for before the request, which another thread may have carried out by the time submit() returns
-        number = self._journal.current + 1
-        self._work.submit(batch, data, self._broker.snapshot())
-        log.start_file(number)
-        oldest = log.disposable()
+        # in turn: a file goes when the batch is on disk that says that nothing in it is alive
+        # after an orderly stop none goes: it may hold what the stop says of messages that are in pages
+        oldest = 0 if log.is_stopped else log.disposable()
         if oldest:
             self._work.remove_before(oldest)
 

@@ -12,13 +12,17 @@ import contextlib
 import gc
 import logging
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 from leveret.broker.broker import Broker
+from leveret.broker.pager import Pager
 from leveret.broker.peer import Peer
 from leveret.net.commit import Committer
+from leveret.net.paging import Paging
 from leveret.net.protocol import PeerProtocol
 from leveret.session import lifecycle
 from leveret.store.journal import Journal
+from leveret.store.segment import SegmentStore
 from leveret.store.sync import SyncThread
 
 logger = logging.getLogger("leveret")
@@ -38,16 +42,21 @@ CLOSED_PER_COLLECTION = 256
 class Server:
     """One broker behind asyncio. failure: why the server stopped by itself (the journal failed), None otherwise."""
 
-    def __init__(self, broker: Broker, journal: Journal) -> None:
+    def __init__(self, broker: Broker, journal: Journal, segments: SegmentStore) -> None:
         self.broker = broker
         self.journal = journal
+        self.segments = segments
         self.failure: Exception | None = None
         self.buffer = memoryview(bytearray(READ_OCTETS))
         self._loop = asyncio.get_running_loop()
         self._protocols: dict[Peer, PeerProtocol] = {}
         self._listeners: list[asyncio.Server] = []
         self._sync = SyncThread(journal, self._done)
-        self._committer = Committer(broker, journal, self._sync)
+        self._paging = Paging(broker, Pager(broker), segments, self._write_segment, self._remove_segment)
+        self._committer = Committer(broker, journal, self._sync, self._paging)
+        # a segment takes long to be written, and confirms must not wait for it
+        self._pages_thread = ThreadPoolExecutor(1, "leveret-pages")
+        self._is_paging = False
         self._is_behind = False
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_us = 0
@@ -91,7 +100,9 @@ class Server:
         for protocol in list(self._protocols.values()):
             protocol.transport.abort()
         self._sync.stop()
+        self._pages_thread.shutdown()
         self.journal.close()
+        self.segments.close()
 
     async def _stop_connections(self) -> None:
         self._empty.clear()
@@ -124,6 +135,7 @@ class Server:
             # a defect of ours: this connection ends with the protocol's own word for it, the others go on
             logger.exception("%s: internal error", peer.address)
             peer.close(541, "internal error")
+        self._paging.received(len(data))
         self._end_turn()
 
     def lost(self, protocol: PeerProtocol, error: Exception | None) -> None:
@@ -177,6 +189,9 @@ class Server:
     def _end_turn(self) -> None:
         self._flush()
         self._committer.submit()
+        if not self._is_paging and self._paging.step():
+            self._is_paging = True
+            self._loop.call_soon(self._page)
         if self.broker.log.size() > BATCH_OCTETS_MAX and not self._is_behind:
             self._is_behind = True
             self._pause_publishers(None)
@@ -245,6 +260,29 @@ class Server:
             gc.collect(0)
         if not self.stopping.is_set():
             self._loop.call_later(1.0, self._tick)
+
+    # -- pages ---------------------------------------------------------------------------------------------------------
+
+    def _page(self) -> None:
+        self._is_paging = False
+        self._end_turn()
+
+    def _write_segment(self, number: int, pages: list[bytes]) -> None:
+        work = self._loop.run_in_executor(self._pages_thread, self.segments.write, number, pages)
+        work.add_done_callback(self._segment_written)
+
+    def _segment_written(self, work: asyncio.Future[list[tuple[int, int]]]) -> None:
+        error = work.exception()
+        self._paging.written(None if error else work.result(), error)
+        self._end_turn()
+
+    def _remove_segment(self, number: int) -> None:
+        self._pages_thread.submit(self._try_to_remove, number)
+
+    def _try_to_remove(self, number: int) -> None:
+        # one that stays costs disk until the next start
+        with contextlib.suppress(OSError):
+            self.segments.remove(number)
 
     # -- the journal ---------------------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ class Unacked:
     """A list by tag with holes: tag `base` stands at index 0, settled ones are None.
 
     Holes at the front are skipped at once and cut off when they are half of the list, so both single and cumulative
-    acknowledgements cost O(1) on average.
+    acknowledgements cost O(1) on average. count: how many are outstanding, those that a transaction holds included.
     """
 
     def __init__(self) -> None:
@@ -66,6 +66,37 @@ class Unacked:
         self.count -= len(taken)
         self._compact()
         return taken
+
+    def all(self) -> list[Delivery]:
+        """All deliveries, oldest first, left where they are."""
+        return [delivery for delivery in self._entries[self._first :] if delivery is not None]
+
+    def hold(self, tag: i64, multiple: bool) -> list[tuple[int, Delivery]]:
+        """Like remove and take_until, with tags, for a transaction: what is taken still counts as outstanding."""
+        entries = self._entries
+        stop: i64 = len(entries)
+        index = self._first
+        if tag != 0 or not multiple:
+            stop = min(stop, tag - self._base + 1)
+            if not multiple:
+                index = stop - 1
+        held: list[tuple[int, Delivery]] = []
+        while index < stop:
+            delivery = entries[index]
+            if delivery is not None:
+                held.append((int(self._base + index), delivery))
+                entries[index] = None
+            index += 1
+        self._compact()
+        return held
+
+    def restore(self, held: list[tuple[int, Delivery]]) -> None:
+        """Take back what `hold` gave out since it was last called, all of it."""
+        held += self.hold(0, True)
+        held.sort()  # no tag is there twice
+        self.count = 0
+        for tag, delivery in held:
+            self.add(tag, delivery)
 
     def _compact(self) -> None:
         entries = self._entries

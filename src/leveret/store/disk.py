@@ -23,11 +23,15 @@ _BUFFERS_MAX = 1000
 
 
 class DiskFile(ABC):
-    """An open file. One thread uses it at a time."""
+    """An open file. One thread writes to it at a time."""
 
     @abstractmethod
     def write(self, offset: int, parts: Sequence[bytes]) -> None:
         """Write `parts`, joined, at `offset`: all bytes or an OSError. Safe only after `sync`."""
+
+    @abstractmethod
+    def read(self, offset: int, length: int) -> bytes:
+        """Up to `length` bytes from `offset` on; fewer where the file ends."""
 
     @abstractmethod
     def sync(self) -> None:
@@ -102,6 +106,12 @@ class _RealFile(DiskFile):
                 raise OSError(errno.EIO, "the disk took no bytes of a write")
             rest = rest[written:]
             offset += written
+
+    def read(self, offset: int, length: int) -> bytes:
+        data = os.pread(self._descriptor, length, offset)
+        while len(data) < length and (more := os.pread(self._descriptor, length - len(data), offset + len(data))):
+            data += more
+        return data
 
     def sync(self) -> None:
         os.fdatasync(self._descriptor)
@@ -215,6 +225,10 @@ class _MemoryFile(DiskFile):
         _splice(self._inode.content, offset, data)
         # Announced after the fact: a crash "at" a write may find any part of it on the medium.
         self._disk.announce("write", self._path)
+
+    def read(self, offset: int, length: int) -> bytes:
+        self._check_alive()
+        return bytes(self._inode.content[offset : offset + length])
 
     def sync(self) -> None:
         self._check_alive()

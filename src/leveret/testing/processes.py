@@ -46,6 +46,7 @@ class ServerProcess:
     Attributes:
         port: where it accepts AMQP connections, on 127.0.0.1.
         data_dir: its directory; a temporary one, removed at the end, unless one was given.
+        extra_environment: variables for the next start, besides ours and its own.
     """
 
     name = "server"
@@ -63,6 +64,7 @@ class ServerProcess:
         self.port = free_port() if port is None else port
         self._temporary = Path(tempfile.mkdtemp(prefix=f"{self.name}-")) if data_dir is None else None
         self.data_dir = data_dir or self._temporary or Path()
+        self.extra_environment: dict[str, str] = {}
         self._process: subprocess.Popen[str] | None = None
         self._output: deque[str] = deque(maxlen=LINES_KEPT)
         self._news = threading.Condition()
@@ -130,7 +132,7 @@ class ServerProcess:
         self.prepare()
         process = subprocess.Popen(
             self.command(),
-            env={**os.environ, **self.environment()},
+            env={**os.environ, **self.environment(), **self.extra_environment},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -1,0 +1,185 @@
+"""A page: messages of one queue, in order, that were moved from memory to a segment on disk.
+
+A journalled message whose page is recorded in the journal lives there and no longer in its journal file, so the file
+can be reused. Others are in a page for memory's sake only, and gone after a restart as they always are.
+
+The bytes of a page are entries back to back, each one message or several alike ones:
+
+    flags u8 (1: delivered before) | id i64 (0: not journalled) | count u32 | size u32 | expires_us i64 |
+    length of key u16 | key | `count` contents of `size` octets, with ids that follow without a gap
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from librt.strings import (
+    BytesWriter,
+    read_i16_be,
+    read_i32_be,
+    read_i64_be,
+    write_i16_be,
+    write_i32_be,
+    write_i64_be,
+)
+from mypy_extensions import i16, i32, i64
+
+from leveret.broker.entry import Entry
+from leveret.broker.run import Run, Stretch
+
+if TYPE_CHECKING:
+    from leveret.broker.queue import Queue
+
+_HEAD_OCTETS: Final[i64] = 27
+
+
+class Page:
+    """One page and what is still alive of it.
+
+    segment, offset, size: where its bytes are, once `is_stored`. first_id, last_id: of its journalled messages (0, -1:
+    it has none); no other message of the queue that lives has an id between them. live: journalled messages that are
+    not settled; settled: the ids of the others. is_waiting: it stands in its queue in place of its messages, of which
+    there are `count`, the first at `position`. start, stop: the items that it is made from, as indices of Ready.
+    """
+
+    def __init__(self, queue: Queue, items: list[Entry | Run], start: i64, stop: i64) -> None:
+        self.queue = queue
+        self.items = items
+        self.start = start
+        self.stop = stop
+        self.segment: i64 = 0
+        self.offset: i64 = 0
+        self.size: i64 = 0
+        self.first_id: i64 = 0
+        self.last_id: i64 = -1
+        self.live: i64 = 0
+        self.count: i64 = 0
+        self.position: i64 = 0
+        self.expires_us: i64 = 0  # the earliest of all: who is first after a restart cannot be told yet
+        self.settled: set[int] = set()
+        self.delivered: set[int] = set()
+        self.is_stored = False
+        self.is_waiting = False
+        self.is_dead = False
+        # recovered after an unclean stop: any of them may have been delivered
+        self.is_redelivered = False
+        # what is not journalled in it did not survive
+        self.is_recovered = False
+        for item in items:
+            self._add(item)
+
+    def _add(self, item: Entry | Run) -> None:
+        count: i64 = 1
+        id = item.id
+        position = item.position
+        if isinstance(item, Run):
+            count = item.stretch.count - item.taken
+            id += item.taken if id != 0 else 0
+            position += item.taken
+        if self.count == 0:
+            self.position = position
+        self.count += count
+        if item.expires_us != 0 and (self.expires_us == 0 or item.expires_us < self.expires_us):
+            self.expires_us = item.expires_us
+        if id != 0:
+            if self.live == 0:
+                self.first_id = id
+            self.last_id = id + count - 1
+            self.live += count
+
+    def encode(self) -> bytes:
+        """The page's bytes, from its items."""
+        out = BytesWriter()
+        for item in self.items:
+            if isinstance(item, Run):
+                _encode_run(out, item)
+            else:
+                flags = 1 if item.redelivered else 0
+                size: i64 = len(item.content)
+                _encode_head(out, flags, item.id, 1, size, item.expires_us, item.key)
+                out.write(item.content)
+        return out.getvalue()
+
+    def load(self, data: bytes) -> list[Entry | Run]:
+        """The messages that are alive, from the page's bytes."""
+        items: list[Entry | Run] = []
+        position = self.position
+        at: i64 = 0
+        end: i64 = len(data)
+        while at < end:
+            redelivered = self.is_redelivered or data[at] & 1 != 0
+            id = read_i64_be(data, at + 1)
+            count: i64 = i64(read_i32_be(data, at + 9))
+            size: i64 = i64(read_i32_be(data, at + 13))
+            expires_us = read_i64_be(data, at + 17)
+            start = at + _HEAD_OCTETS
+            body = start + (i64(read_i16_be(data, at + 25)) & 0xFFFF)
+            key = data[start:body]
+            at = body + count * size
+            if id == 0 and self.is_recovered:
+                continue
+            if count > 1 and (id == 0 or not self._differ(id, count)):
+                run = Run(self.queue, Stretch(data[body:at], size, size, count, key), id, expires_us, position)
+                run.redelivered = redelivered
+                items.append(run)
+                position += count
+                continue
+            while body < at:
+                if id == 0 or int(id) not in self.settled:
+                    entry = Entry(self.queue, data[body : body + size], key, id, expires_us, position)
+                    entry.redelivered = redelivered or int(id) in self.delivered
+                    items.append(entry)
+                    position += 1
+                body += size
+                id += 1 if id != 0 else 0
+        return items
+
+    def _differ(self, first: i64, count: i64) -> bool:
+        """Whether some of these ids are settled, or were delivered before."""
+        return self.settled_in(first, count) > 0 or _among(self.delivered, first, count) > 0
+
+    def settled_in(self, first: i64, count: i64) -> i64:
+        """How many of these ids are settled."""
+        return _among(self.settled, first, count)
+
+    def settle(self, id: i64) -> None:
+        """A message of the page left its queue for good."""
+        self.settled.add(int(id))
+        self.live -= 1
+
+
+def _among(ids: set[int], first: i64, count: i64) -> i64:
+    found: i64 = 0
+    if ids:
+        id = first
+        while id < first + count:
+            if int(id) in ids:
+                found += 1
+            id += 1
+    return found
+
+
+def _encode_run(out: BytesWriter, run: Run) -> None:
+    stretch = run.stretch
+    taken = run.taken
+    id = run.id + taken if run.id != 0 else 0
+    flags = 1 if run.redelivered else 0
+    _encode_head(out, flags, id, stretch.count - taken, stretch.size, run.expires_us, stretch.key)
+    at = taken * stretch.stride
+    if stretch.stride == stretch.size:
+        out.write(stretch.data[at:])
+        return
+    end: i64 = len(stretch.data)
+    while at < end:
+        out.write(stretch.data[at : at + stretch.size])
+        at += stretch.stride
+
+
+def _encode_head(out: BytesWriter, flags: int, id: i64, count: i64, size: i64, expires_us: i64, key: bytes) -> None:
+    out.append(flags)
+    write_i64_be(out, id)
+    write_i32_be(out, i32(count))
+    write_i32_be(out, i32(size))
+    write_i64_be(out, expires_us)
+    write_i16_be(out, i16(i64(len(key))))
+    out.write(key)

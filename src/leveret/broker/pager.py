@@ -1,0 +1,220 @@
+"""Moves messages of long queues to pages, for two reasons: memory, and journal files that should be reused.
+
+It only decides and builds, a part at a time, so that nobody waits; its owner writes the segments and reports back:
+
+    pager.relieve(…) or pager.clear_files()      what to move
+    while pager.step(): …                        build; between the steps the broker goes on
+    number, payloads = pager.segment()           write these, on another thread
+    pager.stored(places)                         or pager.failed()
+
+A page is announced to its queue when it is built, so that what is settled meanwhile is not forgotten; the messages
+count as moved when the segment is on disk and the journal's next batch says so.
+
+Pages of one queue never overlap, and their order is that of the queue: each range is cut from its end to its front,
+since meanwhile only the front changes. What is requeued or unacknowledged is older than all that waits, and comes last.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from leveret.broker.broker import Broker
+from leveret.broker.entry import Entry
+from leveret.broker.page import Page
+from leveret.broker.queue import Queue
+from leveret.broker.run import Run
+
+# of one page, of what is built in one step, and of one segment
+PAGE_OCTETS: Final = 256 * 1024
+STEP_OCTETS: Final = 1 << 20
+SEGMENT_OCTETS: Final = 16 << 20
+# what is kept in memory at the front of a queue, since it is wanted soon
+FRONT_OCTETS: Final = 1 << 20
+
+
+class Range:
+    """Items of a queue to be moved: indices from `floor` up to `stop`, which comes down as pages are built."""
+
+    def __init__(self, queue: Queue, floor: int, stop: int) -> None:
+        self.queue = queue
+        self.floor = floor
+        self.stop = stop
+
+
+class Pager:
+    """segments: how many pages of each segment are needed; is_writing: a segment is with the owner."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        page_octets: int = PAGE_OCTETS,
+        step_octets: int = STEP_OCTETS,
+        segment_octets: int = SEGMENT_OCTETS,
+        front_octets: int = FRONT_OCTETS,
+    ) -> None:
+        self._page_octets = page_octets
+        self._step_octets = step_octets
+        self._segment_octets = segment_octets
+        self._front_octets = front_octets
+        self.segments: dict[int, int] = {}
+        self.is_writing = False
+        self._broker = broker
+        self._ranges: list[Range] = []
+        self._requeued_below = 0  # 0: what is requeued or unacknowledged stays where it is
+        self._pages: list[Page] = []
+        self._payloads: list[bytes] = []
+        self._octets = 0
+        self._next_segment = 1
+
+    # -- what to move --------------------------------------------------------------------------------------------------
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing is left to be moved."""
+        return not (self._ranges or self._requeued_below or self._pages)
+
+    def octets(self) -> int:
+        """What the messages of all queues take in memory, roughly."""
+        return sum(int(queue.ready.octets) for queue in self._queues())
+
+    def relieve(self, octets_max: int) -> None:
+        """Move the longest queues, all but their front, until all take less than this."""
+        excess = self.octets() - octets_max
+        queues = sorted(self._queues(), key=lambda queue: queue.ready.octets, reverse=True)
+        front = min(self._front_octets, octets_max // (len(queues) + 1))
+        for queue in queues:
+            if excess <= 0 or queue.ready.octets <= front:
+                return
+            excess -= int(queue.ready.octets) - front
+            self._ranges.append(Range(queue, queue.ready.behind(front), queue.ready.span()[1]))
+
+    def clear_files(self) -> None:
+        """Move what keeps the journal's oldest files, if there are too many."""
+        limit = self._broker.log.crowded_below()
+        if limit == 0:
+            return
+        for queue in self._queues():
+            first, _ = queue.ready.span()
+            stop = queue.ready.before_id(limit) if queue.is_journalled else first
+            if stop > first:
+                self._ranges.append(Range(queue, first, stop))
+        self._requeued_below = limit
+
+    def _queues(self) -> list[Queue]:
+        return [queue for vhost in self._broker.vhosts.values() for queue in vhost.queues.values()]
+
+    # -- building ------------------------------------------------------------------------------------------------------
+
+    def step(self) -> bool:
+        """Build a part of a segment. False if it is complete, or if there is nothing to do."""
+        goal = min(self._octets + self._step_octets, self._segment_octets)
+        while self._ranges and self._octets < goal:
+            self._build(self._ranges[-1])
+        if not self._ranges and self._requeued_below and self._octets < goal:
+            self._build_requeued()
+        return self._octets < self._segment_octets and not (self.is_idle or self._is_last)
+
+    @property
+    def _is_last(self) -> bool:
+        return not (self._ranges or self._requeued_below)
+
+    def _build(self, part: Range) -> None:
+        queue = part.queue
+        items, start, stop = queue.ready.tail(part.floor, part.stop, self._page_octets)
+        part.stop = start
+        if not items or queue.is_deleted:
+            self._ranges.pop()
+            return
+        self._add(Page(queue, items, start, stop))
+
+    def _build_requeued(self) -> None:
+        """Pages of what is not waiting in order: requeued or unacknowledged, in files that should be cleared."""
+        limit, self._requeued_below = self._requeued_below, 0
+        found: dict[int, list[Entry | Run]] = {}
+        queues = {int(queue.number): queue for queue in self._queues() if queue.is_journalled}
+        for number, queue in queues.items():
+            found[number] = [entry for entry in queue.ready.returned() if entry.id]
+        for vhost in self._broker.vhosts.values():
+            for channel in vhost.channels:
+                for entry in channel.outstanding():
+                    if entry.id and int(entry.queue.number) in found:
+                        found[int(entry.queue.number)].append(entry)
+        for number, entries in found.items():
+            queue = queues[number]
+            alone = [entry for entry in entries if entry.id < limit and queue.page_of(entry.id) is None]
+            alone.sort(key=lambda entry: entry.id)
+            while alone:
+                self._add(Page(queue, alone[:1000], 0, 0))
+                del alone[:1000]
+
+    def _add(self, page: Page) -> None:
+        payload = page.encode()
+        if page.live > 0:
+            page.queue.add_page(page)
+        self._pages.append(page)
+        self._payloads.append(payload)
+        self._octets += len(payload)
+
+    # -- segments ------------------------------------------------------------------------------------------------------
+
+    def segment(self) -> tuple[int, list[bytes]] | None:
+        """The number and the pages of a segment to be written, or None if nothing was built."""
+        if not self._pages:
+            return None
+        self.is_writing = True
+        return self._next_segment, self._payloads
+
+    def stored(self, places: list[tuple[int, int]]) -> None:
+        """The segment is on disk, its pages at these offsets with these sizes."""
+        log = self._broker.log
+        number = self._next_segment
+        self.segments[number] = len(self._pages)
+        for page, (offset, size) in zip(self._pages, places, strict=True):
+            page.segment, page.offset, page.size = number, offset, size
+            page.is_stored = True
+            log.paged(page)
+            if page.queue.is_deleted:
+                page.live = 0
+            elif page.stop > 0:
+                page.is_waiting = page.queue.ready.replace(page)
+            page.items = []
+            log.look_at(page)
+        self._next_segment += 1
+        self._reset()
+
+    def failed(self) -> None:
+        """The segment could not be written: everything stays where it is."""
+        for page in self._pages:
+            if page in page.queue.pages:
+                page.queue.pages.remove(page)
+        self._ranges.clear()
+        self._requeued_below = 0
+        self._reset()
+
+    def _reset(self) -> None:
+        self.is_writing = False
+        self._pages, self._payloads, self._octets = [], [], 0
+
+    def recovered(self, segments: dict[int, int], last: int) -> None:
+        """After a restart: how many pages each segment has that are needed, and the last number that was used."""
+        self.segments = segments
+        self._next_segment = last + 1
+
+    def removable(self) -> list[int]:
+        """Segments of which nothing is needed any more, and the disk knows it."""
+        log = self._broker.log
+        found: list[int] = []
+        waiting: list[tuple[int, Page]] = []
+        for batch, page in log.dead_pages:
+            if batch > log.synced:
+                waiting.append((batch, page))
+                continue
+            if page in page.queue.pages:
+                page.queue.pages.remove(page)
+            number = int(page.segment)
+            self.segments[number] -= 1
+            if self.segments[number] == 0:
+                del self.segments[number]
+                found.append(number)
+        log.dead_pages = waiting
+        return found

@@ -1,0 +1,83 @@
+"""tx.*: select, commit, rollback, with RabbitMQ's meaning and texts (3.10.8, measured).
+
+All journal records of a commit are written within one turn, so they stand in one batch, and a batch is replayed wholly
+or not at all: that is what makes a commit atomic.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from leveret.broker.basic_methods import put_away
+from leveret.broker.channel import BrokerChannel
+from leveret.broker.entry import Entry
+from leveret.broker.queue_methods import fail
+from leveret.broker.transaction import ACK, REQUEUE, HeldPublish, HeldSettlement, Transaction
+from leveret.wire import grammar
+from leveret.wire.errors import PRECONDITION_FAILED
+from leveret.wire.method import Method
+
+if TYPE_CHECKING:
+    from leveret.broker.peer import Peer
+
+
+def select(peer: Peer, channel: BrokerChannel, method: Method) -> None:
+    """tx.select; once more changes nothing."""
+    if channel.confirms is not None:
+        raise fail(method, PRECONDITION_FAILED, "cannot switch from confirm to tx mode")
+    if channel.tx is None:
+        channel.tx = Transaction()
+    peer.send(channel.number, grammar.TX_SELECT_OK)
+
+
+def commit(peer: Peer, channel: BrokerChannel, method: Method) -> None:
+    """tx.commit: publishes, then settlements; answered at once, or when what the journal must keep of it is synced."""
+    done = _end(channel, method)
+    log = peer.broker.log
+    size = log.size()
+    for publish in done.publishes:
+        _enqueue(peer, channel, publish)
+    for settlement in done.settlements:
+        _settle(peer, channel, settlement)
+    if log.size() > size:
+        peer.hold_until_synced()
+    peer.send(channel.number, grammar.TX_COMMIT_OK)
+
+
+def rollback(peer: Peer, channel: BrokerChannel, method: Method) -> None:
+    """tx.rollback: deliveries that were settled are unacknowledged again, not delivered again."""
+    _end(channel, method).release(channel.unacked)
+    peer.send(channel.number, grammar.TX_ROLLBACK_OK)
+
+
+def _end(channel: BrokerChannel, method: Method) -> Transaction:
+    """The channel's transaction; the next one has begun."""
+    ended = channel.tx
+    if ended is None:
+        raise fail(method, PRECONDITION_FAILED, "channel is not transactional")
+    channel.tx = Transaction()
+    return ended
+
+
+def _enqueue(peer: Peer, channel: BrokerChannel, publish: HeldPublish) -> None:
+    vhost, route = peer.vhost, publish.route
+    if route.generation != vhost.generation:
+        # Exchanges were looked at when it was published, queues are looked for now, and by their names: RabbitMQ's way.
+        names = [route.routing_key] if route.exchange is None else [queue.name for queue in route.queues]
+        route = route.to([vhost.queues[name] for name in names if name in vhost.queues])
+    if route.queues:
+        vhost.accept(route, publish.content, publish.persistent, publish.ttl_us, peer.now_us)
+    elif route.is_mandatory:
+        peer.give_back(channel, route, publish.content)
+
+
+def _settle(peer: Peer, channel: BrokerChannel, settlement: HeldSettlement) -> None:
+    settlement.deliveries.sort()
+    entries = [entry for _, entry in settlement.deliveries if isinstance(entry, Entry)]
+    channel.unacked.count -= len(entries)  # held ones did count
+    if settlement.kind == ACK:
+        for entry in entries:
+            peer.settle(entry)
+        peer.touch_consumed(channel)
+    else:
+        put_away(peer, channel, entries, settlement.kind == REQUEUE)

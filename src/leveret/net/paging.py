@@ -1,0 +1,111 @@
+"""Between the broker's pager and the segments on disk: when messages are moved, and what follows.
+
+Like commit.py this knows neither loop nor clock nor thread: the simulation (tests/sim) drives it just as the server
+does. Segments are written and removed by `write` and `remove`, which may do it on another thread.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from leveret.broker.broker import Broker
+from leveret.broker.pager import Pager
+from leveret.broker.recovery import Recovery
+from leveret.store.segment import SegmentDamaged, SegmentStore
+
+logger = logging.getLogger("leveret")
+
+# messages in memory beyond this go to disk
+READY_OCTETS_MAX = 48 << 20
+# how much input may come between two looks at the memory that messages take
+LOOK_OCTETS = 4 << 20
+
+
+class Paging:
+    """write(number, pages): make this segment, then call `written`; remove(number): delete it."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        pager: Pager,
+        segments: SegmentStore,
+        write: Callable[[int, list[bytes]], None],
+        remove: Callable[[int], None],
+        octets_max: int = READY_OCTETS_MAX,
+    ) -> None:
+        self.pager = pager
+        self._broker = broker
+        self._segments = segments
+        self._write = write
+        self._remove = remove
+        self._octets_max = octets_max
+        self._received = 0
+        self._cleared_below = 0
+        broker.log.read_page = self._read
+
+    def recover(self, recovery: Recovery) -> int:
+        """Finish a recovery: pages find their segments, the others go. Returns the number of messages."""
+        numbers = self._segments.numbers()
+        count = recovery.finish(numbers)
+        for name, lost in recovery.lost.items():
+            logger.error("queue '%s': %d messages are lost: the segments that held them are not there", name, lost)
+        for number in numbers:
+            if number not in recovery.segments:
+                self._segments.remove(number)
+        self.pager.recovered(recovery.segments, max(numbers, default=0))
+        return count
+
+    def received(self, octets: int) -> None:
+        """So much input came: look at the memory from time to time."""
+        self._received += octets
+        if self._received >= LOOK_OCTETS:
+            self._received = 0
+            if self.pager.is_idle and self.pager.octets() > self._octets_max:
+                self.pager.relieve(self._octets_max // 2)
+
+    def step(self) -> bool:
+        """A part of what there is to do; True if it should be called again soon."""
+        if self._broker.log.is_stopped:
+            return False
+        for number in self.pager.removable():
+            self._remove(number)
+        if self.pager.is_writing:
+            return False
+        if self.pager.is_idle:
+            limit = self._broker.log.crowded_below()
+            if limit > self._cleared_below:
+                self._cleared_below = limit
+                self.pager.clear_files()
+        if self.pager.is_idle:
+            return False
+        if self.pager.step():
+            return True
+        found = self.pager.segment()
+        if found is not None:
+            self._write(*found)
+        return False
+
+    def written(self, places: list[tuple[int, int]] | None, error: BaseException | None) -> None:
+        """The segment is on disk, or could not be written."""
+        if self._broker.log.is_stopped:
+            return  # nothing may be recorded behind an orderly stop, and the next start removes the segment
+        if places is not None:
+            self.pager.stored(places)
+            return
+        logger.warning("messages stay in memory: a segment could not be written: %s", error)
+        self.pager.failed()
+        self._cleared_below = 0
+
+    def _read(self, segment: int, offset: int, size: int) -> bytes | None:
+        try:
+            return self._segments.read(segment, offset, size)
+        except (SegmentDamaged, OSError) as error:
+            logger.error("messages are lost: %s%s", error, self._kept(segment))
+            return None
+
+    def _kept(self, segment: int) -> str:
+        try:
+            return f"; the file as found is kept as {self._segments.set_aside(segment)}"
+        except OSError as error:
+            return f"; no copy of it could be made: {error}"

@@ -1,0 +1,318 @@
+"""Power cuts for a directory: what a dead process had not synced is taken away again.
+
+    disk = LossyDisk(data_dir, work_dir)
+    process.extra_environment.update(disk.environment())
+    ...                         # run it, kill it
+    disk.absorb()               # read what it did; the page cache is still there, as after any kill
+    disk.power_loss(generator)  # now it is not
+
+The rules are those of POSIX, and of `leveret.store.disk`: bytes are safe when an fsync or fdatasync of their file that
+began after the write has returned; a name is safe when an fsync of its directory has; of the rest, any part may have
+reached the medium, in any order, page by page, and the last piece of each file may be torn. The preloaded library
+(lossy.c) sees the calls; a change that it did not see makes `absorb` fail. Linux, and a C compiler, are needed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import random
+import shutil
+import struct
+import subprocess
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+OPEN, WRITE, TRUNCATE, MAKE_DIRECTORY, REMOVE, RENAME, LINK, SYNC_BEGIN, SYNC_END = range(1, 10)
+PAGE_SIZE: Final = 4096
+# A process can be killed between a change and its record: one of them, and a rename touches two names.
+UNRECORDED_MAX: Final = 2
+_HEAD: Final = struct.Struct("<IiiiqQ")
+_SOURCE: Final = Path(__file__).with_name("lossy.c")
+
+
+class LossyError(Exception):
+    """The directory is not what the log says: something changed it in a way that the library does not see."""
+
+
+@dataclass(eq=False, slots=True)
+class File:
+    """A file: the bytes that are safe, and the changes since, as (when, offset, data; None: cut or extended there)."""
+
+    safe: bytearray = field(default_factory=bytearray)
+    pending: list[tuple[int, int, bytes | None]] = field(default_factory=list)
+
+    def settle(self, before: int) -> None:
+        """What happened before this moment is safe now."""
+        for when, offset, data in self.pending:
+            if when < before:
+                _change(self.safe, offset, data)
+        self.pending = [change for change in self.pending if change[0] >= before]
+
+    def content(self) -> bytes:
+        """The bytes as the processes see them."""
+        seen = bytearray(self.safe)
+        for _, offset, data in self.pending:
+            _change(seen, offset, data)
+        return bytes(seen)
+
+    def crash(self, generator: random.Random | None) -> int:
+        """Keep none of the changes, or, with a generator, some of their pages. Returns how many are gone."""
+        pieces = [piece for _, offset, data in self.pending for piece in _pages(offset, data)]
+        share = 0.0 if generator is None else generator.choice((0.0, 0.3, 0.7, 1.0))
+        kept = [piece for piece in pieces if generator is not None and generator.random() < share]
+        if generator is not None and kept:
+            offset, data = kept[-1]
+            kept[-1] = (offset, data and data[: generator.randint(0, len(data))])
+        for offset, data in kept:
+            _change(self.safe, offset, data)
+        self.pending = []
+        return len(pieces) - len(kept)
+
+
+@dataclass(eq=False, slots=True)
+class Directory:
+    """A directory: its names as the processes see them, those that are safe, and the changes since."""
+
+    names: dict[str, File | Directory] = field(default_factory=dict)
+    safe: dict[str, File | Directory] = field(default_factory=dict)
+    pending: list[tuple[int, Mapping[str, File | Directory | None]]] = field(default_factory=list)
+
+    def change(self, when: int, changes: Mapping[str, File | Directory | None]) -> None:
+        """Give names to files, or take names (None) away: all of them in one step."""
+        _rename(self.names, changes)
+        self.pending.append((when, changes))
+
+    def settle(self, before: int) -> None:
+        """What happened before this moment is safe now."""
+        for when, changes in self.pending:
+            if when < before:
+                _rename(self.safe, changes)
+        self.pending = [change for change in self.pending if change[0] >= before]
+
+    def crash(self, generator: random.Random | None) -> int:
+        """As `File.crash`, with all that is in it. Files whose name did not survive are gone."""
+        kept = [changes for _, changes in self.pending if generator is not None and generator.random() < 0.5]
+        gone = len(self.pending) - len(kept)
+        for changes in kept:
+            _rename(self.safe, changes)
+        self.pending = []
+        self.names = dict(self.safe)
+        return gone + sum(node.crash(generator) for node in self.names.values())
+
+
+class LossyDisk:
+    """What a directory and all below it would be on the medium.
+
+    Attributes:
+        syncs: how many fsync and fdatasync have returned in the processes that were absorbed.
+    """
+
+    def __init__(
+        self, directory: Path, work: Path, *, names_are_safe: bool = False, ignored: Collection[str] = ()
+    ) -> None:
+        """Takes the directory as it is for safe; it is made where it is missing.
+
+        Args:
+            directory: without symbolic links in its path.
+            work: an existing directory for the library and its log, not below `directory`.
+            names_are_safe: a file system that never loses a name, only bytes; close to ext4 with its journal.
+            ignored: "file" or "directory": syncs of these are a lie. For tests of the tests.
+        """
+        directory.mkdir(parents=True, exist_ok=True)
+        if directory != directory.resolve() or work.resolve().is_relative_to(directory):
+            raise ValueError(f"{directory} must be without symbolic links, and {work} outside")
+        self.directory = directory
+        self.syncs = 0
+        self._log = work / "lossy.log"
+        self._gate = work / "lossy.gate"
+        self._library = work / "lossy.so"
+        self._names_are_safe = names_are_safe
+        self._ignored = ignored
+        self._clock = 0
+        self._root = _read(directory)
+        self._gate.touch()
+        self._log.touch()
+        build = ["cc", "-O2", "-shared", "-fPIC", "-pthread", "-o", str(self._library), str(_SOURCE)]
+        subprocess.run(build, check=True)
+
+    def environment(self) -> dict[str, str]:
+        """What the process needs in its environment."""
+        return {
+            "LD_PRELOAD": str(self._library),
+            "LOSSY_DIR": str(self.directory),
+            "LOSSY_LOG": str(self._log),
+            "LOSSY_GATE": str(self._gate),
+        }
+
+    @contextmanager
+    def syncs_stopped(self) -> Iterator[None]:
+        """No sync begins while this is held; those that began before may end."""
+        with self._gate.open("rb") as gate:
+            fcntl.flock(gate, fcntl.LOCK_EX)
+            yield
+
+    def absorb(self) -> int:
+        """Read the log of processes that have all ended. Returns how many changes lack a record: 0 unless killed.
+
+        Raises:
+            LossyError: more of them than a kill explains.
+        """
+        self._replay(self._log.read_bytes())
+        self._log.write_bytes(b"")
+        unrecorded = self._adopt(self._root, self.directory)
+        if unrecorded > UNRECORDED_MAX:
+            raise LossyError(f"{unrecorded} files or names in {self.directory} differ from what was logged")
+        return unrecorded
+
+    def power_loss(self, generator: random.Random | None = None) -> int:
+        """Take away what is not safe: all of it, or, with a generator, any part. Returns how many changes are gone."""
+        gone = self._root.crash(generator)
+        _write(self._root, self.directory)
+        return gone
+
+    # -- the log
+
+    def _replay(self, log: bytes) -> None:
+        descriptors: dict[tuple[int, int], tuple[File | Directory, int]] = {}
+        syncs: dict[int, tuple[File | Directory, int]] = {}
+        at = 0
+        while at + _HEAD.size <= len(log):
+            kind, pid, descriptor, flags, offset, size = _HEAD.unpack_from(log, at)
+            at += _HEAD.size
+            data = log[at : at + size]
+            at += size
+            if len(data) < size:
+                return  # the process was killed while it wrote this
+            self._clock += 1
+            if kind == OPEN:
+                node = self._open(Path(os.fsdecode(data)), flags)
+                descriptors[pid, descriptor] = (node, flags)
+            elif kind in (WRITE, TRUNCATE):
+                node, opened = descriptors[pid, descriptor]
+                assert isinstance(node, File)
+                node.pending.append((self._clock, offset, data if kind == WRITE else None))
+                if (opened | flags) & os.O_DSYNC:
+                    self._settle(node, self._clock + 1)
+            elif kind == SYNC_BEGIN:
+                syncs[offset] = (descriptors[pid, descriptor][0], self._clock)
+            elif kind == SYNC_END:
+                self._settle(*syncs.pop(offset))
+            else:
+                self._change_names(kind, [Path(os.fsdecode(path)) for path in data.split(b"\0")])
+
+    def _settle(self, node: File | Directory, before: int) -> None:
+        self.syncs += 1
+        if ("file" if isinstance(node, File) else "directory") not in self._ignored:
+            node.settle(before)
+
+    def _open(self, path: Path, flags: int) -> File | Directory:
+        node = self._find(path)
+        if node is None:
+            node = File()
+            self._name(path.parent, {path.name: node})
+        elif flags & os.O_TRUNC and isinstance(node, File):
+            node.pending.append((self._clock, 0, None))
+        return node
+
+    def _change_names(self, kind: int, paths: list[Path]) -> None:
+        path = paths[0]
+        if kind == MAKE_DIRECTORY:
+            self._name(path.parent, {path.name: Directory()})
+        elif kind == REMOVE:
+            self._name(path.parent, {path.name: None})
+        elif kind == LINK:
+            self._name(paths[1].parent, {paths[1].name: self._find(path)})
+        elif path.parent == paths[1].parent:
+            self._name(path.parent, {path.name: None, paths[1].name: self._find(path)})
+        else:
+            self._name(paths[1].parent, {paths[1].name: self._find(path)})
+            self._name(path.parent, {path.name: None})
+
+    def _name(self, parent: Path, changes: Mapping[str, File | Directory | None]) -> None:
+        directory = self._find(parent)
+        assert isinstance(directory, Directory)
+        directory.change(self._clock, changes)
+        if self._names_are_safe:
+            directory.settle(self._clock + 1)
+
+    def _find(self, path: Path) -> File | Directory | None:
+        node: File | Directory | None = self._root
+        for name in Path(os.path.normpath(path)).relative_to(self.directory).parts:
+            node = node.names.get(name) if isinstance(node, Directory) else None
+        return node
+
+    def _adopt(self, node: Directory, path: Path) -> int:
+        """Where the directory differs from what was logged, it is right: the difference is one more unsynced change."""
+        found = 0
+        self._clock += 1
+        present = {entry.name: entry for entry in path.iterdir()}
+        for name in node.names.keys() - present.keys():
+            node.change(self._clock, {name: None})
+            found += 1
+        for name, entry in present.items():
+            known = node.names.get(name)
+            if entry.is_dir() != isinstance(known, Directory) or known is None:
+                known = Directory() if entry.is_dir() else File()
+                node.change(self._clock, {name: known})
+                found += 1
+            if isinstance(known, Directory):
+                found += self._adopt(known, entry)
+                continue
+            content = entry.read_bytes()
+            if content != known.content():
+                known.pending += [(self._clock, 0, None), (self._clock, 0, content)]
+                found += 1
+        return found
+
+
+def _change(target: bytearray, offset: int, data: bytes | None) -> None:
+    """A write, or (None) a new length. Gaps read as zeros."""
+    if len(target) < offset:
+        target.extend(bytes(offset - len(target)))
+    if data is None:
+        del target[offset:]
+    else:
+        target[offset : offset + len(data)] = data
+
+
+def _pages(offset: int, data: bytes | None) -> list[tuple[int, bytes | None]]:
+    """A change in the pieces that reach a medium independently."""
+    if data is None:
+        return [(offset, None)]
+    ends = [*range(PAGE_SIZE - offset % PAGE_SIZE, len(data), PAGE_SIZE), len(data)]
+    return [(offset + start, data[start:end]) for start, end in zip([0, *ends], ends, strict=False)]
+
+
+def _rename(names: dict[str, File | Directory], changes: Mapping[str, File | Directory | None]) -> None:
+    for name, node in changes.items():
+        if node is None:
+            names.pop(name, None)
+        else:
+            names[name] = node
+
+
+def _read(path: Path) -> Directory:
+    """A directory as it is, all of it safe."""
+    names = {
+        entry.name: _read(entry) if entry.is_dir() else File(bytearray(entry.read_bytes())) for entry in path.iterdir()
+    }
+    return Directory(names, dict(names))
+
+
+def _write(node: Directory, path: Path) -> None:
+    """Make a directory on the disk be as `node` says. Files that are right stay, with their modes."""
+    for entry in path.iterdir():
+        known = node.names.get(entry.name)
+        if known is None or entry.is_dir() != isinstance(known, Directory):
+            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+    for name, known in node.names.items():
+        entry = path / name
+        if isinstance(known, Directory):
+            entry.mkdir(exist_ok=True)
+            _write(known, entry)
+        elif not entry.exists() or entry.read_bytes() != known.safe:
+            entry.write_bytes(known.safe)

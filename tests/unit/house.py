@@ -1,0 +1,77 @@
+"""A broker with its journal and its pages on a disk in memory; the test plays the threads."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from leveret.broker.pager import Pager
+from leveret.net.commit import Committer
+from leveret.net.paging import Paging
+from leveret.store.disk import MemoryDisk
+from leveret.store.format import DATA_START
+from leveret.store.journal import Journal
+from leveret.store.segment import SegmentStore
+from leveret.store.sync import SyncWork
+
+from .support import Bench
+
+FILE_SIZE = DATA_START + 300
+SEGMENTS = "/segments"
+
+
+class HastyWork(SyncWork):
+    """A sync thread so fast that a request is carried out before submit() returns."""
+
+    def submit(self, batch_id: int, payload: bytes | Sequence[bytes], rotate_snapshot: bytes | None = None) -> None:
+        super().submit(batch_id, payload, rotate_snapshot)
+        self.perform()
+
+
+class House:
+    """recovered: how many messages came back; octets_max: of messages in memory, before some go to pages."""
+
+    def __init__(
+        self, disk: MemoryDisk, *, file_size: int = FILE_SIZE, hasty: bool = False, octets_max: int = 1 << 30
+    ) -> None:
+        self.bench = Bench()
+        self.disk = disk
+        broker = self.bench.broker
+        self.journal = Journal(disk, "/data", file_size, random.Random(disk.crashes).randbytes)
+        self.segments = SegmentStore(disk, SEGMENTS, random.Random(disk.crashes + 1000).randbytes)
+        self.pager = Pager(broker, page_octets=400, step_octets=700, segment_octets=1500, front_octets=300)
+        self.octets_max = octets_max
+        self.unwritten: list[tuple[int, list[bytes]]] = []
+        self.paging = Paging(broker, self.pager, self.segments, self._write, self.segments.remove, octets_max)
+        self.done: list[tuple[int, Exception | None]] = []
+        self.work = (HastyWork if hasty else SyncWork)(self.journal, lambda *result: self.done.append(result))
+        self.committer = Committer(broker, self.journal, self.work, self.paging)
+        self.recovered = self.committer.recover(self.bench.now_us)
+
+    def _write(self, number: int, pages: list[bytes]) -> None:
+        self.unwritten.append((number, pages))
+
+    def write(self) -> None:
+        """Submit, carry out, report, until nothing is left to write."""
+        while self.bench.broker.log.size():
+            self.committer.submit()
+            while self.work.is_waiting:
+                self.work.perform()
+            for batch, error in self.done:
+                assert error is None
+                self.committer.on_disk(batch)
+            self.done.clear()
+
+    def page_step(self) -> bool:
+        """One step of the pager, or one segment written; False if there is nothing to do."""
+        if self.unwritten:
+            self.paging.written(self.segments.write(*self.unwritten.pop()), None)
+            return True
+        return self.paging.step() or bool(self.unwritten)
+
+    def page(self) -> None:
+        """Look at the memory, and move everything that is to be moved."""
+        if self.pager.is_idle and self.pager.octets() > self.octets_max:
+            self.pager.relieve(self.octets_max // 2)
+        while self.page_step() or self.bench.broker.log.size():
+            self.write()

@@ -1,0 +1,255 @@
+"""Messages of long queues on disk: nobody outside may be able to tell, and a restart changes nothing."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from leveret.store.disk import MemoryDisk
+from leveret.wire import grammar
+
+from .house import SEGMENTS, House
+from .support import SECOND_US, Client
+from .test_runs import alike
+
+
+def body(number: int) -> bytes:
+    return b"%08d" % number
+
+
+def start(house: House) -> Client:
+    client = house.bench.connect()
+    for name, durable in (("d", True), ("t", False)):
+        client.send(1, grammar.QUEUE_DECLARE, queue=name, durable=durable)
+        client.send(1, grammar.QUEUE_BIND, queue=name, exchange="amq.topic", routing_key=name)
+    house.write()
+    client.frames()
+    return client
+
+
+def drain(client: Client, queue: str) -> list[bytes]:
+    """Everything in a queue, by a consumer that acknowledges nothing."""
+    client.send(1, grammar.BASIC_CONSUME, queue=queue, no_ack=True, consumer_tag=queue)
+    bodies = client.bodies()
+    client.send(1, grammar.BASIC_CANCEL, consumer_tag=queue)
+    client.frames()
+    return bodies
+
+
+def in_memory(house: House, queue: str) -> int:
+    return len(house.bench.broker.vhosts["/"].queues[queue].ready.in_memory())
+
+
+@pytest.mark.parametrize("queue", ["d", "t"])
+@pytest.mark.parametrize("is_alike", [True, False])
+def test_a_long_queue_goes_to_disk_and_comes_back_in_order(queue: str, is_alike: bool) -> None:
+    house = House(MemoryDisk(), octets_max=3000)
+    client = start(house)
+    for _ in range(20):
+        messages = alike(queue, 10, delivery_mode=2)
+        for data in [b"".join(messages)] if is_alike else messages:
+            client.raw(data)
+        house.write()
+        house.page()
+    assert in_memory(house, queue) < 40
+    assert len(house.disk.list_names(SEGMENTS)) > 1
+    assert drain(client, queue) == [body(number) for number in range(10)] * 20
+    house.write()
+    house.page()
+    assert house.disk.list_names(SEGMENTS) == []
+
+
+def test_what_is_on_disk_comes_back_after_a_crash_without_its_journal_files() -> None:
+    disk = MemoryDisk()
+    house = House(disk, octets_max=3000)
+    client = start(house)
+    for _ in range(30):
+        client.raw(b"".join(alike("d", 10, delivery_mode=2)))
+        house.write()
+        house.page()
+    assert len(house.journal.files()) <= 4
+    disk.crash()
+    again = House(disk, octets_max=3000)
+    assert again.recovered == 300
+    assert in_memory(again, "d") < 100
+    reader = again.bench.connect()
+    reader.send(1, grammar.BASIC_GET, queue="d", no_ack=False)
+    assert reader.methods()[-1].flag("redelivered")
+    reader.send(1, grammar.BASIC_NACK, delivery_tag=1, requeue=True)
+    assert drain(reader, "d") == [body(number) for number in range(10)] * 30
+
+
+def test_unacknowledged_messages_do_not_keep_a_journal_file() -> None:
+    disk = MemoryDisk()
+    house = House(disk)
+    client = start(house)
+    client.raw(b"".join(alike("d", 3, delivery_mode=2)))
+    client.send(1, grammar.BASIC_CONSUME, queue="d", consumer_tag="c")
+    assert client.bodies() == [body(0), body(1), body(2)]
+    client.send(1, grammar.BASIC_ACK, delivery_tag=2)
+    client.send(1, grammar.BASIC_NACK, delivery_tag=3, requeue=True)
+    client.frames()
+    client.send(1, grammar.BASIC_CANCEL, consumer_tag="c")
+    for _ in range(10):  # other traffic fills files
+        client.raw(b"".join(alike("t", 3)) + b"".join(alike("d", 3, delivery_mode=2)))
+        house.write()
+        client.send(1, grammar.QUEUE_PURGE, queue="t")
+        house.write()
+        house.page()
+    assert house.journal.files()[0] > 3
+    disk.crash()
+    again = House(disk)
+    assert again.recovered == 2 + 30
+    assert drain(again.bench.connect(), "d") == [body(0), body(2)] + [body(0), body(1), body(2)] * 10
+
+
+@pytest.mark.parametrize("method", [grammar.QUEUE_PURGE, grammar.QUEUE_DELETE])
+def test_purge_and_delete_free_the_disk(method: grammar.MethodSpec) -> None:
+    disk = MemoryDisk()
+    house = House(disk, octets_max=3000)
+    client = start(house)
+    for _ in range(20):
+        client.raw(b"".join(alike("d", 10, delivery_mode=2)))
+        house.write()
+        house.page()
+    client.frames()
+    client.send(1, method, queue="d")
+    house.write()
+    (answer,) = client.methods() if method is grammar.QUEUE_PURGE else [None]
+    assert answer is None or answer.number("message_count") == 200
+    house.page()
+    assert disk.list_names(SEGMENTS) == []
+    disk.crash()
+    assert House(disk).recovered == 0
+
+
+def test_a_lost_segment_costs_its_messages_and_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
+    disk = MemoryDisk()
+    house = House(disk, octets_max=3000)
+    client = start(house)
+    for _ in range(20):
+        client.raw(b"".join(alike("d", 10, delivery_mode=2)))
+        house.write()
+        house.page()
+    path = f"{SEGMENTS}/{disk.list_names(SEGMENTS)[0]}"
+    content = bytearray(disk.read(path))
+    content[9000] ^= 1
+    file = disk.create(path)
+    file.write(0, [bytes(content)])
+    left = drain(client, "d")
+    assert 150 < len(left) < 200
+    assert "messages are lost" in caplog.text
+    assert client.call(1, grammar.QUEUE_DECLARE, queue="d", passive=True).number("message_count") == 0
+    disk.remove(path)
+    disk.sync_directory(SEGMENTS)
+    disk.crash()
+    again = House(disk)
+    assert again.recovered < 200
+    assert "the segments that held them are not there" in caplog.text
+
+
+NAMES = st.sampled_from(["d", "t"])
+OPERATIONS = st.one_of(
+    st.tuples(st.just("publish"), NAMES, st.integers(1, 12), st.integers(1, 2)),
+    st.tuples(st.just("publish"), NAMES, st.integers(1, 12), st.integers(1, 2)),
+    st.tuples(st.just("get"), NAMES, st.integers(1, 9)),
+    st.tuples(st.sampled_from(["ack", "nack", "requeue", "purge"]), NAMES, st.integers(0, 9)),
+    st.tuples(st.sampled_from(["write", "step", "page", "page"]), NAMES, st.just(0)),
+)
+
+
+def play(operations: list[tuple[str, str, int, int]], house: House, *, pages: bool) -> Client:
+    client = start(house)
+    number = 0
+    for operation, queue, value, *more in operations:
+        number += 1
+        if operation == "publish":
+            client.raw(b"".join(alike(queue, value, delivery_mode=more[0], message_id=str(number))))
+        elif operation == "get":
+            for _ in range(value):
+                client.send(1, grammar.BASIC_GET, queue=queue, no_ack=value % 3 == 0)
+        elif operation in ("ack", "nack", "requeue"):
+            unacked = client.peer.channels[1].unacked
+            tag = max(1, int(client.peer.channels[1].next_tag) - 1 - value)
+            if unacked.get(tag) is None:
+                continue
+            multiple = value % 2 == 0
+            if operation == "ack":
+                client.send(1, grammar.BASIC_ACK, delivery_tag=tag, multiple=multiple)
+            else:
+                requeue = operation == "requeue"
+                client.send(1, grammar.BASIC_NACK, delivery_tag=tag, multiple=multiple, requeue=requeue)
+        elif operation == "purge" and value == 0:
+            client.send(1, grammar.QUEUE_PURGE, queue=queue)
+        elif operation == "write":
+            house.write()
+        elif operation == "step" and pages:
+            if house.pager.is_idle and house.pager.octets() > house.octets_max:
+                house.pager.relieve(house.octets_max // 2)
+            house.page_step()
+        elif operation == "page" and pages:
+            house.page()
+    house.write()
+    return client
+
+
+def contents(house: House) -> list[list[tuple[bytes, bool]]]:
+    """What is in the queues, in order; whether it was delivered before."""
+    client = house.bench.connect()
+    found: list[list[tuple[bytes, bool]]] = []
+    for name in ("d", "t"):
+        queue = house.bench.broker.vhosts["/"].queues.get(name)
+        entries: list[tuple[bytes, bool]] = []
+        while queue is not None and (entry := queue.ready.peek()) is not None:
+            entries.append((entry.content, entry.redelivered))
+            queue.ready.drop()
+        assert queue is None or queue.ready.count() == 0
+        found.append(entries)
+    client.peer.lost(house.bench.now_us)
+    return found
+
+
+@settings(max_examples=300)
+@given(st.lists(OPERATIONS, max_size=40))
+def test_pages_cannot_be_told_from_memory(operations: list[tuple[str, str, int, int]]) -> None:
+    usual, paged = House(MemoryDisk(), file_size=1 << 20), House(MemoryDisk(), octets_max=2000)
+    seen = []
+    for house in (usual, paged):
+        client = play(operations, house, pages=house is paged)
+        seen.append([(frame.kind, frame.channel, frame.payload) for frame in client.frames()])
+    assert seen[0] == seen[1]
+    assert contents(usual) == contents(paged)
+
+
+@settings(max_examples=300)
+@given(st.lists(OPERATIONS, max_size=40))
+def test_pages_come_back_as_memory_does(operations: list[tuple[str, str, int, int]]) -> None:
+    found = []
+    for pages in (False, True):
+        disk = MemoryDisk()
+        house = House(disk, octets_max=2000) if pages else House(disk, file_size=1 << 20)
+        play(operations, house, pages=pages)
+        disk.crash()
+        again = House(disk, octets_max=2000)
+        found.append(contents(again))
+        assert again.recovered == len(found[-1][0])
+    assert found[0] == found[1]
+
+
+def test_time_to_live_goes_on_on_disk() -> None:
+    house = House(MemoryDisk(), octets_max=2000)
+    client = house.bench.connect()
+    arguments = {"x-message-ttl": 1000, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
+    client.send(1, grammar.QUEUE_DECLARE, queue="d", durable=True, arguments=arguments)
+    client.send(1, grammar.QUEUE_DECLARE, queue="dead", durable=True)
+    client.send(1, grammar.QUEUE_BIND, queue="d", exchange="amq.topic", routing_key="d")
+    for _ in range(10):
+        client.raw(b"".join(alike("d", 10, delivery_mode=2)))
+        house.write()
+        house.page()
+    client.frames()
+    house.bench.pass_time(SECOND_US - 1)
+    assert client.call(1, grammar.QUEUE_DECLARE, queue="dead", passive=True).number("message_count") == 0
+    house.bench.pass_time(1)
+    assert drain(client, "dead") == [body(number) for number in range(10)] * 10
