@@ -57,7 +57,7 @@ class Page:
         self.live: i64 = 0
         self.count: i64 = 0
         self.position: i64 = 0
-        self.expires_us: i64 = 0  # of its first message
+        self.expires_us: i64 = 0  # the earliest of all: who is first after a restart cannot be told yet
         self.settled: set[int] = set()
         self.delivered: set[int] = set()
         self.is_stored = False
@@ -80,8 +80,9 @@ class Page:
             position += item.taken
         if self.count == 0:
             self.position = position
-            self.expires_us = item.expires_us
         self.count += count
+        if item.expires_us != 0 and (self.expires_us == 0 or item.expires_us < self.expires_us):
+            self.expires_us = item.expires_us
         if id != 0:
             if self.live == 0:
                 self.first_id = id
