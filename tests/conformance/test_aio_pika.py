@@ -101,3 +101,19 @@ async def test_time_to_live_and_dead_letter(aio: AbstractChannel) -> None:
         message = await anext(messages)
     assert message.body == b"x"
     assert message.headers["x-first-death-reason"] == "expired"
+
+
+async def test_transactions(url: str) -> None:
+    async with await aio_pika.connect(url) as connection, connection.channel(publisher_confirms=False) as channel:
+        queue = await channel.declare_queue(exclusive=True)
+        transaction = channel.transaction()
+        await transaction.select()
+        await channel.default_exchange.publish(aio_pika.Message(b"dropped"), queue.name)
+        await transaction.rollback()
+        async with channel.transaction():
+            await channel.default_exchange.publish(aio_pika.Message(b"kept"), queue.name)
+            assert await queue.get(fail=False, no_ack=True) is None
+        message = await queue.get(no_ack=True)
+        assert message is not None
+        assert message.body == b"kept"
+        assert await queue.get(fail=False) is None

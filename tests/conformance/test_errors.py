@@ -319,7 +319,9 @@ def test_consumer_tag_in_use(raw: RawClient, unique: str) -> None:
     ("basic.ack", {"delivery_tag": 7}, (60, 80)),
     ("basic.ack", {"delivery_tag": 7, "multiple": True}, (60, 80)),
     ("basic.ack", {"delivery_tag": 0}, (60, 80)),
+    ("basic.ack", {"delivery_tag": 2**64 - 1}, (60, 80)),
     ("basic.nack", {"delivery_tag": 7}, (60, 120)),
+    ("basic.nack", {"delivery_tag": 2**63, "multiple": True}, (60, 120)),
     ("basic.reject", {"delivery_tag": 7}, (60, 90)),
 ])
 def test_unknown_delivery_tag(raw: RawClient, method: str, args: dict[str, Any], ids: tuple[int, int]) -> None:

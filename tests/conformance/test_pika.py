@@ -10,7 +10,7 @@ from pika import BasicProperties
 from pika.adapters.blocking_connection import BlockingChannel
 from pika.exceptions import ChannelClosedByBroker, ConnectionClosedByBroker, UnroutableError
 
-from .support import declare, until
+from .support import declare, drain, empty, ready, until
 
 REPLY = "amq.rabbitmq.reply-to"
 
@@ -109,3 +109,19 @@ def test_select_connection(url: str, unique: str) -> None:
         on_open_error_callback=lambda failed, error: failed.ioloop.stop())
     connection.ioloop.start()
     assert got == [b"around"]
+
+
+def test_transactions(channel: BlockingChannel) -> None:
+    """From one queue to the next: both happen, or neither."""
+    source, sink = declare(channel), declare(channel)
+    channel.basic_publish("", source, b"order")
+    until(lambda: ready(channel, source))
+    channel.tx_select()
+    tag = channel.basic_get(source)[0].delivery_tag
+    for end in (channel.tx_rollback, channel.tx_commit):
+        channel.basic_publish("", sink, b"invoice", BasicProperties(delivery_mode=2), mandatory=True)
+        channel.basic_ack(tag)
+        assert ready(channel, sink) == 0
+        end()
+    assert drain(channel, sink) == [b"invoice"]
+    assert empty(channel, source)

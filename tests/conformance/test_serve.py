@@ -7,11 +7,15 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pika
 import pytest
 
+from leveret.store.disk import RealDisk
+from leveret.store.format import FORMAT_VERSION, FileHeader
+from leveret.store.journal import Journal
 from leveret.testing.processes import LeveretProcess
 
 from .raw import RawClient
@@ -51,6 +55,7 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
     ("port = ", "Invalid value"),
     ('disk_free_limit = "plenty"', "disk_free_limit: 'plenty' is not an amount"),
     ("memory_high_watermark = true", "write octets, 50MB, 1GiB, or 0.4 for a share of the machine's memory"),
+    ("journal_spare_files = -1", "must not be negative"),
 ])
 def test_a_wrong_configuration(tmp_path: Path, text: str, hint: str) -> None:
     config = tmp_path / "leveret.toml"
@@ -112,6 +117,62 @@ def test_a_wrong_configuration_at_sighup_changes_nothing(tmp_path: Path) -> None
         assert "Traceback" not in process.output
 
 
+def make_newer(journal: Path) -> None:
+    """As a leveret of the next format would have left it."""
+    with journal.open("r+b") as file:
+        file.write(FileHeader(1, 1, 1 << 40, version=FORMAT_VERSION + 1).pack())
+
+
+def add_unknown_record(journal: Path) -> None:
+    """As a leveret of this format that knows more would have left it."""
+    opened = Journal(RealDisk(), str(journal.parent))
+    assert list(opened.replay())
+    opened.append(bytes([200, 0, 0, 0, 0]))
+    opened.close()
+
+
+@pytest.mark.parametrize("change", [make_newer, add_unknown_record])
+def test_a_data_directory_of_a_newer_leveret(tmp_path: Path, change: Callable[[Path], None]) -> None:
+    with LeveretProcess(data_dir=tmp_path):
+        pass
+    journal = tmp_path / "journal" / "journal-0000000001.lvj"
+    change(journal)
+    content = journal.read_bytes()
+    refused = serve("--port", "0", "--data-dir", str(tmp_path))
+    assert refused.returncode == 6
+    (line,) = refused.stderr.splitlines()
+    assert f"the data directory {tmp_path} can't be served: " in line
+    assert "newer one" in line
+    assert journal.read_bytes() == content
+
+
+@pytest.mark.parametrize("name", ["journal/journal-0000000001.lvj", "segments"])
+def test_a_data_directory_that_can_not_be_read(tmp_path: Path, name: str) -> None:
+    """A directory where a file should be, and the other way round."""
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    if path.suffix:
+        path.mkdir()
+    else:
+        path.write_text("")
+    refused = serve("--port", "0", "--data-dir", str(tmp_path))
+    assert refused.returncode == 5
+    (line,) = refused.stderr.splitlines()
+    assert f"the data directory {tmp_path} can't be served: " in line
+
+
+def test_spare_files_beyond_the_setting_are_deleted(tmp_path: Path) -> None:
+    (tmp_path / "journal").mkdir()
+    for number in (1, 2, 3):
+        (tmp_path / "journal" / f"spare-000000000{number}.lvj").write_bytes(bytes(100))
+    config = tmp_path / "leveret.toml"
+    config.write_text("journal_spare_files = 1")
+    with LeveretProcess(data_dir=tmp_path, arguments=("--config", str(config))):
+        assert sorted(path.name for path in (tmp_path / "journal").iterdir()) == [
+            "journal-0000000001.lvj", "spare-0000000001.lvj",
+        ]  # fmt: skip
+
+
 def test_a_data_directory_that_is_a_file(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     refused = serve("--port", "0", "--data-dir", str(tmp_path / "file"))
@@ -121,7 +182,8 @@ def test_a_data_directory_that_is_a_file(tmp_path: Path) -> None:
 
 def test_configuration_and_several_addresses(tmp_path: Path) -> None:
     config = tmp_path / "leveret.toml"
-    config.write_text('cluster_name = "from the file"\nversion = "3.8.9"\nheartbeat_s = 7\nlog_level = "warning"')
+    lines = ('cluster_name = "from the file"', 'version = "3.8.9"', "heartbeat_s = 7", 'log_level = "warning"')
+    config.write_text("\n".join([*lines, "max_message_octets = 1000"]))
     arguments = ("--config", str(config), "--host", "::1", "--log-level", "info")
     with LeveretProcess(data_dir=tmp_path / "data", arguments=arguments) as process:
         for host in ("127.0.0.1", "::1"):
@@ -130,4 +192,9 @@ def test_configuration_and_several_addresses(tmp_path: Path) -> None:
             assert (properties["cluster_name"], properties["version"]) == ("from the file", "3.8.9")
             assert properties["product"] == "RabbitMQ"
             assert properties["leveret_version"]
+            channel = connection.channel()
+            channel.basic_publish("", "anywhere", b"x" * 1000)
+            channel.basic_publish("", "anywhere", b"x" * 1001)
+            with pytest.raises(pika.exceptions.ChannelClosedByBroker, match="configured max size 1000"):
+                channel.queue_declare("", exclusive=True)
             connection.close()

@@ -158,6 +158,27 @@ async def test_every_answer_follows_the_sync_of_its_record(tmp_path: Path, windo
     assert syncs < count / 5 if window > 1 else syncs >= count
 
 
+async def test_every_commit_ok_follows_the_sync_of_its_record(tmp_path: Path) -> None:
+    trace = tmp_path / "trace"
+    with TracedProcess(tmp_path / "data", trace) as process:
+        async with await connect(process.url) as connection:
+            channel = await connection.channel()
+            await channel.declare_queue("trace.queue")
+            await channel.tx_select()
+            for n in range(30):
+                for part in "ab":
+                    channel.publish(b"message %06d%c." % (n, ord(part)), "", "trace.queue", PERSISTENT)
+                    await channel.drain()
+                await channel.tx_commit()
+    calls = parse(trace.read_text().splitlines())
+    commits = [call for call, name, _ in method_frames(calls) if name == grammar.TX_COMMIT_OK.name]
+    assert len(commits) == 30
+    for n, call in enumerate(commits):
+        for part in "ab":
+            needle = b"message %06d%c." % (n, ord(part))
+            assert is_safe_before(calls, needle, call.began), f"commit-ok {n} before its sync"
+
+
 def test_the_check_would_notice_a_confirm_before_its_sync() -> None:
     hexed = "".join(f"\\x{byte:02x}" for byte in b"message 000001.")
     early = [

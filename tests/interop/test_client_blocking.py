@@ -91,6 +91,28 @@ def test_publish_confirm_consume_and_acknowledge(channel: BlockingChannel, queue
     assert channel.deliveries(10, 0) == []
 
 
+def test_transactions(channel: BlockingChannel, queue: str) -> None:
+    channel.tx_select()
+    channel.publish(b"one", "", queue)
+    channel.tx_rollback()
+    channel.publish(b"two", "", queue)
+    assert channel.get(queue) is None
+    channel.tx_commit()
+    delivery = channel.get(queue)
+    assert delivery is not None
+    assert delivery.body == b"two"
+    channel.ack(delivery.delivery_tag)
+    channel.tx_rollback()
+    channel.nack(delivery.delivery_tag)
+    assert channel.get(queue) is None
+    channel.tx_commit()
+    again = channel.get(queue)
+    assert again is not None
+    assert (again.body, again.redelivered) == (b"two", True)
+    with pytest.raises(ChannelClosed, match="cannot switch from tx to confirm mode"):
+        channel.confirm_select()
+
+
 def test_get_nack_reject_and_recover(channel: BlockingChannel, queue: str) -> None:
     assert channel.get(queue) is None
     channel.publish(b"one", "", queue, Properties(message_id="m", headers={"n": 1}))

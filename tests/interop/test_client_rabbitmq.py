@@ -103,6 +103,30 @@ async def test_get_nack_requeue_and_ack(channel: Channel, name: str) -> None:
     assert (await channel.declare_queue(queue, passive=True)).message_count == 0
 
 
+async def test_transactions(channel: Channel, name: str) -> None:
+    queue = await temporary(channel, name)
+    returned: list[Unroutable] = []
+    channel.on_return(returned.append)
+    await channel.tx_select()
+    channel.publish(b"one", "", queue)
+    await channel.tx_rollback()
+    for _ in range(2):
+        channel.publish(b"two", "", queue)
+    channel.publish(b"nowhere", "", f"{name}.missing", mandatory=True)
+    assert await channel.get(queue) is None
+    assert not returned
+    await channel.tx_commit()
+    assert [each.routing_key for each in returned] == [f"{name}.missing"]
+    delivery = await channel.get(queue)
+    assert delivery is not None
+    assert delivery.body == b"two"
+    channel.ack(delivery.delivery_tag)
+    await channel.tx_commit()
+    assert (await channel.declare_queue(queue, passive=True)).message_count == 1
+    with pytest.raises(ChannelClosed, match="cannot switch from tx to confirm mode"):
+        await channel.confirm_select()
+
+
 async def test_prefetch_and_multiple_ack(channel: Channel, name: str) -> None:
     queue = await temporary(channel, name)
     for number in range(6):

@@ -141,9 +141,9 @@ class Model:
         for delivery in deliveries:
             streams.setdefault(delivery.consumer, []).append(delivery)
         while streams:
-            if any([self._take(stream) for stream in streams.values()]):  # noqa: C419 (each has its turn)
+            if any(self._take(stream) for stream in streams.values()):
                 streams = {consumer: stream for consumer, stream in streams.items() if stream}
-            elif not self._expire_one(now_us - 1):
+            elif not self._expire_one(now_us):
                 raise AssertionError(f"delivered, but not next in its queue: {[s[0] for s in streams.values()]}")
 
     def _take(self, stream: list[Delivery]) -> bool:
@@ -200,10 +200,17 @@ class Model:
 
     # -- what time does ------------------------------------------------------------------------------------------------
 
-    def expire(self, now_us: int) -> None:
-        """Everything at the head of a queue whose time to live has ended leaves it."""
-        while self._expire_one(now_us):
-            pass
+    def expire(self, state: State, now_us: int) -> None:
+        """Messages whose time has ended leave their queue as soon as they have done so in the broker."""
+        while gone := [
+            (queue, head)
+            for queue in self.queues.values()
+            if (head := queue.head()) is not None
+            and 0 < head.expires_us <= now_us
+            and head.row() not in state.queues[queue.name]
+        ]:
+            for queue, head in gone:
+                self._bury(queue, head, "expired", head.expires_us)
 
     def _expire_one(self, now_us: int) -> bool:
         due = [

@@ -122,10 +122,15 @@ def meaning_of(header: bytes, content: bytes) -> Meaning:
     return Meaning(id_of(content), properties.delivery_mode == 2, deaths, first)  # type: ignore[arg-type]
 
 
+@lru_cache(maxsize=4096)
+def _at_rest(content: bytes, key: bytes) -> Row:
+    of = meaning_of(header_of(content), body_of(content))
+    return Row(of.id, *split_key(key), of.persistent, 0, of.deaths, of.first, False)
+
+
 def _row(entry: Entry) -> Row:
-    of = meaning_of(header_of(entry.content), body_of(entry.content))
-    exchange, key = split_key(entry.key)
-    return Row(of.id, exchange, key, of.persistent, int(entry.expires_us), of.deaths, of.first, entry.redelivered)
+    id, exchange, key, persistent, _, deaths, first, _ = _at_rest(entry.content, entry.key)
+    return Row(id, exchange, key, persistent, int(entry.expires_us), deaths, first, entry.redelivered)
 
 
 def state_of(broker: Broker, peers: Iterable[Peer]) -> State:

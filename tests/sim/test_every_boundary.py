@@ -9,6 +9,7 @@ import pytest
 
 from leveret.store.disk import MemoryDisk
 from leveret.store.format import BATCH_HEADER_SIZE, DATA_START
+from leveret.store.journal import JournalFailed
 
 from .world import Crash, Operation, World
 
@@ -54,8 +55,9 @@ HISTORIES: dict[str, tuple[int, list[Operation]]] = {
         ("ack", "a"), ("declare", "plain"), ("publish", "", "plain"), ("delete_exchange", "in"),
     ]),
     "files": (SMALL, [
-        *DEATH, ("publish", "", "work", 5), ("publish", "", "dead"), ("consume", "a", "work", False, 3),
-        ("publish", "", "work", 5), ("ack", "a", -1, True), ("publish", "", "work", 2), ("ack", "a", -1, True),
+        *DEATH, ("exchange", "in"), ("bind", "in", "all", "work"), ("publish", "in", "all", 5),
+        ("publish", "", "dead"), ("consume", "a", "work", False, 3),
+        ("publish", "in", "all", 5), ("ack", "a", -1, True), ("publish", "in", "all", 2), ("ack", "a", -1, True),
         ("get", "b", "dead", True), ("reject", "a", -1, True), ("publish", "", "work", 5), ("ack", "a", -1, True),
         ("publish", "", "work", 3), ("ack", "a", -1, True), ("publish", "", "dead", 5), ("publish", "", "dead"),
     ]),
@@ -100,6 +102,19 @@ def stopped_at(name: str, overlap: float, number: int) -> World | None:
     return None
 
 
+def refused_at(name: str, number: int) -> World | None:
+    """A history that ended because the disk refused this operation; None when it has fewer."""
+    size, history = HISTORIES[name]
+    world = World(7, size, 0.0)
+    world.fault_at = number
+    try:
+        play(world, history)
+    except (Crash, OSError, JournalFailed):
+        assert world.hits["fault"]
+    world.fault_at = 0
+    return world if world.hits["fault"] else None
+
+
 def remainders(disk: MemoryDisk) -> Iterator[tuple[tuple[int, ...], int | None]]:
     """Which pending operations a crash keeps: every prefix, and every subset of few; the last write whole or torn."""
     count = len(disk.pending)
@@ -119,7 +134,7 @@ def go_on(world: World) -> None:
     """After the crash: what comes back is allowed, life goes on, and survives another cut that takes all it can."""
     world.start()
     world.run(AFTERWARDS)
-    world.crash((), None)
+    world.crash()
     world.start()
 
 
@@ -133,7 +148,7 @@ def cut_during_recovery(world: World) -> int:
             other.start()
         except Crash:
             other.crash_at = 0
-            other.crash((), None)
+            other.crash()
             other.start()
             number += 1
         else:
@@ -148,7 +163,7 @@ def test_a_crash_at_every_disk_operation_loses_nothing_confirmed(name: str, over
     while (world := stopped_at(name, overlap, number)) is not None:
         for kept, torn in remainders(world.disk):
             other = world.fork()
-            other.crash(kept, torn)
+            other.crash(kept, torn, is_sized=torn is not None and torn % 2 == 0)
             go_on(other)
             hits += other.hits
             hits["torn"] += torn is not None
@@ -165,3 +180,19 @@ def test_a_crash_at_every_disk_operation_loses_nothing_confirmed(name: str, over
     if name == "files":
         assert hits["rotation"]
         assert hits["file removal"]
+
+
+@pytest.mark.parametrize("name", ["publish", "dead letters", "files"])
+def test_a_disk_that_refuses_any_operation_loses_nothing_confirmed(name: str) -> None:
+    """The process ends at a refusal. What the kernel then only pretends to have written must be written again."""
+    number = 1
+    while (world := refused_at(name, number)) is not None:
+        for is_killed in (True, False):
+            other = world.fork()
+            if is_killed:
+                other.kill()
+            else:
+                other.crash()
+            go_on(other)
+        number += 1
+    assert number > 10

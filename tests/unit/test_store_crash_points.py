@@ -16,14 +16,19 @@ class Crash(BaseException):
 
 
 class Witness:
-    """A history of appends, rotations and removals, and what its owner was promised at each moment."""
+    """A history of appends, rotations and removals, and what its owner was promised at each moment.
+
+    `recycled`: the journal files that were spares. Room is written ahead for few batches only, so that files grow, too.
+    """
 
     def __init__(self, disk: MemoryDisk, life: int) -> None:
         self.life = life
         self.confirmed: list[bytes] = []
         self.attempted: list[bytes] = []
         self.removed: set[bytes] = set()
-        self.journal = Journal(disk, DIRECTORY, random_bytes=random.Random(life).randbytes)
+        self.recycled: set[str] = set()
+        self.journal = Journal(disk, DIRECTORY, random_bytes=random.Random(life).randbytes, ahead_size=64)
+        self._disk = disk
 
     def start(self) -> list[bytes]:
         found = list(self.journal.replay())
@@ -40,8 +45,14 @@ class Witness:
     def rotate(self, text: str) -> None:
         payload = f"{self.life}-{text}".encode()
         self.attempted.append(payload)
+        spares = self.spares()
         self.journal.rotate(payload)
+        if self.spares() < spares:
+            self.recycled.add(self.journal.path(self.journal.current))
         self.confirmed.append(payload)
+
+    def spares(self) -> set[str]:
+        return {name for name in self._disk.list_names(DIRECTORY) if name.startswith("spare-")}
 
     def run(self) -> None:
         self.append("one")
@@ -55,6 +66,7 @@ class Witness:
         self.append("four")
         self.rotate("again")
         self.append("five")
+        self.append("six")
         self.journal.close()
 
 
@@ -71,12 +83,14 @@ def remainders(disk: MemoryDisk) -> Iterator[tuple[tuple[int, ...], int | None]]
                 yield kept, torn
 
 
-def stopped_at(stop: int, seed_life: int = 0) -> tuple[MemoryDisk, Witness] | None:
-    """A history that was stopped at its `stop`-th operation; None when it has fewer."""
+def stopped_at(stop: int, seed_life: int = 0, at: list[str] | None = None) -> tuple[MemoryDisk, Witness] | None:
+    """A history that was stopped at its `stop`-th operation; None when it has fewer. The path is added to `at`."""
     disk = MemoryDisk()
 
     def before(operation: str, path: str) -> None:
         if disk.operations == stop:
+            if at is not None:
+                at.append(path)
             raise Crash
 
     disk.before = before
@@ -106,10 +120,13 @@ def operations() -> int:
 
 
 def test_a_power_cut_at_every_operation_loses_nothing_confirmed() -> None:
-    crashes = 0
+    crashes = crashes_in_spares = crashes_in_recycled = 0
     for stop in range(1, operations() + 1):
-        probe = stopped_at(stop)
+        at: list[str] = []
+        probe = stopped_at(stop, at=at)
         assert probe is not None
+        crashes_in_spares += "/spare-" in at[0]
+        crashes_in_recycled += at[0] in probe[1].recycled
         for kept, torn in list(remainders(probe[0])):
             again = stopped_at(stop)
             assert again is not None
@@ -121,12 +138,16 @@ def test_a_power_cut_at_every_operation_loses_nothing_confirmed() -> None:
             assert second.journal.report.damages == []
             # Life goes on after it, and survives another cut, in which everything unsynced is lost.
             second.run()
+            assert second.recycled
             disk.crash()
             third = Witness(disk, 2)
             check(third.start(), second)
             assert third.journal.report.is_clean
             crashes += 1
     assert crashes > 200
+    # The history reuses a file: cuts while its new header is written, and while it is appended to.
+    assert crashes_in_spares >= 3
+    assert crashes_in_recycled >= 4
 
 
 def test_a_killed_process_leaves_nothing_that_a_later_power_cut_could_take() -> None:

@@ -111,6 +111,59 @@ def test_a_rotation_without_room_is_made_again(kind: str, count: int) -> None:
 
 
 @pytest.mark.parametrize("kind", ["names", "write", "sync", "sync_directory"])
+def test_a_failed_rotation_into_a_spare_stops_the_journal_and_loses_nothing(kind: str) -> None:
+    disk = MemoryDisk()
+    journal, _ = opened(disk)
+    journal.append(b"old " * 20)
+    journal.rotate(b"confirmed")
+    journal.remove(1)
+    disk.before = Fault(kind, 1, errno.EIO)
+    with pytest.raises(JournalFailed):
+        journal.rotate(b"snapshot")
+    disk.before = None
+    disk.crash()
+    journal, found = opened(disk)
+    assert found == [b"confirmed"]
+    assert journal.report.is_clean
+    journal.rotate(b"again")
+    disk.crash()
+    assert opened(disk)[1] == [b"confirmed", b"again"]
+
+
+@pytest.mark.parametrize("kind", ["names", "sync_directory"])
+def test_a_file_that_may_come_back_is_not_overwritten(kind: str) -> None:
+    """Its new name as a spare is not on the medium: after a power cut it is a journal file again, and must be whole."""
+    disk = MemoryDisk()
+    journal, _ = opened(disk)
+    journal.append(b"old")
+    journal.rotate(b"second")
+    disk.before = Fault(kind, 1, errno.EIO)
+    with pytest.raises(OSError):
+        journal.remove(1)
+    disk.before = None
+    file = disk.read("/data/spare-0000000001.lvj")
+    journal.append(b"on")
+    assert journal.rotate(b"third") == 3
+    assert disk.read("/data/spare-0000000001.lvj") == file
+
+
+def test_after_a_failure_no_file_is_removed() -> None:
+    """What made the oldest file superfluous may be the very batch that did not reach the medium."""
+    disk = MemoryDisk()
+    journal, _ = opened(disk)
+    journal.append(b"a message")
+    journal.rotate(b"snapshot")
+    disk.before = Fault("sync", 1, errno.EIO)
+    with pytest.raises(JournalFailed):
+        journal.append(b"it moved to here")
+    with pytest.raises(JournalFailed):
+        journal.remove(1)
+    disk.before = None
+    disk.crash()
+    assert opened(disk)[1] == [b"a message", b"snapshot"]
+
+
+@pytest.mark.parametrize("kind", ["names", "write", "sync", "sync_directory"])
 def test_a_failed_rotation_stops_the_journal_and_loses_nothing(kind: str) -> None:
     disk = MemoryDisk()
     journal, _ = opened(disk)

@@ -71,7 +71,7 @@ def test_parts_of_a_batch_are_joined(tmp_path: os.PathLike[str]) -> None:
 
 def test_size_counts_headers_and_tells_when_the_file_is_full() -> None:
     disk = MemoryDisk()
-    journal = Journal(disk, "/data", file_size=DATA_START + 2 * BATCH_HEADER_SIZE + 20)
+    journal = Journal(disk, "/data", file_size=DATA_START + 2 * BATCH_HEADER_SIZE + 20, ahead_size=0)
     assert list(journal.replay()) == []
     assert journal.current_size == DATA_START
     journal.append(b"x" * 10)
@@ -147,6 +147,19 @@ def test_a_journal_of_a_newer_version_is_refused_and_left_alone() -> None:
     assert disk.read(journal.path(1)) == before
 
 
+def test_nothing_is_repaired_in_a_journal_of_which_a_later_file_is_of_a_newer_version() -> None:
+    disk = MemoryDisk()
+    journal = fill(disk, [b"precious", b"too"])
+    journal.rotate(b"newer")
+    disk.open(journal.path(2)).write(0, [FileHeader(2, 3, 1 << 40, version=2).pack()])
+    disk.open(journal.path(1)).write(DATA_START, [b"damage"])
+    before = disk.read(journal.path(1))
+    with pytest.raises(JournalVersionError):
+        reopen(disk)
+    assert disk.read(journal.path(1)) == before
+    assert disk.list_names("/data") == ["journal-0000000001.lvj", "journal-0000000002.lvj"]
+
+
 def test_a_message_that_looks_like_a_batch_is_not_taken_for_one() -> None:
     """A publisher may send the bytes of a whole journal; torn behind them, nothing of it may come to life."""
     disk = MemoryDisk()
@@ -157,23 +170,113 @@ def test_a_message_that_looks_like_a_batch_is_not_taken_for_one() -> None:
         journal.append(b"forged")
     journal = fill(disk, [b"sound"])
     journal.append(foreign.read("/data/journal-0000000001.lvj"))
-    disk.open(journal.path(1)).truncate(disk.size(journal.path(1)) - 1)
+    disk.open(journal.path(1)).truncate(journal.current_size - 1)
     again, found = reopen(disk)
     assert found == [b"sound"]
     assert again.report.damages == []
 
 
-def test_a_recycled_file_does_not_revive_its_former_life() -> None:
-    """Old batches behind the end of a new life's: same numbers, same places, another generation."""
+def recycling(disk: MemoryDisk, spare_files: int = 2, seed: int = 1) -> Journal:
+    """An open journal whose files are larger than their batches by nothing but a former life."""
+    draw = random.Random(seed).randbytes
+    journal = Journal(disk, "/data", random_bytes=draw, spare_files=spare_files, ahead_size=0)
+    assert list(journal.replay()) is not None
+    return journal
+
+
+def test_a_removed_file_is_the_next_new_one_and_does_not_revive_its_former_life() -> None:
     disk = MemoryDisk()
-    journal = fill(disk, [b"old-1", b"old-2", b"old-3", b"old-4"])
+    journal = recycling(disk)
+    old = [b"old-%d" % n * 10 for n in range(10)]
+    for payload in old:
+        journal.append(payload)
+    size = disk.size(journal.path(1))
     former = disk.read(journal.path(1))
-    recycled = MemoryDisk()
-    journal = Journal(recycled, "/data", random_bytes=random.Random(2).randbytes)
+    journal.rotate(b"a")
+    journal.remove(1)
+    assert disk.list_names("/data") == ["journal-0000000002.lvj", "spare-0000000001.lvj"]
+    journal.rotate(b"new-1")
+    journal.append(b"new-2")
+    assert disk.list_names("/data") == ["journal-0000000002.lvj", "journal-0000000003.lvj"]
+    assert disk.size(journal.path(3)) == size
+    assert disk.read(journal.path(3), journal.current_size) == former[journal.current_size :]
+    again, found = reopen(disk)
+    assert found == [b"a", b"new-1", b"new-2"]
+    assert again.report.is_clean
+
+
+def test_no_more_spares_are_kept_than_asked_for_and_none_that_are_too_large() -> None:
+    disk = MemoryDisk()
+    journal = recycling(disk, spare_files=2)
+    journal.file_size = 100
+    for n in range(5):
+        journal.rotate(b"%d" % n)
+    while len(journal.files()) > 1:
+        journal.remove(journal.files()[0])
+    spares = [name for name in disk.list_names("/data") if name.startswith("spare")]
+    assert spares == ["spare-0000000001.lvj", "spare-0000000002.lvj"]
+    journal = recycling(disk, spare_files=1)
+    assert disk.list_names("/data") == ["journal-0000000006.lvj", "spare-0000000001.lvj"]
+    disk = MemoryDisk()
+    journal = Journal(disk, "/data", file_size=DATA_START, ahead_size=0)
     assert list(journal.replay()) == []
-    journal.append(b"new-1")
-    recycled.open(journal.path(1)).write(journal.current_size, [former[journal.current_size :]])
-    assert reopen(recycled)[1] == [b"new-1"]
+    journal.append(bytes(DATA_START + 1))
+    journal.rotate(b"small")
+    journal.rotate(b"end")
+    journal.remove(1)
+    journal.remove(2)
+    assert disk.list_names("/data") == ["journal-0000000003.lvj", "spare-0000000002.lvj"]
+
+
+def test_a_spare_that_someone_deleted_is_not_missed() -> None:
+    disk = MemoryDisk()
+    journal = recycling(disk)
+    journal.rotate(b"a")
+    journal.remove(1)
+    disk.remove("/data/spare-0000000001.lvj")
+    journal.rotate(b"b")
+    assert reopen(disk)[1] == [b"a", b"b"]
+
+
+def test_spares_of_a_former_run_are_used_and_never_read() -> None:
+    disk = MemoryDisk()
+    journal = recycling(disk)
+    journal.append(b"gone")
+    journal.rotate(b"kept")
+    journal.remove(1)
+    # A spare may hold anything: here, what a crash left of the next file.
+    disk.open("/data/spare-0000000001.lvj").write(0, [FileHeader(3, 99, 1 << 40).pack()])
+    journal = recycling(disk, seed=2)
+    assert journal.report.is_clean
+    assert journal.rotate(b"new") == 3
+    assert disk.list_names("/data") == ["journal-0000000002.lvj", "journal-0000000003.lvj"]
+    assert reopen(disk)[1] == [b"kept", b"new"]
+
+
+def test_room_is_written_ahead_once_for_many_batches() -> None:
+    disk = MemoryDisk()
+    journal = Journal(disk, "/data", ahead_size=1000)
+    assert list(journal.replay()) == []
+    assert disk.size(journal.path(1)) == DATA_START, "a journal that nothing is written to stays small"
+    sizes = set()
+    for _ in range(60):
+        journal.append(b"x" * 80)
+        sizes.add(disk.size(journal.path(1)))
+    assert sizes == {DATA_START + n * 1100 for n in range(1, 7)}
+    assert reopen(disk)[0].current_size == DATA_START + 60 * 100
+
+
+def test_an_orderly_end_leaves_nothing_for_the_next_start_to_read_in_vain() -> None:
+    disk = MemoryDisk()
+    journal = fill(disk, [b"one"])
+    assert disk.size(journal.path(1)) > journal.current_size
+    journal.rotate(b"two")
+    journal.append(b"three")
+    room = disk.size(journal.path(1))
+    journal.close()
+    assert disk.size(journal.path(2)) == journal.current_size
+    assert disk.size(journal.path(1)) == room, "an older file will be a spare: its room is worth keeping"
+    assert reopen(disk)[1] == [b"one", b"two", b"three"]
 
 
 @settings(max_examples=30)

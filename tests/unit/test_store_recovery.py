@@ -17,8 +17,14 @@ SECOND = "/data/journal-0000000002.lvj"
 THIRD = "/data/journal-0000000003.lvj"
 
 
+# What may stand behind the batches of a file: nothing, room written ahead, or its former life: batches of another
+# generation, cut somewhere.
+BEHIND = {"nothing": b"", "room": bytes(300), "former life": b""}
+
+
 def reopen(disk: MemoryDisk) -> tuple[Journal, list[bytes]]:
-    journal = Journal(disk, DIRECTORY, random_bytes=random.Random(5).randbytes)
+    """Without room written ahead, so that files end where their batches end."""
+    journal = Journal(disk, DIRECTORY, random_bytes=random.Random(5).randbytes, ahead_size=0)
     return journal, list(journal.replay())
 
 
@@ -32,6 +38,34 @@ def build(files: list[list[bytes]]) -> tuple[MemoryDisk, Journal]:
         for payload in payloads[bool(index) :]:
             journal.append(payload)
     return disk, journal
+
+
+def former_life() -> bytes:
+    """The bytes of a file of another generation, with batches like those of the tests; only their numbers differ."""
+    disk = MemoryDisk()
+    journal = Journal(disk, DIRECTORY, random_bytes=random.Random(77).randbytes, ahead_size=0)
+    assert list(journal.replay()) == []
+    for _ in range(10):
+        journal.append(b"before")
+    journal.rotate(b"FIRST")
+    for payload in (b"SECOND!", b"THE THIRD AND LAST", b"FOURTH", b"FIFTH", b"SIXTH"):
+        journal.append(payload)
+    return disk.read(SECOND)
+
+
+BEHIND["former life"] = former_life()[DATA_START + 3 :]
+
+
+@pytest.fixture(params=list(BEHIND))
+def behind(request: pytest.FixtureRequest) -> bytes:
+    return BEHIND[request.param]
+
+
+def lengthen(disk: MemoryDisk, behind: bytes) -> None:
+    """Put these bytes behind the batches of every journal file."""
+    for name in disk.list_names(DIRECTORY):
+        path = f"{DIRECTORY}/{name}"
+        place(disk, path, disk.read(path) + behind)
 
 
 def place(disk: MemoryDisk, path: str, content: bytes) -> None:
@@ -74,24 +108,68 @@ def test_the_tail_cut_at_every_byte() -> None:
         assert journal.report.bytes_cut == size - ends[survivors]
         assert journal.report.damages == []
         assert bool(journal.report.lines()) == (size != ends[survivors])
-        assert disk.size(FIRST) == ends[survivors]
+        assert journal.current_size == ends[survivors]
+        assert not any(disk.read(FIRST)[ends[survivors] :])
         journal.append(b"more")
         assert_reported_once(disk, [*payloads[:survivors], b"more"])
         disk.remove(SECOND)
 
 
-@pytest.mark.parametrize("filler", [0x00, 0xFF])
-def test_a_tail_of_zeros_or_ones_is_cut(filler: int) -> None:
-    disk, journal = build([[b"sound"]])
-    disk.open(FIRST).write(journal.current_size, [bytes([filler]) * 5000])
+def test_a_batch_torn_at_every_byte_over_a_former_life() -> None:
+    payloads = [b"first", b"second!", b"the third and last"]
+    disk, _ = build([payloads])
+    whole, former = disk.read(FIRST), former_life()
+    end = len(whole)
+    start = end - BATCH_HEADER_SIZE - len(payloads[2])
+    for size in range(start, end + 1):
+        for before in (former, whole[:start] + bytes(500)):
+            place(disk, FIRST, whole[:size] + before[size:])
+            journal, found = reopen(disk)
+            # The last byte may be the same in both lives.
+            is_whole = size == end or whole[size:] == before[size:end]
+            assert found == payloads[: 2 + is_whole]
+            is_seen = not is_whole and size - start >= 4
+            assert bool(journal.report.bytes_cut) == is_seen
+            if is_seen and size - start >= 8:
+                assert journal.report.bytes_cut == end - start
+                assert journal.report.cut_offset == start
+                assert f"cut {end - start} bytes" in journal.report.lines()[0]
+            assert journal.report.damages == []
+            assert disk.size(FIRST) == len(before)
+            # What is written next is shorter than what was torn, and covers it in part only.
+            journal.append(b"m")
+            assert_reported_once(disk, [*found, b"m"])
+            disk.remove(SECOND)
+
+
+def test_a_torn_batch_is_seen_though_its_marker_is_damaged_too() -> None:
+    disk, _ = build([[b"first", b"second!"]])
+    lengthen(disk, BEHIND["former life"])
+    start = DATA_START + BATCH_HEADER_SIZE + len(b"first")
+    for offset in range(start, start + 4):
+        flip(disk, FIRST, offset)
     journal, found = reopen(disk)
-    assert found == [b"sound"]
-    assert (journal.report.bytes_cut, journal.report.cut_file) == (5000, FIRST)
-    assert "cut 5000 bytes" in journal.report.lines()[0]
-    assert_reported_once(disk, [b"sound"])
+    assert found == [b"first"]
+    assert journal.report.bytes_cut == BATCH_HEADER_SIZE + len(b"second!")
+    assert_reported_once(disk, [b"first"])
 
 
-def test_a_flipped_bit_anywhere_in_the_middle_costs_one_batch() -> None:
+@pytest.mark.parametrize("filler", [bytes(5000), b"\xff" * 5000, BEHIND["former life"]])
+def test_what_is_behind_the_batches_is_not_torn_unless_one_begins_there(filler: bytes) -> None:
+    disk, journal = build([[b"sound"], [b"new", b"sound, too"]])
+    lengthen(disk, filler)
+    size = disk.size(SECOND)
+    again, found = reopen(disk)
+    assert found == [b"sound", b"new", b"sound, too"]
+    assert again.report.is_clean
+    assert again.current_size == journal.current_size
+    assert disk.size(SECOND) == size, "allocated room is kept"
+    again.append(b"over it")
+    assert disk.size(SECOND) == size
+    assert_reported_once(disk, [*found, b"over it"])
+
+
+def test_a_flipped_bit_anywhere_in_the_middle_costs_one_batch(behind: bytes) -> None:
     payloads = [b"first", b"second!", b"third"]
     disk, _ = build([payloads])
     whole = disk.read(FIRST)
@@ -100,6 +178,7 @@ def test_a_flipped_bit_anywhere_in_the_middle_costs_one_batch() -> None:
     for offset in range(start, end):
         for bit in range(8):
             disk, _ = build([payloads])
+            lengthen(disk, behind)
             flip(disk, FIRST, offset, 1 << bit)
             damaged = disk.read(FIRST)
             journal, found = reopen(disk)
@@ -113,26 +192,34 @@ def test_a_flipped_bit_anywhere_in_the_middle_costs_one_batch() -> None:
     assert_reported_once(disk, [b"first", b"third"])
 
 
-def test_damage_at_the_end_of_an_older_file_is_no_torn_tail() -> None:
+def test_damage_at_the_end_of_an_older_file_is_no_torn_tail(behind: bytes) -> None:
     disk, _ = build([[b"one", b"two"], [b"three"], [b"four"]])
-    flip(disk, FIRST, disk.size(FIRST) - 1)
+    end = disk.size(FIRST)
+    lengthen(disk, behind)
+    flip(disk, FIRST, end - 1)
     journal, found = reopen(disk)
     assert found == [b"one", b"three", b"four"]
-    assert [damage.file for damage in journal.report.damages] == [FIRST]
+    (damage,) = journal.report.damages
+    size = BATCH_HEADER_SIZE + len(b"two")
+    assert (damage.file, damage.offset, damage.length) == (FIRST, end - size, size)
     assert_reported_once(disk, [b"one", b"three", b"four"])
 
 
-def test_an_older_file_cut_at_a_batch_is_noticed_by_the_numbers() -> None:
-    disk, _ = build([[b"one", b"two"], [b"three", b"four"]])
-    place(disk, FIRST, disk.read(FIRST)[: -BATCH_HEADER_SIZE - 3])
+def test_an_older_file_that_lost_its_last_batches_is_noticed_by_the_numbers(behind: bytes) -> None:
+    disk, _ = build([[b"one", b"two", b"more"], [b"three", b"four"]])
+    end = DATA_START + BATCH_HEADER_SIZE + len(b"one")
+    place(disk, FIRST, disk.read(FIRST)[:end])
+    lengthen(disk, behind)
     journal, found = reopen(disk)
     assert found == [b"one", b"three", b"four"]
-    assert "before number 3 are missing" in journal.report.lines()[0]
+    assert f"{FIRST} at byte {end}: the batches before number 4 are missing" in journal.report.lines()[0]
+    assert len(journal.report.damages) == 1
     assert_reported_once(disk, [b"one", b"three", b"four"])
 
 
-def test_a_missing_file_is_reported_and_the_others_served() -> None:
+def test_a_missing_file_is_reported_and_the_others_served(behind: bytes) -> None:
     disk, _ = build([[b"one"], [b"two"], [b"three"]])
+    lengthen(disk, behind)
     disk.remove(SECOND)
     journal, found = reopen(disk)
     assert found == [b"one", b"three"]
@@ -150,8 +237,9 @@ def test_one_bad_header_copy_is_survived_without_a_word() -> None:
 
 
 @pytest.mark.parametrize(("path", "left"), [(FIRST, [b"two", b"three"]), (SECOND, [b"one"]), (THIRD, [])])
-def test_a_file_without_a_header_is_set_aside_whole(path: str, left: list[bytes]) -> None:
+def test_a_file_without_a_header_is_set_aside_whole(path: str, left: list[bytes], behind: bytes) -> None:
     disk, _ = build([[b"one"], [b"two"], [b"three"]])
+    lengthen(disk, behind)
     content = bytes(DATA_START) + disk.read(path)[DATA_START:]
     place(disk, path, content)
     journal, found = reopen(disk)
@@ -230,6 +318,7 @@ def test_random_damage_never_stops_the_start_nor_invents_anything(data: st.DataO
     payload = st.binary(min_size=1, max_size=40)
     files = data.draw(st.lists(st.lists(payload, min_size=1, max_size=6), min_size=1, max_size=4))
     disk, _ = build(files)
+    lengthen(disk, data.draw(st.sampled_from(list(BEHIND.values()))))
     written = [payload for file in files for payload in file]
     paths = [f"/data/journal-{number:010d}.lvj" for number in range(1, len(files) + 1)]
     for _ in range(data.draw(st.integers(1, 4))):
@@ -251,7 +340,7 @@ def test_random_damage_never_stops_the_start_nor_invents_anything(data: st.DataO
     remaining = iter(written)
     assert all(payload in remaining for payload in found), "invented, or out of order"
     if len(found) < len(written) and not journal.report.lines():
-        # Silence is right in one case only: the last file was cut exactly behind a batch.
+        # Silence is right in one case only: of the last file's last batches nothing is left that would show them.
         assert found == written[: len(found)]
         assert len(found) >= len(written) - len(files[-1])
     assert_reported_once(disk, found)

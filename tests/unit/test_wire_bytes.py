@@ -97,6 +97,10 @@ def test_broker_answers_the_same_whole_and_in_pieces(data: bytes, size: int) -> 
         assert bench.broker.vhosts["/"].touched == []
         client.peer.lost(bench.now_us)
         assert bench.broker.vhosts["/"].replies == {}
+    close = method_frame(0, grammar.CONNECTION_CLOSE)[7:11]
+    if close in answers[0]:
+        # what was to be delivered at the end of the turn is not, when the turn ends the connection
+        answers = [answer[answer.index(close) :] for answer in answers]
     # confirms may be combined differently, nothing else may differ; no stream here turns confirms on and off again
     assert answers[0] == answers[1] or b"\x00\x55\x00\x0b" in answers[0]
 

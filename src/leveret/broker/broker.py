@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from leveret.broker.log import CLEAN, START, Log, meta_record, page_record, state_record
 from leveret.broker.names import RandomBytes
+from leveret.broker.queue import Queue
 from leveret.broker.timers import Timers
 from leveret.broker.vhost import PREDECLARED, VHost, binding_record, exchange_record, queue_record
 from leveret.session.connection import Connection
@@ -32,7 +33,7 @@ CAPABILITIES: dict[str, Value] = {
 class Settings:
     """What an operator may choose. product and version are what clients decide by; name and own_version are ours.
 
-    frame_max in octets, heartbeat_s in seconds, as offered in connection.tune.
+    frame_max in octets, heartbeat_s in seconds, as offered in connection.tune; max_message_octets: of a body.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class Settings:
         frame_max: int = 131072,
         channel_max: int = 2047,
         heartbeat_s: int = 60,
+        max_message_octets: int = 128 << 20,
     ) -> None:
         self.product = product
         self.version = version
@@ -52,6 +54,7 @@ class Settings:
         self.frame_max = frame_max
         self.channel_max = channel_max
         self.heartbeat_s = heartbeat_s
+        self.max_message_octets = max_message_octets
 
 
 class Users:
@@ -81,12 +84,15 @@ class Broker:
         self.users = Users(random_bytes)
         self.log = Log()
         self.timers = Timers()
-        self.vhosts = {"/": VHost("/", self.log, self.timers)}
+        self.vhosts = {"/": VHost("/", self.log, self.timers, self._tell)}
         self.dirty: list[Connection] = []
         # Why no messages are taken ("low on disk"), as connection.blocked says it; empty while they are.
         self.block_reason = ""
         # an exclusive queue's or connection's end can be seen by all: the network closes what stands here
         self.on_event: Callable[[str], None] = logger.info
+
+    def _tell(self, text: str) -> None:
+        self.on_event(text)
 
     def server_properties(self) -> dict[str, Value]:
         """For connection.start."""
@@ -143,4 +149,15 @@ class Broker:
                     for entry in queue.ready.in_memory():
                         if entry.id and entry.redelivered:
                             self.log.delivered(queue.number, entry.id)
+                    self._stop_pages(queue)
         self.log.clean()
+
+    def _stop_pages(self, queue: Queue) -> None:
+        """What an earlier stop or crash said of messages that were not looked at since is said again."""
+        for page in queue.pages:
+            if page.is_waiting:
+                if page.is_redelivered:
+                    self.log.page(page)
+                for id in sorted(page.delivered):
+                    if page.first_id <= id <= page.last_id:
+                        self.log.delivered(queue.number, id)

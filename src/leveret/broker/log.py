@@ -6,12 +6,12 @@ together or not at all.
 | kind | rest |
 | MESSAGES | id i64, count u32, stride u32, size u32, length of key u16, key (exchange and routing key as short strings), number of queues u16, per queue: number i64, expires_us i64; then `count` contents (header frame and body frames) of `size` octets, each `stride` octets behind the one before, with ids that follow without a gap |
 | HOP      | queue number i64, id i64, as in SETTLE; then as in MESSAGES: a dead letter leaves one queue and comes to others |
-| SETTLE   | queue number i64, id i64 |
+| SETTLE   | queue number i64, id i64, count u32: messages with consecutive ids left a durable queue for good |
 | PAGE     | queue number i64, segment i64, offset i64, size i64, first id i64, last id i64, expires_us of the first message i64, count of messages that are alive u32, flags u8 (1: all may have been delivered before), then the ids i64 of those that are not alive: the messages of this queue with ids in this range are in a page, and nowhere else |
 | DROP     | queue number i64, first id i64: the page that begins with this id holds nothing alive any more |
 | META     | a field table with "op" and the fields of a declaration, a binding or a deletion |
 | CLEAN    | nothing: an orderly stop; what follows none of it may have been delivered before |
-| DELIVERED| queue number i64, id i64: delivered before the orderly stop |
+| DELIVERED| queue number i64, id i64, count u32: delivered before the orderly stop |
 | START    | nothing: a broker began to serve; from here on anything may have been delivered |
 """  # noqa: E501
 
@@ -59,6 +59,11 @@ class Log:
         # pages of which nothing is alive any more, with the batch that says so
         self.dead_pages: list[tuple[int, Page]] = []
         self._out = BytesWriter()
+        # a SETTLE or DELIVERED record that may still grow; it is none if _passed_next is 0
+        self._passed_kind: i64 = 0
+        self._passed_queue: i64 = 0
+        self._passed_first: i64 = 0
+        self._passed_next: i64 = 0
         self.batch = 1  # number of the batch under construction
         self.synced = 0  # number of the last batch that is on disk
         self.next_id: i64 = 1
@@ -113,7 +118,7 @@ class Log:
 
     def settle(self, queue: Queue, id: i64) -> None:
         """A message left a durable queue for good."""
-        self._pair(SETTLE, queue.number, id)
+        self._pass(SETTLE, queue.number, id)
         self.forget(queue, id)
 
     def forget(self, queue: Queue, id: i64) -> None:
@@ -139,7 +144,7 @@ class Log:
     def paged(self, page: Page) -> None:
         """What is alive of a page has left the journal's files for a segment."""
         if page.live > 0 and not page.queue.is_deleted:
-            self._out.write(page_record(page))
+            self.page(page)
         for item in page.items:
             if item.id == 0:
                 continue
@@ -148,6 +153,11 @@ class Log:
             if isinstance(item, Run):
                 count = item.stretch.count - (first - item.id)
             self._count(first, page.settled_in(first, count) - count)
+
+    def page(self, page: Page) -> None:
+        """This page has what is alive of it."""
+        self._write_passed()
+        self._out.write(page_record(page))
 
     def load(self, page: Page) -> list[Entry | Run]:
         """The messages of a page that was waiting in its queue."""
@@ -160,11 +170,17 @@ class Log:
         self.look_at(page)
         return items
 
+    def body_octets(self, page: Page) -> i64:
+        """Size of the bodies in a page that goes on waiting in its queue."""
+        data = self.read_page(int(page.segment), int(page.offset), int(page.size))
+        return page.body_octets(data) if data is not None else 0
+
     def drop(self, page: Page) -> None:
         """Nothing of a page is alive any more."""
         if page.live > 0:
             page.live = 0
-            self._pair(DROP, page.queue.number, page.first_id)
+            self._write_passed()
+            self._out.write(struct.pack(">BIqq", DROP, 16, int(page.queue.number), int(page.first_id)))
         page.is_waiting = False
         self.look_at(page)
 
@@ -185,34 +201,51 @@ class Log:
 
     def delivered(self, number: i64, id: i64) -> None:
         """At an orderly stop: this one must come back marked as redelivered."""
-        self._pair(DELIVERED, number, id)
+        self._pass(DELIVERED, number, id)
 
     def clean(self) -> None:
         """An orderly stop."""
         self.is_stopped = True
+        self._write_passed()
         self._out.write(state_record(CLEAN))
 
     def start(self) -> None:
         """Ends what `clean` says; on disk before the first delivery."""
         self._out.write(state_record(START))
 
-    def _pair(self, kind: int, number: i64, id: i64) -> None:
+    def _pass(self, kind: i64, number: i64, id: i64) -> None:
+        """Messages are settled in the order of their ids, mostly: what follows each other becomes one record."""
+        if id == self._passed_next and number == self._passed_queue and kind == self._passed_kind:
+            self._passed_next = id + 1
+            return
+        self._write_passed()
+        self._passed_kind = kind
+        self._passed_queue = number
+        self._passed_first = id
+        self._passed_next = id + 1
+
+    def _write_passed(self) -> None:
+        if self._passed_next == 0:
+            return
         out = self._out
-        out.append(kind)
-        write_i32_be(out, 16)
-        write_i64_be(out, number)
-        write_i64_be(out, id)
+        out.append(int(self._passed_kind))
+        write_i32_be(out, 20)
+        write_i64_be(out, self._passed_queue)
+        write_i64_be(out, self._passed_first)
+        write_i32_be(out, i32(self._passed_next - self._passed_first))
+        self._passed_next = 0
 
     def meta(self, record: dict[str, Value]) -> None:
         """A declaration, binding or deletion of something durable."""
         if not self.is_replaying:
+            self._write_passed()
             self._out.write(meta_record(record))
 
     # -- batches -----------------------------------------------------------------------------------------------------
 
     def size(self) -> i64:
-        """Octets in the batch under construction."""
-        return len(self._out)
+        """Octets in the batch under construction, about."""
+        return len(self._out) + (1 if self._passed_next else 0)
 
     def wait(self, connection: Connection, channel: BrokerChannel) -> None:
         """This channel published into the batch and wants to hear when it is on disk."""
@@ -221,6 +254,7 @@ class Log:
 
     def close_batch(self) -> bytes:
         """The batch's records; the next batch begins. The caller reports with `on_disk` when they are synced."""
+        self._write_passed()
         data = self._out.getvalue()
         self._out.truncate(0)
         self._in_flight = self.waiting

@@ -12,6 +12,7 @@ from leveret.wire.table import Value, decode_table
 
 _MESSAGES_HEAD = struct.Struct(">qIIIH")
 _PAIR = struct.Struct(">qq")
+_PASSED = struct.Struct(">qqI")
 _HEAD = struct.Struct(">BI")
 
 
@@ -52,12 +53,16 @@ class Arrived(Record):
 
 
 class Passed(Record):
-    """SETTLE, DELIVERED: what happened to message `id` of the queue numbered `queue`; DROP: to the page of that id."""
+    """SETTLE, DELIVERED: what happened to `count` messages from `id` on of the queue numbered `queue`.
 
-    def __init__(self, kind: int, queue: int, id: int) -> None:
+    DROP: what happened to the page that begins with this id.
+    """
+
+    def __init__(self, kind: int, queue: int, id: int, count: int) -> None:
         self.kind = kind
         self.queue = queue
         self.id = id
+        self.count = count
 
 
 class Paged(Record):
@@ -103,9 +108,12 @@ def _record(batch: bytes, kind: int, start: int, stop: int) -> Record:
     if kind == PAGE:
         ids = start + PAGE_HEAD.size
         return Paged(PAGE_HEAD.unpack_from(batch, start), struct.unpack(f">{(stop - ids) // 8}q", batch[ids:stop]))
-    if kind in (SETTLE, DELIVERED, DROP):
+    if kind in (SETTLE, DELIVERED):
+        number, id, count = _PASSED.unpack_from(batch, start)
+        return Passed(kind, number, id, count)
+    if kind == DROP:
         number, id = _PAIR.unpack_from(batch, start)
-        return Passed(kind, number, id)
+        return Passed(kind, number, id, 1)
     if kind == META:
         return Declared(decode_table(batch, start)[0])
     if kind in (CLEAN, START):

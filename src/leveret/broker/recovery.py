@@ -27,8 +27,12 @@ class Arrival:
         self.expires_us = expires_us
         self.gone: set[int] = set()
 
-    @property
-    def is_gone(self) -> bool:
+    def is_gone_with(self, first_id: int, last_id: int) -> bool:
+        """Whether nothing is left when the ids from first_id to last_id are gone, too."""
+        first_id, last_id = max(first_id, self.first_id), min(last_id, self.last_id)
+        if last_id - first_id + 1 == self.stretch.count:
+            return True
+        self.gone.update(range(first_id, last_id + 1))
         return len(self.gone) == self.stretch.count
 
 
@@ -47,13 +51,16 @@ class Backlog:
         self._arrivals.append(arrival)
         self._first_ids.append(arrival.first_id)
 
-    def settled(self, id: int) -> None:
-        """A message left the queue; if it is unknown, its file went before this record's."""
-        page = self.queue.page_of(id)
-        if page is None:
-            self._remove(id, id)
-        elif id not in page.settled:
-            page.settle(id)
+    def settled(self, first_id: int, count: int) -> None:
+        """Messages left the queue; those that are unknown stood in a file that went before this record's."""
+        end = first_id + count
+        for page in self.queue.pages[self.queue.page_index(first_id) :]:
+            if page.first_id >= end:
+                break
+            for id in range(max(first_id, int(page.first_id)), min(end, int(page.last_id) + 1)):
+                if id not in page.settled:
+                    page.settle(id)
+        self._remove(first_id, end - 1)
 
     def paged(self, record: Paged) -> None:
         """Messages went to a page, or stand in one, as the beginning of a journal file says again."""
@@ -80,10 +87,8 @@ class Backlog:
         index = max(0, bisect_right(self._first_ids, first_id) - 1)
         while index < len(self._first_ids) and self._first_ids[index] <= last_id:
             arrival = self._arrivals[index]
-            if arrival is not None and arrival.last_id >= first_id:
-                arrival.gone.update(range(max(first_id, arrival.first_id), min(last_id, arrival.last_id) + 1))
-                if arrival.is_gone:
-                    self._arrivals[index] = None
+            if arrival is not None and arrival.is_gone_with(first_id, last_id):
+                self._arrivals[index] = None
             index += 1
 
     def fill(self, is_clean: bool) -> tuple[int, int]:
@@ -161,7 +166,7 @@ class Recovery:
 
     def _arrived(self, record: Arrived) -> None:
         if record.left is not None and record.left[0] in self._backlogs:
-            self._backlogs[record.left[0]].settled(record.left[1])
+            self._backlogs[record.left[0]].settled(record.left[1], 1)
         for number, expires_us in record.queues:
             backlog = self._backlogs.get(number)
             if backlog is not None:
@@ -173,11 +178,11 @@ class Recovery:
         if backlog is None:
             return
         if record.kind == SETTLE:
-            backlog.settled(record.id)
+            backlog.settled(record.id, record.count)
         elif record.kind == DROP:
             backlog.dropped(record.id)
         else:
-            backlog.delivered.add(record.id)
+            backlog.delivered.update(range(record.id, record.id + record.count))
 
     def _meta(self, record: dict[str, Value]) -> None:
         op, name = record["op"], record.get("name")

@@ -1,4 +1,4 @@
-"""leveret serve | demo. Commands are imported when they are called: serving must start at once."""
+"""leveret serve | store | demo. Commands are imported when they are called: serving must start at once."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from leveret import __version__
 # command -> (module, attribute, one line of help)
 COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
     "serve": ("leveret.cli.serve", "command", "Run the broker."),
+    "store": ("leveret.cli.store", "command", "Look into a data directory: check, dump."),
     "demo": ("leveret.demo", "command", "336,776 flights through broker, RPC, Spark and delays, reconciled."),
 }
 

@@ -4,7 +4,7 @@ SIGHUP reads disk_free_limit and memory_high_watermark from the configuration fi
 
 Exit codes: 0 stopped by SIGTERM or SIGINT; 1 an error of its own; 2 wrong options or configuration; 3 the data
 directory is in use; 4 an address can't be listened on; 5 the journal failed (input/output error), or it had no room on
-the disk when the broker started or stopped.
+the disk when the broker started or stopped; 6 a newer leveret wrote the data directory.
 """
 
 from __future__ import annotations
@@ -25,13 +25,15 @@ import click
 
 from leveret import __version__, core
 from leveret.broker.broker import Broker, Settings
+from leveret.broker.records import RecordError
 from leveret.cli.quantity import octets
 from leveret.net.alarms import DISK_FREE_LIMIT_OCTETS, MEMORY_SHARE, Alarms, Limits
 from leveret.net.resources import gauges, machine_memory_octets
 from leveret.net.server import Server
 from leveret.store import reserve
 from leveret.store.disk import RealDisk
-from leveret.store.journal import Journal, JournalFailed, JournalFull
+from leveret.store.format import JournalVersionError
+from leveret.store.journal import SPARE_FILES_DEFAULT, Journal, JournalFailed, JournalFull
 from leveret.store.lock import DataDirectoryInUse, DirectoryLock
 from leveret.store.segment import SegmentStore
 
@@ -40,6 +42,7 @@ logger = logging.getLogger("leveret")
 EXIT_IN_USE: Final = 3
 EXIT_ADDRESS: Final = 4
 EXIT_JOURNAL: Final = 5
+EXIT_VERSION: Final = 6
 LEVELS: Final = ("debug", "info", "warning", "error")
 
 # key of the configuration file -> type
@@ -47,6 +50,7 @@ CONFIG: Final[dict[str, type]] = {
     "host": list, "port": int, "data_dir": str, "log_level": str, "product": str, "version": str, "cluster_name": str,
     "frame_max": int, "channel_max": int, "heartbeat_s": int,
     "disk_free_limit": object, "memory_high_watermark": object,
+    "max_message_octets": int, "journal_spare_files": int,
 }  # fmt: skip
 
 # settings that are amounts, see leveret.cli.quantity
@@ -75,6 +79,8 @@ def read_config(path: Path) -> dict[str, object]:
             _check_quantity(f"{path}: {key}", value)
         elif not isinstance(value, CONFIG[key]) or isinstance(value, bool):
             raise click.UsageError(f"{path}: {key} must be of type {CONFIG[key].__name__}, not {value!r}")
+        elif key == "journal_spare_files" and isinstance(value, int) and value < 0:
+            raise click.UsageError(f"{path}: {key} must not be negative, it is {value}")
     return config
 
 
@@ -144,19 +150,24 @@ def _reload(server: Server, choose_again: Callable[[], dict[str, object]]) -> No
 
 
 async def _serve(chosen: dict[str, object], choose_again: Callable[[], dict[str, object]] | None) -> int:
-    names = ("product", "version", "cluster_name", "frame_max", "channel_max", "heartbeat_s")
+    names = ("product", "version", "cluster_name", "frame_max", "channel_max", "heartbeat_s", "max_message_octets")
     options = {"cluster_name": f"leveret@{socket.gethostname()}"} | {n: chosen[n] for n in names if n in chosen}
     broker = Broker(Settings(own_version=__version__, **options), os.urandom)  # type: ignore[arg-type]
     broker.on_event = logger.info
-    directory = str(chosen["data_dir"])
-    journal = Journal(RealDisk(), os.path.join(directory, "journal"))
-    spare = reserve.Reserve(RealDisk(), os.path.join(directory, reserve.FILE_NAME))
-    segments = SegmentStore(RealDisk(), os.path.join(directory, "segments"))
-    server = Server(broker, journal, segments, spare, Alarms(_limits(chosen), gauges(directory)))
+    disk, directory = RealDisk(), str(chosen["data_dir"])
+    spare_files = chosen.get("journal_spare_files", SPARE_FILES_DEFAULT)
+    assert isinstance(spare_files, int)
+    journal = Journal(disk, os.path.join(directory, "journal"), spare_files=spare_files)
+    spare = reserve.Reserve(disk, os.path.join(directory, reserve.FILE_NAME))
     try:
+        segments = SegmentStore(disk, os.path.join(directory, "segments"))
+        server = Server(broker, journal, segments, spare, Alarms(_limits(chosen), gauges(directory)))
         count = server.recover()
+    except (JournalVersionError, RecordError) as error:
+        logger.critical("the data directory %s can't be served: %s", directory, error)
+        return EXIT_VERSION
     except (JournalFailed, JournalFull, OSError) as error:
-        logger.critical("the journal in %s can't be continued: %s", directory, error)
+        logger.critical("the data directory %s can't be served: %s", directory, error)
         return EXIT_JOURNAL
     logger.info("leveret %s (%s core), %d messages recovered from %s", __version__, core(), count, directory)
     for line in journal.report.lines():
@@ -167,7 +178,6 @@ async def _serve(chosen: dict[str, object], choose_again: Callable[[], dict[str,
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, server.stopping.set)
-
     if choose_again is not None:
         loop.add_signal_handler(signal.SIGHUP, _reload, server, choose_again)
     for host in hosts:

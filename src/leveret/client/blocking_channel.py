@@ -194,6 +194,24 @@ class BlockingChannel:
         """Have handler called with mandatory messages that come back while confirms are off (else they are logged)."""
         self._core.on_return = handler
 
+    # transactions
+
+    def tx_select(self) -> None:
+        """From here on publishes and acknowledgements take effect at tx_commit. Cannot be undone; excludes confirms.
+
+        Each commit costs a round trip and, where something durable is in it, a sync of the disk: confirms are many
+        times faster. Transactions are for what must happen together, such as an ack and what follows from the message.
+        """
+        self._call(requests.tx_select())
+
+    def tx_commit(self) -> None:
+        """Make all since the last commit or rollback happen; returns when the broker has taken responsibility."""
+        self._call(requests.tx_commit())
+
+    def tx_rollback(self) -> None:
+        """Forget all since the last commit: nothing was published, and what was acknowledged no longer is."""
+        self._call(requests.tx_rollback())
+
     # consuming
 
     def qos(self, prefetch_count: int, shared: bool = False) -> None:

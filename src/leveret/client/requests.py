@@ -168,6 +168,21 @@ def confirm_select() -> Request:
     return _request(grammar.CONFIRM_SELECT, grammar.CONFIRM_SELECT_OK)
 
 
+def tx_select() -> Request:
+    """tx.select."""
+    return _request(grammar.TX_SELECT, grammar.TX_SELECT_OK)
+
+
+def tx_commit() -> Request:
+    """tx.commit."""
+    return _request(grammar.TX_COMMIT, grammar.TX_COMMIT_OK)
+
+
+def tx_rollback() -> Request:
+    """tx.rollback."""
+    return _request(grammar.TX_ROLLBACK, grammar.TX_ROLLBACK_OK)
+
+
 def queue_info(answer: Method) -> QueueInfo:
     """What queue.declare-ok says."""
     return QueueInfo(answer.text("queue"), answer.number("message_count"), answer.number("consumer_count"))

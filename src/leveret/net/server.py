@@ -283,6 +283,8 @@ class Server:
 
     def _segment_written(self, work: asyncio.Future[list[tuple[int, int]]]) -> None:
         error = work.exception()
+        if self.stopping.is_set():
+            return  # the journal has said its last word; the next start removes a segment that it does not know
         self._paging.written(None if error else work.result(), error)
         self._end_turn()
 

@@ -28,7 +28,6 @@ PUBLISH: Final[i64] = 0x003C0028
 ACK: Final[i64] = 0x003C0050
 # a content that is not all there waits in the read buffer up to this size, and is assembled frame by frame beyond
 WAIT_OCTETS_MAX: Final[i64] = 65536
-MESSAGE_OCTETS_MAX: Final[i64] = 128 << 20
 # A run keeps its stretch of the read buffer and is copied once more at delivery: not worth it for larger messages.
 RUN_CONTENT_OCTETS_MAX: Final[i64] = 2048
 
@@ -38,11 +37,15 @@ def _unexpected(what: str) -> ProtocolError:
 
 
 class Connection:
-    """Sans-IO. now_us is the time of the current turn, set by the caller before it calls in."""
+    """Sans-IO. now_us is the time of the current turn, set by the caller before it calls in.
 
-    def __init__(self, frame_max: int) -> None:
+    frame_max: octets of a frame; message_octets_max: octets of a message's body.
+    """
+
+    def __init__(self, frame_max: int, message_octets_max: int) -> None:
         self.state = lifecycle.HEADER
         self.frame_max: i64 = frame_max
+        self.message_octets_max: i64 = message_octets_max
         self.now_us: i64 = 0
         self.out = BytesWriter()
         self.is_dirty = False
@@ -324,7 +327,7 @@ class Connection:
         if data[stop - 1] != 0xCE or i64(read_i32_be(data, start + 7)) != 0x003C0000:
             return -1
         left = read_i64_be(data, start + 11)
-        if left < 0 or left > MESSAGE_OCTETS_MAX:
+        if left < 0 or left > self.message_octets_max:
             return -1
         while left > 0:
             if end - stop < 8:
@@ -386,10 +389,10 @@ class Connection:
             if i64(read_i32_be(raw, 7)) != 0x003C0000:
                 raise ProtocolError(UNEXPECTED_FRAME, "content header of another class, or with a weight", 60, 40)
             assembly.left = read_i64_be(raw, 11)
-            if assembly.left < 0 or assembly.left > MESSAGE_OCTETS_MAX:
+            if assembly.left < 0 or assembly.left > self.message_octets_max:
                 channel.assembly = None
                 size = assembly.left
-                text = f"message size {size} is larger than configured max size {MESSAGE_OCTETS_MAX}"
+                text = f"message size {size} is larger than configured max size {self.message_octets_max}"
                 raise ProtocolError(406, text, 60, 40)
         else:
             if assembly.left < 0:

@@ -330,17 +330,21 @@ class MemoryDisk(Disk):
                 self._apply(operation)
         self.pending = [p for p in self.pending if all(os.path.dirname(name) != inside for name, _ in p.names)]
 
-    def crash(self, keep: Collection[int] = (), torn: int | None = None) -> None:
+    def crash(self, keep: Collection[int] = (), torn: int | None = None, is_sized: bool = False) -> None:
         """Lose what was not synced, except for the pending operations whose index in `pending` is in `keep`.
 
-        With `torn`, only the first `torn` bytes of the last kept write reach the medium. Handles opened before the
-        crash are dead.
+        With `torn`, only the first `torn` bytes of the last kept write reach the medium; if `is_sized`, the file has
+        the length that the whole write gave it, and zeros where they are missing. Handles opened before the crash are
+        dead.
         """
         kept = [operation for index, operation in enumerate(self.pending) if index in keep]
         writes = [operation for operation in kept if operation.kind == "write"]
         for operation in kept:
             is_last_write = bool(writes) and operation is writes[-1]
             self._apply(operation, torn if is_last_write else None)
+            if is_last_write and is_sized and operation.inode is not None:
+                missing = operation.offset + operation.size - len(operation.inode.stable)
+                operation.inode.stable.extend(bytes(max(0, missing)))
         self.pending = []
         self.crashes += 1
         self._names = dict(self._stable_names)

@@ -12,6 +12,8 @@ starts with, its lower half the start value of the batches' checksums. So the ba
 don't count, and a publisher can't smuggle in records: a message that contains the bytes of a batch would have to guess
 64 random bits.
 
+A file may be longer than its batches: room is written ahead, and a recycled file has the size of its former life.
+
 Batches are numbered from 1 without gaps through all files, one sync each: a batch is written only when the one before
 is on the medium. Therefore an unsound batch at the very end was never promised to anyone, while one that is followed by
 sound ones was, and its loss is damage. A batch without payload is a tombstone: the numbers from its own up to the next
@@ -135,6 +137,20 @@ def read_batch(view: memoryview, offset: int, header: FileHeader) -> tuple[int, 
     return (number, end) if checksum == computed else None
 
 
+def torn_size(data: bytes, offset: int, header: FileHeader, number: int) -> int:
+    """How many bytes at `offset` are of batch `number`, which is not sound; 0 if it does not begin there.
+
+    Marker or number is enough, so that a few damaged bytes don't hide it: a former life has neither. The size is as far
+    as the batch's own length can be trusted.
+    """
+    head = data[offset : offset + _BATCH_HEADER.size]
+    rest = len(data) - offset
+    if len(head) < _BATCH_HEADER.size:
+        return rest if head and _CHECKSUM.pack(header.marker).startswith(head[: _CHECKSUM.size]) else 0
+    marker, length, own_number = _BATCH_HEADER.unpack(head)
+    return min(BATCH_HEADER_SIZE + length, rest) if marker == header.marker or own_number == number else 0
+
+
 @dataclass(frozen=True, slots=True)
 class Run:
     """Sound batches back to back in `start:end`, numbered `first` to `last`.
@@ -164,8 +180,8 @@ class Scan:
 def scan(data: bytes, header: FileHeader, expected: int) -> Scan:
     """Find every sound batch of a file, the first of which should be number `expected`.
 
-    What follows the last sound batch is not in `unsound`: whether it is a torn tail or damage depends on
-    whether the file is the last.
+    What follows the last sound batch is not in `unsound`: it may be a torn batch, damage, room written ahead or the
+    file's former life; reading.py tells.
     """
     result = Scan()
     view = memoryview(data)
@@ -197,13 +213,13 @@ def scan(data: bytes, header: FileHeader, expected: int) -> Scan:
         last, offset = number, end
 
 
-def payloads(data: bytes, runs: Sequence[Run]) -> Iterator[bytes]:
-    """The payloads of the batches in `runs`, in order, without the tombstones."""
+def batches(data: bytes, runs: Sequence[Run]) -> Iterator[tuple[int, int, bytes]]:
+    """(number, offset, payload) of the batches in `runs`, in order, without the tombstones."""
     for run in runs:
         offset = run.start
         while offset < run.end:
-            _, length, _ = _BATCH_HEADER.unpack_from(data, offset)
-            start = offset + BATCH_HEADER_SIZE
-            offset = start + length
+            _, length, number = _BATCH_HEADER.unpack_from(data, offset)
+            end = offset + BATCH_HEADER_SIZE + length
             if length:
-                yield data[start:offset]
+                yield number, offset, data[offset + BATCH_HEADER_SIZE : end]
+            offset = end

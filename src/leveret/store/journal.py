@@ -9,26 +9,31 @@ The store does not know what is in a payload; broker/ writes and reads it. What 
   unsynced, so the same batch can be written again, at the same place.
 - A new file gets its header and first batch, is synced, and only then renamed to its name: a journal file with its
   proper name is never half made.
+- A file that is removed becomes a spare, and a spare the next new file (spares.py). A file that grows gets room written
+  ahead of its batches. Both make syncs faster, and both mean that a file's length says nothing.
 - Files are removed oldest first. The settlement of a message stands in the same or a later file than the message, so
   this order can't bring a settled message back.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
-import re
 from collections.abc import Callable, Iterator, Sequence
 
 from leveret.store.disk import Disk, DiskFile, SyncFailed
 from leveret.store.format import BATCH_HEADER_SIZE, DATA_START, FileHeader, new_header, pack_batch
+from leveret.store.reading import journal_files, journal_path
 from leveret.store.recovery import Recovery, RecoveryReport, Tail
 from leveret.store.salvage import UNFINISHED_SUFFIX, write_whole
+from leveret.store.spares import Spares
 
 FILE_SIZE_DEFAULT = 64 << 20
+SPARE_FILES_DEFAULT = 2
+AHEAD_SIZE_DEFAULT = 256 << 10
 # The system's words for "there is no room": on the disk, or in this user's share of it.
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
-_FILE_NAME = re.compile(r"journal-(\d{10})\.lvj")
 
 
 class JournalFailed(Exception):
@@ -56,7 +61,8 @@ class Journal:
     """A directory of journal files. Replay once, to the end; then append, on one thread at a time.
 
     `directory` is created where it is missing. `file_size` (bytes) is only a mark: `is_full` says when it is reached,
-    the owner decides when to `rotate`. `random_bytes` gives the generations of new files.
+    the owner decides when to `rotate`. `random_bytes` gives the generations of new files. At most `spare_files` files
+    are kept to be overwritten, and `ahead_size` bytes of zeros written behind a batch that makes its file longer.
     """
 
     def __init__(
@@ -65,6 +71,8 @@ class Journal:
         directory: str,
         file_size: int = FILE_SIZE_DEFAULT,
         random_bytes: Callable[[int], bytes] = os.urandom,
+        spare_files: int = SPARE_FILES_DEFAULT,
+        ahead_size: int = AHEAD_SIZE_DEFAULT,
     ) -> None:
         self.file_size = file_size
         self.report = RecoveryReport()
@@ -78,6 +86,9 @@ class Journal:
         self._header: FileHeader | None = None
         self._file: DiskFile | None = None
         self._failure: JournalFailed | None = None
+        self._room = 0  # the current file's length: what lies before it was written at least once
+        self._ahead = bytes(ahead_size)
+        self._spares = Spares(disk, directory, spare_files, 2 * file_size + ahead_size)
 
     @property
     def is_full(self) -> bool:
@@ -90,7 +101,7 @@ class Journal:
 
     def path(self, number: int) -> str:
         """The path of file `number`."""
-        return os.path.join(self._directory, f"journal-{number:010d}.lvj")
+        return journal_path(self._directory, number)
 
     def replay(self) -> Iterator[bytes]:
         """Yield the payload of every whole batch, in the order of writing; then the journal is ready for appends.
@@ -107,14 +118,15 @@ class Journal:
         for name in names:
             if name.endswith(UNFINISHED_SUFFIX):
                 self._disk.remove(os.path.join(self._directory, name))
-        matches = filter(None, map(_FILE_NAME.fullmatch, names))
-        self._files = tuple(sorted(int(match[1]) for match in matches))
-        yield from recovery.read([(number, self.path(number)) for number in self._files])
+        self._files = tuple(journal_files(names))
+        yield from recovery.read(self._files)
         self._next_number = recovery.next_number
         if recovery.tail is not None:
             self._continue(recovery.tail)
         else:
             self._begin((self._files[-1] if self._files else 0) + 1, b"")
+        # Now that the directory is synced: a file whose new name as a spare is not on the medium must not be changed.
+        self._spares.find(names)
 
     def append(self, payload: bytes | Sequence[bytes]) -> None:
         """Write one batch and return when it is on the medium.
@@ -131,12 +143,18 @@ class Journal:
         batch_header, size = pack_batch(self._header, self._next_number, parts)
         if size == BATCH_HEADER_SIZE:
             raise ValueError("a batch has a payload; without one it would be a tombstone")
+        end = self.current_size + size
+        pieces = [batch_header, *parts]
+        if end > self._room:
+            # One longer file for many batches: most syncs then write data only, as in a recycled file.
+            pieces.append(self._ahead)
+            self._room = end + len(self._ahead)
         try:
-            self._file.write(self.current_size, [batch_header, *parts])
+            self._file.write(self.current_size, pieces)
             self._file.sync()
         except OSError as error:
             raise self._fail(error) from error
-        self.current_size += size
+        self.current_size = end
         self._next_number += 1
 
     def rotate(self, snapshot: bytes) -> int:
@@ -155,21 +173,33 @@ class Journal:
         return self.current
 
     def remove(self, number: int) -> None:
-        """Delete the oldest file. ValueError for any other, or the current one; OSError if the system refuses.
+        """Take the oldest file out of the journal: it becomes a spare, or is deleted.
 
-        JournalFailed after a failed write: what makes the file superfluous may be the very batch that is not there.
+        ValueError for any other, or the current one; OSError if the system refuses. JournalFailed after a failure: the
+        settlements that made the file superfluous may be those that did not reach the medium.
         """
         if self._failure is not None:
             raise self._failure
         if number != self._files[0] or number == self.current:
             raise ValueError(f"journal file {number} is not the oldest of {list(self._files)}, or still written to")
-        self._disk.remove(self.path(number))
-        self._disk.sync_directory(self._directory)
+        path = self.path(number)
+        spare = self._spares.keep(path, number)
+        if spare is None:
+            self._disk.remove(path)
         self._files = self._files[1:]
+        self._disk.sync_directory(self._directory)
+        if spare is not None:
+            self._spares.add(spare)
 
     def close(self) -> None:
-        """Give the file back. Everything appended is already on the medium."""
+        """Give the file back. Everything appended is already on the medium.
+
+        What lies behind the last batch is cut off, so that the next start does not read it; after a crash it does.
+        """
         if self._file is not None:
+            if self._failure is None:
+                with contextlib.suppress(OSError):
+                    self._file.truncate(self.current_size)
             self._file.close()
             self._file = None
 
@@ -185,14 +215,17 @@ class Journal:
         if snapshot:
             parts += [pack_batch(header, self._next_number, [snapshot])[0], snapshot]
         path = self.path(number)
-        write_whole(self._disk, path, parts)
+        if not self._spares.become(path, parts):
+            write_whole(self._disk, path, parts)
         self._disk.sync_directory(self._directory)
         file = self._disk.open(path)
-        self.close()
+        if self._file is not None:
+            self._file.close()
         self._file, self._header = file, header
         self._next_number += bool(snapshot)
         self._files = (*self._files, number)
         self.current, self.current_size = number, sum(map(len, parts))
+        self._room = self._disk.size(path)
 
     def _continue(self, tail: Tail) -> None:
         """Write on in the last file, behind its last whole batch.
@@ -201,12 +234,14 @@ class Journal:
         whose sync failed, and what the broker now builds on it must not outlive it. No earlier batch can be in doubt.
         """
         self._file, self._header = self._disk.open(tail.path), tail.header
-        if self._disk.size(tail.path) > tail.size:
-            self._file.truncate(tail.size)
+        if tail.torn:
+            # The file keeps its length, but nothing of this life may stand where none was finished.
+            self._file.write(tail.size, [bytes(tail.torn)])
         if tail.last_batch:
             self._file.write(tail.last_batch_offset, [tail.last_batch])
         self._file.sync()
         # The same holds for the file's name, if the process died between renaming it and syncing the directory.
         self._disk.sync_directory(self._directory)
         self.current, self.current_size = self._files[-1], tail.size
+        self._room = self._disk.size(tail.path)
         assert self.current_size >= DATA_START

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+from collections.abc import Iterator
 
 from leveret.store.disk import RealDisk
 
@@ -70,6 +71,28 @@ class DirectoryLock:
 
     def __exit__(self, *exc: object) -> None:
         self.release()
+
+
+@contextlib.contextmanager
+def reading(path: str) -> Iterator[None]:
+    """The right to read a data directory at rest, while the body runs: brokers are kept out, other readers not.
+
+    Changes nothing; a directory without a lock file (a copy) belongs to nobody. Raises as DirectoryLock does.
+    """
+    lock_path = os.path.join(path, LOCK_FILE_NAME)
+    try:
+        descriptor = os.open(lock_path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        yield
+        return
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise DataDirectoryInUse(path, _read_pid(descriptor)) from None
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _read_pid(descriptor: int) -> int | None:

@@ -10,33 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from leveret.store.disk import Disk
-from leveret.store.format import (
-    DATA_START,
-    FileHeader,
-    Scan,
-    new_header,
-    pack_batch,
-    payloads,
-    read_header,
-    scan,
-)
-from leveret.store.salvage import read_readable, set_aside, write_whole
-
-
-@dataclass(frozen=True, slots=True)
-class Damage:
-    """A stretch of a journal file that can't be read. `salvaged_to` is the copy's path, "" where copying failed."""
-
-    file: str
-    offset: int
-    length: int
-    reason: str
-    salvaged_to: str = ""
-
-    def __str__(self) -> str:
-        where = f"{self.file} at byte {self.offset}"
-        kept = f"the file as found is kept as {self.salvaged_to}" if self.salvaged_to else "no copy could be made"
-        return f"{where}: {self.reason} ({self.length} bytes); {kept}"
+from leveret.store.format import FileHeader, new_header, pack_batch
+from leveret.store.reading import Damage, FileReading, Reader
+from leveret.store.salvage import set_aside, write_whole
 
 
 @dataclass(slots=True)
@@ -58,7 +34,12 @@ class RecoveryReport:
 
     def lines(self) -> list[str]:
         """One sentence per finding that an operator should see."""
-        found = [str(damage) for damage in self.damages]
+        found = [
+            f"{damage.what}; the file as found is kept as {damage.salvaged_to}"
+            if damage.salvaged_to
+            else f"{damage.what}; no copy could be made"
+            for damage in self.damages
+        ]
         if self.bytes_cut:
             found.append(
                 f"{self.cut_file}: cut {self.bytes_cut} bytes of an unfinished batch at byte {self.cut_offset}; "
@@ -69,11 +50,15 @@ class RecoveryReport:
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """Where writing goes on: the last file, its header, its sound size, and its last batch with its offset."""
+    """Where writing goes on: the last file, its header, its sound size, what of a torn batch follows (bytes), and the
+
+    last sound batch with its offset.
+    """
 
     path: str
     header: FileHeader
     size: int
+    torn: int
     last_batch: bytes
     last_batch_offset: int
 
@@ -88,111 +73,63 @@ class Recovery:
         self._disk = disk
         self._directory = directory
         self._random_bytes = random_bytes
-        # Batches before a file's first one may be missing where older files were removed, and behind a tombstone.
-        self._may_skip = True
 
-    def read(self, files: Sequence[tuple[int, str]]) -> Iterator[bytes]:
-        """Yield every sound payload of `files` (number and path, in order).
+    def read(self, numbers: Sequence[int]) -> Iterator[bytes]:
+        """Yield every sound payload of the files with these numbers.
 
         At the end `next_number` is the number of the next batch, and `tail` says where to write on (None: nowhere, a
         new file is needed). Raises JournalVersionError for a newer format, OSError where a file can't be opened.
         """
-        for number, path in files:
-            is_last = path == files[-1][1]
-            data = self._read_file(path)
-            header = read_header(data, number, path)
-            if header is not None and self._may_skip:
-                self.next_number = max(self.next_number, header.first_batch)
-            found = scan(data, header, self.next_number) if header is not None else Scan()
-            is_tail_lost = self._is_tail_lost(header, data, found, is_last)
-            damages = _describe(path, data, header, found, is_tail_lost)
-            if damages:
-                new_life = header or new_header(number, self.next_number, self._random_bytes)
-                new_life, content = self._rebuild(new_life, data, found, is_tail_lost)
-                is_repaired = self._repair(path, data, content, damages)
-                if is_repaired and is_last:
-                    self.tail = Tail(path, new_life, len(content), b"", 0)
-            if is_last and header is not None and self.tail is None:
-                self._set_tail(path, header, data, found)
-            self._advance(found, is_tail_lost)
+        reader = Reader(self._disk, self._directory)
+        for file in reader.read(numbers):
+            if file.refusal:
+                self.report.notes.append(f"{file.path}: {file.refusal}; reading what is readable of it")
+            self.tail = self._repair(file) if file.damages else _tail(file)
+            if file.torn and self.tail is not None and self.tail.torn:
+                self.report.bytes_cut = file.torn
+                self.report.cut_file = file.path
+                self.report.cut_offset = file.found.end
             self.report.files += 1
-            self.report.batches += found.batches
-            yield from payloads(data, found.runs)
+            self.report.batches += file.found.batches
+            for _, _, payload in file.batches():
+                yield payload
+        self.next_number = reader.next_number
 
-    def _is_tail_lost(self, header: FileHeader | None, data: bytes, found: Scan, is_last: bool) -> bool:
-        """Sound batches are missing at the file's end, or instead of all of it."""
-        if header is None or len(data) < DATA_START:
-            return True
-        if not found.runs and header.first_batch > self.next_number:
-            return True
-        # Only the last file can end in a batch that was never synced: a file is begun after the last sync of the one
-        # before.
-        return not is_last and found.end < len(data)
-
-    def _read_file(self, path: str) -> bytes:
-        data, refusal = read_readable(self._disk, path)
-        if refusal:
-            self.report.notes.append(f"{path}: {refusal}; reading what is readable of it")
-        return data
-
-    def _set_tail(self, path: str, header: FileHeader, data: bytes, found: Scan) -> None:
-        self.tail = Tail(path, header, found.end, data[found.last_batch : found.end], found.last_batch)
-        if found.end < len(data):
-            self.report.bytes_cut = len(data) - found.end
-            self.report.cut_file = path
-            self.report.cut_offset = found.end
-
-    def _advance(self, found: Scan, is_tail_lost: bool) -> None:
-        if found.runs:
-            self.next_number = found.runs[-1].last + 1
-        if is_tail_lost:
-            # The tombstone at the repaired file's end has a number, too.
-            self.next_number += 1
-        self._may_skip = is_tail_lost or found.last_is_tombstone
-
-    def _rebuild(self, header: FileHeader, data: bytes, found: Scan, is_tail_lost: bool) -> tuple[FileHeader, bytes]:
-        """A header and the sound batches of a file, with a tombstone wherever some are missing."""
-        expected = self.next_number
-        header = replace(header, first_batch=expected)
-        parts = [header.pack()]
-        for run in found.runs:
-            if run.gap and run.first > expected:
-                parts.append(pack_batch(header, expected, [])[0])
-            parts.append(data[run.start : run.end])
-            expected = run.last + 1
-        if is_tail_lost:
-            parts.append(pack_batch(header, expected, [])[0])
-        return header, b"".join(parts)
-
-    def _repair(self, path: str, data: bytes, content: bytes, damages: list[Damage]) -> bool:
-        """Keep a copy of a damaged file and replace it; report the damage. False when the disk refused."""
+    def _repair(self, file: FileReading) -> Tail | None:
+        """Keep a copy of a damaged file and replace it; report the damage."""
+        header = file.header or new_header(file.number, file.expected, self._random_bytes)
+        header, content = _rebuild(replace(header, first_batch=file.expected), file)
+        tail = _tail(file)
         salvaged_to = ""
-        is_repaired = False
         try:
-            salvaged_to = set_aside(self._disk, path, data)
-            write_whole(self._disk, path, [content])
+            salvaged_to = set_aside(self._disk, file.path, file.data)
+            write_whole(self._disk, file.path, [content])
             self._disk.sync_directory(self._directory)
-            is_repaired = True
+            tail = Tail(file.path, header, len(content), 0, b"", 0)
         except OSError as error:
-            self.report.notes.append(f"{path}: could not be repaired now: {error.strerror or error}")
-        self.report.damages += [replace(damage, salvaged_to=salvaged_to) for damage in damages]
-        return is_repaired
+            self.report.notes.append(f"{file.path}: could not be repaired now: {error.strerror or error}")
+        self.report.damages += [replace(damage, salvaged_to=salvaged_to) for damage in file.damages]
+        return tail
 
 
-def _describe(path: str, data: bytes, header: FileHeader | None, found: Scan, is_tail_lost: bool) -> list[Damage]:
-    if header is None:
-        return [Damage(path, 0, len(data), "neither copy of the file header is sound")]
-    damages = [Damage(path, start, end - start, "batches with a wrong checksum") for start, end in found.unsound]
-    explained = {end for _, end in found.unsound}
-    damages += [
-        Damage(path, run.start, 0, f"the batches before number {run.first} are missing")
-        for run in found.runs
-        if run.gap and run.start not in explained
-    ]
-    if len(data) < DATA_START:
-        damages.append(Damage(path, len(data), 0, "the file ends inside its header"))
-    elif not found.runs and is_tail_lost and found.end == len(data):
-        damages.append(Damage(path, found.end, 0, f"the batches before number {header.first_batch} are missing"))
-    elif is_tail_lost:
-        damages.append(Damage(path, found.end, len(data) - found.end, "batches with a wrong checksum at the end"))
-    return damages
+def _tail(file: FileReading) -> Tail | None:
+    if file.header is None:
+        return None
+    found = file.found
+    return Tail(
+        file.path, file.header, found.end, file.torn, file.data[found.last_batch : found.end], found.last_batch
+    )
+
+
+def _rebuild(header: FileHeader, file: FileReading) -> tuple[FileHeader, bytes]:
+    """A header and the sound batches of a file, with a tombstone wherever some are missing."""
+    expected = file.expected
+    parts = [header.pack()]
+    for run in file.found.runs:
+        if run.gap and run.first > expected:
+            parts.append(pack_batch(header, expected, [])[0])
+        parts.append(file.data[run.start : run.end])
+        expected = run.last + 1
+    if file.is_tail_lost:
+        parts.append(pack_batch(header, expected, [])[0])
+    return header, b"".join(parts)

@@ -30,6 +30,16 @@ _FILE_NAME = re.compile(r"segment-(\d{10})\.lvs")
 _UNFINISHED_NAME = re.compile(_FILE_NAME.pattern + re.escape(UNFINISHED_SUFFIX))
 
 
+def segment_path(directory: str, number: int) -> str:
+    """The path of segment `number`."""
+    return os.path.join(directory, f"segment-{number:010d}.lvs")
+
+
+def segment_files(names: Sequence[str]) -> list[int]:
+    """The numbers of the segments among the names of a directory, ascending."""
+    return sorted(int(match[1]) for match in map(_FILE_NAME.fullmatch, names) if match)
+
+
 class SegmentDamaged(Exception):
     """A page can't be read back as it was written. `offset` is the page's, in bytes from the file's start."""
 
@@ -61,12 +71,11 @@ class SegmentStore:
 
     def path(self, number: int) -> str:
         """The path of segment `number`."""
-        return os.path.join(self._directory, f"segment-{number:010d}.lvs")
+        return segment_path(self._directory, number)
 
     def numbers(self) -> list[int]:
         """The numbers of the segments that are there, ascending."""
-        matches = filter(None, map(_FILE_NAME.fullmatch, self._disk.list_names(self._directory)))
-        return sorted(int(match[1]) for match in matches)
+        return segment_files(self._disk.list_names(self._directory))
 
     def write(self, number: int, pages: Sequence[bytes]) -> list[tuple[int, int]]:
         """Make segment `number` of these pages (none empty); returns (offset, length) of each, in bytes.

@@ -59,7 +59,7 @@ class SyncWork:
         self._requests.put((batch_id, payload, rotate_snapshot))
 
     def remove_before(self, number: int) -> None:
-        """Delete the journal's files older than `number`, in turn with the batches; never the current one.
+        """Take out the journal's files older than `number`, in turn with the batches; never the current one.
 
         A file that can't be deleted stays and is still in `Journal.files`: it costs disk, not messages.
         """

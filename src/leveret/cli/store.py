@@ -1,0 +1,223 @@
+"""leveret store check | dump: look into the data directory of a broker that is not running. Nothing is changed.
+
+Exit codes: 0 all is sound (a batch that a crash left unfinished is no damage: nothing in it was confirmed); 1 something
+is damaged; 2 not a data directory, or wrong options; 3 the directory is in use; 6 a newer leveret wrote it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from base64 import b64encode
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import click
+
+from leveret.broker.broker import Broker, Settings
+from leveret.broker.log import CLEAN, DELIVERED, DROP, PAGE, SETTLE, START
+from leveret.broker.page import Page
+from leveret.broker.queue import Queue
+from leveret.broker.records import Arrived, Declared, Paged, Passed, Record, RecordError, records
+from leveret.broker.run import Run, Stretch
+from leveret.store.disk import RealDisk
+from leveret.store.format import BATCH_HEADER_SIZE, JournalVersionError
+from leveret.store.inspection import Inspection, NoDataDirectory
+from leveret.store.lock import DataDirectoryInUse, reading
+from leveret.store.reading import FileReading
+from leveret.wire.frames import FRAME_BODY, FrameReader
+
+EXIT_DAMAGED: Final = 1
+EXIT_NO_DIRECTORY: Final = 2
+EXIT_IN_USE: Final = 3
+EXIT_VERSION: Final = 6
+
+KINDS: Final = {
+    SETTLE: "settled", DELIVERED: "delivered", PAGE: "page", DROP: "page dropped", CLEAN: "clean stop", START: "start",
+}  # fmt: skip
+
+
+@click.group()
+def command() -> None:
+    """Look into the data directory of a broker that is not running; nothing is changed.
+
+    Exit codes: 0 sound, 1 damaged, 2 not a data directory, 3 in use, 6 written by a newer leveret.
+    """
+
+
+@command.command()
+@click.argument("directory")
+def check(directory: str) -> None:
+    """Read everything and report, file by file, what is sound and what is not."""
+    _run(directory, _check)
+
+
+@command.command()
+@click.argument("directory")
+@click.option("--bodies", is_flag=True, help="With the messages' bodies, in base64.")
+def dump(directory: str, bodies: bool) -> None:
+    """Write every record as a line of JSON, oldest first; what is damaged goes to standard error."""
+    _run(directory, lambda inspection: _dump(inspection, bodies))
+
+
+def _run(directory: str, action: Callable[[Inspection], bool]) -> None:
+    """Do it while no broker can start, and end the process with the exit code that says what came of it."""
+    code = EXIT_DAMAGED
+    try:
+        with reading(directory):
+            is_sound = action(Inspection(RealDisk(), directory))
+        sys.exit(0 if is_sound else EXIT_DAMAGED)
+    except NoDataDirectory as error:
+        code, text = EXIT_NO_DIRECTORY, str(error)
+    except DataDirectoryInUse as error:
+        owner = f"process {error.pid}" if error.pid is not None else "another process"
+        code, text = EXIT_IN_USE, f"{directory} is in use by {owner}; stop the broker first"
+    except JournalVersionError as error:
+        code, text = EXIT_VERSION, str(error)
+    except BrokenPipeError:
+        raise  # the reader of our output has gone; click knows what to do
+    except OSError as error:
+        code, text = EXIT_NO_DIRECTORY, f"{error.filename or directory} can't be read: {error.strerror or error}"
+    click.echo(text, err=True)
+    sys.exit(code)
+
+
+# -- check -----------------------------------------------------------------------------------------------------------
+
+
+def _check(inspection: Inspection) -> bool:
+    total = damaged = 0
+    for file in inspection.journal():
+        total += 1
+        damaged += not _report(file, "batch", _unreadable(file))
+    for file in inspection.segments():
+        total += 1
+        damaged += not _report(file, "page", [])
+    for path, what in inspection.others():
+        click.echo(f"{path}: {what}")
+    click.echo(f"{total} file{'s' * (total > 1)}: {f'{damaged} damaged' if damaged else 'all sound'}")
+    return not damaged
+
+
+def _report(file: FileReading, noun: str, findings: list[str]) -> bool:
+    findings = [*([file.refusal] if file.refusal else []), *(damage.what for damage in file.damages), *findings]
+    found = file.found
+    plural = noun + ("" if found.batches == 1 else "es" if noun == "batch" else "s")
+    click.echo(f"{file.path}: {found.batches} {plural}, {found.end} bytes: {'DAMAGED' if findings else 'sound'}")
+    if file.torn:
+        click.echo(
+            f"  an unfinished {noun} of {file.torn} bytes at byte {found.end}: nothing in it was confirmed, "
+            "the next start cuts it"
+        )
+    for finding in findings:
+        click.echo(f"  {finding}")
+    return not findings
+
+
+def _unreadable(file: FileReading) -> list[str]:
+    """One line for each sound batch whose records can't be read."""
+    findings = []
+    for number, offset, payload in file.batches():
+        try:
+            for _ in records(payload):
+                pass
+        except RecordError as error:
+            findings.append(f"{file.path} at byte {offset}: batch {number}: {error}")
+    return findings
+
+
+# -- dump ------------------------------------------------------------------------------------------------------------
+
+
+def _dump(inspection: Inspection, bodies: bool) -> bool:
+    is_sound = True
+    names: dict[int, str] = {}
+    for file in inspection.journal():
+        is_sound &= _complain(file)
+        for number, offset, payload in file.batches():
+            try:
+                for record in records(payload):
+                    _print({"file": file.number, "batch": number} | _fields(record, names, bodies))
+            except RecordError as error:
+                click.echo(f"{file.path} at byte {offset}: batch {number}: {error}", err=True)
+                is_sound = False
+    for file in inspection.segments():
+        is_sound &= _complain(file)
+        for number, offset, payload in file.batches():
+            place = {"segment": file.number, "page": number, "offset": offset + BATCH_HEADER_SIZE}
+            for id, stretch in _page(payload):
+                _print(place | {"kind": "messages", "id": id} | _messages(stretch, bodies))
+    return is_sound
+
+
+def _complain(file: FileReading) -> bool:
+    for damage in file.damages:
+        click.echo(damage.what, err=True)
+    return not file.damages
+
+
+def _fields(record: Record, names: dict[int, str], bodies: bool) -> dict[str, object]:
+    """A record as JSON has it. `names`: queue number -> name, of the declarations so far; this one is added."""
+    if isinstance(record, Declared):
+        fields = record.fields
+        if fields.get("op") == "queue.declare":
+            names[int(str(fields["number"]))] = str(fields["name"])
+        return {"kind": "meta", **fields}
+    if isinstance(record, Arrived):
+        queues = [_queue(number, names) | {"expires_us": expires} for number, expires in record.queues]
+        left = {} if record.left is None else {"left": {"id": record.left[1], **_queue(record.left[0], names)}}
+        kind = "messages" if record.left is None else "hop"
+        return {"kind": kind, "id": record.first_id, "queues": queues, **left, **_messages(record.stretch, bodies)}
+    kind = KINDS[record.kind]
+    if isinstance(record, Paged):
+        place = {"segment": record.segment, "offset": record.offset, "size": record.size}
+        ids = {"first_id": record.first_id, "last_id": record.last_id, "settled": record.settled}
+        return {"kind": kind, **_queue(record.queue, names), **place, **ids, "live": record.live}
+    if isinstance(record, Passed):
+        return {"kind": kind, "id": record.id, "count": record.count, **_queue(record.queue, names)}
+    return {"kind": kind}
+
+
+def _queue(number: int, names: dict[int, str]) -> dict[str, object]:
+    return {"queue": names.get(number), "number": number}
+
+
+def _page(data: bytes) -> Iterator[tuple[int, Stretch]]:
+    """The messages of a page, alike ones together: the id of the first (0: not in the journal), and what they are."""
+    nowhere = Queue(Broker(Settings(), bytes).vhosts["/"], "", True, False, {})
+    for item in Page(nowhere, [], 0, 0).load(data):
+        if isinstance(item, Run):
+            yield int(item.id), item.stretch
+        else:
+            size = len(item.content)
+            yield int(item.id), Stretch(item.content, size, size, 1, item.key)
+
+
+def _messages(stretch: Stretch, bodies: bool) -> dict[str, object]:
+    """Exchange, routing key and sizes of alike messages, and their bodies where they are asked for."""
+    exchange_size = stretch.key[0]
+    starts = range(0, int(stretch.count * stretch.stride), int(stretch.stride))
+    contents = [b"".join(_body(stretch.data[at : at + stretch.size])) for at in starts]
+    found: dict[str, object] = {
+        "exchange": stretch.key[1 : 1 + exchange_size].decode(errors="backslashreplace"),
+        "key": stretch.key[2 + exchange_size :].decode(errors="backslashreplace"),
+        "sizes": [len(body) for body in contents],
+    }
+    return found | ({"bodies": [b64encode(body).decode() for body in contents]} if bodies else {})
+
+
+def _body(content: bytes) -> Iterator[bytes]:
+    reader = FrameReader(0)
+    reader.feed(content)
+    while (frame := reader.next()) is not None:
+        if frame.kind == FRAME_BODY:
+            yield frame.payload
+
+
+def _print(fields: dict[str, object]) -> None:
+    print(json.dumps(fields, default=_plain))  # click.echo would flush every line
+
+
+def _plain(value: object) -> str:
+    """What JSON has no type for: octets that are no text, decimals, times."""
+    return b64encode(value).decode() if isinstance(value, bytes) else str(value)

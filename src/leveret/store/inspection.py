@@ -1,0 +1,63 @@
+"""A data directory looked at from outside, without changing a byte: what `leveret store` stands on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from leveret.store.disk import Disk
+from leveret.store.reading import FileReading, Reader, journal_files, read_segment
+from leveret.store.salvage import SALVAGE_DIRECTORY, UNFINISHED_SUFFIX
+from leveret.store.segment import segment_files, segment_path
+from leveret.store.spares import is_spare
+
+JOURNAL_DIRECTORY = "journal"
+SEGMENT_DIRECTORY = "segments"
+
+
+class NoDataDirectory(Exception):
+    """There is no journal here."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"{path} is not a data directory: it has no {JOURNAL_DIRECTORY}/ with journal files")
+
+
+class Inspection:
+    """The files of a data directory. NoDataDirectory where there are none, OSError where they can't be listed."""
+
+    def __init__(self, disk: Disk, path: str) -> None:
+        self._disk = disk
+        self._journal = os.path.join(path, JOURNAL_DIRECTORY)
+        self._segments = os.path.join(path, SEGMENT_DIRECTORY)
+        if not journal_files(self._names(self._journal)):
+            raise NoDataDirectory(path)
+
+    def journal(self) -> Iterator[FileReading]:
+        """The journal's files, oldest first. Raises as `Reader.read` does."""
+        return Reader(self._disk, self._journal).read(journal_files(self._names(self._journal)))
+
+    def segments(self) -> Iterator[FileReading]:
+        """The segments. Raises as `read_segment` does."""
+        for number in segment_files(self._names(self._segments)):
+            yield read_segment(self._disk, segment_path(self._segments, number), number)
+
+    def others(self) -> list[tuple[str, str]]:
+        """(path, what it is) of the files that no message is in."""
+        found = []
+        for directory in (self._journal, self._segments):
+            for name in self._names(directory):
+                path = os.path.join(directory, name)
+                if is_spare(name):
+                    found.append((path, f"a spare file of {self._disk.size(path)} bytes"))
+                elif name.endswith(UNFINISHED_SUFFIX):
+                    found.append((path, "half made; the next start removes it"))
+                elif name == SALVAGE_DIRECTORY:
+                    copies = self._names(path)
+                    found += [(os.path.join(path, copy), "a damaged file, kept as it was found") for copy in copies]
+        return found
+
+    def _names(self, directory: str) -> list[str]:
+        try:
+            return self._disk.list_names(directory)
+        except (FileNotFoundError, NotADirectoryError):
+            return []

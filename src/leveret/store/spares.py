@@ -1,0 +1,77 @@
+"""Spare files: those that the journal does not need any more, kept to be overwritten.
+
+Overwriting a file that was written before lets the file system sync its data alone, without allocating blocks and
+writing down a new length: large batches are synced several times faster than at the end of a growing file.
+
+A spare has a name of its own, and gets that of a journal file only when its new header and first batch are synced. So
+whatever a crash leaves in a spare, it is never read.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+
+from leveret.store.disk import Disk
+
+_FILE_NAME = re.compile(r"spare-\d{10}\.lvj")
+
+
+def is_spare(name: str) -> bool:
+    """Whether a file of this name is a spare."""
+    return _FILE_NAME.fullmatch(name) is not None
+
+
+class Spares:
+    """At most `count` spare files in `directory`, none larger than `size_max` bytes."""
+
+    def __init__(self, disk: Disk, directory: str, count: int, size_max: int) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._count = count
+        self._size_max = size_max
+        self._paths: list[str] = []
+
+    def find(self, names: Sequence[str]) -> None:
+        """Take over those among the names of the directory, which must be synced; delete what is too many."""
+        paths = [os.path.join(self._directory, name) for name in names if is_spare(name)]
+        self._paths = paths[: self._count]
+        for path in paths[self._count :]:
+            self._disk.remove(path)
+
+    def keep(self, path: str, number: int) -> str | None:
+        """Rename journal file `number` to a spare, unless there are enough or it is too large: then None.
+
+        The caller syncs the directory and then calls `add` with the new path. Not before: as long as a crash can bring
+        the old name back, the file must stay as it is.
+        """
+        if len(self._paths) >= self._count or self._disk.size(path) > self._size_max:
+            return None
+        spare = os.path.join(self._directory, f"spare-{number:010d}.lvj")
+        self._disk.rename(path, spare)
+        return spare
+
+    def add(self, path: str) -> None:
+        """This spare may be used from here on."""
+        self._paths.append(path)
+
+    def become(self, path: str, parts: Sequence[bytes]) -> bool:
+        """Overwrite the beginning of a spare with `parts`, sync, and rename it to `path`; False if there is none.
+
+        The name still wants a `sync_directory`.
+        """
+        while self._paths:
+            spare = self._paths.pop()
+            try:
+                file = self._disk.open(spare)
+            except FileNotFoundError:
+                continue  # someone made room on the disk
+            try:
+                file.write(0, parts)
+                file.sync()
+            finally:
+                file.close()
+            self._disk.rename(spare, path)
+            return True
+        return False

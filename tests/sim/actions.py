@@ -1,0 +1,155 @@
+"""What the simulated clients can do: each method tells the model, and sends the bytes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from leveret.wire import grammar
+from leveret.wire.method import method_frame
+
+from .model import ModelQueue
+from .topology import BINDINGS, EXCHANGES, QUEUES
+
+if TYPE_CHECKING:
+    from .world import World
+
+
+class Actions:
+    """The operations of a script, by name."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def time(self, us: int) -> None:
+        """Time passes, and alarms ring when they are due."""
+        end_us = self._world.now_us + us
+        while 0 < (next_us := self._world.broker.timers.next_us()) <= end_us:
+            self._world.now_us = max(self._world.now_us, next_us)
+            self._world.run_timers()
+        self._world.now_us = end_us
+
+    def declare(self, name: str) -> None:
+        durable, arguments = QUEUES[name]
+        is_new = name not in self._world.model.queues
+        if is_new:
+            ttl, exchange, key = (
+                arguments.get(f"x-{n}") for n in ("message-ttl", "dead-letter-exchange", "dead-letter-routing-key")
+            )
+            ttl_us = ttl * 1000 if isinstance(ttl, int) else -1
+            queue = ModelQueue(name, durable, ttl_us, exchange, key)  # type: ignore[arg-type]
+            self._world.model.queues[name] = self._world.declared[name] = queue
+        self._ask(durable, is_new, grammar.QUEUE_DECLARE, queue=name, durable=durable, arguments=arguments)
+
+    def exchange(self, name: str) -> None:
+        durable, is_new = EXCHANGES[name], name not in self._world.model.exchanges
+        self._world.model.exchanges[name] = durable
+        self._ask(durable, is_new, grammar.EXCHANGE_DECLARE, exchange=name, type="direct", durable=durable)
+
+    def bind(self, *binding: str) -> None:
+        is_new = binding not in self._world.model.bindings
+        self._world.model.bindings.add(binding)  # type: ignore[arg-type]
+        self._ask_binding(grammar.QUEUE_BIND, is_new, *binding)
+
+    def unbind(self, *binding: str) -> None:
+        is_there = binding in self._world.model.bindings
+        self._world.model.bindings.discard(binding)  # type: ignore[arg-type]
+        self._ask_binding(grammar.QUEUE_UNBIND, is_there, *binding)
+
+    def _ask_binding(self, spec: grammar.MethodSpec, changes: bool, source: str, key: str, queue: str) -> None:
+        durable = self._world.model.exchanges[source] and self._world.model.queues[queue].durable
+        self._ask(durable, changes, spec, queue=queue, exchange=source, routing_key=key)
+
+    def delete(self, name: str) -> None:
+        durable = self._world.model.queues[name].durable
+        count = self._world.model.delete_queue(name)
+        self._ask(durable, True, grammar.QUEUE_DELETE, count, queue=name)
+
+    def delete_exchange(self, name: str) -> None:
+        durable = self._world.model.exchanges[name]
+        self._world.model.delete_exchange(name)
+        self._ask(durable, True, grammar.EXCHANGE_DELETE, exchange=name)
+
+    def purge(self, name: str) -> None:
+        queue = self._world.model.queues[name]
+        changes = any(queue.keeps(copy) and copy.holder is None for copy in queue.copies)
+        self._ask(queue.durable, changes, grammar.QUEUE_PURGE, self._world.model.purge(name), queue=name)
+
+    def setup(self) -> None:
+        """Declare everything that is not there."""
+        for name in QUEUES:
+            self.declare(name)
+        for name in EXCHANGES:
+            self.exchange(name)
+        for binding in BINDINGS:
+            self.bind(*binding)
+
+    def publish(
+        self, exchange: str, key: str, count: int = 1, persistent: bool = True, ttl_ms: int | None = None
+    ) -> None:
+        """Publish with confirms, `count` messages in one read."""
+        client = self._world.clients.get("publisher")
+        if client is None:
+            client = self._world.client("publisher")
+            self._world.turn(client, method_frame(1, grammar.CONFIRM_SELECT))
+        data = b""
+        for _ in range(count):
+            id = self._world.next_id
+            self._world.next_id += 1
+            client.published += 1
+            is_durable = self._world.model.publish(id, exchange, key, persistent, ttl_ms, self._world.now_us)
+            client.unconfirmed[client.published] = (id, self._world.model.batch if is_durable else 0)
+            data += client.publish(id, exchange, key, persistent, ttl_ms)
+        self._world.turn(client, data)
+
+    def consume(self, name: str, queue: str, no_ack: bool = False, prefetch: int = 0) -> None:
+        client = self._world.client(name)
+        tag = f"{queue} {len(client.queues)} {self._world.next_id}"
+        client.queues[tag] = (queue, no_ack)
+        qos = method_frame(1, grammar.BASIC_QOS, prefetch_count=prefetch)
+        consume = method_frame(1, grammar.BASIC_CONSUME, queue=queue, consumer_tag=tag, no_ack=no_ack)
+        self._world.turn(client, qos + consume)
+
+    def get(self, name: str, queue: str, no_ack: bool = False) -> None:
+        client = self._world.client(name)
+        client.got.append((queue, no_ack))
+        self._world.turn(client, method_frame(1, grammar.BASIC_GET, queue=queue, no_ack=no_ack))
+
+    def _answer_delivery(self, name: str, place: int, multiple: bool, requeue: bool | None) -> None:
+        """Ack (requeue None), requeue or reject the delivery at this place of those that the client holds."""
+        tags = self._world.model.held_tags(name)
+        if not -len(tags) <= place < len(tags):
+            return
+        tag = tags[place]
+        if requeue is None:
+            self._world.model.ack(name, tag, multiple)
+            data = method_frame(1, grammar.BASIC_ACK, delivery_tag=tag, multiple=multiple)
+        else:
+            if requeue:
+                self._world.model.requeue(name, tag, multiple)
+            else:
+                self._world.model.reject(name, tag, multiple, self._world.now_us)
+            data = method_frame(1, grammar.BASIC_NACK, delivery_tag=tag, multiple=multiple, requeue=requeue)
+        self._world.turn(self._world.clients[name], data)
+
+    def ack(self, name: str, place: int = 0, multiple: bool = False) -> None:
+        self._answer_delivery(name, place, multiple, None)
+
+    def nack(self, name: str, place: int = 0, multiple: bool = False) -> None:
+        self._answer_delivery(name, place, multiple, True)
+
+    def reject(self, name: str, place: int = 0, multiple: bool = False) -> None:
+        self._answer_delivery(name, place, multiple, False)
+
+    def lose(self, name: str) -> None:
+        """A connection ends without a word; what it had returns."""
+        if name in self._world.clients:
+            self._world.lose(name)
+
+    def _ask(
+        self, is_kept: bool, changes: bool, spec: grammar.MethodSpec, count: int | None = None, **values: object
+    ) -> None:
+        """The client "control" asks for something. The answer says that it is safe, where it is durable at all."""
+        client = self._world.client("control")
+        batch = self._world.model.batch if changes or self._world.broker.log.size() else self._world.model.batch - 1
+        client.waiting.append((f"{spec.name}-ok", batch if is_kept else 0, count))
+        self._world.turn(client, method_frame(1, spec, **values))

@@ -1,0 +1,22 @@
+"""What the simulated clients declare: two delay levels, dead letters, and the ways in which those can be wanting."""
+
+from __future__ import annotations
+
+_MAIN = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
+# name -> (durable, arguments)
+QUEUES: dict[str, tuple[bool, dict[str, str | int]]] = {
+    "level1": (True, {"x-message-ttl": 2003, "x-dead-letter-exchange": "down"}),
+    "level0": (True, {"x-message-ttl": 1009, "x-dead-letter-exchange": "out"}),
+    "work": (True, _MAIN),
+    "dead": (True, {}),
+    "plain": (True, {}),
+    "brief": (False, {"x-message-ttl": 503, **_MAIN}),
+    "lost": (True, {"x-message-ttl": 307, "x-dead-letter-exchange": "missing"}),
+    "round": (True, {"x-message-ttl": 701, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "round"}),
+}
+EXCHANGES: dict[str, bool] = {"in": True, "down": True, "out": True, "fleeting": False}
+BINDINGS = [
+    ("in", "slow", "level1"), ("in", "fast", "level0"), ("in", "all", "work"), ("in", "all", "plain"),
+    ("in", "all", "level0"), ("down", "slow", "level0"), ("out", "slow", "work"), ("out", "fast", "work"),
+    ("out", "all", "work"), ("fleeting", "all", "plain"),
+]  # fmt: skip
