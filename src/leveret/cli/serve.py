@@ -178,7 +178,6 @@ async def _serve(chosen: dict[str, object], choose_again: Callable[[], dict[str,
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, server.stopping.set)
-
     if choose_again is not None:
         loop.add_signal_handler(signal.SIGHUP, _reload, server, choose_again)
     for host in hosts:
