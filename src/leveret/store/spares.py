@@ -9,6 +9,7 @@ whatever a crash leaves in a spare, it is never read.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Sequence
@@ -55,6 +56,14 @@ class Spares:
     def add(self, path: str) -> None:
         """This spare may be used from here on."""
         self._paths.append(path)
+
+    def clear(self) -> bool:
+        """Delete all, for the room that they take; whether there were any."""
+        paths, self._paths = self._paths, []
+        for path in paths:
+            with contextlib.suppress(OSError):
+                self._disk.remove(path)
+        return bool(paths)
 
     def become(self, path: str, parts: Sequence[bytes]) -> bool:
         """Overwrite the beginning of a spare with `parts`, sync, and rename it to `path`; False if there is none.
