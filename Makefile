@@ -48,7 +48,7 @@ soak: $(VENV)/dev.stamp  ## property tests with SEEDS=20 other seeds, thousands 
 		$(WITH_CORE) $(CORE) $(BIN)/python -m pytest -q tests/unit --hypothesis-seed=$$seed || exit 1; \
 	done
 	LEVERET_CRASH_KILLS=$(KILLS) LEVERET_CRASH_CUTS=$(KILLS) LEVERET_CRASH_SEED=$$(date +%s) \
-		$(WITH_CORE) $(CORE) $(BIN)/python -m pytest -q -rP tests/crash/test_kill.py tests/crash/test_power.py
+		$(WITH_CORE) $(CORE) $(BIN)/python -m pytest -q -rP tests/crash/test_kill*.py tests/crash/test_power.py
 
 mutants: $(VENV)/dev.stamp  ## each listed defect must turn its test red
 	$(BIN)/python tools/mutants.py

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 
@@ -16,6 +17,8 @@ from .ledger import PREFIX, Ledger, Place
 
 EXCHANGE = PREFIX + "exchange"
 NOTED = PREFIX + "noted"
+# LEVERET_CRASH_KILLS: how often a broker is killed under load.
+KILLS = int(os.environ.get("LEVERET_CRASH_KILLS", "20"))
 WINDOWS = (1, 100, 300)
 PREFETCH = 50
 # How many messages a check leaves in a queue that nobody else consumes from.

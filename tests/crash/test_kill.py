@@ -1,7 +1,6 @@
 """kill -9 under load: what was confirmed is there, in order, once; what was settled for sure stays away."""
 
 import asyncio
-import os
 import random
 
 import pytest
@@ -11,9 +10,8 @@ from leveret.client.aio_channel import Channel
 from leveret.testing.processes import LeveretProcess
 
 from .ledger import Ledger
-from .load import EXCHANGE, PERSISTENT, check, load_and_kill
+from .load import EXCHANGE, KILLS, PERSISTENT, check, load_and_kill
 
-KILLS = int(os.environ.get("LEVERET_CRASH_KILLS", "20"))
 WORK = "crash.work"
 DEAD = "crash.dead"
 COPY = "crash.copy"
@@ -54,6 +52,7 @@ async def test_kill_under_load(process: LeveretProcess, seed: int) -> None:
     assert ledger.hits["kills with publishes unconfirmed"] > KILLS / 2
     assert ledger.hits["dead letters in dead"]
     assert ledger.hits["dead letters in expired"]
+    assert ledger.hits["dead letters in overflow"]
     assert ledger.hits["declarations checked"]
     assert ledger.hits["deletions checked"]
     assert ledger.work.settled_for_sure
@@ -88,7 +87,8 @@ async def test_kill_after_many_files(process: LeveretProcess) -> None:
         await channel.wait_for_confirms()
     assert confirmed == 150
     journal = process.data_dir / "journal"
-    assert len(list(journal.glob("journal-*.lvj"))) > 1
+    # How many are left depends on when the oldest message moves to a page; but the first one was full long ago.
+    assert max(path.name for path in journal.glob("journal-*.lvj")) >= "journal-0000000003.lvj"
     process.kill()
     process.start()
     async with await connect(process.url) as connection:

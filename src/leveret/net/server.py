@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from leveret.broker.broker import Broker
 from leveret.broker.pager import Pager
 from leveret.broker.peer import Peer
-from leveret.net.alarms import Alarms
+from leveret.net.alarms import Alarms, Limits
 from leveret.net.commit import Committer
 from leveret.net.paging import Paging
 from leveret.net.pressure import Pressure
@@ -324,6 +324,12 @@ class Server:
         self._end_turn()
 
     # -- alarms --------------------------------------------------------------------------------------------------------
+
+    def limit(self, limits: Limits) -> None:
+        """Measure against other limits from now on."""
+        self.alarms.limits = limits
+        self._check_alarms()
+        self._flush()
 
     def _out_of_room(self, error: JournalFull) -> None:
         """The batch on its way waits for room, and with it all confirms; consumers go on from memory."""

@@ -62,7 +62,8 @@ class Journal:
 
     `directory` is created where it is missing. `file_size` (bytes) is only a mark: `is_full` says when it is reached,
     the owner decides when to `rotate`. `random_bytes` gives the generations of new files. At most `spare_files` files
-    are kept to be overwritten, and `ahead_size` bytes of zeros written behind a batch that makes its file longer.
+    are kept to be overwritten, as long as the disk has room for anything else, and `ahead_size` bytes of zeros written
+    behind a batch that makes its file longer.
     """
 
     def __init__(
@@ -146,7 +147,8 @@ class Journal:
         end = self.current_size + size
         pieces = [batch_header, *parts]
         if end > self._room:
-            # One longer file for many batches: most syncs then write data only, as in a recycled file.
+            # One longer file for many batches: most syncs then write data only, as in a recycled file. (Not tried again
+            # for the same batch: if there was no room for it, there may be for the batch alone.)
             pieces.append(self._ahead)
             self._room = end + len(self._ahead)
         try:
@@ -205,6 +207,7 @@ class Journal:
 
     def _fail(self, error: OSError) -> JournalFailed | JournalFull:
         if error.errno in _NO_ROOM and not isinstance(error, SyncFailed):
+            self._spares.give_up()  # the next try may find their room
             return JournalFull(self.path(self.current), error)
         self._failure = JournalFailed(self.path(self.current), error)
         return self._failure
