@@ -4,7 +4,8 @@
     bench/run.py --quick
     bench/run.py --brokers rabbitmq,leveret --only t16,rpc-50 --rounds 5 --seconds 5
 
-Brokers: rabbitmq, garagemq (where they are installed), leveret (the compiled core, where there is one),
+Brokers: rabbitmq (with its default queues), rabbitmq-v2 (with x-queue-version=2, the only classic queues of RabbitMQ 4)
+and rabbitmq-quorum, both for durable scenarios, garagemq, leveret (the compiled core, where there is one),
 leveret-interpreted, leveret@DIRECTORY (another copy of the package, to compare two commits), and relay, which is no
 broker: it only copies bytes, and shows what TCP through one thread allows.
 Each scenario runs on every broker before the next one does (A B C A B C …), so that a disturbance of the machine meets
@@ -32,7 +33,11 @@ HERE = Path(__file__).resolve().parent
 TOP = HERE.parent
 WORK = TOP / "build" / "bench"
 # GarageMQ often hangs on the deletion of a queue that was busy.
-EXTRA_ARGUMENTS = {"garagemq": ["-keep", "-timeout", "5"]}
+EXTRA_ARGUMENTS = {
+    "garagemq": ["-keep", "-timeout", "5"],
+    "rabbitmq-v2": ["-qarg", "x-queue-version=2"],
+    "rabbitmq-quorum": ["-qarg", "x-queue-type=quorum"],
+}
 
 
 class Relay(ServerProcess):
@@ -66,7 +71,7 @@ def available() -> list[str]:
 
 def server(name: str, directory: Path) -> ServerProcess:
     """The broker of that name, not started. The directory is on a real disk: confirms must cost what they cost."""
-    if name == "rabbitmq":
+    if name.startswith("rabbitmq"):
         return RabbitMQProcess(directory)
     if name == "garagemq":
         return GarageMQProcess(directory)
