@@ -1,8 +1,8 @@
 """connection.blocked: what a memory alarm does to publishers and what it does not, on leveret and on RabbitMQ alike.
 
-An alarm is not raised by any method of AMQP, so these tests start brokers of their own: RabbitMQ, told by rabbitmqctl
-that its memory is full, and leveret, whose memory really is (a queue holds more than its watermark). Measured on
-RabbitMQ 3.10.8: a connection is blocked when it publishes while the alarm is on, not before.
+No method of AMQP raises an alarm, so these tests start brokers of their own and set their watermark for memory to 0:
+RabbitMQ's by rabbitmqctl, leveret's in its configuration. Measured on RabbitMQ 3.10.8: a connection is blocked when it
+publishes while the alarm is on, not before.
 """
 
 from __future__ import annotations
@@ -10,10 +10,13 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import signal
 import subprocess
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, Protocol
 
 import aio_pika
@@ -26,8 +29,6 @@ from leveret.testing.processes import LeveretProcess, RabbitMQProcess
 from .raw import DEADLINE_S, HEADER, METHOD, Frame, RawClient, encode_header, encode_method, frame
 
 CAPABLE = {"capabilities": {"connection.blocked": True, "consumer_cancel_notify": True}}
-BALLAST_OCTETS = 1 << 20
-WATERMARK_OCTETS = 128 << 20
 REASON = "low on memory"
 
 
@@ -63,31 +64,36 @@ class AlarmedRabbitMQ(RabbitMQProcess):
 
 
 class AlarmedLeveret(LeveretProcess):
-    """Its memory is filled through a connection that does not publish any more when the alarm is on."""
+    """Reads its watermark from a file, again and again."""
 
     def __init__(self) -> None:
-        super().__init__(arguments=["--memory-high-watermark", str(WATERMARK_OCTETS)])
+        self.config = Path(tempfile.mkstemp(prefix="leveret-", suffix=".toml")[1])
+        super().__init__(arguments=["--config", str(self.config)])
 
     def alarm(self) -> None:
-        with RawClient.open(self.url, properties=CAPABLE) as filler:
-            filler.call("queue.declare", queue="ballast")
-            left = WATERMARK_OCTETS // BALLAST_OCTETS
-            while not _is_blocked(filler, 0.001 if left > 0 else 0.05):
-                filler.publish(bytes(BALLAST_OCTETS if left > 0 else 0), routing_key="ballast")
-                left -= 1
+        self._set("memory_high_watermark = 0")
+        with RawClient.open(self.url, properties=CAPABLE) as publisher:
+            while not _is_blocked(publisher):
+                publisher.publish(routing_key="nowhere")
 
     def clear(self) -> None:
-        with RawClient.open(self.url) as emptier:
-            emptier.call("queue.purge", queue="ballast")
-            # The alarm is over when a publish gets its answer.
-            emptier.call("confirm.select")
-            emptier.publish(routing_key="nowhere")
-            emptier.read("basic.ack")
+        self._set("")
+        with RawClient.open(self.url) as publisher:
+            publisher.call("confirm.select")
+            publisher.publish(routing_key="nowhere")
+            publisher.read("basic.ack")
+
+    def clean_up(self) -> None:
+        self.config.unlink(missing_ok=True)
+
+    def _set(self, text: str) -> None:
+        self.config.write_text(text)
+        os.kill(self.pid, signal.SIGHUP)
 
 
-def _is_blocked(client: RawClient, timeout_s: float) -> bool:
+def _is_blocked(client: RawClient) -> bool:
     try:
-        return client.read(timeout_s=timeout_s).name == "connection.blocked"
+        return client.read(timeout_s=0.02).name == "connection.blocked"
     except TimeoutError:
         return False
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -16,6 +17,8 @@ from leveret.store.disk import RealDisk
 from leveret.store.format import FORMAT_VERSION, FileHeader
 from leveret.store.journal import Journal
 from leveret.testing.processes import LeveretProcess
+
+from .raw import RawClient
 
 SOURCE = str(Path(__file__).parents[2] / "src")
 
@@ -51,6 +54,8 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
     ('port = "5672"', "port must be of type int"),
     ("port = ", "Invalid value"),
     ("journal_spare_files = -1", "must not be negative"),
+    ('disk_free_limit = "plenty"', "disk_free_limit: 'plenty' is not an amount"),
+    ("memory_high_watermark = true", "write octets, 50MB, 1GiB, or 0.4 for a share of the machine's memory"),
 ])
 def test_a_wrong_configuration(tmp_path: Path, text: str, hint: str) -> None:
     config = tmp_path / "leveret.toml"
@@ -115,6 +120,57 @@ def test_spare_files_beyond_the_setting_are_deleted(tmp_path: Path) -> None:
         assert sorted(path.name for path in (tmp_path / "journal").iterdir()) == [
             "journal-0000000001.lvj", "spare-0000000001.lvj",
         ]  # fmt: skip
+
+
+@pytest.mark.parametrize("option", ["--disk-free-limit", "--memory-high-watermark"])
+def test_an_amount_that_is_none(tmp_path: Path, option: str) -> None:
+    refused = serve(option, "1.5 parsecs", "--port", "0", "--data-dir", str(tmp_path))
+    assert refused.returncode == 2
+    assert f"{option}: '1.5 parsecs' is not an amount" in refused.stderr
+
+
+@pytest.mark.parametrize(("setting", "reason"), [
+    ('disk_free_limit = "1000TB"', "low on disk"),
+    ("memory_high_watermark = 0.0001", "low on memory"),
+])
+def test_limits_of_disk_and_memory_hold_from_the_start(tmp_path: Path, setting: str, reason: str) -> None:
+    config = tmp_path / "leveret.toml"
+    config.write_text(setting)
+    with LeveretProcess(data_dir=tmp_path / "data", arguments=("--config", str(config))) as process:
+        with RawClient.open(process.url, properties={"capabilities": {"connection.blocked": True}}) as client:
+            client.call("queue.declare", queue="q")
+            client.publish(b"x", routing_key="q")
+            assert client.read("connection.blocked")["reason"] == reason
+        assert process.output.count(f"WARNING {reason}: ") == 1
+
+
+def test_options_win_over_the_configuration_and_the_defaults_raise_no_alarm(tmp_path: Path) -> None:
+    config = tmp_path / "leveret.toml"
+    config.write_text('disk_free_limit = "1000TB"\nmemory_high_watermark = 0')
+    arguments = ("--config", str(config), "--disk-free-limit", "0", "--memory-high-watermark", "1.0")
+    for given in (arguments, ()):
+        with LeveretProcess(data_dir=tmp_path / "data", arguments=given) as process:
+            with RawClient.open(process.url) as client:
+                client.call("confirm.select")
+                client.publish(b"x", routing_key="nowhere")
+                client.read("basic.ack")
+            assert "low on" not in process.output
+
+
+def test_a_wrong_configuration_at_sighup_changes_nothing(tmp_path: Path) -> None:
+    config = tmp_path / "leveret.toml"
+    config.write_text("")
+    with LeveretProcess(data_dir=tmp_path / "data", arguments=("--config", str(config))) as process:
+        with RawClient.open(process.url) as client:
+            config.write_text('disk_free_limit = "plenty"')
+            os.kill(process.pid, signal.SIGHUP)
+            while "nothing was changed: " not in process.output:
+                client.quiet()
+            client.call("confirm.select")
+            client.publish(b"x", routing_key="nowhere")
+            client.read("basic.ack")
+        assert "disk_free_limit: 'plenty' is not an amount" in process.output
+        assert "Traceback" not in process.output
 
 
 def test_a_data_directory_that_is_a_file(tmp_path: Path) -> None:

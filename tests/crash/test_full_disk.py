@@ -110,6 +110,19 @@ async def test_a_start_without_room_uses_the_reserve(tmp_path: Path) -> None:
             assert await consume(connection, 3) == [(b"message %06d." % n, False) for n in range(1, 4)]
 
 
+async def test_without_a_reserve_no_stop_is_an_orderly_one(tmp_path: Path) -> None:
+    """The next start might find no room to say that a new life has begun, and would then deliver again as if new."""
+    data = tmp_path / "data"
+    with LeveretProcess(data) as before:
+        await publish(before.url, 1, 3)
+    (data / "reserve").unlink()
+    with TracedProcess(data, tmp_path / "trace", ["-e", "inject=fallocate:error=ENOSPC"]) as poor:
+        assert "low on disk" in poor.output
+    with LeveretProcess(data) as after:
+        async with await connect(after.url) as connection:
+            assert await consume(connection, 3) == [(b"message %06d." % n, True) for n in range(1, 4)]
+
+
 async def test_after_a_kill_a_start_needs_no_room_at_all(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with LeveretProcess(data) as killed:

@@ -87,8 +87,8 @@ async def test_kill_after_many_files(process: LeveretProcess) -> None:
         await channel.wait_for_confirms()
     assert confirmed == 150
     journal = process.data_dir / "journal"
-    # The oldest message keeps its file, or was moved to a page; in any case there is a newer one.
-    assert max(path.name for path in journal.glob("journal-*.lvj")) > "journal-0000000001.lvj"
+    # How many are left depends on when the oldest message moves to a page; but the first one was full long ago.
+    assert max(path.name for path in journal.glob("journal-*.lvj")) >= "journal-0000000003.lvj"
     process.kill()
     process.start()
     async with await connect(process.url) as connection:

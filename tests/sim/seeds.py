@@ -87,6 +87,7 @@ def simulate(seed: int) -> World:
     rng = world.rng
     world.file_size = rng.choice(FILE_SIZES)
     world.overlap = rng.choice((0.0, 0.3, 0.5, 0.8))
+    world.ready_octets = rng.choice((600, 3000, 1 << 30))
     for _ in range(rng.randrange(2, 5)):
         _live(world)
         world.now_us += rng.randrange(10 ** rng.randrange(1, 8))

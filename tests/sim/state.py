@@ -10,7 +10,10 @@ from leveret.broker.broker import Broker
 from leveret.broker.deadletter import body_of, deaths_of, header_of
 from leveret.broker.entry import Entry
 from leveret.broker.exchange import Exchange
+from leveret.broker.page import Page
 from leveret.broker.peer import Peer
+from leveret.broker.queue import Queue
+from leveret.broker.run import Run
 from leveret.broker.vhost import split_key
 from leveret.wire.properties import decode_header
 
@@ -133,10 +136,26 @@ def _row(entry: Entry) -> Row:
     return Row(id, exchange, key, persistent, int(entry.expires_us), deaths, first, entry.redelivered)
 
 
+def _waiting(queue: Queue) -> list[Entry]:
+    """What waits in a queue, in any order; its pages are read and left where they are."""
+    ready, log = queue.ready, queue.vhost.log
+    found = ready.in_memory()
+    for page in ready._items[ready._head :]:
+        if isinstance(page, Page):
+            data = log.read_page(int(page.segment), int(page.offset), int(page.size))
+            assert data is not None, "a page is not there"
+            for item in page.load(data):
+                if isinstance(item, Run):
+                    found += [item.entry(index) for index in range(int(item.taken), int(item.stretch.count))]
+                else:
+                    found.append(item)
+    return found
+
+
 def state_of(broker: Broker, peers: Iterable[Peer]) -> State:
     """Everything that the broker holds: what waits in its queues, and what its clients have not acknowledged."""
     vhost = broker.vhosts["/"]
-    entries: dict[str, list[Entry]] = {name: queue.ready.in_memory() for name, queue in vhost.queues.items()}
+    entries: dict[str, list[Entry]] = {name: _waiting(queue) for name, queue in vhost.queues.items()}
     for peer in peers:
         for channel in peer.channels.values():
             for delivery in channel.unacked._entries:

@@ -7,17 +7,18 @@ process at a disk operation; the next life must be one that the model allows.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import hashlib
 import random
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from leveret.broker.broker import Broker, Settings
 from leveret.broker.pager import Pager
 from leveret.broker.peer import Peer
 from leveret.net.commit import Committer
-from leveret.net.paging import Paging
+from leveret.net.paging import LOOK_OCTETS, Paging
 from leveret.store.disk import MemoryDisk
 from leveret.store.format import DATA_START
 from leveret.store.journal import Journal
@@ -35,8 +36,10 @@ DIRECTORY = "/data/journal"
 SEGMENTS = "/data/segments"
 FILE_SIZE = DATA_START + 1500
 Operation = tuple[object, ...]
-# what a crash can hit, and should in some worlds; page-out belongs here as soon as there is one
-HITS = ("hop in flight", "rotation", "file removal", "recovery")
+# what a crash can hit, and should in some worlds
+HITS = ("hop in flight", "rotation", "file removal", "file reuse", "page-out", "recovery")
+# room that is written ahead of the batches of a growing file
+AHEAD_SIZE = 300
 
 
 class Crash(BaseException):
@@ -72,11 +75,15 @@ class SimWork(SyncWork):
 class World:
     """The process crashes at disk operation number `crash_at`, or at the first one in a `crash_in` (see HITS), and the
     disk refuses number `fault_at`. overlap: how probable it is that the loop gets on while the thread is at the disk;
-    at 0 each operation of a script is on the medium before the next. hits: how many crashes there were of which kind.
+    at 0 each operation of a script is on the medium before the next. ready_octets: of messages in memory, before some
+    go to pages. hits: how many crashes there were of which kind.
     floor: the last batch that somebody was told is safe.
     """
 
-    def __init__(self, seed: int, file_size: int = FILE_SIZE, overlap: float = 0.4) -> None:
+    def __init__(
+        self, seed: int, file_size: int = FILE_SIZE, overlap: float = 0.4, ready_octets: int = 1 << 30
+    ) -> None:
+        self.ready_octets = ready_octets
         self.overlap = overlap
         self.rng = random.Random(seed)
         self.disk = MemoryDisk(self._before)
@@ -97,7 +104,8 @@ class World:
         self._starts = 0
         self._is_recovering = False
         self._is_busy = False  # the event loop is in a turn
-        self._is_performing = False  # the sync thread is
+        self._is_performing = False  # the sync thread is at work
+        self._is_storing = False  # the thread that writes segments is
         self._script: Iterator[Operation] = iter(())
         self._actions = Actions(self)
 
@@ -106,33 +114,33 @@ class World:
     def start(self) -> None:
         """A process starts: it must come back with what the model allows, and then does what is overdue."""
         self.clients: dict[str, SimClient] = {}
-        self._completions: list[tuple[int, Exception | None]] = []
+        self._completions: list[Callable[[], None]] = []
+        self._segment_work: list[Callable[[], None]] = []
+        self._is_paging = False
         self._numbers: dict[int, int] = {}
-        self._is_busy = self._is_performing = False
-        self._is_recovering = True
+        self._is_performing = self._is_storing = False
+        self._is_busy = self._is_recovering = True
         self._starts += 1
         self.broker = Broker(Settings(), self.rng.randbytes)
         self.broker.on_event = lambda _: None
-        self.journal = Journal(self.disk, DIRECTORY, self.file_size, self.rng.randbytes)
+        self.journal = Journal(self.disk, DIRECTORY, self.file_size, self.rng.randbytes, ahead_size=AHEAD_SIZE)
         self.work = SimWork(self, self.journal)
         self.segments = SegmentStore(self.disk, SEGMENTS, self.rng.randbytes)
-        self.paging = Paging(self.broker, Pager(self.broker), self.segments, self._write_segment, self.segments.remove)
+        pager = Pager(self.broker, page_octets=500, step_octets=900, segment_octets=1800, front_octets=300)
+        write, remove = self._write_segment, self._remove_segment
+        self.paging = Paging(self.broker, pager, self.segments, write, remove, self.ready_octets)
         self.committer = Committer(self.broker, self.journal, self.work, self.paging)
-        self._is_busy = True
         self.committer.recover(self.now_us)
         self._is_busy = self._is_recovering = False
         assert self.journal.report.damages == []
         self._recovered(state_of(self.broker, []))
         self.run_timers()
 
-    def _write_segment(self, number: int, pages: list[bytes]) -> None:
-        self.paging.written(self.segments.write(number, pages), None)
-
     def _recovered(self, state: State) -> None:
         note(self._trace, "recovered", repr(sorted(state.queues.items())))
         allowed = range(self.floor, max(self._marks) + 1)
         found = [number for number in allowed if state in self._expected(number)]
-        newest = self._marks[max(self._marks)].delivered()
+        newest = self._expected(max(self._marks))[0]
         assert found, f"no batch from {allowed} leaves this; here is the newest:\n{newest.difference(state)}"
         self.model.check_owed(state, found[-1])
         self.model.restart(state, self.declared)
@@ -161,13 +169,19 @@ class World:
     def _is_hit(self, what: str) -> bool:
         """Whether a crash would hit this now."""
         names = [change for pending in self.disk.pending for change in pending.names]
+        gone = [name for name, inode in names if inode is None]
+        paths = [self._path, *gone]
         match what:
             case "hop in flight":
                 return any(self.model.hops[number] for number in range(self.floor + 1, self.model.batch))
             case "rotation":
-                return any(path.endswith(".new") for path in [self._path, *(name for name, _ in names)])
+                return any(path.startswith(DIRECTORY) and path.endswith(".lvj.new") for path in paths)
             case "file removal":
-                return any(inode is None and name.endswith(".lvj") for name, inode in names)
+                return any(path.startswith(f"{DIRECTORY}/journal-") and path.endswith(".lvj") for path in gone)
+            case "file reuse":
+                return any(path.startswith(f"{DIRECTORY}/spare-") for path in paths)
+            case "page-out":
+                return any(path.startswith(SEGMENTS) for path in paths)
         return self._is_recovering
 
     def _count_crash(self) -> None:
@@ -186,10 +200,11 @@ class World:
         while self._background():
             pass
         self.journal.close()
+        self.segments.close()
 
     def fork(self) -> World:
         """Another world that has come as far, to end in another way; neither has a process any more."""
-        other = World(0, self.file_size, self.overlap)
+        other = World(0, self.file_size, self.overlap, self.ready_octets)
         for name in ("now_us", "floor", "_clean_from", "_starts", "next_id", "_path", "_is_recovering"):
             setattr(other, name, getattr(self, name))
         other.rng.setstate(self.rng.getstate())
@@ -224,6 +239,7 @@ class World:
         # connected now, so that what it is about to ask for belongs to one batch
         self.client("control")
         getattr(self._actions, name)(*values)
+        self.paging.received(LOOK_OCTETS)
         self.run_timers()
         self.model.check(self._state())
 
@@ -231,24 +247,56 @@ class World:
         return state_of(self.broker, [client.peer for client in self.clients.values()])
 
     def _background(self) -> bool:
-        """The sync thread does its next work, or the loop hears of what it did; False if there is nothing to do."""
-        can_perform = self.work.is_waiting and not self._is_performing
-        if self._completions and (not can_perform or self.rng.random() < 0.5):
-            number, error = self._completions.pop(0)
-            if error is not None:
-                raise Crash
-            self.committer.on_disk(number)
-            self._end_turn()
-        elif can_perform:
-            self._perform()
-        else:
-            return False
-        return True
+        """One of the threads does its next work, or the loop hears of it; False if there is nothing to do."""
+        ready: list[Callable[[], None]] = []
+        if self._completions:
+            ready.append(self._hear)
+        if self._is_paging:
+            ready.append(self._page)
+        if self.work.is_waiting and not self._is_performing:
+            ready.append(self._perform)
+        if self._segment_work and not self._is_storing:
+            ready.append(self._store)
+        if ready:
+            self.rng.choice(ready)()
+        return bool(ready)
+
+    def _hear(self) -> None:
+        self._completions.pop(0)()
+        self._end_turn()
+
+    def _page(self) -> None:
+        self._is_paging = False
+        self._end_turn()
 
     def _perform(self) -> None:
         self._is_performing = True
         self.work.perform()
         self._is_performing = False
+
+    def _store(self) -> None:
+        self._is_storing = True
+        self._segment_work.pop(0)()
+        self._is_storing = False
+
+    def _write_segment(self, number: int, pages: list[bytes]) -> None:
+        def write() -> None:
+            try:
+                places = self.segments.write(number, pages)
+            except OSError as error:
+                failure = error
+                self._completions.append(lambda: self.paging.written(None, failure))
+            else:
+                self._completions.append(lambda: self.paging.written(places, None))
+
+        self._segment_work.append(write)
+
+    def _remove_segment(self, number: int) -> None:
+        def remove() -> None:
+            with contextlib.suppress(OSError):
+                self.segments.remove(number)
+
+        self._segment_work.append(remove)
 
     def hasten(self) -> None:
         """A request was handed to the sync thread: now and then it is done before the loop goes on."""
@@ -263,9 +311,14 @@ class World:
 
     def done(self, batch_id: int, error: Exception | None) -> None:
         """On the sync thread: the batch is on the medium, or will never be."""
-        self._completions.append((batch_id, error))
+        self._completions.append(lambda: self._on_disk(batch_id, error))
         if error is None:
             self.floor = max(self.floor, self._numbers[batch_id])
+
+    def _on_disk(self, batch_id: int, error: Exception | None) -> None:
+        if error is not None:
+            raise Crash
+        self.committer.on_disk(batch_id)
 
     def _before(self, operation: str, path: str) -> None:
         note(self._trace, operation, path)
@@ -279,7 +332,7 @@ class World:
                 self.disk.pending = [p for p in self.disk.pending if (p.kind, p.path) != ("write", path)]
             raise OSError(5, "input/output error", path)
         while not self._is_busy and self.rng.random() < self.overlap:
-            if self._completions:
+            if self.rng.random() < 0.5:
                 self._background()
             elif (following := next(self._script, None)) is not None:
                 self.do(following)
@@ -318,6 +371,7 @@ class World:
         if not self.model.is_quiet(self.now_us):
             self.model.expire(self._state(), self.now_us)
         self.committer.submit()
+        self._is_paging = self.paging.step() or self._is_paging
         self._is_busy = False
 
     def _answer(self, client: SimClient, method: Method) -> None:

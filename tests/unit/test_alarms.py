@@ -53,6 +53,17 @@ def test_an_alarm_for_memory_begins_above_the_mark_and_ends_a_twentieth_below() 
     assert seen == ["", on, on, on, "", ""]
 
 
+def test_no_more_than_50_mb_beyond_a_large_limit_is_asked_for() -> None:
+    machine = Machine()
+    alarms = machine.alarms()
+    alarms.limits = Limits(10_000 * MB, 10_000 * MB)
+    seen = []
+    for free, used in ((9_999, 10_001), (10_049, 9_951), (10_050, 9_950)):
+        machine.free, machine.used = free * MB, used * MB
+        seen.append(alarms.check(False))
+    assert seen == ["low on disk & memory", "low on disk & memory", ""]
+
+
 def test_memory_that_was_freed_is_given_back_so_that_its_alarm_can_end() -> None:
     machine = Machine()
     alarms = machine.alarms()

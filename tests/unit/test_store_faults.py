@@ -3,11 +3,13 @@
 import errno
 import os
 import random
+from pathlib import Path
 
 import pytest
 
 from leveret.store.disk import MemoryDisk, RealDisk
 from leveret.store.journal import Journal, JournalFailed, JournalFull
+from leveret.store.reserve import Reserve
 
 DIRECTORY = "/data"
 
@@ -145,6 +147,49 @@ def test_a_file_that_may_come_back_is_not_overwritten(kind: str) -> None:
     assert disk.read("/data/spare-0000000001.lvj") == file
 
 
+def test_a_spare_that_was_not_finished_is_still_one() -> None:
+    """A full disk while a spare is overwritten: it is not forgotten, and neither is the room that it takes."""
+    disk = MemoryDisk()
+    journal, _ = opened(disk)
+    journal.rotate(b"second")
+    journal.remove(1)
+
+    def refuse(operation: str, path: str) -> None:
+        if "spare" in path and operation in ("write", "names"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+
+    disk.before = refuse
+    with pytest.raises(JournalFull):
+        journal.rotate(b"third")
+    disk.before = None
+    journal.rotate(b"third")
+    assert [name for name in disk.list_names(DIRECTORY) if "spare" in name] == []
+    disk.crash()
+    assert opened(disk)[1] == [b"second", b"third"]
+
+
+def test_spares_are_given_up_when_the_disk_is_full() -> None:
+    disk = MemoryDisk()
+    journal, _ = opened(disk)
+    for text in (b"second", b"third"):
+        journal.rotate(text)
+        journal.remove(journal.files()[0])
+    assert len(disk.list_names(DIRECTORY)) == 2, "one was used again"
+
+    def refuse(operation: str, path: str) -> None:
+        if operation == "write" and any("spare" in name for name in disk.list_names(DIRECTORY)):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+
+    disk.before = refuse
+    with pytest.raises(JournalFull):
+        journal.append(b"more")
+    assert disk.list_names(DIRECTORY) == ["journal-0000000003.lvj"]
+    journal.append(b"more")
+    disk.before = None
+    disk.crash()
+    assert opened(disk)[1] == [b"third", b"more"]
+
+
 def test_after_a_failure_no_file_is_removed() -> None:
     """What made the oldest file superfluous may be the very batch that did not reach the medium."""
     disk = MemoryDisk()
@@ -210,6 +255,23 @@ def test_short_writes_are_completed(tmp_path: os.PathLike[str], monkeypatch: pyt
     again = Journal(RealDisk(), str(tmp_path))
     assert list(again.replay()) == [b"part%d" % n + b"x" * 100 for n in range(5)]
     assert again.report.is_clean
+
+
+@pytest.mark.parametrize("number", [0, errno.EOPNOTSUPP, errno.EINVAL])
+def test_room_is_taken_whatever_the_file_system_can_do(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(descriptor: int, offset: int, size: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    if number:
+        monkeypatch.setattr(os, "posix_fallocate", refuse)
+    reserve = Reserve(RealDisk(), str(tmp_path / "reserve"), 1 << 20)
+    assert reserve.fill()
+    assert (tmp_path / "reserve").stat().st_blocks * 512 >= 1 << 20
+    assert reserve.release()
+    assert list(tmp_path.iterdir()) == []
+    assert not reserve.release()
 
 
 def test_a_real_full_disk_stops_the_journal() -> None:

@@ -57,7 +57,7 @@ class Page:
         self.live: i64 = 0
         self.count: i64 = 0
         self.position: i64 = 0
-        self.expires_us: i64 = 0  # of its first message
+        self.expires_us: i64 = 0  # the earliest of all: who is first after a restart cannot be told yet
         self.settled: set[int] = set()
         self.delivered: set[int] = set()
         self.is_stored = False
@@ -80,8 +80,9 @@ class Page:
             position += item.taken
         if self.count == 0:
             self.position = position
-            self.expires_us = item.expires_us
         self.count += count
+        if item.expires_us != 0 and (self.expires_us == 0 or item.expires_us < self.expires_us):
+            self.expires_us = item.expires_us
         if id != 0:
             if self.live == 0:
                 self.first_id = id
@@ -177,14 +178,7 @@ def _encode_run(out: BytesWriter, run: Run) -> None:
     id = run.id + taken if run.id != 0 else 0
     flags = 1 if run.redelivered else 0
     _encode_head(out, flags, id, stretch.count - taken, stretch.size, run.expires_us, stretch.key)
-    at = taken * stretch.stride
-    if stretch.stride == stretch.size:
-        out.write(stretch.data[at:])
-        return
-    end: i64 = len(stretch.data)
-    while at < end:
-        out.write(stretch.data[at : at + stretch.size])
-        at += stretch.stride
+    out.write(stretch.contents_from(taken))
 
 
 def _encode_head(out: BytesWriter, flags: int, id: i64, count: i64, size: i64, expires_us: i64, key: bytes) -> None:

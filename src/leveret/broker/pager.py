@@ -28,6 +28,8 @@ from leveret.broker.run import Run
 PAGE_OCTETS: Final = 256 * 1024
 STEP_OCTETS: Final = 1 << 20
 SEGMENT_OCTETS: Final = 16 << 20
+# messages in a page of those that are requeued or unacknowledged
+REQUEUED_MAX: Final = 1000
 # what is kept in memory at the front of a queue, since it is wanted soon
 FRONT_OCTETS: Final = 1 << 20
 
@@ -144,8 +146,12 @@ class Pager:
             alone = [entry for entry in entries if entry.id < limit and queue.page_of(entry.id) is None]
             alone.sort(key=lambda entry: entry.id)
             while alone:
-                self._add(Page(queue, alone[:1000], 0, 0))
-                del alone[:1000]
+                # up to the next page: were they to overlap, a message would be looked for in the wrong one
+                following = queue.page_index(alone[0].id)
+                stop = queue.pages[following].first_id if following < len(queue.pages) else limit
+                count = sum(entry.id < stop for entry in alone[:REQUEUED_MAX])
+                self._add(Page(queue, alone[:count], 0, 0))
+                del alone[:count]
 
     def _add(self, page: Page) -> None:
         payload = page.encode()

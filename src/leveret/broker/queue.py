@@ -93,6 +93,8 @@ class Queue:
         self.ready.append_page(page)
         if self.limits is not None and self.limits.octets_max >= 0:
             self.limits.octets += self.vhost.log.body_octets(page)  # the only queues that read theirs at a start
+        if not self.is_touched:
+            self.touch()  # its messages may expire
 
     def add_page(self, page: Page) -> None:
         """From here on the ids of the page are looked for in it."""

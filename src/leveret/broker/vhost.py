@@ -277,8 +277,11 @@ class VHost:
         """The same for alike messages; none of the queues has limits."""
         id: i64 = 0
         if persistent and route.durable:
+            stretch.compact()
             id = self._journal(route, stretch, ttl_us, now_us, None)
         for queue in route.queues:
+            if not queue.consumers:
+                stretch.compact()  # it may stay for long
             queue.enqueue_stretch(stretch, id if queue.is_journalled else 0, queue.expiry(now_us, ttl_us))
         return HANDLED if id == 0 else JOURNALLED
 

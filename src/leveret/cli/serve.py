@@ -1,8 +1,10 @@
 """leveret serve: the broker as a process.
 
+SIGHUP reads disk_free_limit and memory_high_watermark from the configuration file again, if there is one.
+
 Exit codes: 0 stopped by SIGTERM or SIGINT; 1 an error of its own; 2 wrong options or configuration; 3 the data
-directory is in use; 4 an address can't be listened on; 5 the journal failed (disk full, input/output error); 6 a newer
-leveret wrote the data directory.
+directory is in use; 4 an address can't be listened on; 5 the journal failed (input/output error), or it had no room on
+the disk when the broker started or stopped; 6 a newer leveret wrote the data directory.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import signal
 import socket
 import sys
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -113,7 +116,11 @@ def command(
     defaults: dict[str, object] = {"host": ["127.0.0.1"], "port": 5672, "log_level": "info"}
     defaults |= {"data_dir": default_data_dir(), "disk_free_limit": DISK_FREE_LIMIT_OCTETS}
     defaults["memory_high_watermark"] = MEMORY_SHARE
-    chosen = defaults | (read_config(config) if config else {}) | {k: v for k, v in given.items() if v is not None}
+
+    def choose() -> dict[str, object]:
+        return defaults | (read_config(config) if config else {}) | {k: v for k, v in given.items() if v is not None}
+
+    chosen = choose()
     logging.basicConfig(
         level=str(chosen["log_level"]).upper(), format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr
     )
@@ -127,10 +134,22 @@ def command(
         logger.critical("the data directory %s can't be used: %s", directory, error.strerror or error)
         sys.exit(2)
     with lock:
-        sys.exit(asyncio.run(_serve(chosen)))
+        sys.exit(asyncio.run(_serve(chosen, choose if config else None)))
 
 
-async def _serve(chosen: dict[str, object]) -> int:
+def _limits(chosen: dict[str, object]) -> Limits:
+    memory = machine_memory_octets()
+    return Limits(octets(chosen["disk_free_limit"], memory), octets(chosen["memory_high_watermark"], memory))
+
+
+def _reload(server: Server, choose_again: Callable[[], dict[str, object]]) -> None:
+    try:
+        server.limit(_limits(choose_again()))
+    except click.UsageError as error:
+        logger.error("nothing was changed: %s", error.message)
+
+
+async def _serve(chosen: dict[str, object], choose_again: Callable[[], dict[str, object]] | None) -> int:
     names = ("product", "version", "cluster_name", "frame_max", "channel_max", "heartbeat_s", "max_message_octets")
     options = {"cluster_name": f"leveret@{socket.gethostname()}"} | {n: chosen[n] for n in names if n in chosen}
     broker = Broker(Settings(own_version=__version__, **options), os.urandom)  # type: ignore[arg-type]
@@ -139,12 +158,10 @@ async def _serve(chosen: dict[str, object]) -> int:
     spare_files = chosen.get("journal_spare_files", SPARE_FILES_DEFAULT)
     assert isinstance(spare_files, int)
     journal = Journal(disk, os.path.join(directory, "journal"), spare_files=spare_files)
-    memory = machine_memory_octets()
-    limits = Limits(octets(chosen["disk_free_limit"], memory), octets(chosen["memory_high_watermark"], memory))
     spare = reserve.Reserve(disk, os.path.join(directory, reserve.FILE_NAME))
     try:
         segments = SegmentStore(disk, os.path.join(directory, "segments"))
-        server = Server(broker, journal, segments, spare, Alarms(limits, gauges(directory)))
+        server = Server(broker, journal, segments, spare, Alarms(_limits(chosen), gauges(directory)))
         count = server.recover()
     except (JournalVersionError, RecordError) as error:
         logger.critical("the data directory %s can't be served: %s", directory, error)
@@ -161,6 +178,8 @@ async def _serve(chosen: dict[str, object]) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, server.stopping.set)
+    if choose_again is not None:
+        loop.add_signal_handler(signal.SIGHUP, _reload, server, choose_again)
     for host in hosts:
         try:
             address = await server.listen(host, port)

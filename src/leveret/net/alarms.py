@@ -1,7 +1,7 @@
 """Resource alarms: while the disk or the memory runs short, the broker takes no messages.
 
 RabbitMQ's alarms of the same names (3.10.8, measured): texts, defaults, and that consumers go on. Ours end only when
-the resource is better than its limit by a twentieth, lest they come and go with every message.
+the resource is better than its limit by a twentieth (50 MB at most), lest they come and go with every message.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ logger = logging.getLogger("leveret")
 
 DISK_FREE_LIMIT_OCTETS = 50_000_000
 MEMORY_SHARE = 0.4
+_MARGIN_OCTETS_MAX = 50_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +35,10 @@ class Gauges:
 
 
 class Alarms:
-    """Which alarms are on. Knows no clock: `check` is called once a second, and when the journal finds no room."""
+    """Which alarms are on, by `limits`. Has no clock: `check` is called every second, and when the journal is full."""
 
     def __init__(self, limits: Limits, gauges: Gauges) -> None:
-        self._limits = limits
+        self.limits = limits
         self._gauges = gauges
         self._is_on = {"disk": False, "memory": False}
 
@@ -54,17 +55,17 @@ class Alarms:
 
     def check(self, is_journal_full: bool) -> str:
         """Measure; returns `reason`. is_journal_full: the journal lacks room, whatever the measurement says."""
-        free, limit = self._gauges.free_octets(), self._limits.disk_free_octets
-        needed = limit * 21 // 20 if self._is_on["disk"] else limit
+        free, limit = self._gauges.free_octets(), self.limits.disk_free_octets
+        needed = limit + _margin(limit) if self._is_on["disk"] else limit
         figures = f"{_mb(free)} free, the limit is {_mb(limit)}"
         if is_journal_full:
             figures += ", and the journal has no room to grow"
         self._set("disk", free < needed or is_journal_full, figures)
 
-        used, limit = self._gauges.memory_octets(), self._limits.memory_octets
+        used, limit = self._gauges.memory_octets(), self.limits.memory_octets
         if self._is_on["memory"]:
             self._gauges.give_back()
-            used, allowed = self._gauges.memory_octets(), limit * 19 // 20
+            used, allowed = self._gauges.memory_octets(), limit - _margin(limit)
         else:
             allowed = limit
         self._set("memory", used > allowed, f"{_mb(used)} in use, the high watermark is {_mb(limit)}")
@@ -78,6 +79,10 @@ class Alarms:
             logger.warning("low on %s: %s; publishers are blocked", name, figures)
         else:
             logger.warning("no longer low on %s: %s", name, figures)
+
+
+def _margin(limit: int) -> int:
+    return min(limit // 20, _MARGIN_OCTETS_MAX)
 
 
 def _mb(octets: int) -> str:

@@ -74,7 +74,8 @@ class Committer:
         else:
             self._work.submit(batch, data)
         # in turn: a file goes when the batch is on disk that says that nothing in it is alive
-        oldest = log.disposable()
+        # after an orderly stop none goes: it may hold what the stop says of messages that are in pages
+        oldest = 0 if log.is_stopped else log.disposable()
         if oldest:
             self._work.remove_before(oldest)
 

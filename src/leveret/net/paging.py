@@ -70,6 +70,8 @@ class Paging:
 
     def step(self) -> bool:
         """A part of what there is to do; True if it should be called again soon."""
+        if self._broker.log.is_stopped:
+            return False
         for number in self.pager.removable():
             self._remove(number)
         if self.pager.is_writing or self.saves_room:
@@ -90,6 +92,8 @@ class Paging:
 
     def written(self, places: list[tuple[int, int]] | None, error: BaseException | None) -> None:
         """The segment is on disk, or could not be written."""
+        if self._broker.log.is_stopped:
+            return  # nothing may be recorded behind an orderly stop, and the next start removes the segment
         if places is not None:
             self.pager.stored(places)
             return

@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from leveret.broker.broker import Broker
 from leveret.broker.pager import Pager
 from leveret.broker.peer import Peer
-from leveret.net.alarms import Alarms
+from leveret.net.alarms import Alarms, Limits
 from leveret.net.commit import Committer
 from leveret.net.paging import Paging
 from leveret.net.pressure import Pressure
@@ -261,7 +261,7 @@ class Server:
                 logger.warning("%s: closed: missed heartbeats, %d s agreed", peer.address, peer.heartbeat_s)
                 protocol.transport.abort()
         self._check_alarms()
-        if self._is_full or not self.reserve.is_whole:
+        if self._is_full or self.alarms.is_low_on_disk:
             self._sync.retry()
         self._flush()
         if self._closed >= CLOSED_PER_COLLECTION:
@@ -325,6 +325,12 @@ class Server:
 
     # -- alarms --------------------------------------------------------------------------------------------------------
 
+    def limit(self, limits: Limits) -> None:
+        """Measure against other limits from now on."""
+        self.alarms.limits = limits
+        self._check_alarms()
+        self._flush()
+
     def _out_of_room(self, error: JournalFull) -> None:
         """The batch on its way waits for room, and with it all confirms; consumers go on from memory."""
         if not self._is_full:
@@ -337,7 +343,8 @@ class Server:
     def _check_alarms(self) -> None:
         before = self.broker.block_reason
         self.broker.block_reason = self.alarms.check(self._is_full or not self.reserve.is_whole)
-        self._committer.saves_room = self._paging.saves_room = self.alarms.is_low_on_disk
+        is_low = self.alarms.is_low_on_disk
+        self._committer.saves_room = self._paging.saves_room = self.journal.saves_room = is_low
         if before and not self.broker.block_reason:
             for protocol in self._protocols.values():
                 if protocol.peer.is_blocked:

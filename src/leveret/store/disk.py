@@ -134,7 +134,12 @@ class _RealFile(DiskFile):
         os.ftruncate(self._descriptor, size)
 
     def allocate(self, size: int) -> None:
-        os.posix_fallocate(self._descriptor, 0, size)
+        try:
+            os.posix_fallocate(self._descriptor, 0, size)
+        except OSError as error:
+            if error.errno not in {errno.EOPNOTSUPP, errno.EINVAL}:
+                raise
+            self.write(0, [bytes(size)])  # a file system, or a C library, that can't do better
 
     def close(self) -> None:
         os.close(self._descriptor)

@@ -62,7 +62,8 @@ class Journal:
 
     `directory` is created where it is missing. `file_size` (bytes) is only a mark: `is_full` says when it is reached,
     the owner decides when to `rotate`. `random_bytes` gives the generations of new files. At most `spare_files` files
-    are kept to be overwritten, and `ahead_size` bytes of zeros written behind a batch that makes its file longer.
+    are kept to be overwritten, as long as the disk has room for anything else, and `ahead_size` bytes of zeros written
+    behind a batch that makes its file longer.
     """
 
     def __init__(
@@ -86,6 +87,7 @@ class Journal:
         self._header: FileHeader | None = None
         self._file: DiskFile | None = None
         self._failure: JournalFailed | None = None
+        self.saves_room = False  # set while the disk is nearly full: files are deleted, and none is kept as a spare
         self._room = 0  # the current file's length: what lies before it was written at least once
         self._ahead = bytes(ahead_size)
         self._spares = Spares(disk, directory, spare_files, 2 * file_size + ahead_size)
@@ -146,7 +148,8 @@ class Journal:
         end = self.current_size + size
         pieces = [batch_header, *parts]
         if end > self._room:
-            # One longer file for many batches: most syncs then write data only, as in a recycled file.
+            # One longer file for many batches: most syncs then write data only, as in a recycled file. (Not tried again
+            # for the same batch: if there was no room for it, there may be for the batch alone.)
             pieces.append(self._ahead)
             self._room = end + len(self._ahead)
         try:
@@ -183,13 +186,17 @@ class Journal:
         if number != self._files[0] or number == self.current:
             raise ValueError(f"journal file {number} is not the oldest of {list(self._files)}, or still written to")
         path = self.path(number)
-        spare = self._spares.keep(path, number)
+        spare = None if self.saves_room else self._spares.keep(path, number)
         if spare is None:
             self._disk.remove(path)
         self._files = self._files[1:]
         self._disk.sync_directory(self._directory)
         if spare is not None:
             self._spares.add(spare)
+
+    def drop_spares(self) -> bool:
+        """Delete the spare files, to make room on the disk; whether there were any."""
+        return self._spares.clear()
 
     def close(self) -> None:
         """Give the file back. Everything appended is already on the medium.
@@ -205,6 +212,7 @@ class Journal:
 
     def _fail(self, error: OSError) -> JournalFailed | JournalFull:
         if error.errno in _NO_ROOM and not isinstance(error, SyncFailed):
+            self._spares.give_up()  # the next try may find their room
             return JournalFull(self.path(self.current), error)
         self._failure = JournalFailed(self.path(self.current), error)
         return self._failure
