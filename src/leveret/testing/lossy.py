@@ -59,6 +59,21 @@ class File:
             _change(seen, offset, data)
         return bytes(seen)
 
+    def adopt(self, when: int, content: bytes) -> bool:
+        """Where the content is another one, that is one more change: of the pages from the first difference on.
+
+        What is equal was not written again, so a crash that takes this change away takes nothing else.
+        """
+        known = self.content()
+        if content == known:
+            return False
+        starts = range(0, max(len(content), len(known)), PAGE_SIZE)
+        start = next(at for at in starts if content[at : at + PAGE_SIZE] != known[at : at + PAGE_SIZE])
+        if len(content) < len(known):
+            self.pending.append((when, len(content), None))
+        self.pending.append((when, start, content[start:]))
+        return True
+
     def crash(self, generator: random.Random | None) -> int:
         """Keep none of the changes, or, with a generator, some of their pages. Returns how many are gone."""
         pieces = [piece for _, offset, data in self.pending for piece in _pages(offset, data)]
@@ -266,10 +281,7 @@ class LossyDisk:
             if isinstance(known, Directory):
                 found += self._adopt(known, entry)
                 continue
-            content = entry.read_bytes()
-            if content != known.content():
-                known.pending += [(self._clock, 0, None), (self._clock, 0, content)]
-                found += 1
+            found += known.adopt(self._clock, entry.read_bytes())
         return found
 
 
