@@ -141,6 +141,16 @@ def test_a_change_without_its_record_takes_nothing_else_with_it(disk: LossyDisk)
         assert set(content[9000:]) <= set(b"\x002")
 
 
+def test_a_rename_without_its_record_is_one_step(disk: LossyDisk) -> None:
+    run(disk, 'fd = create("a0.x"); os.write(fd, b"1"); os.fsync(fd); sync(".")')
+    for seed in range(20):
+        [name] = files(disk)
+        (disk.directory / name).rename(disk.directory / f"b{seed}.x")
+        assert disk.absorb() == 1
+        disk.power_loss(random.Random(seed))
+        assert list(files(disk).values()) == [b"1"]
+
+
 def test_a_change_that_the_library_does_not_see_is_an_error(disk: LossyDisk) -> None:
     for name in ("a.x", "b.x", "c.x"):
         (disk.directory / name).write_bytes(b"by somebody else")
