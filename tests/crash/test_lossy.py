@@ -128,6 +128,29 @@ fd = create("a.x"); os.ftruncate(fd, 0); os.fsync(fd); sync("."); os.write(fd, b
     assert any(not first and (second or third) for first, second, third, *_ in seen)
 
 
+def test_a_change_without_its_record_takes_nothing_else_with_it(disk: LossyDisk) -> None:
+    """A process may be killed between the two. Whatever a crash keeps of it, what was synced before stays."""
+    run(disk, 'fd = create("a.x"); os.write(fd, b"1" * 9000); os.fsync(fd); sync(".")')
+    for seed in range(60):
+        with (disk.directory / "a.x").open("ab") as file:
+            file.write(b"2" * 9000)
+        assert disk.absorb() == 1
+        disk.power_loss(random.Random(seed))
+        content = files(disk)["a.x"]
+        assert content[:9000] == b"1" * 9000
+        assert set(content[9000:]) <= set(b"\x002")
+
+
+def test_a_rename_without_its_record_is_one_step(disk: LossyDisk) -> None:
+    run(disk, 'fd = create("a0.x"); os.write(fd, b"1"); os.fsync(fd); sync(".")')
+    for seed in range(20):
+        [name] = files(disk)
+        (disk.directory / name).rename(disk.directory / f"b{seed}.x")
+        assert disk.absorb() == 1
+        disk.power_loss(random.Random(seed))
+        assert list(files(disk).values()) == [b"1"]
+
+
 def test_a_change_that_the_library_does_not_see_is_an_error(disk: LossyDisk) -> None:
     for name in ("a.x", "b.x", "c.x"):
         (disk.directory / name).write_bytes(b"by somebody else")

@@ -28,7 +28,7 @@ from typing import Final
 
 OPEN, WRITE, TRUNCATE, MAKE_DIRECTORY, REMOVE, RENAME, LINK, SYNC_BEGIN, SYNC_END = range(1, 10)
 PAGE_SIZE: Final = 4096
-# A process can be killed between a change and its record: one of them, and a rename touches two names.
+# A process can be killed between a change and its record: a shell and its child, at most.
 UNRECORDED_MAX: Final = 2
 _HEAD: Final = struct.Struct("<IiiiqQ")
 _SOURCE: Final = Path(__file__).with_name("lossy.c")
@@ -58,6 +58,18 @@ class File:
         for _, offset, data in self.pending:
             _change(seen, offset, data)
         return bytes(seen)
+
+    def adopt(self, when: int, content: bytes) -> None:
+        """The content is another one: that is one more change, of the pages from the first difference on.
+
+        What is equal was not written again, so a crash that takes this change away takes nothing else.
+        """
+        known = self.content()
+        starts = range(0, max(len(content), len(known)), PAGE_SIZE)
+        start = next((at for at in starts if content[at : at + PAGE_SIZE] != known[at : at + PAGE_SIZE]), 0)
+        if len(content) < len(known):
+            self.pending.append((when, len(content), None))
+        self.pending.append((when, start, content[start:]))
 
     def crash(self, generator: random.Random | None) -> int:
         """Keep none of the changes, or, with a generator, some of their pages. Returns how many are gone."""
@@ -254,23 +266,32 @@ class LossyDisk:
         found = 0
         self._clock += 1
         present = {entry.name: entry for entry in path.iterdir()}
-        for name in node.names.keys() - present.keys():
-            node.change(self._clock, {name: None})
-            found += 1
+        missing = {name: known for name, known in node.names.items() if name not in present}
         for name, entry in present.items():
             known = node.names.get(name)
-            if entry.is_dir() != isinstance(known, Directory) or known is None:
-                known = Directory() if entry.is_dir() else File()
-                node.change(self._clock, {name: known})
-                found += 1
-            if isinstance(known, Directory):
+            if entry.is_dir():
+                if not isinstance(known, Directory):
+                    known = Directory()
+                    node.change(self._clock, {name: known})
+                    found += 1
                 found += self._adopt(known, entry)
                 continue
             content = entry.read_bytes()
-            if content != known.content():
-                known.pending += [(self._clock, 0, None), (self._clock, 0, content)]
-                found += 1
-        return found
+            if isinstance(known, File) and known.content() == content:
+                continue
+            found += 1
+            same = [old for old, gone in missing.items() if isinstance(gone, File) and gone.content() == content]
+            if same:
+                # Renamed: in one step, as everywhere.
+                node.change(self._clock, {same[0]: None, name: missing.pop(same[0])})
+            else:
+                if not isinstance(known, File):
+                    known = File()
+                    node.change(self._clock, {name: known})
+                known.adopt(self._clock, content)
+        for name in missing:
+            node.change(self._clock, {name: None})
+        return found + len(missing)
 
 
 def _records(log: bytes) -> Iterator[tuple[int, int, int, int, int, bytes]]:
