@@ -87,7 +87,6 @@ class Journal:
         self._header: FileHeader | None = None
         self._file: DiskFile | None = None
         self._failure: JournalFailed | None = None
-        self.saves_room = False  # set while the disk is nearly full: files are deleted, and none is kept as a spare
         self._room = 0  # the current file's length: what lies before it was written at least once
         self._ahead = bytes(ahead_size)
         self._spares = Spares(disk, directory, spare_files, 2 * file_size + ahead_size)
@@ -186,7 +185,7 @@ class Journal:
         if number != self._files[0] or number == self.current:
             raise ValueError(f"journal file {number} is not the oldest of {list(self._files)}, or still written to")
         path = self.path(number)
-        spare = None if self.saves_room else self._spares.keep(path, number)
+        spare = self._spares.keep(path, number)
         if spare is None:
             self._disk.remove(path)
         self._files = self._files[1:]
