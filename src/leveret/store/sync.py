@@ -101,7 +101,7 @@ class SyncWork:
             if snapshot is not None:
                 self._journal.rotate(snapshot)
         except JournalFull as full:
-            if self._journal.drop_spares() or (self._reserve is not None and self._reserve.release()):
+            if full.has_made_room or (self._reserve is not None and self._reserve.release()):
                 return self._write(batch)
             self._on_done(batch_id, full)
             return False
