@@ -308,17 +308,17 @@ def test_spare_files_are_given_up_before_the_reserve_and_none_is_kept_on_a_nearl
     performed(work)
     assert reports.seen[-1] == (4, None)
     assert reserve.is_whole
-    journal.saves_room = True
+    work.saves_room = True
     work.remove_before(4)
     performed(work)
     assert [name for name in disk.list_names("/data") if name.endswith(".lvj")] == ["journal-0000000004.lvj"]
     # and what was kept before the disk became short goes with the next look at it
-    journal.saves_room = False
+    work.saves_room = False
     work.submit(5, b"more", rotate_snapshot=b"snapshot")
     work.remove_before(5)
     performed(work)
     assert any(name.startswith("spare-") for name in disk.list_names("/data"))
-    journal.saves_room = True
+    work.saves_room = True
     work.retry()
     performed(work)
     assert [name for name in disk.list_names("/data") if name.endswith(".lvj")] == ["journal-0000000005.lvj"]

@@ -344,7 +344,7 @@ class Server:
         before = self.broker.block_reason
         self.broker.block_reason = self.alarms.check(self._is_full or not self.reserve.is_whole)
         is_low = self.alarms.is_low_on_disk
-        self._committer.saves_room = self._paging.saves_room = self.journal.saves_room = is_low
+        self._committer.saves_room = self._paging.saves_room = self._sync.saves_room = is_low
         if before and not self.broker.block_reason:
             for protocol in self._protocols.values():
                 if protocol.peer.is_blocked:

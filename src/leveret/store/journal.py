@@ -49,10 +49,14 @@ class JournalFailed(Exception):
 
 
 class JournalFull(Exception):
-    """There is no room for a batch or a new file; nothing is lost, and the same call can be made again later."""
+    """There is no room for a batch or a new file; nothing is lost, and the same call can be made again later.
 
-    def __init__(self, path: str, error: OSError) -> None:
+    `has_made_room`: spare files were given up, so it is worth trying again at once.
+    """
+
+    def __init__(self, path: str, error: OSError, has_made_room: bool) -> None:
         super().__init__(f"{path}: no room for the journal: {error.strerror or error}")
+        self.has_made_room = has_made_room
         self.path = path
         self.errno = error.errno
 
@@ -87,7 +91,6 @@ class Journal:
         self._header: FileHeader | None = None
         self._file: DiskFile | None = None
         self._failure: JournalFailed | None = None
-        self.saves_room = False  # set while the disk is nearly full: files are deleted, and none is kept as a spare
         self._room = 0  # the current file's length: what lies before it was written at least once
         self._ahead = bytes(ahead_size)
         self._spares = Spares(disk, directory, spare_files, 2 * file_size + ahead_size)
@@ -186,7 +189,7 @@ class Journal:
         if number != self._files[0] or number == self.current:
             raise ValueError(f"journal file {number} is not the oldest of {list(self._files)}, or still written to")
         path = self.path(number)
-        spare = None if self.saves_room else self._spares.keep(path, number)
+        spare = self._spares.keep(path, number)
         if spare is None:
             self._disk.remove(path)
         self._files = self._files[1:]
@@ -196,7 +199,7 @@ class Journal:
 
     def drop_spares(self) -> bool:
         """Delete the spare files, to make room on the disk; whether there were any."""
-        return self._spares.clear()
+        return self._spares.give_up()
 
     def close(self) -> None:
         """Give the file back. Everything appended is already on the medium.
@@ -212,8 +215,7 @@ class Journal:
 
     def _fail(self, error: OSError) -> JournalFailed | JournalFull:
         if error.errno in _NO_ROOM and not isinstance(error, SyncFailed):
-            self._spares.give_up()  # the next try may find their room
-            return JournalFull(self.path(self.current), error)
+            return JournalFull(self.path(self.current), error, self.drop_spares())
         self._failure = JournalFailed(self.path(self.current), error)
         return self._failure
 

@@ -57,14 +57,6 @@ class Spares:
         """This spare may be used from here on."""
         self._paths.append(path)
 
-    def clear(self) -> bool:
-        """Delete all, for the room that they take; whether there were any."""
-        paths, self._paths = self._paths, []
-        for path in paths:
-            with contextlib.suppress(OSError):
-                self._disk.remove(path)
-        return bool(paths)
-
     def become(self, path: str, parts: Sequence[bytes]) -> bool:
         """Overwrite the beginning of a spare with `parts`, sync, and rename it to `path`; False if there is none.
 
@@ -87,9 +79,14 @@ class Spares:
             return True
         return False
 
-    def give_up(self) -> None:
-        """Delete them all: there is no room on the disk. One that can't be deleted is used or tried again later."""
+    def give_up(self) -> bool:
+        """Delete them all: there is no room on the disk. One that can't be deleted is used or tried again later.
+
+        Returns whether that has made room.
+        """
+        before = len(self._paths)
         for path in list(self._paths):
             with contextlib.suppress(OSError):
                 self._disk.remove(path)
                 self._paths.remove(path)
+        return len(self._paths) < before

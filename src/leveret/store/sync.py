@@ -38,6 +38,7 @@ class SyncWork:
         self._on_done = on_done
         self._requests: SimpleQueue[_Request] = SimpleQueue()
         self._is_stopped = False
+        self.saves_room = False  # set by the owner while the disk is nearly full: spare files go
         self._reserve = reserve
         self._unwritten: deque[_Batch] = deque()
         self._appended: int | None = None
@@ -81,7 +82,7 @@ class SyncWork:
             # A file goes only when the batch is written that makes it superfluous.
             if not self._unwritten:
                 self._remove_before(self._first_to_keep)
-                if self._journal.saves_room:
+                if self.saves_room:
                     self._journal.drop_spares()
                 if self._reserve is not None:
                     self._reserve.fill()
@@ -100,7 +101,7 @@ class SyncWork:
             if snapshot is not None:
                 self._journal.rotate(snapshot)
         except JournalFull as full:
-            if self._journal.drop_spares() or (self._reserve is not None and self._reserve.release()):
+            if full.has_made_room or (self._reserve is not None and self._reserve.release()):
                 return self._write(batch)
             self._on_done(batch_id, full)
             return False
