@@ -11,6 +11,7 @@ WITH_CORE = $(BIN)/python tools/with_core.py
 # What `make run` hands to the demo, for example DEMO="--flights 5000".
 DEMO ?=
 SEEDS ?= 20
+KILLS ?= 500
 .DEFAULT_GOAL := help
 
 .PHONY: help run test lint build compiled bench bench-quick soak mutants clean
@@ -41,11 +42,13 @@ bench: $(VENV)/dev.stamp  ## all scenarios against the brokers installed here (h
 bench-quick: $(VENV)/dev.stamp  ## five scenarios against RabbitMQ, in turns: three minutes
 	$(WITH_CORE) best $(BIN)/python bench/run.py --quick
 
-soak: $(VENV)/dev.stamp  ## the property tests with SEEDS=20 other seeds, the simulation with a thousand times as many
+soak: $(VENV)/dev.stamp  ## property tests with SEEDS=20 other seeds, thousands of simulated worlds, KILLS=500 kills and power cuts
 	LEVERET_SIM_SEEDS=$$(( 1000 * $(SEEDS) )) $(WITH_CORE) $(CORE) $(BIN)/python -m pytest -q -s tests/sim/test_seeds.py
 	for seed in $$(seq $(SEEDS)); do \
 		$(WITH_CORE) $(CORE) $(BIN)/python -m pytest -q tests/unit --hypothesis-seed=$$seed || exit 1; \
 	done
+	LEVERET_CRASH_KILLS=$(KILLS) LEVERET_CRASH_CUTS=$(KILLS) LEVERET_CRASH_SEED=$$(date +%s) \
+		$(WITH_CORE) $(CORE) $(BIN)/python -m pytest -q -rP tests/crash/test_kill*.py tests/crash/test_power.py
 
 mutants: $(VENV)/dev.stamp  ## each listed defect must turn its test red
 	$(BIN)/python tools/mutants.py

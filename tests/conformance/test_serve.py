@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -16,6 +17,8 @@ from leveret.store.disk import RealDisk
 from leveret.store.format import FORMAT_VERSION, FileHeader
 from leveret.store.journal import Journal
 from leveret.testing.processes import LeveretProcess
+
+from .raw import RawClient
 
 SOURCE = str(Path(__file__).parents[2] / "src")
 
@@ -50,6 +53,9 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
     ("prot = 5672", "did you mean 'port'?"),
     ('port = "5672"', "port must be of type int"),
     ("port = ", "Invalid value"),
+    ("journal_spare_files = -1", "must not be negative"),
+    ('disk_free_limit = "plenty"', "disk_free_limit: 'plenty' is not an amount"),
+    ("memory_high_watermark = true", "write octets, 50MB, 1GiB, or 0.4 for a share of the machine's memory"),
 ])
 def test_a_wrong_configuration(tmp_path: Path, text: str, hint: str) -> None:
     config = tmp_path / "leveret.toml"
@@ -89,13 +95,82 @@ def test_a_data_directory_of_a_newer_leveret(tmp_path: Path, change: Callable[[P
     assert journal.read_bytes() == content
 
 
-def test_a_journal_that_can_not_be_opened(tmp_path: Path) -> None:
-    (tmp_path / "journal").mkdir()
-    (tmp_path / "journal" / "journal-0000000001.lvj").mkdir()
+@pytest.mark.parametrize("name", ["journal/journal-0000000001.lvj", "segments"])
+def test_a_data_directory_that_can_not_be_read(tmp_path: Path, name: str) -> None:
+    """A directory where a file should be, and the other way round."""
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    if path.suffix:
+        path.mkdir()
+    else:
+        path.write_text("")
     refused = serve("--port", "0", "--data-dir", str(tmp_path))
     assert refused.returncode == 5
     (line,) = refused.stderr.splitlines()
-    assert "Is a directory" in line
+    assert f"the data directory {tmp_path} can't be served: " in line
+
+
+def test_spare_files_beyond_the_setting_are_deleted(tmp_path: Path) -> None:
+    (tmp_path / "journal").mkdir()
+    for number in (1, 2, 3):
+        (tmp_path / "journal" / f"spare-000000000{number}.lvj").write_bytes(bytes(100))
+    config = tmp_path / "leveret.toml"
+    config.write_text("journal_spare_files = 1")
+    with LeveretProcess(data_dir=tmp_path, arguments=("--config", str(config))):
+        assert sorted(path.name for path in (tmp_path / "journal").iterdir()) == [
+            "journal-0000000001.lvj", "spare-0000000001.lvj",
+        ]  # fmt: skip
+
+
+@pytest.mark.parametrize("option", ["--disk-free-limit", "--memory-high-watermark"])
+def test_an_amount_that_is_none(tmp_path: Path, option: str) -> None:
+    refused = serve(option, "1.5 parsecs", "--port", "0", "--data-dir", str(tmp_path))
+    assert refused.returncode == 2
+    assert f"{option}: '1.5 parsecs' is not an amount" in refused.stderr
+
+
+@pytest.mark.parametrize(("setting", "reason"), [
+    ('disk_free_limit = "1000TB"', "low on disk"),
+    ("memory_high_watermark = 0.0001", "low on memory"),
+])
+def test_limits_of_disk_and_memory_hold_from_the_start(tmp_path: Path, setting: str, reason: str) -> None:
+    config = tmp_path / "leveret.toml"
+    config.write_text(setting)
+    with LeveretProcess(data_dir=tmp_path / "data", arguments=("--config", str(config))) as process:
+        with RawClient.open(process.url, properties={"capabilities": {"connection.blocked": True}}) as client:
+            client.call("queue.declare", queue="q")
+            client.publish(b"x", routing_key="q")
+            assert client.read("connection.blocked")["reason"] == reason
+        assert process.output.count(f"WARNING {reason}: ") == 1
+
+
+def test_options_win_over_the_configuration_and_the_defaults_raise_no_alarm(tmp_path: Path) -> None:
+    config = tmp_path / "leveret.toml"
+    config.write_text('disk_free_limit = "1000TB"\nmemory_high_watermark = 0')
+    arguments = ("--config", str(config), "--disk-free-limit", "0", "--memory-high-watermark", "1.0")
+    for given in (arguments, ()):
+        with LeveretProcess(data_dir=tmp_path / "data", arguments=given) as process:
+            with RawClient.open(process.url) as client:
+                client.call("confirm.select")
+                client.publish(b"x", routing_key="nowhere")
+                client.read("basic.ack")
+            assert "low on" not in process.output
+
+
+def test_a_wrong_configuration_at_sighup_changes_nothing(tmp_path: Path) -> None:
+    config = tmp_path / "leveret.toml"
+    config.write_text("")
+    with LeveretProcess(data_dir=tmp_path / "data", arguments=("--config", str(config))) as process:
+        with RawClient.open(process.url) as client:
+            config.write_text('disk_free_limit = "plenty"')
+            os.kill(process.pid, signal.SIGHUP)
+            while "nothing was changed: " not in process.output:
+                client.quiet()
+            client.call("confirm.select")
+            client.publish(b"x", routing_key="nowhere")
+            client.read("basic.ack")
+        assert "disk_free_limit: 'plenty' is not an amount" in process.output
+        assert "Traceback" not in process.output
 
 
 def test_a_data_directory_that_is_a_file(tmp_path: Path) -> None:
@@ -107,7 +182,8 @@ def test_a_data_directory_that_is_a_file(tmp_path: Path) -> None:
 
 def test_configuration_and_several_addresses(tmp_path: Path) -> None:
     config = tmp_path / "leveret.toml"
-    config.write_text('cluster_name = "from the file"\nversion = "3.8.9"\nheartbeat_s = 7\nlog_level = "warning"')
+    lines = ('cluster_name = "from the file"', 'version = "3.8.9"', "heartbeat_s = 7", 'log_level = "warning"')
+    config.write_text("\n".join([*lines, "max_message_octets = 1000"]))
     arguments = ("--config", str(config), "--host", "::1", "--log-level", "info")
     with LeveretProcess(data_dir=tmp_path / "data", arguments=arguments) as process:
         for host in ("127.0.0.1", "::1"):
@@ -116,4 +192,9 @@ def test_configuration_and_several_addresses(tmp_path: Path) -> None:
             assert (properties["cluster_name"], properties["version"]) == ("from the file", "3.8.9")
             assert properties["product"] == "RabbitMQ"
             assert properties["leveret_version"]
+            channel = connection.channel()
+            channel.basic_publish("", "anywhere", b"x" * 1000)
+            channel.basic_publish("", "anywhere", b"x" * 1001)
+            with pytest.raises(pika.exceptions.ChannelClosedByBroker, match="configured max size 1000"):
+                channel.queue_declare("", exclusive=True)
             connection.close()

@@ -20,9 +20,3 @@ def process(tmp_path: Path) -> Iterator[LeveretProcess]:
 def seed() -> int:
     """LEVERET_CRASH_SEED, for repeating a run of the soak; 1 where it is not set."""
     return int(os.environ.get("LEVERET_CRASH_SEED", "1"))
-
-
-@pytest.fixture
-def kills() -> int:
-    """LEVERET_CRASH_KILLS: how often the broker is killed under load; 10 where it is not set."""
-    return int(os.environ.get("LEVERET_CRASH_KILLS", "10"))

@@ -5,8 +5,12 @@ import random
 from collections import Counter
 from contextlib import suppress
 
+import pytest
+
 from leveret.client import ClientError, Connection, Properties, connect
 from leveret.testing.processes import LeveretProcess
+
+from .load import KILLS
 
 SOURCE = "transactions.source"
 SINKS = ("transactions.left", "transactions.right")
@@ -79,9 +83,10 @@ async def numbers(connection: Connection, queue: str) -> list[int]:
     return found
 
 
-async def test_kill_among_commits(process: LeveretProcess, seed: int, kills: int) -> None:
+@pytest.mark.timeout(60 + 6 * KILLS)
+async def test_kill_among_commits(process: LeveretProcess, seed: int) -> None:
     work = Work(process, random.Random(seed))
-    for _ in range(kills):
+    for _ in range(KILLS):
         await work.fill()
         await work.live()
         process.start()

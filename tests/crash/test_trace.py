@@ -17,7 +17,7 @@ from leveret.wire import grammar
 from leveret.wire.frames import FRAME_METHOD, FrameReader
 from leveret.wire.method import decode_method
 
-CALLS = "pwrite64,pwritev,pwritev2,write,writev,fdatasync,sendto,sendmsg"
+CALLS = "pwrite64,pwritev,pwritev2,write,writev,fdatasync,fallocate,sendto,sendmsg"
 PERSISTENT = Properties(delivery_mode=2)
 START = re.compile(r"^(\d+)\s+(\w+)\((\d+)?(.*)$")
 RESUMED = re.compile(r"^(\d+)\s+<\.\.\. (\w+) resumed>(.*)$")
@@ -106,7 +106,8 @@ def method_frames(calls: list[Call]) -> list[tuple[Call, str, dict[str, object]]
 
 def is_safe_before(calls: list[Call], needle: bytes, moment: int) -> bool:
     """Whether a write with these bytes had returned before an fdatasync that had returned before `moment`."""
-    writes = [call for call in calls if call.name.startswith("pwrite") and needle in call.data]
+    made = [call for call in calls if call.name.startswith("pwrite") and not call.result.startswith("-")]
+    writes = [call for call in made if needle in call.data]
     for write in writes:
         for sync in calls:
             is_good = sync.name == "fdatasync" and sync.descriptor == write.descriptor and sync.result == "0"
@@ -192,10 +193,13 @@ def test_the_check_would_notice_a_confirm_before_its_sync() -> None:
     assert not is_safe_before(calls, b"message 000001.", sends[0].began)
     assert is_safe_before(calls, b"message 000001.", sends[1].began)
     assert not is_safe_before(calls, b"message 000002.", sends[1].began)
+    refused = parse([early[0].replace("= 15", "= -1 ENOSPC (No space left on device)"), *early[1:]])
+    assert not is_safe_before(refused, b"message 000001.", sends[1].began)
 
 
-@pytest.mark.parametrize("call", ["fdatasync", "pwritev,pwritev2"])
-@pytest.mark.parametrize("error", ["EIO", "ENOSPC"])
+@pytest.mark.parametrize(
+    ("call", "error"), [("fdatasync", "EIO"), ("fdatasync", "ENOSPC"), ("pwritev,pwritev2", "EIO")]
+)
 async def test_a_failing_disk_ends_the_broker_and_confirms_nothing_more(tmp_path: Path, call: str, error: str) -> None:
     """From the n-th call on the system refuses: the broker says so and ends with its own exit status."""
     trace = tmp_path / "trace"

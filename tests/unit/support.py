@@ -25,9 +25,9 @@ def counted_bytes() -> Iterator[bytes]:
 class Bench:
     """A broker with a virtual clock and a journal that is synced when the test says so."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: Settings | None = None) -> None:
         source = counted_bytes()
-        self.broker = Broker(Settings(), lambda count: next(source)[-count:])
+        self.broker = Broker(settings or Settings(), lambda count: next(source)[-count:])
         self.broker.on_event = lambda _: None
         self.now_us = 1_700_000_000 * SECOND_US
         self.batches: list[bytes] = []  # what is on disk

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from leveret.broker.broker import Settings
 from leveret.broker.recovery import Recovery
 from leveret.wire import grammar
 from leveret.wire.method import method_frame
@@ -243,3 +244,18 @@ def test_who_asks_for_the_same_again_does_not_hear_before_it_is_on_disk(
     assert other.methods() == []
     bench.broker.log.on_disk(batch)
     assert [method.name for method in other.methods()] == [f"{spec.name}-ok"]
+def test_a_message_beyond_the_configured_size_closes_its_channel() -> None:
+    client = Bench(Settings(max_message_octets=1000)).connect()
+    client.queue("q")
+    client.publish("q", b"x" * 1000)
+    for size in (1001, 300_000):
+        client.publish("q", b"x" * size)
+        (close,) = client.methods()
+        assert (close.name, close.number("reply_code")) == ("channel.close", 406)
+        assert close.text("reply_text") == (
+            f"PRECONDITION_FAILED - message size {size} is larger than configured max size 1000"
+        )
+        assert (close.number("class_id"), close.number("method_id")) == (60, 40)
+        client.send(1, grammar.CHANNEL_CLOSE_OK)
+        client.call(1, grammar.CHANNEL_OPEN)
+    assert client.call(1, grammar.QUEUE_DECLARE, queue="q", passive=True).number("message_count") == 1

@@ -8,6 +8,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from leveret.broker.entry import Entry
+from leveret.broker.page import Page
+from leveret.broker.queue import Queue
+from leveret.broker.run import Run
 from leveret.cli.main import main
 from leveret.store.disk import RealDisk
 from leveret.store.format import BATCH_HEADER_SIZE, DATA_START, FORMAT_VERSION, FileHeader
@@ -15,6 +19,8 @@ from leveret.store.journal import Journal
 from leveret.store.lock import DataDirectoryInUse, DirectoryLock
 from leveret.store.segment import SegmentStore
 from leveret.wire import grammar
+from leveret.wire.frames import content_frames
+from leveret.wire.properties import Properties, encode_header
 
 from .support import Bench
 
@@ -125,28 +131,50 @@ def test_a_batch_that_holds_no_records_is_damage(directory: Path) -> None:
         assert "batch 5: there is a record of kind 200, which this leveret does not know" in result.output
 
 
+def a_page(id: int, *bodies: bytes) -> bytes:
+    queue = Queue(Bench().broker.vhosts["/"], "q", True, False, {})
+    items: list[Entry | Run] = []
+    for body in bodies:
+        content = content_frames(1, encode_header(Properties(), len(body)), body, 131072)
+        items.append(Entry(queue, content, b"\0\x03key", id + len(items), 0, len(items)))
+    return Page(queue, items, 0, len(items)).encode()
+
+
 def test_segments_spares_and_leftovers_are_looked_at(directory: Path) -> None:
     journal = Journal(RealDisk(), str(directory / "journal"))
     assert list(journal.replay())
     journal.remove(1)
     journal.close()
-    segments = SegmentStore(RealDisk(), str(directory / "journal"))
-    segments.write(1, [b"a page", b"another"])
-    (second, _), *_ = reversed(segments.write(2, [b"a page", b"another"]))
-    flip(directory / "journal" / "segment-0000000002.lvs", second)
+    segments = SegmentStore(RealDisk(), str(directory / "segments"))
+    pages = [a_page(7, b"one"), a_page(8, b"two", b"three")]
+    first, second = segments.write(1, pages)
+    segments.write(2, pages)
+    flip(directory / "segments" / "segment-0000000002.lvs", second[0])
     segments.set_aside(2)
     (directory / "journal" / "journal-0000000003.lvj.new").write_bytes(b"half")
+    before = contents(directory)
     result = run("check", str(directory))
     assert result.exit_code == 1
-    assert "segment-0000000001.lvs: 2 pages, 8245 bytes: sound\n" in result.output
-    assert "segment-0000000002.lvs: 1 page, 8218 bytes: DAMAGED\n" in result.output
-    assert "at byte 8218: pages with a wrong checksum at the end (27 bytes)" in result.output
+    assert f"segment-0000000001.lvs: 2 pages, {sum(second)} bytes: sound\n" in result.output
+    assert f"segment-0000000002.lvs: 1 page, {sum(first)} bytes: DAMAGED\n" in result.output
+    where = f"at byte {sum(first)}: pages with a wrong checksum at the end ({BATCH_HEADER_SIZE + second[1]} bytes)"
+    assert where in result.output
     assert "spare-0000000001.lvj: a spare file of " in result.output
     assert "journal-0000000003.lvj.new: half made" in result.output
     assert "salvage/segment-0000000002.lvs: a damaged file" in result.output
     assert result.output.splitlines()[-1] == "3 files: 1 damaged"
-    result = run("dump", str(directory))
-    assert '{"segment": 1, "page": 2, "offset": 8218, "size": 7}' in result.stdout
+    result = run("dump", str(directory), "--bodies")
+    assert result.exit_code == 1
+    assert where in result.stderr
+    lines = [json.loads(line) for line in result.stdout.splitlines() if "segment" in json.loads(line)]
+    assert [(line["segment"], line["page"], line["id"], line["key"], line["sizes"]) for line in lines] == [
+        (1, 1, 7, "key", [3]), (1, 2, 8, "key", [3]), (1, 2, 9, "key", [5]), (2, 1, 7, "key", [3]),
+    ]  # fmt: skip
+    assert lines[2] == {
+        "segment": 1, "page": 2, "offset": second[0], "kind": "messages", "id": 9, "exchange": "", "key": "key",
+        "sizes": [5], "bodies": [base64.b64encode(b"three").decode()],
+    }  # fmt: skip
+    assert contents(directory) == before
 
 
 def test_records_as_json(directory: Path) -> None:

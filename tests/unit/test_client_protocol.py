@@ -188,10 +188,13 @@ def test_flow_is_answered_and_blocked_is_kept() -> None:
     channel_of(wire)
     wire.say(grammar.CHANNEL_FLOW, 1, active=False)
     assert [method.name for method in wire.heard()] == ["channel.flow-ok"]
+    heard: list[str | None] = []
+    wire.core.on_blocked = heard.append
     wire.say(grammar.CONNECTION_BLOCKED, reason="low on memory")
     assert wire.core.blocked == "low on memory"
     wire.say(grammar.CONNECTION_UNBLOCKED)
     assert wire.core.blocked is None
+    assert heard == ["low on memory", None]
 
 
 def test_heartbeats_are_sent_when_idle_and_silence_ends_the_connection() -> None:

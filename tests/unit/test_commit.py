@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 
 from leveret.store.disk import MemoryDisk
@@ -67,3 +69,48 @@ def test_what_an_earlier_stop_said_of_a_message_is_not_said_of_another_with_its_
     house.bench.broker.stop()
     house.write()
     assert redelivered(disk) == [False]
+
+
+@pytest.mark.parametrize("saves_room", [False, True])
+def test_on_a_nearly_full_disk_a_file_goes_as_soon_as_nothing_in_it_lives(saves_room: bool) -> None:
+    """Consumers alone can so make room: without this, what they have emptied stays until the file is full."""
+    disk = MemoryDisk()
+    house = House(disk, file_size=1 << 30)
+    house.committer.saves_room = saves_room
+    client = house.bench.connect()
+    client.send(1, grammar.QUEUE_DECLARE, queue="q", durable=True)
+    for _ in range(2):
+        client.publish("q", bytes(1 << 20), delivery_mode=2)
+    house.write()
+    client.send(1, grammar.BASIC_GET, queue="q", no_ack=True)
+    house.write()
+    assert house.journal.files() == [1]  # one message lives
+    client.send(1, grammar.BASIC_GET, queue="q", no_ack=True)
+    house.write()
+    assert house.journal.files() == ([2] if saves_room else [1])
+    client.publish("q", b"the last", delivery_mode=2)
+    house.write()
+    client.send(1, grammar.BASIC_GET, queue="q", no_ack=True)
+    house.write()
+    assert house.journal.files() == ([2] if saves_room else [1])  # a small file is not worth it
+    disk.crash()
+    assert House(disk).recovered == 0
+
+
+def test_on_a_nearly_full_disk_no_segment_is_written_and_a_failed_one_is_not_tried_again_at_once() -> None:
+    house = House(MemoryDisk(), octets_max=1000)
+    client = house.bench.connect()
+    client.send(1, grammar.QUEUE_DECLARE, queue="q", durable=True)
+    for _ in range(20):
+        client.publish("q", bytes(400), delivery_mode=2)
+        house.write()
+    house.paging.saves_room = True
+    assert not house.page_step()
+    house.paging.saves_room = False
+    while not house.unwritten:
+        assert house.page_step()
+    house.unwritten.clear()
+    house.paging.written(None, OSError(errno.ENOSPC, "No space left on device"))
+    assert not house.page_step()
+    house.paging.saves_room = False  # the server's next look at the disk
+    assert house.page_step()

@@ -11,12 +11,17 @@ from leveret.broker.run import Run
 from leveret.session import lifecycle
 from leveret.wire import grammar
 from leveret.wire.frames import content_frames
-from leveret.wire.method import method_frame
+from leveret.wire.method import Method, decode_method, method_frame
 from leveret.wire.properties import Properties, encode_header
 
 from .support import SECOND_US, Bench, Client
 
-QUEUES = ("one", "two", "durable", "brief")
+QUEUES = ("one", "two", "durable", "brief", "short", "full")
+BRIEF = {"x-message-ttl": 1000, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "one"}
+SHORT = {"x-max-length": 3, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "two"}
+FULL = {"x-max-length-bytes": 24, "x-overflow": "reject-publish-dlx", "x-dead-letter-exchange": "",
+        "x-dead-letter-routing-key": "short"}
+ARGUMENTS: dict[str, dict[str, object]] = {"brief": BRIEF, "short": SHORT, "full": FULL}
 
 
 def message(key: str, body: bytes, frame_max: int = 131072, channel: int = 1, **values: object) -> bytes:
@@ -29,18 +34,16 @@ def alike(key: str, count: int, **values: object) -> list[bytes]:
     return [message(key, b"%08d" % number, **values) for number in range(count)]
 
 
-def start(*, acks: bool = True) -> tuple[Bench, Client]:
-    """A broker with the four queues: "all" reaches each of them, their names only them."""
+def start() -> tuple[Bench, Client]:
+    """A broker with the queues: "all" reaches those without limits, "each" all of them, their names only them."""
     bench = Bench()
     client = bench.connect()
     for name in QUEUES:
-        arguments = {"x-message-ttl": 1000, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "one"}
-        client.queue(name, durable=name == "durable", arguments=arguments if name == "brief" else {})
-        for key in (name, "all"):
+        client.queue(name, durable=name in ("durable", "short"), arguments=ARGUMENTS.get(name, {}))
+        for key in (name, "each") if name in ("short", "full") else (name, "each", "all"):
             client.call(1, grammar.QUEUE_BIND, queue=name, exchange="amq.topic", routing_key=key)
     client.call(2, grammar.CHANNEL_OPEN)
-    if acks:
-        client.call(1, grammar.CONFIRM_SELECT)
+    client.call(1, grammar.CONFIRM_SELECT)
     return bench, client
 
 
@@ -96,6 +99,16 @@ def test_messages_of_a_run_are_confirmed_after_their_sync() -> None:
     bench.sync()
     (ack,) = client.methods()
     assert (ack.number("delivery_tag"), ack.flag("multiple")) == (20, True)
+
+
+def test_messages_to_a_queue_with_limits_are_no_run() -> None:
+    bench, client = start()
+    client.raw(b"".join(alike("each", 10)))
+    assert runs(bench, "short") == [1, 1, 1]
+    assert runs(bench, "full") == [1, 1, 1]
+    assert runs(bench, "one") == [1] * 10
+    words = answers(client.methods())
+    assert words == [(tag, "basic.ack" if tag <= 3 else "basic.nack") for tag in range(1, 11)]
 
 
 def test_a_run_is_journalled_once_and_comes_back() -> None:
@@ -166,8 +179,9 @@ def test_a_long_queue_is_not_copied_into_the_output_at_once() -> None:
 
 
 NAMES = st.sampled_from(QUEUES)
+KEYS = st.sampled_from([*QUEUES, "all", "each", "nowhere"])
 OPERATIONS = st.one_of(
-    st.tuples(st.just("publish"), st.sampled_from([*QUEUES, "all", "nowhere"]), st.integers(1, 9), st.integers(1, 2)),
+    st.tuples(st.just("publish"), KEYS, st.integers(1, 9), st.integers(1, 2)),
     st.tuples(st.just("consume"), NAMES, st.booleans()),
     st.tuples(st.sampled_from(["cancel", "recover", "purge", "delete"]), NAMES),
     st.tuples(st.just("qos"), NAMES, st.integers(0, 4)),
@@ -225,14 +239,26 @@ def operate(bench: Bench, client: Client, operation: tuple[object, ...], whole: 
             client.send(number, grammar.QUEUE_DELETE, queue=queue)
 
 
+def answers(methods: list[Method]) -> list[tuple[int, str]]:
+    """What each publish was answered with; which frames did it is another matter."""
+    words: dict[int, str] = {}
+    for method in methods:
+        tag = method.number("delivery_tag")
+        for each in range(1, tag + 1) if method.flag("multiple") else [tag]:
+            words.setdefault(each, method.name)
+    return sorted(words.items())
+
+
 def play(operations: list[tuple[object, ...]], *, whole: bool) -> list[object]:
     """Everything that can be seen of these operations; publishes come in one read, or in one read each."""
-    bench, client = start(acks=False)
+    bench, client = start()
     for operation in operations:
         operate(bench, client, operation, whole)
     bench.sync()
-    seen: list[object] = [(frame.kind, frame.channel, frame.payload) for frame in client.frames()]
+    frames = client.frames()
+    seen: list[object] = [(frame.kind, frame.channel, frame.payload) for frame in frames if frame.channel != 1]
     seen.sort(key=lambda frame: frame[1])  # type: ignore[index]
+    seen.append(answers([decode_method(frame.payload) for frame in frames if frame.channel == 1]))
     for queue in bench.broker.vhosts["/"].queues.values():
         seen.append((queue.name, int(queue.ready.count()), int(queue.unacked)))
         seen.append([(entry.content, int(entry.id), entry.redelivered) for entry in queue.ready.in_memory()])

@@ -3,11 +3,13 @@
 import errno
 import os
 import random
+from pathlib import Path
 
 import pytest
 
 from leveret.store.disk import MemoryDisk, RealDisk
-from leveret.store.journal import Journal, JournalFailed
+from leveret.store.journal import Journal, JournalFailed, JournalFull
+from leveret.store.reserve import Reserve
 
 DIRECTORY = "/data"
 
@@ -32,8 +34,7 @@ def opened(disk: MemoryDisk) -> tuple[Journal, list[bytes]]:
     return journal, list(journal.replay())
 
 
-@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
-@pytest.mark.parametrize("kind", ["write", "sync"])
+@pytest.mark.parametrize(("kind", "number"), [("write", errno.EIO), ("sync", errno.EIO), ("sync", errno.ENOSPC)])
 @pytest.mark.parametrize("count", [1, 2, 5])
 def test_after_a_failure_no_append_ever_succeeds(kind: str, count: int, number: int) -> None:
     disk = MemoryDisk()
@@ -58,6 +59,55 @@ def test_after_a_failure_no_append_ever_succeeds(kind: str, count: int, number: 
     disk.before = None
     disk.crash()
     assert opened(disk)[1] == confirmed
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_a_write_without_room_is_made_again_at_the_same_place(count: int, number: int) -> None:
+    disk = MemoryDisk()
+    journal, _ = opened(disk)
+    disk.before = Fault("write", count, number)
+    for n in range(1, 6):
+        if n == count:
+            size = journal.current_size
+            with pytest.raises(JournalFull) as refused:
+                journal.append(f"message {n}".encode())
+            assert (refused.value.errno, journal.current_size) == (number, size)
+        journal.append(f"message {n}".encode())
+    disk.before = None
+    disk.crash()
+    journal, found = opened(disk)
+    assert found == [f"message {n}".encode() for n in range(1, 6)]
+    assert journal.report.is_clean
+
+
+def test_a_half_written_batch_is_written_over_and_a_crash_before_that_loses_nothing_confirmed() -> None:
+    disk = MemoryDisk()
+    journal, _ = opened(disk)
+    journal.append(b"confirmed")
+    disk.before = Fault("write", 1, errno.ENOSPC)
+    with pytest.raises(JournalFull):
+        journal.append(b"cut off in the middle")
+    disk.crash(keep=range(len(disk.pending)), torn=25)
+    assert opened(disk)[1] == [b"confirmed"]
+
+
+@pytest.mark.parametrize(("kind", "count"), [("write", 1), ("names", 1), ("names", 2)])
+def test_a_rotation_without_room_is_made_again(kind: str, count: int) -> None:
+    disk = MemoryDisk()
+    journal, _ = opened(disk)
+    journal.append(b"old")
+    disk.before = Fault(kind, count, errno.ENOSPC)
+    with pytest.raises(JournalFull):
+        journal.rotate(b"snapshot")
+    journal.append(b"still in the old file")
+    journal.rotate(b"snapshot")
+    journal.append(b"new")
+    disk.before = None
+    disk.crash()
+    journal, found = opened(disk)
+    assert found == [b"old", b"still in the old file", b"snapshot", b"new"]
+    assert journal.report.is_clean
 
 
 @pytest.mark.parametrize("kind", ["names", "write", "sync", "sync_directory"])
@@ -95,6 +145,49 @@ def test_a_file_that_may_come_back_is_not_overwritten(kind: str) -> None:
     journal.append(b"on")
     assert journal.rotate(b"third") == 3
     assert disk.read("/data/spare-0000000001.lvj") == file
+
+
+def test_a_spare_that_was_not_finished_is_still_one() -> None:
+    """A full disk while a spare is overwritten: it is not forgotten, and neither is the room that it takes."""
+    disk = MemoryDisk()
+    journal, _ = opened(disk)
+    journal.rotate(b"second")
+    journal.remove(1)
+
+    def refuse(operation: str, path: str) -> None:
+        if "spare" in path and operation in ("write", "names"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+
+    disk.before = refuse
+    with pytest.raises(JournalFull):
+        journal.rotate(b"third")
+    disk.before = None
+    journal.rotate(b"third")
+    assert [name for name in disk.list_names(DIRECTORY) if "spare" in name] == []
+    disk.crash()
+    assert opened(disk)[1] == [b"second", b"third"]
+
+
+def test_spares_are_given_up_when_the_disk_is_full() -> None:
+    disk = MemoryDisk()
+    journal, _ = opened(disk)
+    for text in (b"second", b"third"):
+        journal.rotate(text)
+        journal.remove(journal.files()[0])
+    assert len(disk.list_names(DIRECTORY)) == 2, "one was used again"
+
+    def refuse(operation: str, path: str) -> None:
+        if operation == "write" and any("spare" in name for name in disk.list_names(DIRECTORY)):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+
+    disk.before = refuse
+    with pytest.raises(JournalFull):
+        journal.append(b"more")
+    assert disk.list_names(DIRECTORY) == ["journal-0000000003.lvj"]
+    journal.append(b"more")
+    disk.before = None
+    disk.crash()
+    assert opened(disk)[1] == [b"third", b"more"]
 
 
 def test_after_a_failure_no_file_is_removed() -> None:
@@ -162,6 +255,23 @@ def test_short_writes_are_completed(tmp_path: os.PathLike[str], monkeypatch: pyt
     again = Journal(RealDisk(), str(tmp_path))
     assert list(again.replay()) == [b"part%d" % n + b"x" * 100 for n in range(5)]
     assert again.report.is_clean
+
+
+@pytest.mark.parametrize("number", [0, errno.EOPNOTSUPP, errno.EINVAL])
+def test_room_is_taken_whatever_the_file_system_can_do(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(descriptor: int, offset: int, size: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    if number:
+        monkeypatch.setattr(os, "posix_fallocate", refuse)
+    reserve = Reserve(RealDisk(), str(tmp_path / "reserve"), 1 << 20)
+    assert reserve.fill()
+    assert (tmp_path / "reserve").stat().st_blocks * 512 >= 1 << 20
+    assert reserve.release()
+    assert list(tmp_path.iterdir()) == []
+    assert not reserve.release()
 
 
 def test_a_real_full_disk_stops_the_journal() -> None:

@@ -7,8 +7,9 @@ import threading
 import pytest
 
 from leveret.store.disk import MemoryDisk
-from leveret.store.journal import Journal, JournalFailed
-from leveret.store.sync import SyncThread
+from leveret.store.journal import Journal, JournalFailed, JournalFull
+from leveret.store.reserve import Reserve
+from leveret.store.sync import SyncThread, SyncWork
 
 
 class Reports:
@@ -164,3 +165,122 @@ def test_no_file_goes_when_the_batch_that_makes_it_superfluous_failed() -> None:
     disk.before = None
     disk.crash()
     assert opened(disk)[1] == [b"a message", b"declarations"]
+
+
+class FullDisk:
+    """Refuses what asks for room; `room` is how many such requests still find some."""
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+
+    def __call__(self, operation: str, path: str) -> None:
+        if operation in {"write", "allocate"}:
+            if self.room == 0:
+                raise OSError(errno.ENOSPC, "No space left on device", path)
+            self.room -= 1
+
+
+def performed(work: SyncWork) -> None:
+    while work.is_waiting:
+        work.perform()
+
+
+def test_a_batch_without_room_waits_and_what_follows_waits_behind_it() -> None:
+    disk = MemoryDisk()
+    journal, _ = opened(disk)
+    reports = Reports()
+    work = SyncWork(journal, reports)
+    full = disk.before = FullDisk(0)
+    work.submit(1, b"first")
+    work.submit(2, b"second")
+    performed(work)
+    assert [batch for batch, _ in reports.seen] == [1]
+    assert isinstance(reports.seen[0][1], JournalFull)
+    work.retry()
+    performed(work)
+    assert [batch for batch, _ in reports.seen] == [1, 1]
+    full.room = 9
+    work.retry()
+    performed(work)
+    assert reports.seen[2:] == [(1, None), (2, None)]
+    disk.crash()
+    assert opened(disk)[1] == [b"first", b"second"]
+
+
+def test_a_rotation_without_room_does_not_write_its_payload_twice() -> None:
+    disk = MemoryDisk()
+    journal, _ = opened(disk)
+    reports = Reports()
+    work = SyncWork(journal, reports)
+    full = disk.before = FullDisk(1)
+    work.submit(1, b"payload", b"snapshot")
+    performed(work)
+    assert isinstance(reports.seen[0][1], JournalFull)
+    full.room = 9
+    work.retry()
+    performed(work)
+    assert reports.seen[1:] == [(1, None)]
+    disk.crash()
+    assert opened(disk)[1] == [b"payload", b"snapshot"]
+
+
+def test_no_file_goes_while_the_batch_that_makes_it_superfluous_waits_for_room() -> None:
+    disk = MemoryDisk()
+    journal, _ = opened(disk)
+    work = SyncWork(journal, Reports())
+    work.submit(1, b"a message", b"declarations")
+    performed(work)
+    full = disk.before = FullDisk(0)
+    work.submit(2, b"its hop")
+    work.remove_before(2)
+    performed(work)
+    assert journal.files() == [1, 2]
+    full.room = 9
+    work.retry()
+    performed(work)
+    assert journal.files() == [2]
+    disk.crash()
+    assert opened(disk)[1] == [b"declarations", b"its hop"]
+
+
+def test_the_reserve_is_given_up_once_and_filled_again_when_there_is_room() -> None:
+    disk = MemoryDisk()
+    journal, _ = opened(disk)
+    reserve = Reserve(disk, "/data/reserve", 4096)
+    assert not reserve.is_whole
+    assert reserve.fill()
+    assert disk.size("/data/reserve") == 4096
+    assert Reserve(disk, "/data/reserve", 4096).is_whole
+    reports = Reports()
+    work = SyncWork(journal, reports, reserve)
+
+    def full_but_for_the_reserve(operation: str, path: str) -> None:
+        if operation == "allocate" or (operation == "write" and "reserve" in disk.list_names("/data")):
+            raise OSError(errno.ENOSPC, "No space left on device", path)
+
+    disk.before = full_but_for_the_reserve
+    work.submit(1, b"written into the reserve's room")
+    performed(work)
+    assert reports.seen == [(1, None)]
+    assert not reserve.is_whole
+    assert "reserve" not in disk.list_names("/data")
+    work.retry()
+    performed(work)
+    assert not reserve.is_whole
+    assert "reserve" not in disk.list_names("/data")
+    disk.before = None
+    work.retry()
+    performed(work)
+    assert reserve.is_whole
+
+
+def test_a_batch_that_waits_for_room_is_given_up_at_the_stop() -> None:
+    disk = MemoryDisk()
+    reports = Reports()
+    thread = SyncThread(opened(disk)[0], reports)
+    disk.before = FullDisk(0)
+    thread.submit(1, b"never written")
+    thread.stop()
+    assert isinstance(reports.seen[0][1], JournalFull)
+    disk.crash()
+    assert opened(disk)[1] == []

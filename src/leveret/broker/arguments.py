@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+from decimal import Decimal
 from typing import Final
 
 from leveret.wire.table import Value
@@ -17,8 +19,14 @@ _INTEGERS: Final[dict[str, tuple[int, int, str]]] = {
     "x-max-length": (0, 1 << 63, "value_too_large"),
     "x-max-length-bytes": (0, 1 << 63, "value_too_large"),
     "x-max-priority": (0, 255, "max_value_exceeded"),
+    # negative: no limit, as from RabbitMQ 4.0 on
+    "x-delivery-limit": (-1 << 63, 1 << 63, "value_too_large"),
 }
 _OVERFLOWS: Final = ("drop-head", "reject-publish", "reject-publish-dlx")
+_TYPE_NAMES: Final[dict[type, str]] = {
+    type(None): "void", bytes: "binary", datetime: "timestamp", Decimal: "decimal", float: "double", dict: "table",
+    list: "array",
+}  # fmt: skip
 _TYPES: Final = ("classic", "quorum", "stream")
 
 
@@ -28,7 +36,7 @@ def type_name(value: Value) -> str:
         return "bool"
     if isinstance(value, int):
         return "signedint" if -(1 << 31) <= value < 1 << 31 else "long"
-    return {str: "longstr", float: "double", dict: "table", list: "array"}.get(type(value), "longstr")
+    return _TYPE_NAMES.get(type(value), "longstr")
 
 
 def invalid_type(name: str, value: Value, what: str) -> str:
@@ -54,8 +62,10 @@ def _reason(name: str, value: Value, arguments: dict[str, Value]) -> str:
         if not isinstance(value, str):
             return f"{{unacceptable_type,{type_name(value)}}}"
         return "" if "x-dead-letter-exchange" in arguments else "routing_key_but_no_dlx_defined"
-    if name == "x-overflow" and value not in _OVERFLOWS:
-        return "invalid_overflow"
+    if name == "x-overflow":
+        if not isinstance(value, str):
+            return f"{{unacceptable_type,{type_name(value)}}}"
+        return "" if value in _OVERFLOWS else "invalid_overflow"
     if name == "x-queue-type" and value not in _TYPES:
         return f"\"unsupported queue type '{value!s}'\""
     if name == "x-single-active-consumer" and not isinstance(value, bool):
@@ -67,7 +77,7 @@ def _integer_reason(name: str, value: Value) -> str:
     if isinstance(value, bool) or not isinstance(value, int):
         return f'"expected integer, got {type_name(value)}"'
     smallest, largest, word = _INTEGERS[name]
-    if value < 0:
+    if value < 0 <= smallest:
         return f"{{value_negative,{value}}}"
     if value < smallest:
         return f"{{value_zero,{value}}}"

@@ -8,7 +8,9 @@ from leveret.broker.channel import BrokerChannel
 from leveret.broker.consumer import Consumer, write_content
 from leveret.broker.entry import Entry
 from leveret.broker.names import REPLY_PREFIX, REPLY_TO, generated
+from leveret.broker.overflow import trim
 from leveret.broker.queue_methods import fail, find
+from leveret.broker.returned import Returned, with_delivery_count
 from leveret.broker.transaction import REJECT, REQUEUE
 from leveret.broker.vhost import split_key
 from leveret.session.confirms import Confirms
@@ -97,13 +99,13 @@ def get(peer: Peer, channel: BrokerChannel, method: Method) -> None:
     vhost.used(queue, peer.now_us)
     entry = queue.ready.peek()
     while entry is not None and entry.expires_us != 0 and entry.expires_us < peer.now_us:
-        queue.ready.drop()
+        queue.drop_head(entry)
         vhost.expire(queue, entry)
         entry = queue.ready.peek()
     if entry is None:
         peer.send(channel.number, grammar.BASIC_GET_EMPTY)
         return
-    queue.ready.drop()
+    queue.drop_head(entry)
     if not queue.is_touched:
         queue.touch()  # the new head may need an alarm
     tag = channel.next_tag
@@ -118,7 +120,10 @@ def get(peer: Peer, channel: BrokerChannel, method: Method) -> None:
         routing_key=key,
         message_count=int(queue.ready.count()),
     )
-    write_content(peer.out, entry.content, channel.number, peer.frame_max)
+    content = entry.content
+    if queue.delivery_limit >= 0 and not isinstance(entry, Returned):
+        content = with_delivery_count(content, 0)
+    write_content(peer.out, content, channel.number, peer.frame_max)
     if method.flag("no_ack"):
         if entry.id:
             vhost.log.settle(queue, entry.id)
@@ -161,6 +166,7 @@ def put_away(peer: Peer, channel: BrokerChannel, entries: list[Entry], requeue: 
             peer.vhost.bury(entry.queue, entry, "rejected", peer.now_us)
             if not entry.queue.is_touched:
                 entry.queue.touch()
+    trim(peer.vhost, peer.now_us)
     peer.touch_consumed(channel)
 
 
@@ -196,6 +202,7 @@ def recover(peer: Peer, channel: BrokerChannel, method: Method) -> None:
         if entry.consumer is not None:
             entry.consumer.unacked -= 1
         entry.queue.requeue(entry)
+    trim(peer.vhost, peer.now_us)
     peer.touch_consumed(channel)
     if method.spec is grammar.BASIC_RECOVER:
         peer.send(channel.number, grammar.BASIC_RECOVER_OK)

@@ -33,7 +33,7 @@ CAPABILITIES: dict[str, Value] = {
 class Settings:
     """What an operator may choose. product and version are what clients decide by; name and own_version are ours.
 
-    frame_max in octets, heartbeat_s in seconds, as offered in connection.tune.
+    frame_max in octets, heartbeat_s in seconds, as offered in connection.tune; max_message_octets: of a body.
     """
 
     def __init__(
@@ -45,6 +45,7 @@ class Settings:
         frame_max: int = 131072,
         channel_max: int = 2047,
         heartbeat_s: int = 60,
+        max_message_octets: int = 128 << 20,
     ) -> None:
         self.product = product
         self.version = version
@@ -53,6 +54,7 @@ class Settings:
         self.frame_max = frame_max
         self.channel_max = channel_max
         self.heartbeat_s = heartbeat_s
+        self.max_message_octets = max_message_octets
 
 
 class Users:
@@ -82,10 +84,15 @@ class Broker:
         self.users = Users(random_bytes)
         self.log = Log()
         self.timers = Timers()
-        self.vhosts = {"/": VHost("/", self.log, self.timers)}
+        self.vhosts = {"/": VHost("/", self.log, self.timers, self._tell)}
         self.dirty: list[Connection] = []
+        # Why no messages are taken ("low on disk"), as connection.blocked says it; empty while they are.
+        self.block_reason = ""
         # an exclusive queue's or connection's end can be seen by all: the network closes what stands here
         self.on_event: Callable[[str], None] = logger.info
+
+    def _tell(self, text: str) -> None:
+        self.on_event(text)
 
     def server_properties(self) -> dict[str, Value]:
         """For connection.start."""

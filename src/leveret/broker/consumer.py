@@ -112,11 +112,13 @@ class Consumer:
 
     def _set_key(self, key: bytes) -> None:
         tag = self.tag.encode("utf-8", "surrogateescape")
-        size = 4 + 1 + len(tag) + 8 + 1 + len(key)
+        middle = 1 + key[0]
+        shown = key[: middle + 1 + key[middle]]  # BCC keys may stand behind it
+        size = 4 + 1 + len(tag) + 8 + 1 + len(shown)
         number = int(self.channel.number)
         head = b"\x01" + number.to_bytes(2, "big") + size.to_bytes(4, "big")
         self._prefix = head + b"\x00\x3c\x00\x3c" + bytes([len(tag)]) + tag
-        self._suffix = key + b"\xce"
+        self._suffix = shown + b"\xce"
         self._key = key
 
 

@@ -43,10 +43,11 @@ def deaths_of(properties: Properties) -> list[dict[str, Value]]:
     return [death for death in deaths if isinstance(death, dict)]
 
 
-def buried(content: bytes, queue: str, reason: str, exchange: str, key: str, now_us: int) -> bytes:
+def buried(content: bytes, queue: str, reason: str, exchange: str, keys: list[str], now_us: int) -> bytes:
     """The content with this death on top of its x-death header, and without its expiration.
 
-    A second death in the same queue for the same reason raises the count of the first and moves it to the top.
+    keys: the routing key and the CC keys. A second death in the same queue for the same reason raises the count of the
+    first and moves it to the top.
     """
     header = header_of(content)
     properties, _ = decode_header(header)
@@ -60,13 +61,13 @@ def buried(content: bytes, queue: str, reason: str, exchange: str, key: str, now
         "queue": queue,
         "time": datetime.fromtimestamp(now_us // 1_000_000, UTC),
         "exchange": exchange,
-        "routing-keys": [key],
+        "routing-keys": list(keys),
     }  # fmt: skip
     death["count"] = (count if isinstance(count, int) else 0) + 1
     if properties.expiration is not None:
         death.setdefault("original-expiration", properties.expiration)
         header = replace_property(header, "expiration", None)
-    entries = [entry for entry in _raw_headers(header) if entry[0] != b"x-death"]
+    entries = [entry for entry in raw_headers(header) if entry[0] != b"x-death"]
     names = {entry[0] for entry in entries}
     if b"x-first-death-reason" not in names:
         for name, value in (("exchange", exchange), ("queue", queue), ("reason", reason)):
@@ -75,7 +76,8 @@ def buried(content: bytes, queue: str, reason: str, exchange: str, key: str, now
     return with_header(content, replace_property(header, "headers", join_table(entries)))
 
 
-def _raw_headers(header: bytes) -> list[tuple[bytes, bytes]]:
+def raw_headers(header: bytes) -> list[tuple[bytes, bytes]]:
+    """The encoded headers in a content header's payload, name by name."""
     for name, start, stop in property_spans(header):
         if name == "headers":
             return split_table(header[start:stop])

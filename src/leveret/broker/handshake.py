@@ -36,6 +36,7 @@ def start_ok(peer: Peer, method: Method) -> None:
     capabilities = peer.client_properties.get("capabilities")
     if isinstance(capabilities, dict):
         peer.hears_cancel = capabilities.get("consumer_cancel_notify") is True
+        peer.hears_blocked = capabilities.get("connection.blocked") is True
         peer.hears_refusal = capabilities.get("authentication_failure_close") is True
     mechanism = method.text("mechanism")
     user, password = parse_response(mechanism, method.data("response"))

@@ -170,6 +170,11 @@ class Log:
         self.look_at(page)
         return items
 
+    def body_octets(self, page: Page) -> i64:
+        """Size of the bodies in a page that goes on waiting in its queue."""
+        data = self.read_page(int(page.segment), int(page.offset), int(page.size))
+        return page.body_octets(data) if data is not None else 0
+
     def drop(self, page: Page) -> None:
         """Nothing of a page is alive any more."""
         if page.live > 0:
@@ -294,6 +299,10 @@ class Log:
         self._live = [live]
         self._current_first = 0
         self._current_live = live
+
+    def live(self) -> int:
+        """How many entries of durable queues live in all files."""
+        return sum(self._live[:-1]) + int(self._current_live)
 
     def disposable(self) -> int:
         """Number of the first journal file to keep, where older ones hold nothing alive; 0 if there are none."""

@@ -25,6 +25,8 @@ from librt.strings import (
 from mypy_extensions import i16, i32, i64
 
 from leveret.broker.entry import Entry
+from leveret.broker.limits import body_octets
+from leveret.broker.returned import published_content
 from leveret.broker.run import Run, Stretch
 
 if TYPE_CHECKING:
@@ -95,9 +97,10 @@ class Page:
                 _encode_run(out, item)
             else:
                 flags = 1 if item.redelivered else 0
-                size: i64 = len(item.content)
+                content = published_content(item)
+                size: i64 = len(content)
                 _encode_head(out, flags, item.id, 1, size, item.expires_us, item.key)
-                out.write(item.content)
+                out.write(content)
         return out.getvalue()
 
     def load(self, data: bytes) -> list[Entry | Run]:
@@ -134,6 +137,16 @@ class Page:
                 id += 1 if id != 0 else 0
         return items
 
+    def body_octets(self, data: bytes) -> i64:
+        """Size of the bodies of the messages that are alive, from the page's bytes."""
+        octets: i64 = 0
+        for item in self.load(data):
+            if isinstance(item, Run):
+                octets += item.stretch.count * body_octets(item.stretch.data)
+            else:
+                octets += body_octets(item.content)
+        return octets
+
     def _differ(self, first: i64, count: i64) -> bool:
         """Whether some of these ids are settled, or were delivered before."""
         return self.settled_in(first, count) > 0 or _among(self.delivered, first, count) > 0
@@ -165,14 +178,7 @@ def _encode_run(out: BytesWriter, run: Run) -> None:
     id = run.id + taken if run.id != 0 else 0
     flags = 1 if run.redelivered else 0
     _encode_head(out, flags, id, stretch.count - taken, stretch.size, run.expires_us, stretch.key)
-    at = taken * stretch.stride
-    if stretch.stride == stretch.size:
-        out.write(stretch.data[at:])
-        return
-    end: i64 = len(stretch.data)
-    while at < end:
-        out.write(stretch.data[at : at + stretch.size])
-        at += stretch.stride
+    out.write(stretch.contents_from(taken))
 
 
 def _encode_head(out: BytesWriter, flags: int, id: i64, count: i64, size: i64, expires_us: i64, key: bytes) -> None:

@@ -8,7 +8,7 @@ from typing import Final
 from librt.strings import read_i32_be
 from mypy_extensions import i64
 
-from leveret.broker import basic_methods, exchange_methods, handshake, queue_methods, tx_methods
+from leveret.broker import basic_methods, copies, exchange_methods, handshake, queue_methods, tx_methods
 from leveret.broker.broker import Broker
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.deadletter import headers_of
@@ -21,6 +21,7 @@ from leveret.broker.transaction import ACK
 from leveret.broker.vhost import ROUTES_MAX
 from leveret.session import lifecycle
 from leveret.session.channel import Channel
+from leveret.session.confirms import HANDLED, JOURNALLED
 from leveret.session.connection import Connection
 from leveret.wire import grammar
 from leveret.wire.errors import (
@@ -77,7 +78,7 @@ class Peer(Connection):
     """address: for the log; is_loopback: whether guest may log in."""
 
     def __init__(self, broker: Broker, address: str, is_loopback: bool) -> None:
-        super().__init__(broker.settings.frame_max)
+        super().__init__(broker.settings.frame_max, broker.settings.max_message_octets)
         self.broker = broker
         self.vhost = broker.vhosts["/"]  # until connection.open says which
         self.address = address
@@ -99,7 +100,10 @@ class Peer(Connection):
     def turn(self, data: bytes, now_us: int) -> None:
         """Handle bytes that arrived, and everything that follows from them."""
         self.now_us = now_us
-        self.receive(data)
+        if self.broker.block_reason and self.state < lifecycle.CLOSING:
+            self.receive_unless_content(data, self.broker.block_reason)
+        else:
+            self.receive(data)
         for channel in self._confirming:
             channel.is_confirming = False
             confirms = channel.confirms
@@ -247,23 +251,27 @@ class Peer(Connection):
         content = data[start:stop]
         if scan.reply_to_at != 0 and data[scan.reply_to_at] == 21:
             content = self._with_reply_name(channel, content, scan.reply_to_at - start)
+        if scan.headers_at != 0 and copies.may_have(data, scan.headers_at):
+            found = copies.Copies(content)
+            if found.has_any:
+                route = vhost.copied_route(route, found)
+                content = found.content
         if route.by_headers and route.exchange is not None:
-            route.set_queues(vhost.targets(route.exchange, route.routing_key, headers_of(content)))
+            route.set_queues(vhost.targets(route.exchange, route.keys, headers_of(content)))
+        for requester in route.replies:
+            vhost.reply(requester, content, route.key)
         if channel.tx is not None:
             return self._hold(channel, route, content, mode == 2, ttl_us)
-        is_durable = False
+        standing = HANDLED
         if route.queues:
-            is_durable = vhost.accept(route, content, mode == 2, ttl_us, self.now_us)
-        else:
-            if route.reply is not None:
-                vhost.reply(route.reply, content, route.key)
-            if route.is_mandatory:
-                self.give_back(channel, route, content)
+            standing = vhost.accept(route, content, mode == 2, ttl_us, self.now_us)
+        elif route.is_mandatory:
+            self.give_back(channel, route, content)
         self.is_publisher = True
         self._ttl_us = ttl_us
         if channel.confirms is not None:
-            self._confirm(channel, 1, is_durable)
-        return len(route.queues) > 0 and not route.by_headers and scan.reply_to_at == 0
+            self._confirm(channel, 1, standing)
+        return route.is_repeatable and scan.reply_to_at == 0
 
     def publish_more(self, channel: Channel, data: bytes, stride: i64, size: i64, count: i64) -> None:
         assert isinstance(channel, BrokerChannel)
@@ -271,29 +279,24 @@ class Peer(Connection):
         assert route is not None
         stretch = Stretch(data, stride, size, count, route.key)
         persistent = self._scan_header.delivery_mode == 2
-        is_durable = self.vhost.accept_stretch(route, stretch, persistent, self._ttl_us, self.now_us)
+        standing = self.vhost.accept_stretch(route, stretch, persistent, self._ttl_us, self.now_us)
         if channel.confirms is not None:
-            self._confirm(channel, count, is_durable)
+            self._confirm(channel, count, standing)
 
     def _hold(self, channel: BrokerChannel, route: Route, content: bytes, persistent: bool, ttl_us: i64) -> bool:
-        """A publish in a transaction. Only a direct reply does not wait for the commit, in RabbitMQ either."""
-        if route.reply is not None:
-            self.vhost.reply(route.reply, content, route.key)
+        """A publish in a transaction. Only direct replies do not wait for the commit, in RabbitMQ either."""
         assert channel.tx is not None
         channel.tx.publish(route, content, persistent, ttl_us)
         self.is_publisher = True
         return False
 
-    def _confirm(self, channel: BrokerChannel, count: i64, is_durable: bool) -> None:
+    def _confirm(self, channel: BrokerChannel, count: i64, standing: i64) -> None:
         """Count publishes on a channel that wants confirms."""
         confirms = channel.confirms
         assert confirms is not None
-        if is_durable:
-            confirms.durable(count)
-            if not channel.is_waiting:
-                self.broker.log.wait(self, channel)
-        else:
-            confirms.transient(count)
+        confirms.add(count, standing)
+        if standing == JOURNALLED and not channel.is_waiting:
+            self.broker.log.wait(self, channel)
         if not channel.is_confirming:
             channel.is_confirming = True
             self._confirming.append(channel)
@@ -320,7 +323,7 @@ class Peer(Connection):
             text = f"cannot publish to internal exchange '{name}' in vhost '{self.vhost.name}'"
             raise ProtocolError(ACCESS_REFUSED, text, 60, 40)
         key = fields[middle + 1 : size - 1].decode("utf-8", "surrogateescape")
-        route = self.vhost.route(exchange, fields[: size - 1], key)
+        route = self.vhost.route(exchange, fields[: size - 1], [key])
         route.is_mandatory = flags & 1 != 0
         if len(routes) >= ROUTES_MAX:
             routes.clear()
@@ -370,6 +373,6 @@ class Peer(Connection):
             reply_code=NO_ROUTE,
             reply_text="NO_ROUTE",
             exchange=exchange,
-            routing_key=route.routing_key,
+            routing_key=route.keys[0],
         )
         self.out.write(content)

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 from mypy_extensions import i64
 
 from leveret.broker.entry import Entry
+from leveret.broker.limits import Limits, body_octets
 from leveret.broker.page import Page
 from leveret.broker.ready import Ready
+from leveret.broker.returned import returned
 from leveret.broker.run import Run, Stretch
 from leveret.wire.table import Value
 
@@ -23,7 +25,9 @@ class Queue:
     """number: unique for the life of the data directory (0 = not durable); owner: the connection of an exclusive one.
 
     ttl_us: x-message-ttl, -1 = none; idle_us: x-expires, 0 = none; dead_letter_exchange: None = expired and rejected
-    messages are dropped.
+    messages are dropped. limits: of its length, None = none; delivery_limit: how often a message may come back, -1 = as
+    often as it likes; spent: messages that came back once more than that, refused: those without room; both are still
+    to be buried.
     """
 
     def __init__(self, vhost: VHost, name: str, durable: bool, auto_delete: bool, arguments: dict[str, Value]) -> None:
@@ -44,6 +48,11 @@ class Queue:
         self.idle_us: i64 = 0
         self.dead_letter_exchange: str | None = None
         self.dead_letter_key: str | None = None
+        self.limits: Limits | None = None
+        self.delivery_limit: i64 = -1
+        self.spent: list[Entry] = []
+        self.refused: list[Entry] = []
+        self.discards_told: set[str] = set()
         self.is_touched = False
         self.is_deleted = False
         self.used_us: i64 = 0
@@ -60,6 +69,8 @@ class Queue:
         entry = Entry(self, content, key, id, expires_us, self._position)
         entry.redelivered = redelivered
         self.ready.append(entry)
+        if self.limits is not None:
+            self.limits.octets += body_octets(content)
         if not self.is_touched:
             self.touch()
 
@@ -69,6 +80,8 @@ class Queue:
         run.redelivered = redelivered
         self.ready.append_run(run)
         self._position += stretch.count
+        if self.limits is not None:
+            self.limits.octets += stretch.count * body_octets(stretch.data)
         if not self.is_touched:
             self.touch()
 
@@ -78,6 +91,8 @@ class Queue:
         self._position += page.count
         page.is_waiting = True
         self.ready.append_page(page)
+        if self.limits is not None and self.limits.octets_max >= 0:
+            self.limits.octets += self.vhost.log.body_octets(page)  # the only queues that read theirs at a start
         if not self.is_touched:
             self.touch()  # its messages may expire
 
@@ -121,11 +136,15 @@ class Queue:
         return now_us + ttl if ttl >= 0 else 0
 
     def dispatch(self, now_us: i64) -> None:
+        """The end of a turn: deliver what can be delivered."""
+        self.is_touched = False
+        self.serve(now_us)
+
+    def serve(self, now_us: i64) -> None:
         """Deliver what can be delivered, round robin; set the timer of what is left.
 
         Without a consumer nothing is looked at, so that no page is read for nobody.
         """
-        self.is_touched = False
         ready = self.ready
         consumers = self.consumers
         entry = ready.peek() if consumers else None
@@ -152,7 +171,7 @@ class Queue:
 
     def _give(self, consumer: Consumer, entry: Entry, now_us: i64) -> None:
         # a message whose time ends now may still be delivered: that is what a TTL of 0 means
-        self.ready.drop()
+        self.drop_head(entry)
         if entry.expires_us != 0 and entry.expires_us < now_us:
             self.vhost.expire(self, entry)
         elif consumer.no_ack:
@@ -165,12 +184,20 @@ class Queue:
 
     def _give_run(self, consumer: Consumer, run: Run) -> None:
         self.ready.drop_run(run)
+        if self.limits is not None:
+            self.limits.octets -= (run.stretch.count - run.taken) * body_octets(run.stretch.data)
         consumer.deliver_run(run)
         if run.id != 0:
             index = run.taken
             while index < run.stretch.count:
                 self.vhost.log.settle(self, run.id + index)
                 index += 1
+
+    def drop_head(self, entry: Entry) -> None:
+        """Take out the oldest message, the one that ready.peek() showed."""
+        self.ready.drop()
+        if self.limits is not None:
+            self.limits.octets -= body_octets(entry.content)
 
     def _choose(self) -> Consumer | None:
         consumers = self.consumers
@@ -189,13 +216,23 @@ class Queue:
         return None
 
     def requeue(self, entry: Entry) -> None:
-        """Take back an unacknowledged entry to its original place. Give many newest first."""
+        """Take back an unacknowledged entry to its original place. Give many newest first, then call overflow.trim."""
         self.unacked -= 1
         entry.redelivered = True
         entry.consumer = None
         if self.is_deleted:
             return
+        if self.delivery_limit >= 0:
+            again = returned(entry)
+            entry = again
+            if again.returns > self.delivery_limit:
+                self.spent.append(again)
+                self.vhost.over.append(self)
+                return
         self.ready.requeue(entry)
+        if self.limits is not None:
+            self.limits.octets += body_octets(entry.content)
+            self.vhost.over.append(self)
         if not self.is_touched:
             self.touch()
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from leveret.broker.arguments import refused_argument, type_name
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.exchange import Exchange
+from leveret.broker.limits import limits_of
 from leveret.broker.names import REPLY_TO, generated
 from leveret.broker.queue import Queue
 from leveret.wire import grammar
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 COMPARED: Final = (
     "x-expires", "x-message-ttl", "x-dead-letter-exchange", "x-dead-letter-routing-key", "x-max-length",
     "x-max-length-bytes", "x-max-priority", "x-overflow", "x-queue-mode", "x-queue-type", "x-single-active-consumer",
+    "x-delivery-limit",
 )  # fmt: skip
 
 
@@ -167,6 +169,10 @@ def apply_arguments(queue: Queue) -> None:
         queue.ttl_us = ttl * 1000
     if isinstance(idle, int):
         queue.idle_us = idle * 1000
+    limit = queue.arguments.get("x-delivery-limit")
+    if isinstance(limit, int):
+        queue.delivery_limit = limit
+    queue.limits = limits_of(queue.arguments)
     if isinstance(exchange, str):
         queue.dead_letter_exchange = exchange
     if isinstance(key, str):

@@ -17,23 +17,27 @@ class Route:
     """key: exchange and routing key as two short strings, as basic.deliver carries them. exchange is None for "".
 
     durable: those of the queues that are in the journal. by_headers: a headers exchange is on the way, so the queues
-    are looked up for each message. reply: the requester whose direct reply-to name the routing key is.
+    are looked up for each message. replies: the requesters whose direct reply-to names are among the routing keys.
+    keys: the routing key, then those of CC and BCC. is_limited: some queue has limits. is_repeatable: messages that
+    differ in their bodies only may be handled as one.
     """
 
-    def __init__(self, generation: i64, key: bytes, exchange: Exchange | None, routing_key: str) -> None:
+    def __init__(self, generation: i64, key: bytes, exchange: Exchange | None, keys: list[str]) -> None:
         self.generation = generation
         self.key = key
         self.exchange = exchange
-        self.routing_key = routing_key
+        self.keys = keys
         self.queues: list[Queue] = []
         self.durable: list[Queue] = []
         self.by_headers = False
         self.is_mandatory = False
-        self.reply: Consumer | None = None
+        self.is_limited = False
+        self.is_repeatable = False
+        self.replies: list[Consumer] = []
 
     def to(self, queues: list[Queue]) -> Route:
         """The same publish on its way to queues that are looked for once and no more."""
-        route = Route(self.generation, self.key, self.exchange, self.routing_key)
+        route = Route(self.generation, self.key, self.exchange, self.keys)
         route.is_mandatory = self.is_mandatory
         route.set_queues(queues)
         return route
@@ -41,3 +45,14 @@ class Route:
     def set_queues(self, queues: list[Queue]) -> None:
         self.queues = queues
         self.durable = [queue for queue in queues if queue.is_journalled]
+        self.is_limited = False
+        for queue in queues:
+            if queue.limits is not None:
+                self.is_limited = True
+        self.is_repeatable = len(queues) > 0 and not self.by_headers and not self.is_limited
+
+    def unlimited(self, queues: list[Queue]) -> Route:
+        """The same route to those of its queues that have room, whose limits need not be asked again."""
+        route = self.to(queues)
+        route.is_limited = False
+        return route

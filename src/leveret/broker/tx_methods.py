@@ -63,7 +63,7 @@ def _enqueue(peer: Peer, channel: BrokerChannel, publish: HeldPublish) -> None:
     vhost, route = peer.vhost, publish.route
     if route.generation != vhost.generation:
         # Exchanges were looked at when it was published, queues are looked for now, and by their names: RabbitMQ's way.
-        names = [route.routing_key] if route.exchange is None else [queue.name for queue in route.queues]
+        names = route.keys if route.exchange is None else [queue.name for queue in route.queues]
         route = route.to([vhost.queues[name] for name in names if name in vhost.queues])
     if route.queues:
         vhost.accept(route, publish.content, publish.persistent, publish.ttl_us, peer.now_us)

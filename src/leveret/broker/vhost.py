@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from librt.strings import read_i32_be
 from mypy_extensions import i64
 
+from leveret.broker import copies, overflow
 from leveret.broker.binding import Binding, Destination
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.consumer import Consumer
-from leveret.broker.deadletter import buried, deaths_of, header_of, headers_of, is_cycle
+from leveret.broker.deadletter import HEADER_AT, buried, deaths_of, header_of, headers_of, is_cycle
 from leveret.broker.entry import Entry
 from leveret.broker.exchange import Exchange
 from leveret.broker.log import Log
 from leveret.broker.queue import Queue
+from leveret.broker.returned import published_content
 from leveret.broker.route import Route
 from leveret.broker.run import Stretch
 from leveret.broker.timers import Timers
+from leveret.session.confirms import HANDLED, JOURNALLED
 from leveret.session.connection import Connection
 from leveret.wire.errors import ProtocolError
 from leveret.wire.grammar import BASIC_CANCEL
@@ -37,15 +41,21 @@ PREDECLARED: Final = (
 
 
 class VHost:
-    """touched: queues to look at at the end of the turn; generation: grows when a cached route may be wrong."""
+    """touched: queues to look at at the end of the turn; generation: grows when a cached route may be wrong.
 
-    def __init__(self, name: str, log: Log, timers: Timers) -> None:
+    over: queues that may hold more than their limits allow; on_event: hears of what is dropped, once for each kind.
+    """
+
+    def __init__(self, name: str, log: Log, timers: Timers, on_event: Callable[[str], None]) -> None:
         self.name = name
         self.log = log
         self.timers = timers
+        self.on_event = on_event
         self.exchanges: dict[str, Exchange] = {}
         self.queues: dict[str, Queue] = {}
         self.touched: list[Queue] = []
+        self.over: list[Queue] = []
+        self.is_trimming = False
         self.generation: i64 = 1
         self.routes: dict[bytes, Route] = {}
         self.replies: dict[str, Consumer] = {}
@@ -168,6 +178,8 @@ class VHost:
                 self.log.settle(queue, entry.id)
         for page in pages:
             self.log.drop(page)
+        if queue.limits is not None:
+            queue.limits.octets = 0
         return count
 
     def remove_consumer(self, consumer: Consumer, now_us: i64) -> None:
@@ -183,20 +195,30 @@ class VHost:
 
     # -- the way of a message ------------------------------------------------------------------------------------------
 
-    def route(self, exchange: Exchange | None, key: bytes, routing_key: str) -> Route:
-        """A new route for an exchange (None: the default exchange) and a routing key."""
-        route = Route(self.generation, key, exchange, routing_key)
+    def route(self, exchange: Exchange | None, key: bytes, keys: list[str]) -> Route:
+        """A new route for an exchange (None: the default exchange) and routing keys; several of them with CC or BCC."""
+        route = Route(self.generation, key, exchange, keys)
         if exchange is None:
-            queue = self.queues.get(routing_key)
-            if queue is not None:
-                route.set_queues([queue])
-            else:
-                route.reply = self.replies.get(routing_key)
+            found: dict[str, Queue] = {}
+            for name in keys:
+                if name in self.queues:
+                    found[name] = self.queues[name]
+                elif name in self.replies and self.replies[name] not in route.replies:
+                    route.replies.append(self.replies[name])
+            route.set_queues(list(found.values()))
         else:
             route.by_headers = self._meets_headers(exchange, set())
             if not route.by_headers:
-                route.set_queues(self.targets(exchange, routing_key, {}))
+                route.set_queues(self.targets(exchange, keys, {}))
         return route
+
+    def copied_route(self, route: Route, found: copies.Copies) -> Route:
+        """The route of a message with CC or BCC."""
+        keys = [route.keys[0], *found.cc, *found.bcc]
+        copied = self.route(route.exchange, found.blind_key(route.key), keys)
+        copied.is_mandatory = route.is_mandatory
+        copied.is_repeatable = False
+        return copied
 
     def _meets_headers(self, exchange: Exchange, seen: set[str]) -> bool:
         if exchange.kind == "headers":
@@ -211,14 +233,16 @@ class VHost:
                 following.append(destination)
         return any(self._meets_headers(other, seen) for other in following if other.name not in seen)
 
-    def targets(self, exchange: Exchange, routing_key: str, headers: dict[str, Value]) -> list[Queue]:
+    def targets(self, exchange: Exchange, keys: list[str], headers: dict[str, Value]) -> list[Queue]:
         """The queues that a message reaches from an exchange, each once."""
         found: dict[str, Queue] = {}
         seen = {exchange.name}
         todo = [exchange]
         while todo:
             exchange = todo.pop()
-            bindings = exchange.match(routing_key, headers)
+            bindings = exchange.match(keys[0], headers)
+            for key in keys[1:]:
+                bindings = bindings + exchange.match(key, headers)
             alternate = self.exchanges.get(exchange.alternate) if exchange.alternate and not bindings else None
             if alternate is not None and alternate.name not in seen:
                 seen.add(alternate.name)
@@ -234,27 +258,32 @@ class VHost:
 
     def accept(
         self, route: Route, content: bytes, persistent: bool, ttl_us: i64, now_us: i64, moved: Entry | None = None
-    ) -> bool:
-        """Put a message into the route's queues; True if the journal has it and a confirm must wait for the sync.
+    ) -> i64:
+        """Offer a message to the route's queues. Returns how its confirm stands: HANDLED, REFUSED or JOURNALLED.
 
         moved: the journalled dead letter that becomes this message, to leave its queue by the same record.
         """
+        if route.is_limited:
+            return overflow.accept(self, route, content, persistent, ttl_us, now_us, moved)
         id: i64 = 0
         if persistent and route.durable:
             size: i64 = len(content)
             id = self._journal(route, Stretch(content, size, size, 1, route.key), ttl_us, now_us, moved)
         for queue in route.queues:
             queue.enqueue(content, route.key, id if queue.is_journalled else 0, queue.expiry(now_us, ttl_us))
-        return id != 0
+        return HANDLED if id == 0 else JOURNALLED
 
-    def accept_stretch(self, route: Route, stretch: Stretch, persistent: bool, ttl_us: i64, now_us: i64) -> bool:
-        """The same for alike messages."""
+    def accept_stretch(self, route: Route, stretch: Stretch, persistent: bool, ttl_us: i64, now_us: i64) -> i64:
+        """The same for alike messages; none of the queues has limits."""
         id: i64 = 0
         if persistent and route.durable:
+            stretch.compact()
             id = self._journal(route, stretch, ttl_us, now_us, None)
         for queue in route.queues:
+            if not queue.consumers:
+                stretch.compact()  # it may stay for long
             queue.enqueue_stretch(stretch, id if queue.is_journalled else 0, queue.expiry(now_us, ttl_us))
-        return id != 0
+        return HANDLED if id == 0 else JOURNALLED
 
     def _journal(self, route: Route, stretch: Stretch, ttl_us: i64, now_us: i64, moved: Entry | None) -> i64:
         expiries: list[i64] = []
@@ -279,37 +308,54 @@ class VHost:
                 except ProtocolError:
                     # Nobody has looked into its headers before, and whoever rejects it is not to blame. Without its
                     # history of deaths it might go in a circle for ever.
-                    self._discard("dead letter with malformed headers")
+                    self._discard(queue, "dead letter with malformed headers")
             else:
-                self._discard("dead letter exchange missing")
+                self._discard(queue, "dead letter exchange missing")
         if entry.id and not is_moved:
             self.log.settle(queue, entry.id)
 
     def _bury_in(self, exchange: Exchange | None, queue: Queue, entry: Entry, reason: str, now_us: i64) -> bool:
         """True if the journal's record of the arrivals says also that the message has left its queue."""
+        content = published_content(entry)
         old_exchange, old_key = split_key(entry.key)
-        content = buried(entry.content, queue.name, reason, old_exchange, old_key, int(now_us))
-        key = old_key if queue.dead_letter_key is None else queue.dead_letter_key
-        route = self.route(exchange, encode_short(exchange.name if exchange else "") + encode_short(key), key)
+        scan = self._scan
+        scan.scan(content, HEADER_AT, HEADER_AT + i64(read_i32_be(content, 3)))
+        persistent = scan.delivery_mode == 2
+        has_copies = scan.headers_at != 0 and copies.may_have(content, scan.headers_at)
+        keys = [old_key, *copies.Copies(content).cc] if has_copies else [old_key]
+        content = buried(content, queue.name, reason, old_exchange, keys, int(now_us))
+        key = encode_short(exchange.name if exchange else "")
+        if queue.dead_letter_key is None:
+            keys += copies.blind_keys(entry.key)
+            key += entry.key[1 + entry.key[0] :]
+        else:
+            keys = [queue.dead_letter_key]
+            key += encode_short(queue.dead_letter_key)
+            content = copies.without_cc(content) if has_copies else content
+        route = self.route(exchange, key, keys)
         if route.by_headers and exchange is not None:
-            route.set_queues(self.targets(exchange, key, headers_of(content)))
-        if route.reply is not None:
-            self.reply(route.reply, content, route.key)
+            route.set_queues(self.targets(exchange, keys, headers_of(content)))
+        for requester in route.replies:
+            self.reply(requester, content, route.key)
+        if route.replies and not route.queues:
             return False
         if reason != "rejected":
             deaths = deaths_of(decode_header(header_of(content))[0])
             free = [target for target in route.queues if not is_cycle(deaths, target.name)]
             if len(free) < len(route.queues):
-                self._discard("dead letter cycle")
+                self._discard(queue, "dead letter cycle")
             route.set_queues(free)
         if not route.queues:
-            self._discard("dead letter without a route")
-        scan = self._scan
-        scan.scan(content, 7, 7 + i64(read_i32_be(content, 3)))
-        return self.accept(route, content, scan.delivery_mode == 2, -1, now_us, entry if entry.id else None)
+            self._discard(queue, "dead letter without a route")
+        moved = entry if entry.id else None
+        return self.accept(route, content, persistent, -1, now_us, moved) == JOURNALLED
 
-    def _discard(self, reason: str) -> None:
+    def _discard(self, queue: Queue, reason: str) -> None:
         self.discards[reason] = self.discards.get(reason, 0) + 1
+        if reason not in queue.discards_told:
+            queue.discards_told.add(reason)
+            text = f"queue '{queue.name}' in vhost '{self.name}': {reason}: the message is dropped"
+            self.on_event(f"{text} (told once; all are counted)")
 
     def reply(self, requester: Consumer, content: bytes, key: bytes) -> None:
         """Hand a direct reply to its requester, which has no queue: it is written now or never."""
@@ -319,6 +365,7 @@ class VHost:
 
     def settle_turn(self, now_us: i64) -> None:
         """Deliver what this turn made deliverable."""
+        overflow.trim(self, now_us)
         while self.touched:
             touched = self.touched
             self.touched = []
@@ -332,15 +379,22 @@ class VHost:
             return
         if queue.alarm_us != 0 and queue.alarm_us <= now_us:
             queue.alarm_us = 0
-        entry = queue.ready.peek()
-        while entry is not None and entry.expires_us != 0 and entry.expires_us <= now_us:
-            queue.ready.drop()
-            self.expire(queue, entry)
-            entry = queue.ready.peek()
-        if entry is not None and not queue.is_touched:
+        self.expire_due(queue, now_us)
+        if queue.ready.count() and not queue.is_touched:
             queue.touch()
         if queue.idle_us and not queue.consumers and now_us >= queue.used_us + queue.idle_us:
             self.delete_queue(queue)
+
+    def expire_due(self, queue: Queue, now_us: i64) -> None:
+        """Take out the oldest messages whose time to live has ended. No page is read for a time that has not come."""
+        first_us = queue.ready.expires_us()
+        if first_us == 0 or first_us > now_us:
+            return
+        entry = queue.ready.peek()
+        while entry is not None and entry.expires_us != 0 and entry.expires_us <= now_us:
+            queue.drop_head(entry)
+            self.expire(queue, entry)
+            entry = queue.ready.peek()
 
     def forget_channel(self, connection: Connection, channel: BrokerChannel, now_us: i64) -> None:
         """A channel is gone: its consumers end, its unacknowledged messages return."""
@@ -356,6 +410,7 @@ class VHost:
         for delivery in reversed(channel.unacked.take_until(0)):
             assert isinstance(delivery, Entry)
             delivery.queue.requeue(delivery)
+        overflow.trim(self, now_us)
 
     def forget_reply(self, channel: BrokerChannel) -> None:
         """The channel's direct reply-to name is dead from now on."""
@@ -365,9 +420,10 @@ class VHost:
 
 
 def split_key(key: bytes) -> tuple[str, str]:
-    """(exchange, routing key) from two short strings."""
+    """(exchange, routing key) from the key of an entry."""
     middle = 1 + key[0]
-    return key[1:middle].decode("utf-8", "surrogateescape"), key[middle + 1 :].decode("utf-8", "surrogateescape")
+    end = middle + 1 + key[middle]
+    return key[1:middle].decode("utf-8", "surrogateescape"), key[middle + 1 : end].decode("utf-8", "surrogateescape")
 
 
 def exchange_record(vhost: str, exchange: Exchange) -> dict[str, Value]:

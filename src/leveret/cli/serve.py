@@ -1,8 +1,10 @@
 """leveret serve: the broker as a process.
 
+SIGHUP reads disk_free_limit and memory_high_watermark from the configuration file again, if there is one.
+
 Exit codes: 0 stopped by SIGTERM or SIGINT; 1 an error of its own; 2 wrong options or configuration; 3 the data
-directory is in use; 4 an address can't be listened on; 5 the journal failed (disk full, input/output error); 6 a newer
-leveret wrote the data directory.
+directory is in use; 4 an address can't be listened on; 5 the journal failed (input/output error), or it had no room on
+the disk when the broker started or stopped; 6 a newer leveret wrote the data directory.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import signal
 import socket
 import sys
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -23,10 +26,14 @@ import click
 from leveret import __version__, core
 from leveret.broker.broker import Broker, Settings
 from leveret.broker.records import RecordError
+from leveret.cli.quantity import octets
+from leveret.net.alarms import DISK_FREE_LIMIT_OCTETS, MEMORY_SHARE, Alarms, Limits
+from leveret.net.resources import gauges, machine_memory_octets
 from leveret.net.server import Server
+from leveret.store import reserve
 from leveret.store.disk import RealDisk
 from leveret.store.format import JournalVersionError
-from leveret.store.journal import Journal, JournalFailed
+from leveret.store.journal import SPARE_FILES_DEFAULT, Journal, JournalFailed, JournalFull
 from leveret.store.lock import DataDirectoryInUse, DirectoryLock
 from leveret.store.segment import SegmentStore
 
@@ -42,7 +49,12 @@ LEVELS: Final = ("debug", "info", "warning", "error")
 CONFIG: Final[dict[str, type]] = {
     "host": list, "port": int, "data_dir": str, "log_level": str, "product": str, "version": str, "cluster_name": str,
     "frame_max": int, "channel_max": int, "heartbeat_s": int,
+    "disk_free_limit": object, "memory_high_watermark": object,
+    "max_message_octets": int, "journal_spare_files": int,
 }  # fmt: skip
+
+# settings that are amounts, see leveret.cli.quantity
+QUANTITIES: Final = ("disk_free_limit", "memory_high_watermark")
 
 
 def default_data_dir() -> str:
@@ -63,9 +75,20 @@ def read_config(path: Path) -> dict[str, object]:
             raise click.UsageError(f"{path}: unknown setting {key!r}{hint}")
         if key == "host" and isinstance(value, str):
             config[key] = [value]
+        elif key in QUANTITIES:
+            _check_quantity(f"{path}: {key}", value)
         elif not isinstance(value, CONFIG[key]) or isinstance(value, bool):
             raise click.UsageError(f"{path}: {key} must be of type {CONFIG[key].__name__}, not {value!r}")
+        elif key == "journal_spare_files" and isinstance(value, int) and value < 0:
+            raise click.UsageError(f"{path}: {key} must not be negative, it is {value}")
     return config
+
+
+def _check_quantity(name: str, value: object) -> None:
+    try:
+        octets(value, 0)
+    except ValueError as error:
+        raise click.UsageError(f"{name}: {error}") from None
 
 
 @click.command(name="serve", help="Run the broker until SIGTERM or SIGINT.\n\n" + "\n".join(__doc__.split("\n")[2:]))
@@ -73,14 +96,31 @@ def read_config(path: Path) -> dict[str, object]:
 @click.option("--port", type=click.IntRange(0, 65535), help="Port; 0 takes a free one.  [default: 5672]")
 @click.option("--data-dir", help="Directory of the journal.  [default: ~/.local/share/leveret]")
 @click.option("--log-level", type=click.Choice(LEVELS), help="Least severity that is logged.  [default: info]")
+@click.option("--disk-free-limit", help="Publishers are blocked when the disk has less free.  [default: 50MB]")
+@click.option("--memory-high-watermark", help="Publishers are blocked when more memory is in use.  [default: 0.4]")
 @click.option("--config", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="TOML file of settings.")
 def command(
-    host: tuple[str, ...], port: int | None, data_dir: str | None, log_level: str | None, config: Path | None
+    host: tuple[str, ...],
+    port: int | None,
+    data_dir: str | None,
+    log_level: str | None,
+    disk_free_limit: str | None,
+    memory_high_watermark: str | None,
+    config: Path | None,
 ) -> None:
     given: dict[str, object] = {"host": list(host) or None, "port": port, "data_dir": data_dir, "log_level": log_level}
+    for key, value in zip(QUANTITIES, (disk_free_limit, memory_high_watermark), strict=True):
+        if value is not None:
+            _check_quantity(f"--{key.replace('_', '-')}", value)
+            given[key] = value
     defaults: dict[str, object] = {"host": ["127.0.0.1"], "port": 5672, "log_level": "info"}
-    defaults["data_dir"] = default_data_dir()
-    chosen = defaults | (read_config(config) if config else {}) | {k: v for k, v in given.items() if v is not None}
+    defaults |= {"data_dir": default_data_dir(), "disk_free_limit": DISK_FREE_LIMIT_OCTETS}
+    defaults["memory_high_watermark"] = MEMORY_SHARE
+
+    def choose() -> dict[str, object]:
+        return defaults | (read_config(config) if config else {}) | {k: v for k, v in given.items() if v is not None}
+
+    chosen = choose()
     logging.basicConfig(
         level=str(chosen["log_level"]).upper(), format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr
     )
@@ -94,26 +134,42 @@ def command(
         logger.critical("the data directory %s can't be used: %s", directory, error.strerror or error)
         sys.exit(2)
     with lock:
-        sys.exit(asyncio.run(_serve(chosen)))
+        sys.exit(asyncio.run(_serve(chosen, choose if config else None)))
 
 
-async def _serve(chosen: dict[str, object]) -> int:
-    names = ("product", "version", "cluster_name", "frame_max", "channel_max", "heartbeat_s")
+def _limits(chosen: dict[str, object]) -> Limits:
+    memory = machine_memory_octets()
+    return Limits(octets(chosen["disk_free_limit"], memory), octets(chosen["memory_high_watermark"], memory))
+
+
+def _reload(server: Server, choose_again: Callable[[], dict[str, object]]) -> None:
+    try:
+        server.limit(_limits(choose_again()))
+    except click.UsageError as error:
+        logger.error("nothing was changed: %s", error.message)
+
+
+async def _serve(chosen: dict[str, object], choose_again: Callable[[], dict[str, object]] | None) -> int:
+    names = ("product", "version", "cluster_name", "frame_max", "channel_max", "heartbeat_s", "max_message_octets")
     options = {"cluster_name": f"leveret@{socket.gethostname()}"} | {n: chosen[n] for n in names if n in chosen}
     broker = Broker(Settings(own_version=__version__, **options), os.urandom)  # type: ignore[arg-type]
     broker.on_event = logger.info
-    journal = Journal(RealDisk(), os.path.join(str(chosen["data_dir"]), "journal"))
-    segments = SegmentStore(RealDisk(), os.path.join(str(chosen["data_dir"]), "segments"))
-    server = Server(broker, journal, segments)
+    disk, directory = RealDisk(), str(chosen["data_dir"])
+    spare_files = chosen.get("journal_spare_files", SPARE_FILES_DEFAULT)
+    assert isinstance(spare_files, int)
+    journal = Journal(disk, os.path.join(directory, "journal"), spare_files=spare_files)
+    spare = reserve.Reserve(disk, os.path.join(directory, reserve.FILE_NAME))
     try:
+        segments = SegmentStore(disk, os.path.join(directory, "segments"))
+        server = Server(broker, journal, segments, spare, Alarms(_limits(chosen), gauges(directory)))
         count = server.recover()
     except (JournalVersionError, RecordError) as error:
-        logger.critical("the data directory %s can't be served: %s", chosen["data_dir"], error)
+        logger.critical("the data directory %s can't be served: %s", directory, error)
         return EXIT_VERSION
-    except (JournalFailed, OSError) as error:
-        logger.critical("the data directory %s can't be served: %s", chosen["data_dir"], error)
+    except (JournalFailed, JournalFull, OSError) as error:
+        logger.critical("the data directory %s can't be served: %s", directory, error)
         return EXIT_JOURNAL
-    logger.info("leveret %s (%s core), %d messages recovered from %s", __version__, core(), count, chosen["data_dir"])
+    logger.info("leveret %s (%s core), %d messages recovered from %s", __version__, core(), count, directory)
     for line in journal.report.lines():
         logger.warning("%s", line)
     hosts, port = chosen["host"], chosen["port"]
@@ -122,6 +178,8 @@ async def _serve(chosen: dict[str, object]) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, server.stopping.set)
+    if choose_again is not None:
+        loop.add_signal_handler(signal.SIGHUP, _reload, server, choose_again)
     for host in hosts:
         try:
             address = await server.listen(host, port)

@@ -14,10 +14,14 @@ from typing import Final
 
 import click
 
-from leveret.broker.log import CLEAN, DELIVERED, DROP, SETTLE, START
+from leveret.broker.broker import Broker, Settings
+from leveret.broker.log import CLEAN, DELIVERED, DROP, PAGE, SETTLE, START
+from leveret.broker.page import Page
+from leveret.broker.queue import Queue
 from leveret.broker.records import Arrived, Declared, Paged, Passed, Record, RecordError, records
+from leveret.broker.run import Run, Stretch
 from leveret.store.disk import RealDisk
-from leveret.store.format import JournalVersionError
+from leveret.store.format import BATCH_HEADER_SIZE, JournalVersionError
 from leveret.store.inspection import Inspection, NoDataDirectory
 from leveret.store.lock import DataDirectoryInUse, reading
 from leveret.store.reading import FileReading
@@ -28,7 +32,9 @@ EXIT_NO_DIRECTORY: Final = 2
 EXIT_IN_USE: Final = 3
 EXIT_VERSION: Final = 6
 
-KINDS: Final = {SETTLE: "settled", DELIVERED: "delivered", DROP: "page dropped", CLEAN: "clean stop", START: "start"}
+KINDS: Final = {
+    SETTLE: "settled", DELIVERED: "delivered", PAGE: "page", DROP: "page dropped", CLEAN: "clean stop", START: "start",
+}  # fmt: skip
 
 
 @click.group()
@@ -138,7 +144,9 @@ def _dump(inspection: Inspection, bodies: bool) -> bool:
     for file in inspection.segments():
         is_sound &= _complain(file)
         for number, offset, payload in file.batches():
-            _print({"segment": file.number, "page": number, "offset": offset, "size": len(payload)})
+            place = {"segment": file.number, "page": number, "offset": offset + BATCH_HEADER_SIZE}
+            for id, stretch in _page(payload):
+                _print(place | {"kind": "messages", "id": id} | _messages(stretch, bodies))
     return is_sound
 
 
@@ -155,34 +163,47 @@ def _fields(record: Record, names: dict[int, str], bodies: bool) -> dict[str, ob
         if fields.get("op") == "queue.declare":
             names[int(str(fields["number"]))] = str(fields["name"])
         return {"kind": "meta", **fields}
-    if isinstance(record, Passed):
-        return {"kind": KINDS[record.kind], "id": record.id, "count": record.count, **_queue(record.queue, names)}
+    if isinstance(record, Arrived):
+        queues = [_queue(number, names) | {"expires_us": expires} for number, expires in record.queues]
+        left = {} if record.left is None else {"left": {"id": record.left[1], **_queue(record.left[0], names)}}
+        kind = "messages" if record.left is None else "hop"
+        return {"kind": kind, "id": record.first_id, "queues": queues, **left, **_messages(record.stretch, bodies)}
+    kind = KINDS[record.kind]
     if isinstance(record, Paged):
         place = {"segment": record.segment, "offset": record.offset, "size": record.size}
-        ids = {"first_id": record.first_id, "last_id": record.last_id, "alive": record.live}
-        return {"kind": "page", **place, **ids, **_queue(record.queue, names)}
-    if not isinstance(record, Arrived):
-        return {"kind": KINDS[record.kind]}
-    key = record.stretch.key
-    exchange_size = key[0]
-    found: dict[str, object] = {
-        "kind": "messages" if record.left is None else "hop",
-        "id": record.first_id,
-        "exchange": key[1 : 1 + exchange_size].decode(errors="backslashreplace"),
-        "key": key[2 + exchange_size :].decode(errors="backslashreplace"),
-        "queues": [_queue(number, names) | {"expires_us": expires} for number, expires in record.queues],
-    }
-    if record.left is not None:
-        found["left"] = {"id": record.left[1], **_queue(record.left[0], names)}
-    all_bodies = [b"".join(_body(content)) for content in record.contents]
-    found["sizes"] = [len(body) for body in all_bodies]
-    if bodies:
-        found["bodies"] = [b64encode(body).decode() for body in all_bodies]
-    return found
+        ids = {"first_id": record.first_id, "last_id": record.last_id, "settled": record.settled}
+        return {"kind": kind, **_queue(record.queue, names), **place, **ids, "live": record.live}
+    if isinstance(record, Passed):
+        return {"kind": kind, "id": record.id, "count": record.count, **_queue(record.queue, names)}
+    return {"kind": kind}
 
 
 def _queue(number: int, names: dict[int, str]) -> dict[str, object]:
     return {"queue": names.get(number), "number": number}
+
+
+def _page(data: bytes) -> Iterator[tuple[int, Stretch]]:
+    """The messages of a page, alike ones together: the id of the first (0: not in the journal), and what they are."""
+    nowhere = Queue(Broker(Settings(), bytes).vhosts["/"], "", True, False, {})
+    for item in Page(nowhere, [], 0, 0).load(data):
+        if isinstance(item, Run):
+            yield int(item.id), item.stretch
+        else:
+            size = len(item.content)
+            yield int(item.id), Stretch(item.content, size, size, 1, item.key)
+
+
+def _messages(stretch: Stretch, bodies: bool) -> dict[str, object]:
+    """Exchange, routing key and sizes of alike messages, and their bodies where they are asked for."""
+    exchange_size = stretch.key[0]
+    starts = range(0, int(stretch.count * stretch.stride), int(stretch.stride))
+    contents = [b"".join(_body(stretch.data[at : at + stretch.size])) for at in starts]
+    found: dict[str, object] = {
+        "exchange": stretch.key[1 : 1 + exchange_size].decode(errors="backslashreplace"),
+        "key": stretch.key[2 + exchange_size :].decode(errors="backslashreplace"),
+        "sizes": [len(body) for body in contents],
+    }
+    return found | ({"bodies": [b64encode(body).decode() for body in contents]} if bodies else {})
 
 
 def _body(content: bytes) -> Iterator[bytes]:

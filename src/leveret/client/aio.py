@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from types import TracebackType
 from typing import Final, TypeVar, cast
 
@@ -132,6 +133,14 @@ class Connection:
     def blocked(self) -> str | None:
         """Why the broker asks publishers to wait (connection.blocked), or None."""
         return self._core.blocked
+
+    def on_blocked(self, handler: Callable[[str | None], None]) -> None:
+        """Have handler called with the reason when the broker asks publishers to wait, with None when they may go on.
+
+        RabbitMQ and leveret do so while disk or memory run short, and only tell connections that publish. Meanwhile
+        publishes are not confirmed, and Channel.drain() waits.
+        """
+        self._core.on_blocked = handler
 
     async def channel(self) -> Channel:
         """Open a channel. ConnectionClosed if the connection is gone, ClientError if no channel number is free."""

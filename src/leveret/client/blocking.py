@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import weakref
+from collections.abc import Callable
 from time import monotonic
 from types import TracebackType
 from typing import Final, TypeVar
@@ -73,6 +74,14 @@ class BlockingConnection:
     def blocked(self) -> str | None:
         """Why the broker asks publishers to wait (connection.blocked), or None."""
         return self.core.blocked
+
+    def on_blocked(self, handler: Callable[[str | None], None]) -> None:
+        """Have handler called with the reason when the broker asks publishers to wait, with None when they may go on.
+
+        RabbitMQ and leveret do so while disk or memory run short, and only tell connections that publish. Meanwhile
+        publish() waits. The handler runs inside calls, or on the heartbeat thread; it must not call back.
+        """
+        self.core.on_blocked = handler
 
     def channel(self) -> BlockingChannel:
         """Open a channel. ConnectionClosed if the connection is gone, ClientError if no channel number is free."""

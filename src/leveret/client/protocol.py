@@ -63,6 +63,7 @@ class ConnectionCore:
         self.channel_max = CHANNEL_MAX
         self.heartbeat_s = heartbeat_s
         self.blocked: str | None = None
+        self.on_blocked: Callable[[str | None], None] | None = None
         self.error: ConnectionClosed | None = None
         self.opened: Waiter[None] = Waiter()
         self.closed: Waiter[None] = Waiter()
@@ -205,10 +206,15 @@ class ConnectionCore:
         self.fail(ConnectionClosed(200, "the connection was closed by this client"))
 
     def _on_blocked(self, method: Method) -> None:
-        self.blocked = method.text("reason") or "the broker asks publishers to wait"
+        self._set_blocked(method.text("reason") or "the broker asks publishers to wait")
 
     def _on_unblocked(self, _method: Method) -> None:
-        self.blocked = None
+        self._set_blocked(None)
+
+    def _set_blocked(self, reason: str | None) -> None:
+        self.blocked = reason
+        if self.on_blocked is not None:
+            self.on_blocked(reason)
 
     def _send(self, spec: MethodSpec, **values: object) -> None:
         self.send(method_frame(0, spec, **values))

@@ -10,26 +10,35 @@ from leveret.broker.broker import Broker
 from leveret.broker.recovery import Recovery
 from leveret.net.paging import Paging
 from leveret.session.connection import Connection
-from leveret.store.journal import Journal
+from leveret.store.journal import Journal, JournalFull
+from leveret.store.reserve import Reserve
 from leveret.store.sync import SyncWork
+
+# a journal file smaller than this is not worth a new one in its place
+SPENT_OCTETS_MIN = 1 << 20
 
 
 class Committer:
     """One batch at a time: while it is being synced, the next one collects in the log.
 
     is_syncing: a batch was submitted and `on_disk` was not called for it yet.
+    saves_room: set while the disk is nearly full: a file is given up as soon as nothing in it lives.
     """
 
     def __init__(self, broker: Broker, journal: Journal, work: SyncWork, paging: Paging) -> None:
         self.is_syncing = False
+        self.saves_room = False
         self._paging = paging
         self._broker = broker
         self._journal = journal
         self._work = work
         self._gated: list[Connection] = []
 
-    def recover(self, now_us: int) -> int:
-        """Read the journal back, before anything is submitted; returns the number of messages."""
+    def recover(self, now_us: int, reserve: Reserve | None = None) -> int:
+        """Read the journal back, before anything is submitted; returns the number of messages.
+
+        On a full disk the reserve is given up for the one record that must be written.
+        """
         recovery = Recovery(self._broker, now_us)
         for batch in self._journal.replay():
             recovery.batch(batch)
@@ -39,7 +48,13 @@ class Committer:
         if log.size():
             # Before the first delivery it must be on disk that the last orderly stop says nothing any more.
             number = log.batch
-            self._journal.append(log.close_batch())
+            data = log.close_batch()
+            try:
+                self._journal.append(data)
+            except JournalFull:
+                if reserve is None or not reserve.release():
+                    raise
+                self._journal.append(data)
             log.on_disk(number)
         return count
 
@@ -51,7 +66,7 @@ class Committer:
         self.is_syncing = True
         batch = log.batch
         data = log.close_batch()
-        if self._journal.is_full:
+        if self._journal.is_full or (self.saves_room and self._is_spent()):
             # asked for before the request, which another thread may have carried out by the time submit() returns
             number = self._journal.current + 1
             self._work.submit(batch, data, self._broker.snapshot())
@@ -63,6 +78,10 @@ class Committer:
         oldest = 0 if log.is_stopped else log.disposable()
         if oldest:
             self._work.remove_before(oldest)
+
+    def _is_spent(self) -> bool:
+        """Nothing in the journal lives, and a new file in place of it would be worth its own room."""
+        return self._broker.log.live() == 0 and self._journal.current_size > SPENT_OCTETS_MIN
 
     def hold(self, connection: Connection) -> None:
         """Part of its output waits at a gate: `on_disk` looks at it again."""

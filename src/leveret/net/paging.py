@@ -23,7 +23,10 @@ LOOK_OCTETS = 4 << 20
 
 
 class Paging:
-    """write(number, pages): make this segment, then call `written`; remove(number): delete it."""
+    """write(number, pages): make this segment, then call `written`; remove(number): delete it.
+
+    saves_room: set while the disk is nearly full: segments go, but none is written.
+    """
 
     def __init__(
         self,
@@ -40,6 +43,7 @@ class Paging:
         self._write = write
         self._remove = remove
         self._octets_max = octets_max
+        self.saves_room = False
         self._received = 0
         self._cleared_below = 0
         broker.log.read_page = self._read
@@ -70,7 +74,7 @@ class Paging:
             return False
         for number in self.pager.removable():
             self._remove(number)
-        if self.pager.is_writing:
+        if self.pager.is_writing or self.saves_room:
             return False
         if self.pager.is_idle:
             limit = self._broker.log.crowded_below()
@@ -94,6 +98,7 @@ class Paging:
             self.pager.stored(places)
             return
         logger.warning("messages stay in memory: a segment could not be written: %s", error)
+        self.saves_room = True  # until the owner has looked at the disk: it would else be tried again at once
         self.pager.failed()
         self._cleared_below = 0
 

@@ -17,7 +17,7 @@ WRITE_LOW_OCTETS = 1 << 18
 
 
 class PeerProtocol(asyncio.BufferedProtocol):
-    """is_paused: the server has stopped reading from it; is_choked: its socket takes no more; is_stuck: for a while."""
+    """is_paused: it is not read from (net/pressure.py); is_choked: its socket takes no more; is_stuck: for a while."""
 
     def __init__(self, server: Server) -> None:
         self.server = server
@@ -35,6 +35,16 @@ class PeerProtocol(asyncio.BufferedProtocol):
         self.peer = Peer(self.server.broker, f"{host}:{port}", ip_address(host.partition("%")[0]).is_loopback)
         self.peer.sent_us = self.peer.received_us = self.opened_us
         self.server.opened(self)
+
+    def pause(self, is_paused: bool) -> None:
+        """Stop reading from the socket, or go on."""
+        self.is_paused = is_paused
+        if self.transport.is_closing():
+            return
+        if is_paused:
+            self.transport.pause_reading()
+        else:
+            self.transport.resume_reading()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self.server.buffer

@@ -2,7 +2,8 @@
 
 A turn is what one read brings: the peer handles it, queues deliver, every connection with output gets one write. What
 is durable collects in the log; while the sync thread works on a batch, the next one grows. Publishers are paused while
-the journal or a consumer that still reads is behind, so no backlog grows while both could keep up.
+the journal or a consumer that still reads is behind, so no backlog grows while both could keep up (net/pressure.py).
+While the disk or the memory runs short no messages are taken at all (net/alarms.py).
 """
 
 from __future__ import annotations
@@ -17,11 +18,14 @@ from concurrent.futures import ThreadPoolExecutor
 from leveret.broker.broker import Broker
 from leveret.broker.pager import Pager
 from leveret.broker.peer import Peer
+from leveret.net.alarms import Alarms, Limits
 from leveret.net.commit import Committer
 from leveret.net.paging import Paging
+from leveret.net.pressure import Pressure
 from leveret.net.protocol import PeerProtocol
 from leveret.session import lifecycle
-from leveret.store.journal import Journal
+from leveret.store.journal import Journal, JournalFull
+from leveret.store.reserve import Reserve
 from leveret.store.segment import SegmentStore
 from leveret.store.sync import SyncThread
 
@@ -36,28 +40,36 @@ CLOSE_S_MAX = 5.0
 GOODBYE_S_MAX = 1.0
 # a consumer that has taken nothing for this long does not hold up publishers any more
 STUCK_S = 0.1
+# how often heartbeats are looked after, resources measured, and a write that found no room is tried again
+CHECK_S = 1.0
 CLOSED_PER_COLLECTION = 256
 
 
 class Server:
     """One broker behind asyncio. failure: why the server stopped by itself (the journal failed), None otherwise."""
 
-    def __init__(self, broker: Broker, journal: Journal, segments: SegmentStore) -> None:
+    def __init__(
+        self, broker: Broker, journal: Journal, segments: SegmentStore, reserve: Reserve, alarms: Alarms
+    ) -> None:
         self.broker = broker
         self.journal = journal
         self.segments = segments
+        self.reserve = reserve
+        self.alarms = alarms
         self.failure: Exception | None = None
         self.buffer = memoryview(bytearray(READ_OCTETS))
         self._loop = asyncio.get_running_loop()
         self._protocols: dict[Peer, PeerProtocol] = {}
+        self._pressure = Pressure(self._protocols)
         self._listeners: list[asyncio.Server] = []
-        self._sync = SyncThread(journal, self._done)
+        self._sync = SyncThread(journal, self._done, reserve)
         self._paging = Paging(broker, Pager(broker), segments, self._write_segment, self._remove_segment)
         self._committer = Committer(broker, journal, self._sync, self._paging)
+        # a batch waits for room on the disk
+        self._is_full = False
         # a segment takes long to be written, and confirms must not wait for it
         self._pages_thread = ThreadPoolExecutor(1, "leveret-pages")
         self._is_paging = False
-        self._is_behind = False
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_us = 0
         self._closed = 0
@@ -73,7 +85,10 @@ class Server:
 
     def recover(self) -> int:
         """Read the journal back; returns the number of messages."""
-        return self._committer.recover(self.now_us())
+        count = self._committer.recover(self.now_us(), self.reserve)
+        self.reserve.fill()
+        self._check_alarms()
+        return count
 
     async def listen(self, host: str, port: int) -> tuple[str, int]:
         """Accept connections; returns the address that is listened on. OSError if it can't be had."""
@@ -88,14 +103,16 @@ class Server:
         gc.freeze()
         # entries are many and never form cycles: the collector would only make pauses
         gc.disable()
-        self._loop.call_later(1.0, self._tick)
+        self._loop.call_later(CHECK_S, self._tick)
         self._end_turn()
         await self.stopping.wait()
         for listener in self._listeners:
             listener.close()
         if self.failure is None:
             await self._stop_connections()
-            self.broker.stop()
+            if self.reserve.is_whole:
+                # else the next start might find no room to say that a new life has begun
+                self.broker.stop()
             await self._drain_log()
         for protocol in list(self._protocols.values()):
             protocol.transport.abort()
@@ -106,8 +123,9 @@ class Server:
 
     async def _stop_connections(self) -> None:
         self._empty.clear()
-        for peer in list(self._protocols):
+        for peer, protocol in self._protocols.items():
             peer.close(320, "broker forced connection closure with reason 'shutdown'")
+            self._pressure.review(protocol)
         self._end_turn()
         if self._protocols:
             with contextlib.suppress(TimeoutError):
@@ -117,6 +135,8 @@ class Server:
 
     async def _drain_log(self) -> None:
         self._committer.submit()
+        if self._is_full:
+            self._sync.retry()
         while (self._committer.is_syncing or self.broker.log.size()) and self.failure is None:
             self._synced.clear()
             await self._synced.wait()
@@ -135,6 +155,7 @@ class Server:
             # a defect of ours: this connection ends with the protocol's own word for it, the others go on
             logger.exception("%s: internal error", peer.address)
             peer.close(541, "internal error")
+        self._pressure.review(protocol)
         self._paging.received(len(data))
         self._end_turn()
 
@@ -146,6 +167,7 @@ class Server:
         if peer.state < lifecycle.CLOSING and not self.stopping.is_set():
             logger.warning("%s: connection lost without a close%s", peer.address, f": {error}" if error else "")
         peer.lost(self.now_us())
+        self._pressure.slow(protocol, False)
         self._closed += 1
         if not self._protocols:
             self._empty.set()
@@ -155,34 +177,19 @@ class Server:
         """A client does not read as fast as it is sent to: publishers wait, but only while it reads at all."""
         if protocol.is_stuck:
             return
-        self._pause_publishers(protocol)
+        self._pressure.slow(protocol, True)
         self._loop.call_later(STUCK_S, self._stuck, protocol)
 
     def _stuck(self, protocol: PeerProtocol) -> None:
-        if protocol.is_choked:
-            protocol.is_stuck = True
-        self._resume_publishers()
+        protocol.is_stuck = protocol.is_choked
+        self._pressure.slow(protocol, False)
 
     def drained(self, protocol: PeerProtocol) -> None:
         """It reads again."""
         protocol.peer.drained(self.now_us())
         self._end_turn()
-        self._resume_publishers()
-
-    def _pause_publishers(self, but: PeerProtocol | None) -> None:
-        for peer, protocol in self._protocols.items():
-            if peer.is_publisher and not protocol.is_paused and protocol is not but:
-                protocol.is_paused = True
-                protocol.transport.pause_reading()
-
-    def _resume_publishers(self) -> None:
-        if self._is_behind or any(p.is_choked and not p.is_stuck for p in self._protocols.values()):
-            return
-        for protocol in self._protocols.values():
-            if protocol.is_paused:
-                protocol.is_paused = False
-                if not protocol.transport.is_closing():
-                    protocol.transport.resume_reading()
+        # this very turn may have filled its socket again
+        self._pressure.slow(protocol, protocol.is_choked and not protocol.is_stuck)
 
     # -- turns ---------------------------------------------------------------------------------------------------------
 
@@ -192,9 +199,8 @@ class Server:
         if not self._is_paging and self._paging.step():
             self._is_paging = True
             self._loop.call_soon(self._page)
-        if self.broker.log.size() > BATCH_OCTETS_MAX and not self._is_behind:
-            self._is_behind = True
-            self._pause_publishers(None)
+        if self.broker.log.size() > BATCH_OCTETS_MAX and not self._is_full:
+            self._pressure.journal(True)
         next_us = self.broker.timers.next_us()
         if next_us and next_us != self._alarm_us:
             self._set_alarm(next_us)
@@ -248,18 +254,22 @@ class Server:
             if peer.state < lifecycle.RUNNING and now_us - protocol.opened_us > HANDSHAKE_US_MAX:
                 logger.warning("%s: closed: no handshake within %d s", peer.address, HANDSHAKE_US_MAX // 1_000_000)
                 protocol.transport.abort()
-            elif protocol.is_paused:
+                continue
+            if protocol.is_paused:
                 peer.received_us = now_us  # we do not listen, so silence says nothing
-            elif not peer.tick():
+            if not peer.tick():
                 logger.warning("%s: closed: missed heartbeats, %d s agreed", peer.address, peer.heartbeat_s)
                 protocol.transport.abort()
+        self._check_alarms()
+        if self._is_full or not self.reserve.is_whole:
+            self._sync.retry()
         self._flush()
         if self._closed >= CLOSED_PER_COLLECTION:
             # connections and their sockets form cycles
             self._closed = 0
             gc.collect(0)
         if not self.stopping.is_set():
-            self._loop.call_later(1.0, self._tick)
+            self._loop.call_later(CHECK_S, self._tick)
 
     # -- pages ---------------------------------------------------------------------------------------------------------
 
@@ -273,6 +283,8 @@ class Server:
 
     def _segment_written(self, work: asyncio.Future[list[tuple[int, int]]]) -> None:
         error = work.exception()
+        if self.stopping.is_set():
+            return  # the journal has said its last word; the next start removes a segment that it does not know
         self._paging.written(None if error else work.result(), error)
         self._end_turn()
 
@@ -292,6 +304,9 @@ class Server:
 
     def _on_disk(self, batch: int, error: Exception | None) -> None:
         self._synced.set()
+        if isinstance(error, JournalFull) and not self.stopping.is_set():
+            self._out_of_room(error)
+            return
         if error is not None:
             # no confirm may go out any more, and what is in memory is not what is on disk: end now
             logger.critical("the journal failed, stopping: %s", error)
@@ -299,7 +314,42 @@ class Server:
             self.stopping.set()
             return
         self._committer.on_disk(batch)
-        if self._is_behind and self.broker.log.size() <= BATCH_OCTETS_MAX:
-            self._is_behind = False
-            self._resume_publishers()
+        if self._is_full:
+            self._is_full = False
+            logger.warning("the journal has found room again")
+        if not self.reserve.is_whole:
+            self._check_alarms()
+        if self.broker.log.size() <= BATCH_OCTETS_MAX:
+            self._pressure.journal(False)
         self._end_turn()
+
+    # -- alarms --------------------------------------------------------------------------------------------------------
+
+    def limit(self, limits: Limits) -> None:
+        """Measure against other limits from now on."""
+        self.alarms.limits = limits
+        self._check_alarms()
+        self._flush()
+
+    def _out_of_room(self, error: JournalFull) -> None:
+        """The batch on its way waits for room, and with it all confirms; consumers go on from memory."""
+        if not self._is_full:
+            logger.warning("%s; it is tried again until there is some", error)
+            self._is_full = True
+        self._check_alarms()
+        # The alarm keeps messages out, so it need not keep out the acknowledgements behind them as well.
+        self._pressure.journal(False)
+
+    def _check_alarms(self) -> None:
+        before = self.broker.block_reason
+        self.broker.block_reason = self.alarms.check(self._is_full or not self.reserve.is_whole)
+        self._committer.saves_room = self._paging.saves_room = self.alarms.is_low_on_disk
+        if before and not self.broker.block_reason:
+            for protocol in self._protocols.values():
+                if protocol.peer.is_blocked:
+                    # each in a turn of its own: together they may hold much
+                    self._loop.call_soon(self._unblock, protocol)
+
+    def _unblock(self, protocol: PeerProtocol) -> None:
+        if not self.broker.block_reason and protocol.peer in self._protocols:
+            self.received(protocol, protocol.peer.release())

@@ -1,18 +1,28 @@
-"""Publisher confirms of one channel: which tags wait, and the fewest frames that answer them.
+"""Publisher confirms of one channel: which tags are open, and the fewest frames that answer them.
 
-Journal batches become durable in order, one at a time, so three numbers are enough: all tags up to `answered` have
-their ack; the tag `cut` is the last one that waits for the batch that is now being synced; the tag `durable_last` is
-the last one that waits for any sync. Tags that wait for nothing while others do (transient messages) are acked singly,
-so that `multiple` never covers a tag that is still pending, and no tag is named by two acks.
+Tags are kept as stretches of alike neighbours. Everything up to `answered` has its answer; behind it stands a list of
+closed stretches, and the last one, which grows with each publish. A frame with `multiple` is written for what lies
+directly behind `answered` only, so it never covers a tag that is open or was answered with the other word. What can be
+answered while an older tag waits for the disk gets a frame of its own (RabbitMQ's rabbit_channel does the same).
 """
 
 from __future__ import annotations
 
+from typing import Final
+
 from librt.strings import BytesWriter, write_i16_be, write_i64_be
 from mypy_extensions import i16, i64
 
-from leveret.wire.grammar import BASIC_ACK
+from leveret.wire.grammar import BASIC_ACK, BASIC_NACK
 from leveret.wire.method import method_frame
+
+# how a stretch stands: answered, ready to be answered, or waiting for the disk
+ACKED: Final[i64] = 0
+NACKED: Final[i64] = 1
+HANDLED: Final[i64] = 2  # to be acked
+REFUSED: Final[i64] = 3  # to be nacked
+JOURNALLED: Final[i64] = 4  # its record is in the batch under construction
+SYNCING: Final[i64] = 5  # its record is in the batch that is being synced
 
 
 class Confirms:
@@ -21,61 +31,101 @@ class Confirms:
     def __init__(self) -> None:
         self.published: i64 = 0
         self.answered: i64 = 0
-        self.durable_last: i64 = 0
-        self.cut: i64 = 0
-        self.early: list[i64] = []
+        self._last: i64 = ACKED  # how the stretch stands that ends at `published`
+        self._before: list[tuple[i64, i64]] = []  # (last tag, how it stands) of the stretches before that one
+        self._fresh: i64 = 0  # from this index on there may be stretches that are ready
 
-    def transient(self, count: i64) -> None:
-        """Messages were handled that wait for no sync."""
-        tag = self.published
-        self.published = tag + count
-        if self.durable_last > self.answered:
-            while tag < self.published:
-                tag += 1
-                self.early.append(tag)
-
-    def durable(self, count: i64) -> None:
-        """Messages were handled whose records are in the batch under construction."""
+    def add(self, count: i64, standing: i64) -> None:
+        """Messages were published. standing: HANDLED, REFUSED or JOURNALLED."""
+        if standing != self._last:
+            if self.published > self.answered:
+                self._before.append((self.published, self._last))
+            self._last = standing
         self.published += count
-        self.durable_last = self.published
-
-    def flush(self, out: BytesWriter, channel: i64) -> bool:
-        """Write the acks that wait for nothing; True if there were any."""
-        if self.durable_last > self.answered:
-            if not self.early:
-                return False
-            for tag in self.early:
-                write_ack(out, channel, tag, False)
-            self.early.clear()
-            return True
-        if self.published == self.answered:
-            return False
-        write_ack(out, channel, self.published, self.published > self.answered + 1)
-        self.answered = self.published
-        return True
 
     def close_batch(self) -> None:
         """The batch under construction goes to the disk now."""
-        self.cut = self.durable_last
+        self._restate(JOURNALLED, SYNCING)
 
     def synced(self, out: BytesWriter, channel: i64) -> None:
-        """The batch is on disk: one cumulative ack for all that waited for it."""
-        if self.cut > self.answered:
-            write_ack(out, channel, self.cut, self.cut > self.answered + 1)
-            self.answered = self.cut
-        if self.durable_last == self.answered and not self.early:
-            # what was published behind it waited for nothing and has its acks
-            self.answered = self.published
+        """The batch is on disk: answer all that waited for it."""
+        self._restate(SYNCING, HANDLED)
+        self._fresh = 0
+        self.flush(out, channel)
+
+    def _restate(self, old: i64, new: i64) -> None:
+        for index, (tag, standing) in enumerate(self._before):
+            if standing == old:
+                self._before[index] = (tag, new)
+        if self._last == old:
+            self._last = new
+
+    def flush(self, out: BytesWriter, channel: i64) -> bool:
+        """Write the answers that wait for nothing; True if there were any."""
+        before = self._before
+        if self._fresh == len(before) and (self._last < HANDLED or self._last > REFUSED):
+            return False
+        if self.published > self.answered:
+            before.append((self.published, self._last))
+        size = len(out)
+        done = self._answer_front(out, channel)
+        del before[:done]
+        if before:
+            self._answer_singly(out, channel, max(self._fresh - done, 0))
+            self._last = before.pop()[1]
+        else:
+            self._last = ACKED
+        self._fresh = len(before)
+        return len(out) > size
+
+    def _answer_front(self, out: BytesWriter, channel: i64) -> i64:
+        """Answer cumulatively up to the first tag that waits for the disk; returns how many stretches that were."""
+        done: i64 = 0
+        word = ACKED
+        first: i64 = 0  # the first and the last tag that the next frame is for
+        last: i64 = 0
+        for tag, standing in self._before:
+            if standing > REFUSED:
+                break
+            answer = standing & 1
+            if answer != word and last != 0:
+                write_answer(out, channel, word, last, last > first)
+                last = 0
+            word = answer
+            if standing >= HANDLED:
+                first = first if last != 0 else self.answered + 1
+                last = tag
+            self.answered = tag
+            done += 1
+        if last != 0:
+            write_answer(out, channel, word, last, last > first)
+        return done
+
+    def _answer_singly(self, out: BytesWriter, channel: i64, index: i64) -> None:
+        before = self._before
+        while index < len(before):
+            stop, standing = before[index]
+            if HANDLED <= standing <= REFUSED:
+                tag = before[index - 1][0] if index > 0 else self.answered
+                while tag < stop:
+                    tag += 1
+                    write_answer(out, channel, standing & 1, tag, False)
+                before[index] = (stop, standing & 1)
+            index += 1
 
 
-def write_ack(out: BytesWriter, channel: i64, tag: i64, multiple: bool) -> None:
-    """One basic.ack frame, written without a detour (the general codec would cost more than the publish)."""
+def write_answer(out: BytesWriter, channel: i64, word: i64, tag: i64, multiple: bool) -> None:
+    """One basic.ack or basic.nack frame, written without a detour (the general codec would cost more than the publish).
+
+    word: ACKED or NACKED. RabbitMQ sets the requeue bit of its nacks, which means nothing to a publisher.
+    """
     out.append(1)
     write_i16_be(out, i16(channel))
-    out.write(_ACK_HEAD)
+    out.write(_NACK_HEAD if word == NACKED else _ACK_HEAD)
     write_i64_be(out, tag)
-    out.append(1 if multiple else 0)
+    out.append((1 if multiple else 0) | (2 if word == NACKED else 0))
     out.append(0xCE)
 
 
 _ACK_HEAD = method_frame(0, BASIC_ACK)[3:11]
+_NACK_HEAD = method_frame(0, BASIC_NACK)[3:11]

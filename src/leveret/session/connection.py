@@ -17,6 +17,7 @@ from mypy_extensions import i64
 
 from leveret.session import lifecycle
 from leveret.session.channel import Assembly, Channel
+from leveret.session.holdback import Holdback
 from leveret.wire import grammar
 from leveret.wire.errors import CHANNEL_ERROR, COMMAND_INVALID, FRAME_ERROR, UNEXPECTED_FRAME, ProtocolError
 from leveret.wire.frames import HEARTBEAT, PROTOCOL_HEADER
@@ -27,7 +28,6 @@ PUBLISH: Final[i64] = 0x003C0028
 ACK: Final[i64] = 0x003C0050
 # a content that is not all there waits in the read buffer up to this size, and is assembled frame by frame beyond
 WAIT_OCTETS_MAX: Final[i64] = 65536
-MESSAGE_OCTETS_MAX: Final[i64] = 128 << 20
 # A run keeps its stretch of the read buffer and is copied once more at delivery: not worth it for larger messages.
 RUN_CONTENT_OCTETS_MAX: Final[i64] = 2048
 
@@ -37,11 +37,15 @@ def _unexpected(what: str) -> ProtocolError:
 
 
 class Connection:
-    """Sans-IO. now_us is the time of the current turn, set by the caller before it calls in."""
+    """Sans-IO. now_us is the time of the current turn, set by the caller before it calls in.
 
-    def __init__(self, frame_max: int) -> None:
+    frame_max: octets of a frame; message_octets_max: octets of a message's body.
+    """
+
+    def __init__(self, frame_max: int, message_octets_max: int) -> None:
         self.state = lifecycle.HEADER
         self.frame_max: i64 = frame_max
+        self.message_octets_max: i64 = message_octets_max
         self.now_us: i64 = 0
         self.out = BytesWriter()
         self.is_dirty = False
@@ -49,6 +53,8 @@ class Connection:
         self.is_full = False
         self.heartbeat_s = 0
         self.hears_cancel = False  # the client understands basic.cancel from the broker
+        self.hears_blocked = False  # the client understands connection.blocked
+        self.is_blocked = False  # it has published while the broker takes no messages: what it says waits
         self.received_us: i64 = 0
         self.sent_us: i64 = 0
         self.channels: dict[int, Channel] = {}
@@ -56,6 +62,8 @@ class Connection:
         self._data = b""
         self._position: i64 = 0
         self._gates: list[tuple[int, int]] = []
+        self._ahead = b""
+        self._holdback = Holdback()
 
     # -- for the broker's Peer ---------------------------------------------------------------------------------------
 
@@ -101,6 +109,14 @@ class Connection:
         self.out.write(method_frame(int(channel), spec, **values))
         self.mark()
 
+    def send_ahead(self, frame: bytes) -> None:
+        """Write a frame that must not wait at a gate, because it answers nothing."""
+        if self._gates:
+            self._ahead += frame
+        else:
+            self.out.write(frame)
+        self.mark()
+
     def gate(self, batch: int) -> None:
         """Hold back what is written from here on until this journal batch is synced."""
         if not self._gates or self._gates[-1][1] != batch:
@@ -118,6 +134,9 @@ class Connection:
             self.out.write(data[first:])
             self._gates = [(offset - first, batch) for offset, batch in self._gates]
             data = data[:first]
+        if self._ahead:
+            data += self._ahead
+            self._ahead = b""
         return data
 
     @property
@@ -136,12 +155,36 @@ class Connection:
         interval: i64 = i64(self.heartbeat_s) * 1_000_000
         if self.now_us - self.received_us > 2 * interval:
             return False
-        if self.now_us - self.sent_us >= interval // 2 and not self._gates:
-            self.out.write(HEARTBEAT)
-            self.mark()
+        if self.now_us - self.sent_us >= interval // 2:
+            self.send_ahead(HEARTBEAT)
         return True
 
     # -- input -------------------------------------------------------------------------------------------------------
+
+    def receive_unless_content(self, data: bytes, reason: str) -> None:
+        """`receive` up to the next message's content, which waits with all that follows; the client is told why."""
+        if self.is_blocked:
+            self._holdback.add(data)
+            return
+        # the publish method that the content belongs to may be left from the last turn, and stays where it is
+        left: i64 = len(self._data) - self._position
+        if left > 0:
+            data = self._data[self._position :] + data
+        self._data = b""
+        self._position = 0
+        self.receive(self._holdback.pass_on(data, 8 if self.state == lifecycle.HEADER else 0))
+        if self._holdback.data:
+            self.is_blocked = True
+            if self.hears_blocked and self.state == lifecycle.RUNNING:
+                self.send_ahead(method_frame(0, grammar.CONNECTION_BLOCKED, reason=reason))
+
+    def release(self) -> bytes:
+        """The broker takes messages again: tells the client so; returns what waited, which is to be received now."""
+        if self.is_blocked:
+            self.is_blocked = False
+            if self.hears_blocked and self.state == lifecycle.RUNNING:
+                self.send_ahead(method_frame(0, grammar.CONNECTION_UNBLOCKED))
+        return self._holdback.release()
 
     def receive(self, data: bytes) -> None:
         """Take bytes from the peer. Violations are answered in the output; nothing is raised for them."""
@@ -284,7 +327,7 @@ class Connection:
         if data[stop - 1] != 0xCE or i64(read_i32_be(data, start + 7)) != 0x003C0000:
             return -1
         left = read_i64_be(data, start + 11)
-        if left < 0 or left > MESSAGE_OCTETS_MAX:
+        if left < 0 or left > self.message_octets_max:
             return -1
         while left > 0:
             if end - stop < 8:
@@ -346,10 +389,10 @@ class Connection:
             if i64(read_i32_be(raw, 7)) != 0x003C0000:
                 raise ProtocolError(UNEXPECTED_FRAME, "content header of another class, or with a weight", 60, 40)
             assembly.left = read_i64_be(raw, 11)
-            if assembly.left < 0 or assembly.left > MESSAGE_OCTETS_MAX:
+            if assembly.left < 0 or assembly.left > self.message_octets_max:
                 channel.assembly = None
                 size = assembly.left
-                text = f"message size {size} is larger than configured max size {MESSAGE_OCTETS_MAX}"
+                text = f"message size {size} is larger than configured max size {self.message_octets_max}"
                 raise ProtocolError(406, text, 60, 40)
         else:
             if assembly.left < 0:

@@ -22,12 +22,19 @@ from dataclasses import dataclass
 _BUFFERS_MAX = 1000
 
 
+class SyncFailed(OSError):
+    """What was written is not on the medium, and the system may have dropped it: no later sync can be trusted."""
+
+
 class DiskFile(ABC):
     """An open file. One thread writes to it at a time."""
 
     @abstractmethod
     def write(self, offset: int, parts: Sequence[bytes]) -> None:
-        """Write `parts`, joined, at `offset`: all bytes or an OSError. Safe only after `sync`."""
+        """Write `parts`, joined, at `offset`: all bytes or an OSError. Safe only after `sync`.
+
+        After an error any part of the bytes may have been written; the same write can be made again.
+        """
 
     @abstractmethod
     def read(self, offset: int, length: int) -> bytes:
@@ -35,11 +42,15 @@ class DiskFile(ABC):
 
     @abstractmethod
     def sync(self) -> None:
-        """Return when everything written and truncated so far is on the medium (fdatasync). OSError if it is not."""
+        """Return when everything written and truncated so far is on the medium (fdatasync). SyncFailed if it is not."""
 
     @abstractmethod
     def truncate(self, size: int) -> None:
         """Set the file's length to `size` bytes."""
+
+    @abstractmethod
+    def allocate(self, size: int) -> None:
+        """Take room for `size` bytes from the start, which later writes need not ask for. OSError if there is none."""
 
     @abstractmethod
     def close(self) -> None:
@@ -83,7 +94,7 @@ class Disk(ABC):
 
     @abstractmethod
     def sync_directory(self, path: str) -> None:
-        """Return when the names in this directory are on the medium."""
+        """Return when the names in this directory are on the medium. SyncFailed if they are not."""
 
 
 class _RealFile(DiskFile):
@@ -114,10 +125,21 @@ class _RealFile(DiskFile):
         return data
 
     def sync(self) -> None:
-        os.fdatasync(self._descriptor)
+        try:
+            os.fdatasync(self._descriptor)
+        except OSError as error:
+            raise SyncFailed(*error.args) from error
 
     def truncate(self, size: int) -> None:
         os.ftruncate(self._descriptor, size)
+
+    def allocate(self, size: int) -> None:
+        try:
+            os.posix_fallocate(self._descriptor, 0, size)
+        except OSError as error:
+            if error.errno not in {errno.EOPNOTSUPP, errno.EINVAL}:
+                raise
+            self.write(0, [bytes(size)])  # a file system, or a C library, that can't do better
 
     def close(self) -> None:
         os.close(self._descriptor)
@@ -164,6 +186,8 @@ class RealDisk(Disk):
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(descriptor)
+        except OSError as error:
+            raise SyncFailed(*error.args) from error
         finally:
             os.close(descriptor)
 
@@ -232,7 +256,7 @@ class _MemoryFile(DiskFile):
 
     def sync(self) -> None:
         self._check_alive()
-        self._disk.announce("sync", self._path)
+        self._disk.announce_sync("sync", self._path)
         self._disk.settle(self._inode)
 
     def truncate(self, size: int) -> None:
@@ -241,6 +265,12 @@ class _MemoryFile(DiskFile):
         _resize(self._inode.content, size)
         self._disk.announce("truncate", self._path)
 
+    def allocate(self, size: int) -> None:
+        self._check_alive()
+        self._disk.announce("allocate", self._path)
+        if size > len(self._inode.content):
+            self.truncate(size)
+
     def close(self) -> None:
         """Nothing to give back."""
 
@@ -248,9 +278,9 @@ class _MemoryFile(DiskFile):
 class MemoryDisk(Disk):
     """A deterministic disk in memory which loses, at a crash, what was not synced.
 
-    `before(operation, path)`, where given, is called at each write, truncate, sync, names and sync_directory; what it
-    raises is raised to the caller: an OSError to inject a fault, any exception of a test's own to stop at this point. A
-    sync at which it raises did not happen; a write did, and is pending.
+    `before(operation, path)`, where given, is called at each write, allocate, truncate, sync, names and sync_directory;
+    what it raises is raised to the caller: an OSError to inject a fault (a SyncFailed at syncs), any exception of a
+    test's own to stop at this point. A sync at which it raises did not happen; a write did, and is pending.
     """
 
     def __init__(self, before: Callable[[str, str], None] | None = None) -> None:
@@ -293,7 +323,7 @@ class MemoryDisk(Disk):
         self._directories.add(path.rstrip("/"))
 
     def sync_directory(self, path: str) -> None:
-        self.announce("sync_directory", path)
+        self.announce_sync("sync_directory", path)
         inside = path.rstrip("/")
         for operation in self.pending:
             if any(os.path.dirname(name) == inside for name, _ in operation.names):
@@ -326,6 +356,13 @@ class MemoryDisk(Disk):
         self.operations += 1
         if self.before is not None:
             self.before(operation, path)
+
+    def announce_sync(self, operation: str, path: str) -> None:
+        """The same for a sync: an OSError that `before` raises becomes a SyncFailed, as on a real disk."""
+        try:
+            self.announce(operation, path)
+        except OSError as error:
+            raise SyncFailed(*error.args) from error
 
     def settle(self, inode: _Inode) -> None:
         """Make everything pending on one file stable."""

@@ -12,6 +12,7 @@ from leveret.store.segment import segment_files, segment_path
 from leveret.store.spares import is_spare
 
 JOURNAL_DIRECTORY = "journal"
+SEGMENT_DIRECTORY = "segments"
 
 
 class NoDataDirectory(Exception):
@@ -26,33 +27,37 @@ class Inspection:
 
     def __init__(self, disk: Disk, path: str) -> None:
         self._disk = disk
-        self._directory = os.path.join(path, JOURNAL_DIRECTORY)
-        try:
-            self._names = disk.list_names(self._directory)
-        except (FileNotFoundError, NotADirectoryError):
-            raise NoDataDirectory(path) from None
-        if not journal_files(self._names):
+        self._journal = os.path.join(path, JOURNAL_DIRECTORY)
+        self._segments = os.path.join(path, SEGMENT_DIRECTORY)
+        if not journal_files(self._names(self._journal)):
             raise NoDataDirectory(path)
 
     def journal(self) -> Iterator[FileReading]:
         """The journal's files, oldest first. Raises as `Reader.read` does."""
-        return Reader(self._disk, self._directory).read(journal_files(self._names))
+        return Reader(self._disk, self._journal).read(journal_files(self._names(self._journal)))
 
     def segments(self) -> Iterator[FileReading]:
         """The segments. Raises as `read_segment` does."""
-        for number in segment_files(self._names):
-            yield read_segment(self._disk, segment_path(self._directory, number), number)
+        for number in segment_files(self._names(self._segments)):
+            yield read_segment(self._disk, segment_path(self._segments, number), number)
 
     def others(self) -> list[tuple[str, str]]:
         """(path, what it is) of the files that no message is in."""
         found = []
-        for name in self._names:
-            path = os.path.join(self._directory, name)
-            if is_spare(name):
-                found.append((path, f"a spare file of {self._disk.size(path)} bytes"))
-            elif name.endswith(UNFINISHED_SUFFIX):
-                found.append((path, "half made; the next start removes it"))
-            elif name == SALVAGE_DIRECTORY:
-                copies = self._disk.list_names(path)
-                found += [(os.path.join(path, copy), "a damaged file, kept as it was found") for copy in copies]
+        for directory in (self._journal, self._segments):
+            for name in self._names(directory):
+                path = os.path.join(directory, name)
+                if is_spare(name):
+                    found.append((path, f"a spare file of {self._disk.size(path)} bytes"))
+                elif name.endswith(UNFINISHED_SUFFIX):
+                    found.append((path, "half made; the next start removes it"))
+                elif name == SALVAGE_DIRECTORY:
+                    copies = self._names(path)
+                    found += [(os.path.join(path, copy), "a damaged file, kept as it was found") for copy in copies]
         return found
+
+    def _names(self, directory: str) -> list[str]:
+        try:
+            return self._disk.list_names(directory)
+        except (FileNotFoundError, NotADirectoryError):
+            return []

@@ -3,8 +3,10 @@
 The store does not know what is in a payload; broker/ writes and reads it. What makes a journal trustworthy here:
 
 - A batch is written only when the one before is on the medium, so only the last one can be torn.
-- After a failed write or sync nothing is ever appended again. The kernel may drop the pages of a failed sync and report
-  success to the next one; only a new process, which reads what is really there, may go on.
+- After a failed sync nothing is ever appended again. The kernel may drop the pages of a failed sync and report success
+  to the next one; only a new process, which reads what is really there, may go on. A write that failed ends the journal
+  as well, with one exception: a full disk. What was refused for lack of room was promised to nobody and is known to be
+  unsynced, so the same batch can be written again, at the same place.
 - A new file gets its header and first batch, is synced, and only then renamed to its name: a journal file with its
   proper name is never half made.
 - A file that is removed becomes a spare, and a spare the next new file (spares.py). A file that grows gets room written
@@ -16,10 +18,11 @@ The store does not know what is in a payload; broker/ writes and reads it. What 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections.abc import Callable, Iterator, Sequence
 
-from leveret.store.disk import Disk, DiskFile
+from leveret.store.disk import Disk, DiskFile, SyncFailed
 from leveret.store.format import BATCH_HEADER_SIZE, DATA_START, FileHeader, new_header, pack_batch
 from leveret.store.reading import journal_files, journal_path
 from leveret.store.recovery import Recovery, RecoveryReport, Tail
@@ -29,6 +32,8 @@ from leveret.store.spares import Spares
 FILE_SIZE_DEFAULT = 64 << 20
 SPARE_FILES_DEFAULT = 2
 AHEAD_SIZE_DEFAULT = 256 << 10
+# The system's words for "there is no room": on the disk, or in this user's share of it.
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class JournalFailed(Exception):
@@ -43,12 +48,22 @@ class JournalFailed(Exception):
         self.errno = error.errno
 
 
+class JournalFull(Exception):
+    """There is no room for a batch or a new file; nothing is lost, and the same call can be made again later."""
+
+    def __init__(self, path: str, error: OSError) -> None:
+        super().__init__(f"{path}: no room for the journal: {error.strerror or error}")
+        self.path = path
+        self.errno = error.errno
+
+
 class Journal:
     """A directory of journal files. Replay once, to the end; then append, on one thread at a time.
 
     `directory` is created where it is missing. `file_size` (bytes) is only a mark: `is_full` says when it is reached,
     the owner decides when to `rotate`. `random_bytes` gives the generations of new files. At most `spare_files` files
-    are kept to be overwritten, and `ahead_size` bytes of zeros written behind a batch that makes its file longer.
+    are kept to be overwritten, as long as the disk has room for anything else, and `ahead_size` bytes of zeros written
+    behind a batch that makes its file longer.
     """
 
     def __init__(
@@ -117,8 +132,9 @@ class Journal:
     def append(self, payload: bytes | Sequence[bytes]) -> None:
         """Write one batch and return when it is on the medium.
 
-        `payload` is not empty: bytes, or parts that are joined. Raises JournalFailed if the system refused, now or at
-        any time before; ValueError for an empty payload or one of 4 GiB or more.
+        `payload` is not empty: bytes, or parts that are joined. Raises JournalFull if the disk has no room for it: the
+        payload is not in the journal, and the next append must be of the same one. Raises JournalFailed if the system
+        refused for another reason, now or at any time before; ValueError for an empty payload or one of 4 GiB or more.
         """
         if self._failure is not None:
             raise self._failure
@@ -131,7 +147,8 @@ class Journal:
         end = self.current_size + size
         pieces = [batch_header, *parts]
         if end > self._room:
-            # One longer file for many batches: most syncs then write data only, as in a recycled file.
+            # One longer file for many batches: most syncs then write data only, as in a recycled file. (Not tried again
+            # for the same batch: if there was no room for it, there may be for the batch alone.)
             pieces.append(self._ahead)
             self._room = end + len(self._ahead)
         try:
@@ -145,7 +162,7 @@ class Journal:
     def rotate(self, snapshot: bytes) -> int:
         """Begin a new file, with `snapshot` as its first batch (none if it is empty), and return its number.
 
-        All is on the medium on return. Raises as `append` does.
+        All is on the medium on return. Raises as `append` does; after JournalFull the current file is as before.
         """
         if self._failure is not None:
             raise self._failure
@@ -188,7 +205,10 @@ class Journal:
             self._file.close()
             self._file = None
 
-    def _fail(self, error: OSError) -> JournalFailed:
+    def _fail(self, error: OSError) -> JournalFailed | JournalFull:
+        if error.errno in _NO_ROOM and not isinstance(error, SyncFailed):
+            self._spares.give_up()  # the next try may find their room
+            return JournalFull(self.path(self.current), error)
         self._failure = JournalFailed(self.path(self.current), error)
         return self._failure
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 
@@ -17,11 +18,16 @@ def write_whole(disk: Disk, path: str, parts: list[bytes]) -> None:
     unfinished = path + UNFINISHED_SUFFIX
     file = disk.create(unfinished)
     try:
-        file.write(0, parts)
-        file.sync()
-    finally:
-        file.close()
-    disk.rename(unfinished, path)
+        try:
+            file.write(0, parts)
+            file.sync()
+        finally:
+            file.close()
+        disk.rename(unfinished, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            disk.remove(unfinished)  # on a full disk it would be in the way of its next attempt
+        raise
 
 
 def read_readable(disk: Disk, path: str) -> tuple[bytes, str]:

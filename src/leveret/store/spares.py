@@ -9,6 +9,7 @@ whatever a crash leaves in a spare, it is never read.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Sequence
@@ -62,16 +63,25 @@ class Spares:
         The name still wants a `sync_directory`.
         """
         while self._paths:
-            spare = self._paths.pop()
+            spare = self._paths[-1]
             try:
                 file = self._disk.open(spare)
             except FileNotFoundError:
-                continue  # someone made room on the disk
+                self._paths.pop()  # someone made room on the disk
+                continue
             try:
                 file.write(0, parts)
                 file.sync()
             finally:
                 file.close()
             self._disk.rename(spare, path)
+            self._paths.pop()
             return True
         return False
+
+    def give_up(self) -> None:
+        """Delete them all: there is no room on the disk. One that can't be deleted is used or tried again later."""
+        for path in list(self._paths):
+            with contextlib.suppress(OSError):
+                self._disk.remove(path)
+                self._paths.remove(path)

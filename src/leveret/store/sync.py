@@ -8,13 +8,17 @@ batches grow by themselves to what the disk can take.
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 
-from leveret.store.journal import Journal, JournalFailed
+from leveret.store.journal import Journal, JournalFailed, JournalFull
+from leveret.store.reserve import Reserve
 
-# What is asked of the thread: (batch id, payload, snapshot to rotate with), the first file to keep, or None: stop.
-_Request = tuple[int, bytes | Sequence[bytes], bytes | None] | int | None
+# A batch: its id, its payload, the snapshot to rotate with afterwards.
+_Batch = tuple[int, bytes | Sequence[bytes], bytes | None]
+# What is asked of the thread: a batch, the first file to keep, or None: stop.
+_Request = _Batch | int | None
 
 
 class SyncWork:
@@ -22,13 +26,22 @@ class SyncWork:
 
     `on_done(batch_id, error)` is called there when a batch is on the medium (error None) or will never be (the
     exception; every later batch fails, too). It must not raise, and should only hand over to another thread.
+
+    On a full disk the batch waits, `on_done` is told so by a JournalFull, and `retry` writes it again. What is
+    submitted later waits behind it. The `reserve`, if there is one, is given up first; `retry` fills it again.
     """
 
-    def __init__(self, journal: Journal, on_done: Callable[[int, Exception | None], None]) -> None:
+    def __init__(
+        self, journal: Journal, on_done: Callable[[int, Exception | None], None], reserve: Reserve | None = None
+    ) -> None:
         self._journal = journal
         self._on_done = on_done
         self._requests: SimpleQueue[_Request] = SimpleQueue()
         self._is_stopped = False
+        self._reserve = reserve
+        self._unwritten: deque[_Batch] = deque()
+        self._appended: int | None = None
+        self._first_to_keep = 0
 
     @property
     def is_waiting(self) -> bool:
@@ -52,21 +65,43 @@ class SyncWork:
         """
         self._requests.put(number)
 
+    def retry(self) -> None:
+        """There may be room again: write the batch that waits for it, and fill the reserve."""
+        self._requests.put(0)
+
     def perform(self) -> bool:
         """Carry out the next request, waiting for one; False if it was the last."""
         request = self._requests.get()
         if request is None:
             return False
         if isinstance(request, int):
-            self._remove_before(request)
-            return True
-        batch_id, payload, snapshot = request
+            self._first_to_keep = max(self._first_to_keep, request)
+            while self._unwritten and self._write(self._unwritten[0]):
+                self._unwritten.popleft()
+            # A file goes only when the batch is written that makes it superfluous.
+            if not self._unwritten:
+                self._remove_before(self._first_to_keep)
+                if self._reserve is not None:
+                    self._reserve.fill()
+        elif self._unwritten or not self._write(request):
+            self._unwritten.append(request)
+        return True
+
+    def _write(self, batch: _Batch) -> bool:
+        """Write and report; False if the batch has to wait for room."""
+        batch_id, payload, snapshot = batch
         error: Exception | None = None
         try:
-            if payload:
+            if payload and self._appended != batch_id:
                 self._journal.append(payload)
+                self._appended = batch_id  # a rotation that finds no room is tried again without it
             if snapshot is not None:
                 self._journal.rotate(snapshot)
+        except JournalFull as full:
+            if self._reserve is not None and self._reserve.release():
+                return self._write(batch)
+            self._on_done(batch_id, full)
+            return False
         except Exception as failure:  # whatever it is, the waiting publishers must not be told "done"
             error = failure
         self._on_done(batch_id, error)
@@ -85,13 +120,18 @@ class SyncWork:
 class SyncThread(SyncWork):
     """The same on a thread of its own, which calls `on_done`."""
 
-    def __init__(self, journal: Journal, on_done: Callable[[int, Exception | None], None]) -> None:
-        super().__init__(journal, on_done)
+    def __init__(
+        self, journal: Journal, on_done: Callable[[int, Exception | None], None], reserve: Reserve | None = None
+    ) -> None:
+        super().__init__(journal, on_done, reserve)
         self._thread = threading.Thread(target=self._run, name="leveret-sync", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Finish what was submitted and end the thread; returns when it has ended. A second call does nothing."""
+        """Finish what was submitted and end the thread; returns when it has ended. A second call does nothing.
+
+        A batch that waits for room is given up.
+        """
         if not self._is_stopped:
             self._is_stopped = True
             self._requests.put(None)

@@ -35,7 +35,7 @@ _SOURCE: Final = Path(__file__).with_name("lossy.c")
 
 
 class LossyError(Exception):
-    """The directory is not what the log says: something changed it in a way that the library does not see."""
+    """No compiler; or something changed the directory in a way that the library does not see."""
 
 
 @dataclass(eq=False, slots=True)
@@ -108,34 +108,36 @@ class LossyDisk:
     """What a directory and all below it would be on the medium.
 
     Attributes:
-        syncs: how many fsync and fdatasync have returned in the processes that were absorbed.
+        ignored: "file", "directory": syncs of these are lies in what is absorbed from now on. For tests of the tests.
     """
 
-    def __init__(
-        self, directory: Path, work: Path, *, names_are_safe: bool = False, ignored: Collection[str] = ()
-    ) -> None:
+    def __init__(self, directory: Path, work: Path, *, names_are_safe: bool = False) -> None:
         """Takes the directory as it is for safe; it is made where it is missing.
 
         Args:
             directory: without symbolic links in its path.
             work: an existing directory for the library and its log, not below `directory`.
             names_are_safe: a file system that never loses a name, only bytes; close to ext4 with its journal.
-            ignored: "file" or "directory": syncs of these are a lie. For tests of the tests.
+
+        Raises:
+            LossyError: there is no C compiler.
+            ValueError: `directory` or `work` is not as it must be.
         """
         directory.mkdir(parents=True, exist_ok=True)
         if directory != directory.resolve() or work.resolve().is_relative_to(directory):
             raise ValueError(f"{directory} must be without symbolic links, and {work} outside")
         self.directory = directory
-        self.syncs = 0
+        self.ignored: Collection[str] = ()
         self._log = work / "lossy.log"
         self._gate = work / "lossy.gate"
         self._library = work / "lossy.so"
         self._names_are_safe = names_are_safe
-        self._ignored = ignored
         self._clock = 0
         self._root = _read(directory)
         self._gate.touch()
-        self._log.touch()
+        self._log.write_bytes(b"")
+        if shutil.which("cc") is None:
+            raise LossyError("a C compiler (cc) is needed to build the library that watches the calls")
         build = ["cc", "-O2", "-shared", "-fPIC", "-pthread", "-o", str(self._library), str(_SOURCE)]
         subprocess.run(build, check=True)
 
@@ -154,6 +156,16 @@ class LossyDisk:
         with self._gate.open("rb") as gate:
             fcntl.flock(gate, fcntl.LOCK_EX)
             yield
+
+    def wait_for_a_sync(self) -> None:
+        """While syncs are stopped: return when one waits. What it is to cover has been written."""
+        inode = f":{self._gate.stat().st_ino} "
+        while not any("->" in line and inode in line for line in Path("/proc/locks").read_text().splitlines()):
+            os.sched_yield()
+
+    def count_syncs(self) -> int:
+        """How many fsync and fdatasync have returned since the log was last absorbed; processes may be running."""
+        return sum(kind == SYNC_END for kind, *_ in _records(self._log.read_bytes()))
 
     def absorb(self) -> int:
         """Read the log of processes that have all ended. Returns how many changes lack a record: 0 unless killed.
@@ -179,14 +191,7 @@ class LossyDisk:
     def _replay(self, log: bytes) -> None:
         descriptors: dict[tuple[int, int], tuple[File | Directory, int]] = {}
         syncs: dict[int, tuple[File | Directory, int]] = {}
-        at = 0
-        while at + _HEAD.size <= len(log):
-            kind, pid, descriptor, flags, offset, size = _HEAD.unpack_from(log, at)
-            at += _HEAD.size
-            data = log[at : at + size]
-            at += size
-            if len(data) < size:
-                return  # the process was killed while it wrote this
+        for kind, pid, descriptor, flags, offset, data in _records(log):
             self._clock += 1
             if kind == OPEN:
                 node = self._open(Path(os.fsdecode(data)), flags)
@@ -205,8 +210,7 @@ class LossyDisk:
                 self._change_names(kind, [Path(os.fsdecode(path)) for path in data.split(b"\0")])
 
     def _settle(self, node: File | Directory, before: int) -> None:
-        self.syncs += 1
-        if ("file" if isinstance(node, File) else "directory") not in self._ignored:
+        if ("file" if isinstance(node, File) else "directory") not in self.ignored:
             node.settle(before)
 
     def _open(self, path: Path, flags: int) -> File | Directory:
@@ -267,6 +271,16 @@ class LossyDisk:
                 known.pending += [(self._clock, 0, None), (self._clock, 0, content)]
                 found += 1
         return found
+
+
+def _records(log: bytes) -> Iterator[tuple[int, int, int, int, int, bytes]]:
+    """Kind, process, descriptor, flags, offset and data of each record; not of one that a kill cut off."""
+    at = 0
+    while at + _HEAD.size <= len(log):
+        kind, pid, descriptor, flags, offset, size = _HEAD.unpack_from(log, at)
+        at += _HEAD.size + size
+        if at <= len(log):
+            yield kind, pid, descriptor, flags, offset, log[at - size : at]
 
 
 def _change(target: bytearray, offset: int, data: bytes | None) -> None:

@@ -144,7 +144,9 @@ class ServerProcess:
         self._process = process
         assert process.stdout is not None
         self._expect_news()
-        threading.Thread(target=self._listen, args=(process.stdout,), daemon=True, name=f"{self.name}-output").start()
+        threading.Thread(
+            target=self._listen, args=(process, process.stdout), daemon=True, name=f"{self.name}-output"
+        ).start()
         with self._news:
             self._news.wait_for(lambda: self._ready or self._ended, self.start_timeout_s)
         if not self._ready:
@@ -197,16 +199,18 @@ class ServerProcess:
     def _expect_news(self) -> None:
         self._ready = self._ended = False
 
-    def _listen(self, stream: IO[str]) -> None:
+    def _listen(self, process: "subprocess.Popen[str]", stream: IO[str]) -> None:
         for line in stream:
             with self._news:
                 self._output.append(line)
-                if not self._ready and self.ready_pattern.search(line):
+                if process is self._process and not self._ready and self.ready_pattern.search(line):
                     self._ready = True
                     self._news.notify_all()
         with self._news:
-            self._ended = True
-            self._news.notify_all()
+            # The last words of a process that was killed may be read when the next one is being waited for.
+            if process is self._process:
+                self._ended = True
+                self._news.notify_all()
 
     def _remove(self) -> None:
         if self._temporary is not None:
@@ -308,6 +312,7 @@ class RabbitMQProcess(ServerProcess):
         home = self.data_dir
         return {
             "HOME": str(home),
+            "ERL_CRASH_DUMP": str(home / "erl_crash.dump"),
             "RABBITMQ_NODENAME": f"leveret-test-{self.port}@localhost",
             "RABBITMQ_DIST_PORT": str(self._dist_port),
             "RABBITMQ_CONFIG_FILE": str(home / "rabbitmq.conf"),

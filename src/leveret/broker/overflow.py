@@ -1,0 +1,89 @@
+"""What happens at a queue's limits: new messages are refused, old ones are dropped or dead-lettered.
+
+RabbitMQ's queues deliver before they count, and count after each message and after each batch of returned ones. A queue
+with limits therefore does not wait for the end of the turn as others do: it is brought up to date around each publish.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mypy_extensions import i64
+
+from leveret.broker.entry import Entry
+from leveret.broker.limits import body_octets
+from leveret.broker.queue import Queue
+from leveret.broker.route import Route
+from leveret.session.confirms import REFUSED
+
+if TYPE_CHECKING:
+    from leveret.broker.vhost import VHost
+
+
+def accept(
+    vhost: VHost, route: Route, content: bytes, persistent: bool, ttl_us: i64, now_us: i64, moved: Entry | None
+) -> i64:
+    """VHost.accept for a route with a limited queue. One queue that refuses is enough for a nack; the others take."""
+    taking: list[Queue] = []
+    is_refused = False
+    size = body_octets(content)
+    for queue in route.queues:
+        limits = queue.limits
+        if limits is not None and queue.is_touched:
+            trim(vhost, now_us)
+            queue.serve(now_us)
+        if limits is not None and limits.refuses_one(queue.ready.count(), size):
+            is_refused = True
+            if limits.buries:
+                queue.refused.append(Entry(queue, content, route.key, 0, 0, 0))
+                vhost.over.append(queue)
+        else:
+            taking.append(queue)
+    standing = vhost.accept(route.unlimited(taking), content, persistent, ttl_us, now_us, moved)
+    for queue in taking:
+        if queue.limits is not None:
+            queue.serve(now_us)
+            vhost.over.append(queue)
+    trim(vhost, now_us)
+    # a dead letter has no publisher to be told, but a queue that it has left or not
+    return REFUSED if is_refused and moved is None else standing
+
+
+def trim(vhost: VHost, now_us: i64) -> None:
+    """Bury what the queues in vhost.over have no room for. It may overfill others, which are trimmed in their turn."""
+    if vhost.is_trimming:
+        return  # the loop that is running comes to it: chains of queues may be long
+    vhost.is_trimming = True
+    try:
+        while vhost.over:
+            over = vhost.over
+            vhost.over = []
+            for queue in over:
+                if not queue.is_deleted:
+                    _trim_queue(vhost, queue, now_us)
+    finally:
+        vhost.is_trimming = False
+
+
+def _trim_queue(vhost: VHost, queue: Queue, now_us: i64) -> None:
+    spent = queue.spent
+    if spent:
+        queue.spent = []
+        for entry in reversed(spent):  # they were given back newest first
+            vhost.bury(queue, entry, "delivery_limit", now_us)
+    refused = queue.refused
+    if refused:
+        queue.refused = []
+        for entry in refused:
+            vhost.bury(queue, entry, "maxlen", now_us)
+    limits = queue.limits
+    if limits is None:
+        return
+    while not limits.refuses and limits.is_over(queue.ready.count()):
+        head = queue.ready.peek()
+        if head is None:
+            break
+        queue.drop_head(head)
+        vhost.bury(queue, head, "maxlen", now_us)
+    # a message with a time to live of 0 that nobody took must not count against the next one
+    vhost.expire_due(queue, now_us)

@@ -1,0 +1,89 @@
+"""Resource alarms: while the disk or the memory runs short, the broker takes no messages.
+
+RabbitMQ's alarms of the same names (3.10.8, measured): texts, defaults, and that consumers go on. Ours end only when
+the resource is better than its limit by a twentieth (50 MB at most), lest they come and go with every message.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+logger = logging.getLogger("leveret")
+
+DISK_FREE_LIMIT_OCTETS = 50_000_000
+MEMORY_SHARE = 0.4
+_MARGIN_OCTETS_MAX = 50_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """disk_free_octets: less free room than this is an alarm; memory_octets: so is more memory in use than this."""
+
+    disk_free_octets: int
+    memory_octets: int
+
+
+@dataclass(frozen=True, slots=True)
+class Gauges:
+    """How to measure: room for the data directory, memory in use; and how to give freed memory back to the system."""
+
+    free_octets: Callable[[], int]
+    memory_octets: Callable[[], int]
+    give_back: Callable[[], object]
+
+
+class Alarms:
+    """Which alarms are on, by `limits`. Has no clock: `check` is called every second, and when the journal is full."""
+
+    def __init__(self, limits: Limits, gauges: Gauges) -> None:
+        self.limits = limits
+        self._gauges = gauges
+        self._is_on = {"disk": False, "memory": False}
+
+    @property
+    def reason(self) -> str:
+        """What connection.blocked says: "low on disk", "low on memory", "low on disk & memory"; empty without alarm."""
+        names = [name for name, is_on in self._is_on.items() if is_on]
+        return f"low on {' & '.join(names)}" if names else ""
+
+    @property
+    def is_low_on_disk(self) -> bool:
+        """The disk alarm is on."""
+        return self._is_on["disk"]
+
+    def check(self, is_journal_full: bool) -> str:
+        """Measure; returns `reason`. is_journal_full: the journal lacks room, whatever the measurement says."""
+        free, limit = self._gauges.free_octets(), self.limits.disk_free_octets
+        needed = limit + _margin(limit) if self._is_on["disk"] else limit
+        figures = f"{_mb(free)} free, the limit is {_mb(limit)}"
+        if is_journal_full:
+            figures += ", and the journal has no room to grow"
+        self._set("disk", free < needed or is_journal_full, figures)
+
+        used, limit = self._gauges.memory_octets(), self.limits.memory_octets
+        if self._is_on["memory"]:
+            self._gauges.give_back()
+            used, allowed = self._gauges.memory_octets(), limit - _margin(limit)
+        else:
+            allowed = limit
+        self._set("memory", used > allowed, f"{_mb(used)} in use, the high watermark is {_mb(limit)}")
+        return self.reason
+
+    def _set(self, name: str, is_on: bool, figures: str) -> None:
+        if is_on == self._is_on[name]:
+            return
+        self._is_on[name] = is_on
+        if is_on:
+            logger.warning("low on %s: %s; publishers are blocked", name, figures)
+        else:
+            logger.warning("no longer low on %s: %s", name, figures)
+
+
+def _margin(limit: int) -> int:
+    return min(limit // 20, _MARGIN_OCTETS_MAX)
+
+
+def _mb(octets: int) -> str:
+    return f"{octets / 1e6:,.1f} MB"

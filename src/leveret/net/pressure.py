@@ -1,0 +1,59 @@
+"""Why connections are not read from, and which: what stands between a fast publisher and a full memory.
+
+| reason | while | who is not read |
+|---|---|---|
+| journal | more waits for the disk than one batch should hold | connections that have published |
+| slow | a client's socket takes no more, but did until just now | the same, but for that client if it is alone |
+| alarm | `Broker.block_reason` is set | connections that have published since: `Peer.is_blocked` |
+
+The first two last milliseconds and nobody is told; an alarm lasts, and the core says connection.blocked by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from leveret.broker.peer import Peer
+from leveret.net.protocol import PeerProtocol
+from leveret.session import lifecycle
+
+
+class Pressure:
+    """Decides for each of `protocols` whether it is read; the server says when a reason begins and ends."""
+
+    def __init__(self, protocols: Mapping[Peer, PeerProtocol]) -> None:
+        self._protocols = protocols
+        self._is_behind = False
+        self._slow: set[PeerProtocol] = set()
+
+    def journal(self, is_behind: bool) -> None:
+        """The journal has fallen behind, or has caught up."""
+        if is_behind != self._is_behind:
+            self._is_behind = is_behind
+            self._review_all()
+
+    def slow(self, protocol: PeerProtocol, is_slow: bool) -> None:
+        """A client does not take what it is sent; or takes it again, or has not for so long that it does not count."""
+        if is_slow != (protocol in self._slow):
+            self._slow ^= {protocol}
+            self._review_all()
+
+    def review(self, protocol: PeerProtocol) -> None:
+        """Read from this connection, or stop reading from it, as the reasons are now."""
+        if self._must_pause(protocol) != protocol.is_paused:
+            protocol.pause(not protocol.is_paused)
+
+    def _review_all(self) -> None:
+        for protocol in self._protocols.values():
+            self.review(protocol)
+
+    def _must_pause(self, protocol: PeerProtocol) -> bool:
+        peer = protocol.peer
+        if peer.state >= lifecycle.CLOSING:
+            return False  # its last words are to be heard
+        if peer.is_blocked:
+            return True
+        if not peer.is_publisher:
+            return False
+        # A client that writes before it reads again would wait for itself.
+        return self._is_behind or (len(self._slow) > 0 and self._slow != {protocol})

@@ -1,0 +1,49 @@
+"""What a connection says from its next message's content on, kept back while the broker takes no messages.
+
+RabbitMQ 3.10.8, measured: while an alarm is on, a connection is served as ever until it publishes. The content header
+of its first publish, and everything behind it, acknowledgements included, waits unread until the alarm is over.
+"""
+
+from __future__ import annotations
+
+from librt.strings import read_i32_be
+from mypy_extensions import i64
+
+
+class Holdback:
+    """data: the octets that wait, in the order in which they came; empty if the connection has not published."""
+
+    def __init__(self) -> None:
+        self.data = b""
+
+    def pass_on(self, data: bytes, start: i64) -> bytes:
+        """Take octets from the peer, whose first frame begins at `start`; returns those that may be handled now."""
+        at = _content(data, start)
+        if at < 0:
+            return data
+        self.data = data[at:]
+        return data[:at]
+
+    def add(self, data: bytes) -> None:
+        """Octets that came behind those that wait."""
+        self.data += data
+
+    def release(self) -> bytes:
+        """What waited; nothing waits any more."""
+        data = self.data
+        self.data = b""
+        return data
+
+
+def _content(data: bytes, start: i64) -> i64:
+    """Where the first content frame (header or body) begins, -1 if there is none."""
+    at = start
+    end: i64 = len(data)
+    while end - at >= 7:
+        if data[at] == 2 or data[at] == 3:
+            return at
+        size: i64 = i64(read_i32_be(data, at + 3))
+        if size < 0:
+            return -1  # no frame: the session will say so
+        at += size + 8
+    return -1

@@ -1,0 +1,150 @@
+"""A disk without room, by injected ENOSPC: nothing lost, nothing confirmed too early, consumers served meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from leveret.client import ClientError, Connection, connect
+from leveret.testing.processes import LeveretProcess, ProcessFailed
+from leveret.wire import grammar
+
+from .test_trace import EXIT_JOURNAL_FAILED, PERSISTENT, TracedProcess, is_safe_before, method_frames, parse
+
+QUEUE = "full.disk"
+
+
+def without_room(when: str) -> list[str]:
+    """Options that make these of the journal's writes fail: "4", "4..9", "4+"."""
+    return ["-e", f"inject=pwritev,pwritev2:error=ENOSPC:when={when}"]
+
+
+async def publish(url: str, first: int, count: int) -> None:
+    """Publish persistent messages, each confirmed before the next."""
+    async with await connect(url) as connection:
+        channel = await connection.channel()
+        await channel.declare_queue(QUEUE)
+        await channel.confirm_select()
+        for n in range(first, first + count):
+            await channel.publish(b"message %06d." % n, "", QUEUE, PERSISTENT)
+
+
+async def consume(connection: Connection, count: int) -> list[tuple[bytes, bool]]:
+    """Take and acknowledge messages one by one: their bodies, and whether they came as redelivered."""
+    channel = await connection.channel()
+    await channel.qos(1)
+    consumer = await channel.consume(QUEUE)
+    got = []
+    while len(got) < count:
+        delivery = await anext(consumer)
+        got.append((delivery.body, delivery.redelivered))
+        channel.ack(delivery.delivery_tag)
+    return got
+
+
+async def test_publishing_goes_on_by_itself_when_there_is_room_again(tmp_path: Path) -> None:
+    """Four writes are refused: with the reserve, again without it, and twice on the timer."""
+    trace = tmp_path / "trace"
+    with TracedProcess(tmp_path / "data", trace, without_room("20..23")) as process:
+        await publish(process.url, 1, 60)
+        assert "no room for the journal: No space left on device; it is tried again" in process.output
+        assert "low on disk" in process.output
+        assert "the journal has found room again" in process.output
+    calls = parse(trace.read_text().splitlines())
+    assert sum(call.name.startswith("pwritev") and call.result == "-1" for call in calls) == 4
+    tags = []
+    for call, name, values in method_frames(calls):
+        if name == grammar.BASIC_ACK.name:
+            tags.append(int(str(values["delivery_tag"])))
+            assert is_safe_before(calls, b"message %06d." % tags[-1], call.began)
+    assert tags == list(range(1, 61))
+    with LeveretProcess(tmp_path / "data") as again:
+        async with await connect(again.url) as connection:
+            assert [body for body, _ in await consume(connection, 60)] == [b"message %06d." % n for n in range(1, 61)]
+
+
+async def test_without_any_room_consumers_are_served_and_a_stop_says_what_was_not_written(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with LeveretProcess(data) as healthy:
+        await publish(healthy.url, 1, 50)
+    # Counted for each thread: three batches are written, later ones never.
+    process = TracedProcess(data, tmp_path / "trace", without_room("4+"))
+    process.start()
+    try:
+        async with await connect(process.url) as publisher, await connect(process.url) as other:
+            blocked: asyncio.Queue[str | None] = asyncio.Queue()
+            publisher.on_blocked(blocked.put_nowait)
+            channel = await publisher.channel()
+            await channel.confirm_select()
+            unconfirmed = []
+            while blocked.empty():
+                unconfirmed.append(channel.publish(b"too late", "", QUEUE, PERSISTENT))
+                await asyncio.wait(unconfirmed, timeout=0.05)
+            assert blocked.get_nowait() == "low on disk"
+            assert [body for body, _ in await consume(other, 50)] == [b"message %06d." % n for n in range(1, 51)]
+            assert not unconfirmed[-1].done()
+            assert process.stop() == EXIT_JOURNAL_FAILED
+            with pytest.raises(ClientError):
+                await unconfirmed[-1]
+    finally:
+        process.kill()
+    assert "the journal failed, stopping" in process.output
+    # The acknowledgements were not written, so what they settled comes again, and says so.
+    with LeveretProcess(data) as healed:
+        async with await connect(healed.url) as connection:
+            confirmed = [f for f in unconfirmed if f.done() and f.exception() is None]
+            got = await consume(connection, 50 + len(confirmed))
+            assert got[:50] == [(b"message %06d." % n, True) for n in range(1, 51)]
+
+
+async def test_a_start_without_room_uses_the_reserve(tmp_path: Path) -> None:
+    """After an orderly stop one record must be written first; the reserve is the room for it."""
+    data = tmp_path / "data"
+    with LeveretProcess(data) as before:
+        await publish(before.url, 1, 3)
+    assert (data / "reserve").stat().st_size == 8 << 20
+    with TracedProcess(data, tmp_path / "trace", without_room("2")) as process:
+        async with await connect(process.url) as connection:
+            assert await consume(connection, 3) == [(b"message %06d." % n, False) for n in range(1, 4)]
+
+
+async def test_without_a_reserve_no_stop_is_an_orderly_one(tmp_path: Path) -> None:
+    """The next start might find no room to say that a new life has begun, and would then deliver again as if new."""
+    data = tmp_path / "data"
+    with LeveretProcess(data) as before:
+        await publish(before.url, 1, 3)
+    (data / "reserve").unlink()
+    with TracedProcess(data, tmp_path / "trace", ["-e", "inject=fallocate:error=ENOSPC"]) as poor:
+        assert "low on disk" in poor.output
+    with LeveretProcess(data) as after:
+        async with await connect(after.url) as connection:
+            assert await consume(connection, 3) == [(b"message %06d." % n, True) for n in range(1, 4)]
+
+
+async def test_after_a_kill_a_start_needs_no_room_at_all(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with LeveretProcess(data) as killed:
+        await publish(killed.url, 1, 3)
+        killed.kill()
+    (data / "reserve").unlink()
+    options = [*without_room("2+"), "-e", "inject=fallocate:error=ENOSPC"]
+    process = TracedProcess(data, tmp_path / "trace", options)
+    process.start()
+    try:
+        assert "low on disk" in process.output
+        async with await connect(process.url) as connection:
+            assert await consume(connection, 3) == [(b"message %06d." % n, True) for n in range(1, 4)]
+    finally:
+        process.kill()
+
+
+def test_a_start_for_which_there_is_no_room_says_so(tmp_path: Path) -> None:
+    process = TracedProcess(tmp_path / "data", tmp_path / "trace", without_room("1+"))
+    with pytest.raises(ProcessFailed):
+        process.start()
+    assert "can't be served: " in process.output
+    assert "No space left on device" in process.output
+    assert "Traceback" not in process.output
+    assert process.wait() == EXIT_JOURNAL_FAILED

@@ -1,0 +1,200 @@
+"""Power cuts under load: after each kill the disk loses what was not synced, wholly or in part, torn at any byte."""
+
+import asyncio
+import os
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from leveret.client import ClientError, Connection, connect
+from leveret.client.aio_channel import Channel
+from leveret.testing.lossy import LossyDisk
+from leveret.testing.processes import LeveretProcess
+
+from .ledger import Ledger
+from .load import PERSISTENT, check, load_and_kill
+
+CUTS = int(os.environ.get("LEVERET_CRASH_CUTS", "15"))
+QUEUE = "power"
+
+
+class LossyLeveret(LeveretProcess):
+    """A broker whose disk can lose power."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory / "data")
+        self.disk = LossyDisk(self.data_dir, directory)
+        self.extra_environment.update(self.disk.environment())
+
+    def lose_power(self, generator: random.Random | None = None) -> int:
+        """Kill it, and take away what was not synced (with a generator: any part of that). How many changes went."""
+        self.kill()
+        self.disk.absorb()
+        return self.disk.power_loss(generator)
+
+
+@pytest.fixture
+def process(tmp_path: Path) -> Iterator[LossyLeveret]:
+    with LossyLeveret(tmp_path) as running:
+        yield running
+
+
+@pytest.mark.timeout(60 + 10 * CUTS)
+async def test_power_loss_under_load(process: LossyLeveret, seed: int) -> None:
+    """LEVERET_CRASH_CUTS times; `pytest -rP` shows what the cuts hit.
+
+    Every third one hits a broker that has just come back from a kill, and promised again what the page cache had.
+    """
+    generator = random.Random(seed)
+    ledger = Ledger(generator)
+    for cut in range(CUTS):
+        # A disk that is slow just then: deliveries, acknowledgements and hops of what is not synced.
+        await load_and_kill(process, ledger, process.disk.syncs_stopped() if cut % 2 else None)
+        process.disk.absorb()
+        if cut % 3 == 2:
+            process.start()
+            await check(process.url, ledger)
+            process.kill()
+            process.disk.absorb()
+        gone = process.disk.power_loss(generator if generator.random() < 0.5 else None)
+        ledger.hits["cuts that took changes away"] += bool(gone)
+        ledger.hits["changes taken away"] += gone
+        process.start()
+        await check(process.url, ledger)
+    print(*ledger.report(), sep="\n")
+    assert len(ledger.confirmed) > 20 * CUTS, "the load was too small to mean anything"
+    assert ledger.hits["cuts that took changes away"] > CUTS / 2
+    assert ledger.hits["dead letters in dead"]
+    assert ledger.hits["dead letters in expired"]
+    assert ledger.hits["dead letters in overflow"]
+    assert ledger.hits["declarations checked"]
+    assert ledger.hits["deletions checked"]
+    assert ledger.work.settled_for_sure
+
+
+@pytest.mark.parametrize(("lie", "found"), [("file", "confirmed and lost"), ("directory", "declaration is lost")])
+async def test_the_test_sees_a_disk_that_lies(tmp_path: Path, seed: int, lie: str, found: str) -> None:
+    """Were syncs of files, or of directories, only pretended, the same run would find loss."""
+    ledger = Ledger(random.Random(seed))
+    process = LossyLeveret(tmp_path)
+    if lie == "file":
+        # An honest life first, so that what the queues are is safe, and messages are what is lost.
+        with process:
+            await check(process.url, ledger)
+        assert process.disk.absorb() == 0
+    process.disk.ignored = {lie}
+    with process:
+        await load_and_kill(process, ledger)
+        process.disk.absorb()
+        process.disk.power_loss()
+        process.start()
+        if lie == "file":
+            # Those are lost, too; this is about messages.
+            ledger.declared.clear()
+        with pytest.raises((AssertionError, pytest.fail.Exception), match=found):
+            await check(process.url, ledger)
+
+
+async def test_the_library_sees_every_change(process: LossyLeveret, seed: int) -> None:
+    """After an orderly stop the journal is what the log of changes says, to the byte, and all but its end is synced.
+
+    The stop cuts off zeros, and does not wait for that.
+    """
+    await load_and_kill(process, Ledger(random.Random(seed)))
+    process.disk.absorb()
+    process.start()
+    assert process.stop() == 0
+    assert process.disk.absorb() == 0
+    journal = process.data_dir / "journal"
+    before = {path.name: path.read_bytes() for path in journal.iterdir()}
+    process.disk.power_loss()
+    assert {path.name: path.read_bytes().rstrip(b"\0") for path in journal.iterdir()} == {
+        name: content.rstrip(b"\0") for name, content in before.items()
+    }
+
+
+async def prepare(connection: Connection) -> Channel:
+    channel = await connection.channel()
+    await channel.declare_queue(QUEUE)
+    await channel.confirm_select()
+    return channel
+
+
+async def test_publish_deliver_die_reconnect_before_the_sync(process: LossyLeveret) -> None:
+    """Delivered, not acknowledged, not synced, dead: the message is gone. Its publisher was never told otherwise."""
+    async with await connect(process.url) as connection:
+        channel = await prepare(connection)
+        await channel.publish(b"synced", "", QUEUE, PERSISTENT)
+        consumer = await channel.consume(QUEUE)
+        assert (await anext(consumer)).body == b"synced"
+        with process.disk.syncs_stopped():
+            confirm = channel.publish(b"not synced", "", QUEUE, PERSISTENT)
+            delivery = await anext(consumer)
+            assert (delivery.body, delivery.redelivered) == (b"not synced", False)
+            # More round trips than a confirm would need.
+            await channel.declare_queue(QUEUE, passive=True)
+            assert not confirm.done()
+            process.lose_power()
+        with pytest.raises(ClientError):
+            await confirm
+    process.start()
+    async with await connect(process.url) as connection:
+        channel = await prepare(connection)
+        delivery = await channel.get(QUEUE)
+        assert delivery is not None
+        assert (delivery.body, delivery.redelivered) == (b"synced", True)
+        assert await channel.get(QUEUE) is None
+
+
+async def test_publish_deliver_die_reconnect_after_the_sync(process: LossyLeveret) -> None:
+    """Delivered, not acknowledged, confirmed, dead: it is delivered again, marked as redelivered."""
+    async with await connect(process.url) as connection:
+        channel = await prepare(connection)
+        await channel.publish(b"once", "", QUEUE, PERSISTENT)
+        delivery = await anext(await channel.consume(QUEUE))
+        assert (delivery.body, delivery.redelivered) == (b"once", False)
+        process.lose_power()
+    process.start()
+    async with await connect(process.url) as connection:
+        delivery = await anext(await (await prepare(connection)).consume(QUEUE))
+        assert (delivery.body, delivery.redelivered) == (b"once", True)
+
+
+async def test_what_a_start_found_is_safe(process: LossyLeveret) -> None:
+    """Written, not synced, killed, found by the next life in the page cache and delivered: no power cut may take it."""
+    async with await connect(process.url) as connection:
+        channel = await prepare(connection)
+        with process.disk.syncs_stopped():
+            confirm = channel.publish(b"unconfirmed", "", QUEUE, PERSISTENT)
+            # The sync thread is at the gate when somebody waits for it: the write is behind it.
+            await asyncio.to_thread(process.disk.wait_for_a_sync)
+            process.kill()
+        with pytest.raises(ClientError):
+            await confirm
+    process.disk.absorb()
+    process.start()
+    async with await connect(process.url) as connection:
+        delivery = await anext(await (await prepare(connection)).consume(QUEUE))
+        assert (delivery.body, delivery.redelivered) == (b"unconfirmed", True)
+        process.lose_power()
+    process.start()
+    async with await connect(process.url) as connection:
+        delivery = await anext(await (await prepare(connection)).consume(QUEUE))
+        assert delivery.body == b"unconfirmed"
+
+
+async def test_an_acknowledgement_before_a_confirmed_publish_is_safe(process: LossyLeveret) -> None:
+    async with await connect(process.url) as connection:
+        channel = await prepare(connection)
+        for body in (b"one", b"two"):
+            await channel.publish(body, "", QUEUE, PERSISTENT)
+        consumer = await channel.consume(QUEUE)
+        channel.ack((await anext(consumer)).delivery_tag)
+        await channel.publish(b"three", "", QUEUE, PERSISTENT)
+        process.lose_power()
+    process.start()
+    async with await connect(process.url) as connection:
+        consumer = await (await prepare(connection)).consume(QUEUE)
+        assert [(await anext(consumer)).body for _ in range(2)] == [b"two", b"three"]

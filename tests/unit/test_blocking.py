@@ -1,0 +1,205 @@
+"""While the core takes no messages: what is read, what waits, what the client is told; and who is not read at all."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import pytest
+
+from leveret.broker.broker import Broker, Settings
+from leveret.broker.peer import Peer
+from leveret.net.pressure import Pressure
+from leveret.net.protocol import PeerProtocol
+from leveret.session.holdback import Holdback
+from leveret.wire import grammar
+from leveret.wire.frames import HEARTBEAT, PROTOCOL_HEADER, content_frames
+from leveret.wire.method import method_frame
+from leveret.wire.properties import Properties, encode_header
+
+from .support import SECOND_US, Bench, Client
+
+QOS = method_frame(1, grammar.BASIC_QOS, prefetch_count=1)
+CAPABLE = {"capabilities": {"connection.blocked": True}}
+
+
+def message(key: str = "q", body: bytes = b"x", delivery_mode: int = 1) -> bytes:
+    method = method_frame(1, grammar.BASIC_PUBLISH, exchange="", routing_key=key)
+    header = encode_header(Properties(delivery_mode=delivery_mode), len(body))
+    return method + content_frames(1, header, body, 131072)
+
+
+def capable(bench: Bench, heartbeat: int = 0) -> Client:
+    """A client that understands connection.blocked, with channel 1 open."""
+    client = Client(bench, Peer(bench.broker, "test:2", True))
+    client.raw(PROTOCOL_HEADER)
+    login = b"\0guest\0guest"
+    client.send(0, grammar.CONNECTION_START_OK, client_properties=CAPABLE, mechanism="PLAIN", response=login)
+    client.send(0, grammar.CONNECTION_TUNE_OK, channel_max=2047, frame_max=131072, heartbeat=heartbeat)
+    client.send(0, grammar.CONNECTION_OPEN, virtual_host="/")
+    client.call(1, grammar.CHANNEL_OPEN)
+    client.frames()
+    return client
+
+
+def names(client: Client) -> list[str]:
+    return [method.name for method in client.methods()]
+
+
+@pytest.mark.parametrize("size", [1, 7, 11, 30, 1000])
+def test_everything_from_the_first_content_on_waits_however_it_arrives(size: int) -> None:
+    """However it is cut, what stands before the content is handled, and the rest is kept in order."""
+    bench = Bench()
+    client = capable(bench)
+    client.call(1, grammar.QUEUE_DECLARE, queue="q")
+    bench.broker.block_reason = "low on disk"
+    said = QOS + message(body=b"1") + QOS + message(body=b"2")
+    seen = []
+    for at in range(0, len(said), size):
+        client.raw(said[at : at + size])
+        seen += names(client)
+    assert seen == ["basic.qos-ok", "connection.blocked"]
+    assert client.peer.is_blocked
+    queue = bench.broker.vhosts["/"].queues["q"]
+    assert len(list(queue.ready.in_memory())) == 0
+    bench.broker.block_reason = ""
+    client.raw(client.peer.release())
+    assert names(client) == ["connection.unblocked", "basic.qos-ok"]
+    assert len(list(queue.ready.in_memory())) == 2
+    assert not client.peer.is_blocked
+
+
+def test_a_message_begun_before_the_alarm_waits_for_its_end() -> None:
+    bench = Bench()
+    client = capable(bench)
+    client.call(1, grammar.QUEUE_DECLARE, queue="q")
+    said = message(body=bytes(100_000))  # more than waits in the read buffer: assembled frame by frame
+    client.raw(said[:80_000])
+    bench.broker.block_reason = "low on memory"
+    client.raw(said[80_000:])
+    queue = bench.broker.vhosts["/"].queues["q"]
+    assert len(list(queue.ready.in_memory())) == 0
+    bench.broker.block_reason = ""
+    client.raw(client.peer.release())
+    assert len(list(queue.ready.in_memory())) == 1
+
+
+def test_the_protocol_header_is_no_frame() -> None:
+    assert Holdback().pass_on(PROTOCOL_HEADER + QOS, 8) == PROTOCOL_HEADER + QOS
+    held = Holdback()
+    assert held.pass_on(PROTOCOL_HEADER + QOS + message(), 8) + held.data == PROTOCOL_HEADER + QOS + message()
+    assert held.data.startswith(b"\x02")
+
+
+def test_the_news_do_not_wait_for_the_disk_but_answers_do() -> None:
+    """On a full disk a durable declaration has no answer for long; the alarm and heartbeats must be heard meanwhile."""
+    bench = Bench()
+    client = capable(bench, heartbeat=1)
+    client.send(1, grammar.QUEUE_DECLARE, queue="durable", durable=True)
+    bench.broker.block_reason = "low on disk"
+    client.raw(message())
+    assert names(client) == ["connection.blocked"]
+    client.peer.now_us += SECOND_US
+    assert client.peer.tick()
+    assert client.peer.take(bench.broker.log.synced) == HEARTBEAT
+    bench.broker.block_reason = ""
+    client.raw(client.peer.release())
+    assert names(client) == ["connection.unblocked"]
+    bench.sync()
+    assert names(client) == ["queue.declare-ok"]
+
+
+def test_a_connection_that_closes_is_told_nothing_more() -> None:
+    bench = Bench()
+    client = capable(bench)
+    bench.broker.block_reason = "low on disk"
+    client.raw(message())
+    assert names(client) == ["connection.blocked"]
+    client.peer.close(320, "shutdown")
+    client.raw(client.peer.release())
+    client.raw(message() + method_frame(0, grammar.CONNECTION_CLOSE_OK))
+    assert names(client) == ["connection.close"]
+
+
+class Socket:
+    """The server's end of a connection, as far as Pressure sees it."""
+
+    def __init__(self, peer: Peer) -> None:
+        self.peer = peer
+        self.is_paused = False
+
+    def pause(self, is_paused: bool) -> None:
+        self.is_paused = is_paused
+
+
+class Floor:
+    """Connections under one Pressure: two publishers and one that only consumes."""
+
+    def __init__(self) -> None:
+        broker = Broker(Settings(), bytes)
+        self.sockets = [Socket(Peer(broker, f"test:{n}", True)) for n in range(3)]
+        for socket in self.sockets[:2]:
+            socket.peer.is_publisher = True
+        self.protocols = {socket.peer: cast(PeerProtocol, socket) for socket in self.sockets}
+        self.pressure = Pressure(self.protocols)
+
+    def slow(self, number: int, is_slow: bool) -> None:
+        self.pressure.slow(cast(PeerProtocol, self.sockets[number]), is_slow)
+
+    def review(self, number: int) -> None:
+        self.pressure.review(cast(PeerProtocol, self.sockets[number]))
+
+    def paused(self) -> list[int]:
+        return [number for number, socket in enumerate(self.sockets) if socket.is_paused]
+
+
+def test_publishers_go_on_when_the_last_reason_has_gone() -> None:
+    floor = Floor()
+    floor.pressure.journal(True)
+    assert floor.paused() == [0, 1]
+    floor.slow(2, True)
+    floor.pressure.journal(False)
+    assert floor.paused() == [0, 1]
+    floor.slow(2, False)
+    assert floor.paused() == []
+
+
+def test_a_publisher_is_not_paused_for_its_own_slowness_alone() -> None:
+    """It may write before it reads again, and would wait for itself."""
+    floor = Floor()
+    floor.slow(0, True)
+    assert floor.paused() == [1]
+    floor.slow(2, True)
+    assert floor.paused() == [0, 1]
+    floor.slow(2, False)
+    assert floor.paused() == [1]
+    floor.slow(0, False)
+    assert floor.paused() == []
+
+
+def test_who_begins_to_publish_is_paused_after_that_turn() -> None:
+    floor = Floor()
+    floor.pressure.journal(True)
+    floor.sockets[2].peer.is_publisher = True
+    floor.review(2)
+    assert floor.paused() == [0, 1, 2]
+
+
+def test_an_alarm_pauses_only_who_is_blocked_and_no_other_reason_lets_it_go() -> None:
+    floor = Floor()
+    floor.sockets[0].peer.is_blocked = True
+    floor.review(0)
+    assert floor.paused() == [0]
+    floor.pressure.journal(True)
+    floor.pressure.journal(False)
+    assert floor.paused() == [0]
+    floor.sockets[0].peer.is_blocked = False
+    floor.review(0)
+    assert floor.paused() == []
+
+
+def test_a_closing_connection_is_read_to_its_end() -> None:
+    floor = Floor()
+    floor.pressure.journal(True)
+    floor.sockets[0].peer.close(320, "shutdown")
+    floor.review(0)
+    assert floor.paused() == [1]

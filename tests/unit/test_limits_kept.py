@@ -1,0 +1,183 @@
+"""Limits beside pages on disk, hops in one record, and transactions."""
+
+from __future__ import annotations
+
+import pytest
+
+from leveret.store.disk import MemoryDisk
+from leveret.wire import grammar
+from leveret.wire.frames import content_frames
+from leveret.wire.method import method_frame
+from leveret.wire.properties import Properties, decode_header, encode_header
+
+from .house import House
+from .support import Bench, Client
+from .test_limits import bodies, publishes, words
+
+
+def filled(house: House, **arguments: object) -> Client:
+    """A durable queue "q" with 200 messages of 8 octets, nearly all of them in pages."""
+    client = house.bench.connect()
+    given = {name.replace("_", "-"): value for name, value in arguments.items()}
+    client.send(1, grammar.QUEUE_DECLARE, queue="q", durable=True, arguments=given)
+    for first in range(0, 200, 20):
+        client.raw(publishes("q", *[b"%08d" % number for number in range(first, first + 20)], delivery_mode=2))
+        house.write()
+        house.page()
+    assert len(house.bench.broker.vhosts["/"].queues["q"].ready.in_memory()) < 50
+    client.frames()
+    return client
+
+
+def left(client: Client) -> list[bytes]:
+    """Takes everything out of "q"."""
+    client.send(1, grammar.BASIC_CONSUME, queue="q", no_ack=True, consumer_tag="all")
+    found = client.bodies()
+    client.send(1, grammar.BASIC_CANCEL, consumer_tag="all")
+    client.frames()
+    return found
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_octets_on_disk_count(is_restarted: bool) -> None:
+    disk = MemoryDisk()
+    house = House(disk, octets_max=3000)
+    client = filled(house, x_max_length_bytes=1608, x_overflow="reject-publish")
+    if is_restarted:
+        disk.crash()
+        house = House(disk, octets_max=3000)
+        client = house.bench.connect()
+    client.call(1, grammar.CONFIRM_SELECT)
+    client.raw(publishes("q", b"too large", b"it fits!", b"x"))
+    assert [word for word, _, _ in words(client)] == ["basic.nack", "basic.ack", "basic.nack"]
+    assert left(client) == [*[b"%08d" % number for number in range(200)], b"it fits!"]
+    assert int(house.bench.broker.vhosts["/"].queues["q"].limits.octets) == 0  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_the_oldest_are_dropped_from_disk(is_restarted: bool) -> None:
+    disk = MemoryDisk()
+    house = House(disk, octets_max=3000)
+    client = filled(house, x_max_length=200)
+    if is_restarted:
+        disk.crash()
+        house = House(disk, octets_max=3000)
+        client = house.bench.connect()
+    client.raw(publishes("q", b"one", b"more", delivery_mode=2))
+    house.write()
+    disk.crash()
+    again = House(disk, octets_max=3000)
+    assert again.recovered == 200
+    assert left(again.bench.connect()) == [*[b"%08d" % number for number in range(2, 200)], b"one", b"more"]
+
+
+def test_no_page_is_read_for_a_queue_with_limits_that_is_not_full() -> None:
+    disk = MemoryDisk()
+    filled(House(disk, octets_max=3000), x_max_length=1000, x_message_ttl=60_000)
+    disk.crash()
+    house = House(disk, octets_max=3000)
+    assert house.bench.broker.vhosts["/"].queues["q"].ready.in_memory() == []
+    places: list[int] = []
+
+    def read(segment: int, offset: int, size: int) -> bytes | None:
+        places.append(segment)
+        return None
+
+    house.bench.broker.log.read_page = read
+    house.bench.connect().raw(publishes("q", b"more", delivery_mode=2))
+    assert places == []
+
+
+def test_a_lost_page_does_not_fill_its_queue_for_ever() -> None:
+    house = House(MemoryDisk(), octets_max=3000)
+    client = filled(house, x_max_length_bytes=1600, x_overflow="reject-publish")
+    house.bench.broker.log.read_page = lambda *_: None
+    assert len(left(client)) < 200
+    client.call(1, grammar.CONFIRM_SELECT)
+    client.raw(publishes("q", b"x" * 1600))
+    assert words(client) == [("basic.ack", 1, False)]
+
+
+def test_the_count_of_returns_is_not_written_to_disk() -> None:
+    """After a restart it begins anew, and the headers are the publisher's."""
+    disk = MemoryDisk()
+    house = House(disk)
+    client = house.bench.connect()
+    client.send(1, grammar.QUEUE_DECLARE, queue="q", durable=True, arguments={"x-delivery-limit": 5})
+    client.raw(publishes("q", b"back", delivery_mode=2))
+    house.write()
+    client.send(1, grammar.BASIC_GET, queue="q")
+    client.send(1, grammar.BASIC_REJECT, delivery_tag=1, requeue=True)
+    client.send(1, grammar.QUEUE_DECLARE, queue="other", durable=True)
+    for _ in range(10):  # other traffic fills files
+        client.raw(publishes("other", b"x" * 200, b"y" * 200, delivery_mode=2))
+        house.write()
+        client.send(1, grammar.QUEUE_PURGE, queue="other")
+        house.write()
+        house.page()
+    assert house.bench.broker.vhosts["/"].queues["q"].pages
+    disk.crash()
+    reader = House(disk).bench.connect()
+    reader.send(1, grammar.BASIC_CONSUME, queue="q")
+    header, body = [frame.payload for frame in reader.frames() if frame.kind > 1]
+    assert (decode_header(header)[0].headers, body) == (None, b"back")
+
+
+def test_a_dead_letter_that_one_queue_refuses_and_another_takes_leaves_its_own_once() -> None:
+    bench = Bench()
+    client = bench.connect()
+    client.queue("full", durable=True, arguments={"x-max-length": 0, "x-overflow": "reject-publish"})
+    client.queue("takes", durable=True)
+    for name in ("full", "takes"):
+        client.call(1, grammar.QUEUE_BIND, queue=name, exchange="amq.fanout")
+    client.queue("q", durable=True, arguments={"x-dead-letter-exchange": "amq.fanout"})
+    client.publish("q", delivery_mode=2)
+    client.send(1, grammar.BASIC_GET, queue="q")
+    client.send(1, grammar.BASIC_REJECT, delivery_tag=1, requeue=False)
+    assert (bodies(bench, "full"), bodies(bench, "takes")) == ([], [b"x"])
+    assert int(bench.broker.log._current_live) == 1
+
+
+# -- transactions ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("overflow", "kept"), [("drop-head", [b"2", b"3"]), ("reject-publish", [b"1", b"2"])])
+def test_limits_are_asked_at_the_commit(overflow: str, kept: list[bytes]) -> None:
+    """RabbitMQ has no way to tell a transaction that a queue refused; neither have we."""
+    bench = Bench()
+    client = bench.connect()
+    client.queue("q", durable=True, arguments={"x-max-length": 2, "x-overflow": overflow})
+    client.call(1, grammar.TX_SELECT)
+    client.raw(publishes("q", b"1", b"2", b"3", delivery_mode=2))
+    assert bodies(bench, "q") == []
+    assert client.call(1, grammar.TX_COMMIT).name == "tx.commit-ok"
+    assert bodies(bench, "q") == kept
+
+
+def test_rejections_in_a_transaction_are_trimmed_at_the_commit() -> None:
+    bench = Bench()
+    client = bench.connect()
+    client.queue("q", arguments={"x-max-length": 1})
+    client.publish("q", b"1")
+    client.call(1, grammar.TX_SELECT)
+    client.send(1, grammar.BASIC_GET, queue="q")
+    client.publish("q", b"2")
+    client.send(1, grammar.BASIC_REJECT, delivery_tag=1, requeue=True)
+    client.call(1, grammar.TX_COMMIT)
+    assert bodies(bench, "q") == [b"2"]
+
+
+def test_copies_wait_for_the_commit_and_find_new_queues() -> None:
+    bench = Bench()
+    client = bench.connect()
+    client.queue("first")
+    client.call(1, grammar.TX_SELECT)
+    method = method_frame(1, grammar.BASIC_PUBLISH, routing_key="first")
+    header = encode_header(Properties(headers={"CC": ["second"], "BCC": ["third"]}), 1)
+    client.raw(method + content_frames(1, header, b"x", 131072))
+    for name in ("second", "third"):
+        client.call(1, grammar.QUEUE_DECLARE, queue=name)
+    assert [bodies(bench, name) for name in ("first", "second", "third")] == [[], [], []]
+    client.call(1, grammar.TX_COMMIT)
+    ready = [len(bench.broker.vhosts["/"].queues[name].ready.in_memory()) for name in ("first", "second", "third")]
+    assert ready == [1, 1, 1]
