@@ -90,6 +90,28 @@ def test_nothing_to_commit_or_to_roll_back(raw: RawClient) -> None:
 # -- publishes -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("overflow", ["reject-publish", "reject-publish-dlx"])
+def test_a_full_queue_ends_the_commit_when_all_the_rest_is_done(raw: RawClient, overflow: str) -> None:
+    full = exclusive(raw, x_max_length=1, x_overflow=overflow)
+    other = filled(raw, b"to be acked")
+    raw.call("tx.select")
+    assert take(raw, other) == (b"to be acked", False)
+    raw.send("basic.ack", delivery_tag=1)
+    for body, queue in ((b"1", full), (b"2", full), (b"3", other)):
+        raw.publish(body, routing_key=queue)
+    assert raw.fail("tx.commit") == (406, "PRECONDITION_FAILED - partial tx completion", 90, 20)
+    assert (left(raw, full), left(raw, other)) == ([(b"1", False)], [(b"3", False)])
+
+
+def test_a_queue_that_drops_its_head_does_not_end_the_commit(raw: RawClient) -> None:
+    queue = exclusive(raw, x_max_length=1)
+    raw.call("tx.select")
+    for body in (b"1", b"2"):
+        raw.publish(body, routing_key=queue)
+    raw.call("tx.commit")
+    assert take(raw, queue) == (b"2", False)
+
+
 @pytest.mark.parametrize("mode", [1, 2])
 @pytest.mark.parametrize("durable", [False, True])
 def test_a_message_is_there_after_the_commit(raw: RawClient, unique: str, durable: bool, mode: int) -> None:

@@ -114,3 +114,25 @@ def test_on_a_nearly_full_disk_no_segment_is_written_and_a_failed_one_is_not_tri
     assert not house.page_step()
     house.paging.saves_room = False  # the server's next look at the disk
     assert house.page_step()
+
+
+@pytest.mark.parametrize("method", [
+    ("basic.ack", {}), ("basic.reject", {"requeue": True}), ("basic.reject", {"requeue": False}), ("channel.close", {}),
+])
+def test_a_deleted_queues_deliveries_keep_no_file(method: tuple[str, dict[str, object]]) -> None:
+    house = House(MemoryDisk())
+    client = house.bench.connect()
+    client.send(1, grammar.QUEUE_DECLARE, queue="q", durable=True)
+    client.publish("q", b"1" * FILE_SIZE, delivery_mode=2)
+    house.write()
+    client.send(1, grammar.BASIC_GET, queue="q")
+    client.send(1, grammar.QUEUE_DELETE, queue="q")
+    house.write()
+    assert house.journal.files() == [1, 2]
+    name, values = method
+    spec = {spec.name: spec for spec in grammar.METHODS.values()}[name]
+    client.send(1, spec, **({"delivery_tag": 1} if name != "channel.close" else {}), **values)
+    client.send(2, grammar.CHANNEL_OPEN)
+    client.send(2, grammar.QUEUE_DECLARE, queue="other", durable=True)
+    house.write()
+    assert house.journal.files() == [2]

@@ -284,3 +284,41 @@ def test_a_batch_that_waits_for_room_is_given_up_at_the_stop() -> None:
     assert isinstance(reports.seen[0][1], JournalFull)
     disk.crash()
     assert opened(disk)[1] == []
+
+
+def test_spare_files_are_given_up_before_the_reserve_and_none_is_kept_on_a_nearly_full_disk() -> None:
+    disk = MemoryDisk()
+    journal, _ = opened(disk)
+    reserve = Reserve(disk, "/data/reserve", 4096)
+    reserve.fill()
+    reports = Reports()
+    work = SyncWork(journal, reports, reserve)
+    for n in range(1, 4):
+        work.submit(n, b"old", rotate_snapshot=b"snapshot")
+    work.remove_before(3)
+    performed(work)
+    assert sum(name.startswith("spare-") for name in disk.list_names("/data")) == 2
+
+    def full_but_for_the_spares(operation: str, path: str) -> None:
+        if operation == "write" and any(name.startswith("spare-") for name in disk.list_names("/data")):
+            raise OSError(errno.ENOSPC, "No space left on device", path)
+
+    disk.before = full_but_for_the_spares
+    work.submit(4, b"written in the room of the spares")
+    performed(work)
+    assert reports.seen[-1] == (4, None)
+    assert reserve.is_whole
+    journal.saves_room = True
+    work.remove_before(4)
+    performed(work)
+    assert [name for name in disk.list_names("/data") if name.endswith(".lvj")] == ["journal-0000000004.lvj"]
+    # and what was kept before the disk became short goes with the next look at it
+    journal.saves_room = False
+    work.submit(5, b"more", rotate_snapshot=b"snapshot")
+    work.remove_before(5)
+    performed(work)
+    assert any(name.startswith("spare-") for name in disk.list_names("/data"))
+    journal.saves_room = True
+    work.retry()
+    performed(work)
+    assert [name for name in disk.list_names("/data") if name.endswith(".lvj")] == ["journal-0000000005.lvj"]

@@ -162,6 +162,8 @@ def put_away(peer: Peer, channel: BrokerChannel, entries: list[Entry], requeue: 
         else:
             entry.queue.unacked -= 1
             if entry.queue.is_deleted:
+                if entry.id:
+                    peer.vhost.log.forget(entry.queue, entry.id)
                 continue
             peer.vhost.bury(entry.queue, entry, "rejected", peer.now_us)
             if not entry.queue.is_touched:

@@ -221,6 +221,8 @@ class Queue:
         entry.redelivered = True
         entry.consumer = None
         if self.is_deleted:
+            if entry.id != 0:
+                self.vhost.log.forget(self, entry.id)
             return
         if self.delivery_limit >= 0:
             again = returned(entry)

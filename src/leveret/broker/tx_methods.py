@@ -13,6 +13,7 @@ from leveret.broker.channel import BrokerChannel
 from leveret.broker.entry import Entry
 from leveret.broker.queue_methods import fail
 from leveret.broker.transaction import ACK, REQUEUE, HeldPublish, HeldSettlement, Transaction
+from leveret.session.confirms import REFUSED
 from leveret.wire import grammar
 from leveret.wire.errors import PRECONDITION_FAILED
 from leveret.wire.method import Method
@@ -31,16 +32,22 @@ def select(peer: Peer, channel: BrokerChannel, method: Method) -> None:
 
 
 def commit(peer: Peer, channel: BrokerChannel, method: Method) -> None:
-    """tx.commit: publishes, then settlements; answered at once, or when what the journal must keep of it is synced."""
+    """tx.commit: publishes, then settlements; answered at once, or when what the journal must keep of it is synced.
+
+    Where a queue had no room for one of the messages, all the rest is done, and the channel is closed with 406.
+    """
     done = _end(channel, method)
     log = peer.broker.log
     size = log.size()
+    is_refused = False
     for publish in done.publishes:
-        _enqueue(peer, channel, publish)
+        is_refused |= _enqueue(peer, channel, publish)
     for settlement in done.settlements:
         _settle(peer, channel, settlement)
     if log.size() > size:
         peer.hold_until_synced()
+    if is_refused:
+        raise fail(method, PRECONDITION_FAILED, "partial tx completion")
     peer.send(channel.number, grammar.TX_COMMIT_OK)
 
 
@@ -59,16 +66,19 @@ def _end(channel: BrokerChannel, method: Method) -> Transaction:
     return ended
 
 
-def _enqueue(peer: Peer, channel: BrokerChannel, publish: HeldPublish) -> None:
+def _enqueue(peer: Peer, channel: BrokerChannel, publish: HeldPublish) -> bool:
+    """True if a queue had no room for it."""
     vhost, route = peer.vhost, publish.route
     if route.generation != vhost.generation:
         # Exchanges were looked at when it was published, queues are looked for now, and by their names: RabbitMQ's way.
         names = route.keys if route.exchange is None else [queue.name for queue in route.queues]
-        route = route.to([vhost.queues[name] for name in names if name in vhost.queues])
+        route = route.to([vhost.queues[name] for name in dict.fromkeys(names) if name in vhost.queues])
     if route.queues:
-        vhost.accept(route, publish.content, publish.persistent, publish.ttl_us, peer.now_us)
-    elif route.is_mandatory:
+        standing = vhost.accept(route, publish.content, publish.persistent, publish.ttl_us, peer.now_us)
+        return standing == REFUSED
+    if route.is_mandatory:
         peer.give_back(channel, route, publish.content)
+    return False
 
 
 def _settle(peer: Peer, channel: BrokerChannel, settlement: HeldSettlement) -> None:

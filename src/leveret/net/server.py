@@ -261,7 +261,7 @@ class Server:
                 logger.warning("%s: closed: missed heartbeats, %d s agreed", peer.address, peer.heartbeat_s)
                 protocol.transport.abort()
         self._check_alarms()
-        if self._is_full or not self.reserve.is_whole:
+        if self._is_full or self.alarms.is_low_on_disk:
             self._sync.retry()
         self._flush()
         if self._closed >= CLOSED_PER_COLLECTION:
@@ -343,7 +343,8 @@ class Server:
     def _check_alarms(self) -> None:
         before = self.broker.block_reason
         self.broker.block_reason = self.alarms.check(self._is_full or not self.reserve.is_whole)
-        self._committer.saves_room = self._paging.saves_room = self.alarms.is_low_on_disk
+        is_low = self.alarms.is_low_on_disk
+        self._committer.saves_room = self._paging.saves_room = self.journal.saves_room = is_low
         if before and not self.broker.block_reason:
             for protocol in self._protocols.values():
                 if protocol.peer.is_blocked:

@@ -87,6 +87,7 @@ class Journal:
         self._header: FileHeader | None = None
         self._file: DiskFile | None = None
         self._failure: JournalFailed | None = None
+        self.saves_room = False  # set while the disk is nearly full: files are deleted, and none is kept as a spare
         self._room = 0  # the current file's length: what lies before it was written at least once
         self._ahead = bytes(ahead_size)
         self._spares = Spares(disk, directory, spare_files, 2 * file_size + ahead_size)
@@ -185,13 +186,17 @@ class Journal:
         if number != self._files[0] or number == self.current:
             raise ValueError(f"journal file {number} is not the oldest of {list(self._files)}, or still written to")
         path = self.path(number)
-        spare = self._spares.keep(path, number)
+        spare = None if self.saves_room else self._spares.keep(path, number)
         if spare is None:
             self._disk.remove(path)
         self._files = self._files[1:]
         self._disk.sync_directory(self._directory)
         if spare is not None:
             self._spares.add(spare)
+
+    def drop_spares(self) -> bool:
+        """Delete the spare files, to make room on the disk; whether there were any."""
+        return self._spares.clear()
 
     def close(self) -> None:
         """Give the file back. Everything appended is already on the medium.

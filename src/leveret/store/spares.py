@@ -57,6 +57,14 @@ class Spares:
         """This spare may be used from here on."""
         self._paths.append(path)
 
+    def clear(self) -> bool:
+        """Delete all, for the room that they take; whether there were any."""
+        paths, self._paths = self._paths, []
+        for path in paths:
+            with contextlib.suppress(OSError):
+                self._disk.remove(path)
+        return bool(paths)
+
     def become(self, path: str, parts: Sequence[bytes]) -> bool:
         """Overwrite the beginning of a spare with `parts`, sync, and rename it to `path`; False if there is none.
 

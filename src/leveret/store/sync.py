@@ -28,7 +28,7 @@ class SyncWork:
     exception; every later batch fails, too). It must not raise, and should only hand over to another thread.
 
     On a full disk the batch waits, `on_done` is told so by a JournalFull, and `retry` writes it again. What is
-    submitted later waits behind it. The `reserve`, if there is one, is given up first; `retry` fills it again.
+    submitted later waits behind it. Spare files and the `reserve` are given up first; `retry` fills it again.
     """
 
     def __init__(
@@ -81,6 +81,8 @@ class SyncWork:
             # A file goes only when the batch is written that makes it superfluous.
             if not self._unwritten:
                 self._remove_before(self._first_to_keep)
+                if self._journal.saves_room:
+                    self._journal.drop_spares()
                 if self._reserve is not None:
                     self._reserve.fill()
         elif self._unwritten or not self._write(request):
@@ -98,7 +100,7 @@ class SyncWork:
             if snapshot is not None:
                 self._journal.rotate(snapshot)
         except JournalFull as full:
-            if self._reserve is not None and self._reserve.release():
+            if self._journal.drop_spares() or (self._reserve is not None and self._reserve.release()):
                 return self._write(batch)
             self._on_done(batch_id, full)
             return False
