@@ -322,3 +322,41 @@ def test_spare_files_are_given_up_before_the_reserve_and_none_is_kept_on_a_nearl
     work.retry()
     performed(work)
     assert [name for name in disk.list_names("/data") if name.endswith(".lvj")] == ["journal-0000000005.lvj"]
+
+
+def test_a_batch_may_be_synced_on_the_callers_thread_while_the_other_is_idle() -> None:
+    disk = MemoryDisk()
+    journal, _ = opened(disk)
+    done: list[tuple[int, Exception | None]] = []
+    work = SyncWork(journal, lambda batch, error: done.append((batch, error)))
+    assert work.submit_here(1, b"one")
+    assert done == [(1, None)]
+    work.submit(2, b"two")
+    assert not work.submit_here(3, b"three"), "what was submitted before comes first"
+    work.perform()
+    assert work.submit_here(3, b"three")
+    assert [batch for batch, _ in done] == [1, 2, 3]
+    disk.crash()
+    assert opened(disk)[1] == [b"one", b"two", b"three"]
+
+
+def test_nothing_is_synced_on_the_callers_thread_while_the_other_is_at_it() -> None:
+    started, go_on = threading.Event(), threading.Event()
+
+    def wait(operation: str, path: str) -> None:
+        if operation == "sync" and threading.current_thread().name == "leveret-sync":
+            started.set()
+            assert go_on.wait(60)
+
+    disk = MemoryDisk()
+    journal, _ = opened(disk)
+    disk.before = wait
+    done: list[int] = []
+    thread = SyncThread(journal, lambda batch, error: done.append(batch))
+    thread.submit(1, b"one")
+    assert started.wait(60)
+    assert not thread.submit_here(2, b"two")
+    go_on.set()
+    thread.stop()
+    assert done == [1]
+    assert not thread.submit_here(2, b"two")

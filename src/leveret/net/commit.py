@@ -16,6 +16,8 @@ from leveret.store.sync import SyncWork
 
 # a journal file smaller than this is not worth a new one in its place
 SPENT_OCTETS_MIN = 1 << 20
+# a batch of a single client's turn, not one that collected while others were synced
+HERE_OCTETS_MAX = 4096
 
 
 class Committer:
@@ -58,11 +60,15 @@ class Committer:
             log.on_disk(number)
         return count
 
-    def submit(self) -> None:
-        """Hand the batch under construction to the disk, unless one is on its way or there is nothing to write."""
+    def submit(self, here: bool = False) -> bool:
+        """Hand the batch under construction to the disk, unless one is on its way or there is nothing to write.
+
+        here: better on this thread, if it is small; True if that was done.
+        """
         log = self._broker.log
         if self.is_syncing or not log.size():
-            return
+            return False
+        is_here = False
         self.is_syncing = True
         batch = log.batch
         data = log.close_batch()
@@ -72,12 +78,15 @@ class Committer:
             self._work.submit(batch, data, self._broker.snapshot())
             log.start_file(number)
         else:
-            self._work.submit(batch, data)
+            is_here = here and len(data) <= HERE_OCTETS_MAX and self._work.submit_here(batch, data)
+            if not is_here:
+                self._work.submit(batch, data)
         # in turn: a file goes when the batch is on disk that says that nothing in it is alive
         # after an orderly stop none goes: it may hold what the stop says of messages that are in pages
         oldest = 0 if log.is_stopped else log.disposable()
         if oldest:
             self._work.remove_before(oldest)
+        return is_here
 
     def _is_spent(self) -> bool:
         """Nothing in the journal lives, and a new file in place of it would be worth its own room."""

@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import gc
 import logging
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -43,6 +44,11 @@ STUCK_S = 0.1
 # how often heartbeats are looked after, resources measured, and a write that found no room is tried again
 CHECK_S = 1.0
 CLOSED_PER_COLLECTION = 256
+# for so long only one client has been heard: it is alone
+ALONE_US = 50_000
+# a sync that took longer would hurt somebody who begins to speak: for some time the thread does them
+SLOW_SYNC_US = 5_000
+SLOW_FOR_US = 250_000
 
 
 class Server:
@@ -59,12 +65,17 @@ class Server:
         self.failure: Exception | None = None
         self.buffer = memoryview(bytearray(READ_OCTETS))
         self._loop = asyncio.get_running_loop()
+        self._thread_id = threading.get_ident()
         self._protocols: dict[Peer, PeerProtocol] = {}
         self._pressure = Pressure(self._protocols)
         self._listeners: list[asyncio.Server] = []
         self._sync = SyncThread(journal, self._done, reserve)
         self._paging = Paging(broker, Pager(broker), segments, self._write_segment, self._remove_segment)
         self._committer = Committer(broker, journal, self._sync, self._paging)
+        # who was heard last, when that last was another one, and until when the disk counts as slow
+        self._speaker: PeerProtocol | None = None
+        self._speaker_since_us = 0
+        self._slow_until_us = 0
         # a batch waits for room on the disk
         self._is_full = False
         # a segment takes long to be written, and confirms must not wait for it
@@ -149,8 +160,11 @@ class Server:
     def received(self, protocol: PeerProtocol, data: bytes) -> None:
         """Bytes came: one turn."""
         peer = protocol.peer
+        now_us = self.now_us()
+        if protocol is not self._speaker:
+            self._speaker, self._speaker_since_us = protocol, now_us
         try:
-            peer.turn(data, self.now_us())
+            peer.turn(data, now_us)
         except Exception:
             # a defect of ours: this connection ends with the protocol's own word for it, the others go on
             logger.exception("%s: internal error", peer.address)
@@ -195,7 +209,7 @@ class Server:
 
     def _end_turn(self) -> None:
         self._flush()
-        self._committer.submit()
+        self._submit()
         if not self._is_paging and self._paging.step():
             self._is_paging = True
             self._loop.call_soon(self._page)
@@ -298,8 +312,18 @@ class Server:
 
     # -- the journal ---------------------------------------------------------------------------------------------------
 
+    def _submit(self) -> None:
+        """While only one client speaks, and the disk is quick, nobody is hurt by a sync on this thread."""
+        now_us = self.now_us()
+        is_alone = now_us - self._speaker_since_us > ALONE_US and now_us > self._slow_until_us
+        if self._committer.submit(is_alone) and self.now_us() - now_us > SLOW_SYNC_US:
+            self._slow_until_us = now_us + SLOW_FOR_US
+
     def _done(self, batch: int, error: Exception | None) -> None:
-        """On the sync thread."""
+        """On the sync thread, or on this one."""
+        if threading.get_ident() == self._thread_id:
+            self._on_disk(batch, error)
+            return
         self._loop.call_soon_threadsafe(self._on_disk, batch, error)
 
     def _on_disk(self, batch: int, error: Exception | None) -> None:
