@@ -156,10 +156,13 @@ def test_publishers_go_on_when_the_last_reason_has_gone() -> None:
     floor = Floor()
     floor.pressure.journal(True)
     assert floor.paused() == [0, 1]
+    floor.pressure.pages(True)
     floor.slow(2, True)
     floor.pressure.journal(False)
     assert floor.paused() == [0, 1]
     floor.slow(2, False)
+    assert floor.paused() == [0, 1]
+    floor.pressure.pages(False)
     assert floor.paused() == []
 
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from leveret.net.paging import LOOK_OCTETS
 from leveret.store.disk import MemoryDisk
 from leveret.wire import grammar
 
@@ -336,3 +337,20 @@ def test_a_segment_that_is_ready_after_an_orderly_stop_is_not_recorded_behind_it
     house.page_step()
     assert not house.bench.broker.log.size()
     assert not House(disk).bench.broker.vhosts["/"].queues["d"].ready.in_memory()[0].redelivered
+
+
+def test_paging_is_behind_while_memory_grows_and_a_segment_is_on_its_way() -> None:
+    house = House(MemoryDisk(), octets_max=1000)
+    client = start(house)
+    for _ in range(20):
+        client.raw(b"".join(alike("t", 10)))
+    house.paging.received(LOOK_OCTETS)
+    assert house.paging.is_behind
+    while house.paging.step():
+        pass
+    assert house.paging.is_behind
+    house.paging.saves_room = True
+    assert not house.paging.is_behind, "then the disk's alarm is what stops publishers"
+    house.paging.saves_room = False
+    house.page_step()
+    assert not house.paging.is_behind

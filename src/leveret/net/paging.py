@@ -20,6 +20,8 @@ logger = logging.getLogger("leveret")
 READY_OCTETS_MAX = 48 << 20
 # how much input may come between two looks at the memory that messages take
 LOOK_OCTETS = 4 << 20
+# when messages take so many times what they should, moving them is behind
+BEHIND = 4
 
 
 class Paging:
@@ -45,6 +47,7 @@ class Paging:
         self._octets_max = octets_max
         self.saves_room = False
         self._received = 0
+        self._is_full = False  # messages take far more memory than they should
         self._cleared_below = 0
         broker.log.read_page = self._read
 
@@ -65,8 +68,15 @@ class Paging:
         self._received += octets
         if self._received >= LOOK_OCTETS:
             self._received = 0
-            if self.pager.is_idle and self.pager.octets() > self._octets_max:
+            octets = self.pager.octets()
+            if self.pager.is_idle and octets > self._octets_max:
                 self.pager.relieve(self._octets_max // 2)
+            self._is_full = octets > BEHIND * self._octets_max
+
+    @property
+    def is_behind(self) -> bool:
+        """Messages come faster than they can be moved, and memory grows."""
+        return self._is_full and not (self.pager.is_idle or self.saves_room)
 
     def step(self) -> bool:
         """A part of what there is to do; True if it should be called again soon."""
@@ -92,6 +102,7 @@ class Paging:
 
     def written(self, places: list[tuple[int, int]] | None, error: BaseException | None) -> None:
         """The segment is on disk, or could not be written."""
+        self._is_full = False  # until the next look
         if self._broker.log.is_stopped:
             return  # nothing may be recorded behind an orderly stop, and the next start removes the segment
         if places is not None:

@@ -3,10 +3,11 @@
 | reason | while | who is not read |
 |---|---|---|
 | journal | more waits for the disk than one batch should hold | connections that have published |
+| pages | messages come faster than they can be moved to disk | the same |
 | slow | a client's socket takes no more, but did until just now | the same, but for that client if it is alone |
 | alarm | `Broker.block_reason` is set | connections that have published since: `Peer.is_blocked` |
 
-The first two last milliseconds and nobody is told; an alarm lasts, and the core says connection.blocked by itself.
+The first three last milliseconds and nobody is told; an alarm lasts, and the core says connection.blocked by itself.
 """
 
 from __future__ import annotations
@@ -23,13 +24,20 @@ class Pressure:
 
     def __init__(self, protocols: Mapping[Peer, PeerProtocol]) -> None:
         self._protocols = protocols
-        self._is_behind = False
+        self._is_behind = {"journal": False, "pages": False}
         self._slow: set[PeerProtocol] = set()
 
     def journal(self, is_behind: bool) -> None:
         """The journal has fallen behind, or has caught up."""
-        if is_behind != self._is_behind:
-            self._is_behind = is_behind
+        self._behind("journal", is_behind)
+
+    def pages(self, is_behind: bool) -> None:
+        """So have the pages."""
+        self._behind("pages", is_behind)
+
+    def _behind(self, what: str, is_behind: bool) -> None:
+        if is_behind != self._is_behind[what]:
+            self._is_behind[what] = is_behind
             self._review_all()
 
     def slow(self, protocol: PeerProtocol, is_slow: bool) -> None:
@@ -56,4 +64,4 @@ class Pressure:
         if not peer.is_publisher:
             return False
         # A client that writes before it reads again would wait for itself.
-        return self._is_behind or (len(self._slow) > 0 and self._slow != {protocol})
+        return any(self._is_behind.values()) or (len(self._slow) > 0 and self._slow != {protocol})

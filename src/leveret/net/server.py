@@ -171,6 +171,7 @@ class Server:
             peer.close(541, "internal error")
         self._pressure.review(protocol)
         self._paging.received(len(data))
+        self._pressure.pages(self._paging.is_behind)
         self._end_turn()
 
     def lost(self, protocol: PeerProtocol, error: Exception | None) -> None:
@@ -277,7 +278,8 @@ class Server:
         self._check_alarms()
         if self._is_full or self.alarms.is_low_on_disk:
             self._sync.retry()
-        self._flush()
+        self._pressure.pages(self._paging.is_behind)
+        self._end_turn()
         if self._closed >= CLOSED_PER_COLLECTION:
             # connections and their sockets form cycles
             self._closed = 0
@@ -300,6 +302,7 @@ class Server:
         if self.stopping.is_set():
             return  # the journal has said its last word; the next start removes a segment that it does not know
         self._paging.written(None if error else work.result(), error)
+        self._pressure.pages(self._paging.is_behind)
         self._end_turn()
 
     def _remove_segment(self, number: int) -> None:
