@@ -21,7 +21,7 @@ READY_OCTETS_MAX = 48 << 20
 # how much input may come between two looks at the memory that messages take
 LOOK_OCTETS = 4 << 20
 # when messages take so many times what they should, moving them is behind
-BEHIND = 4
+BEHIND = 2
 
 
 class Paging:
