@@ -77,6 +77,7 @@ class Committer:
             number = self._journal.current + 1
             self._work.submit(batch, data, self._broker.snapshot())
             log.start_file(number)
+            self._paging.is_due = True
         else:
             is_here = here and len(data) <= HERE_OCTETS_MAX and self._work.submit_here(batch, data)
             if not is_here:

@@ -27,7 +27,8 @@ BEHIND = 2
 class Paging:
     """write(number, pages): make this segment, then call `written`; remove(number): delete it.
 
-    saves_room: set while the disk is nearly full: segments go, but none is written.
+    is_due: there may be something to do for `step`, besides dead pages. saves_room: set while the disk is nearly full:
+    segments go, but none is written.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class Paging:
         self._remove = remove
         self._octets_max = octets_max
         self.saves_room = False
+        self.is_due = True
         self._received = 0
         self._is_full = False  # messages take far more memory than they should
         self._cleared_below = 0
@@ -63,15 +65,18 @@ class Paging:
         self.pager.recovered(recovery.segments, max(numbers, default=0))
         return count
 
-    def received(self, octets: int) -> None:
-        """So much input came: look at the memory from time to time."""
+    def received(self, octets: int) -> bool:
+        """So much input came: look at the memory from time to time; True if that was done."""
         self._received += octets
-        if self._received >= LOOK_OCTETS:
-            self._received = 0
-            octets = self.pager.octets()
-            if self.pager.is_idle and octets > self._octets_max:
-                self.pager.relieve(self._octets_max // 2)
-            self._is_full = octets > BEHIND * self._octets_max
+        if self._received < LOOK_OCTETS:
+            return False
+        self._received = 0
+        octets = self.pager.octets()
+        if self.pager.is_idle and octets > self._octets_max:
+            self.pager.relieve(self._octets_max // 2)
+            self.is_due = True
+        self._is_full = octets > BEHIND * self._octets_max
+        return True
 
     @property
     def is_behind(self) -> bool:
@@ -80,6 +85,7 @@ class Paging:
 
     def step(self) -> bool:
         """A part of what there is to do; True if it should be called again soon."""
+        self.is_due = False
         if self._broker.log.is_stopped:
             return False
         for number in self.pager.removable():
@@ -103,6 +109,7 @@ class Paging:
     def written(self, places: list[tuple[int, int]] | None, error: BaseException | None) -> None:
         """The segment is on disk, or could not be written."""
         self._is_full = False  # until the next look
+        self.is_due = True
         if self._broker.log.is_stopped:
             return  # nothing may be recorded behind an orderly stop, and the next start removes the segment
         if places is not None:

@@ -170,8 +170,8 @@ class Server:
             logger.exception("%s: internal error", peer.address)
             peer.close(541, "internal error")
         self._pressure.review(protocol)
-        self._paging.received(len(data))
-        self._pressure.pages(self._paging.is_behind)
+        if self._paging.received(len(data)):
+            self._pressure.pages(self._paging.is_behind)
         self._end_turn()
 
     def lost(self, protocol: PeerProtocol, error: Exception | None) -> None:
@@ -210,12 +210,14 @@ class Server:
 
     def _end_turn(self) -> None:
         self._flush()
-        self._submit()
-        if not self._is_paging and self._paging.step():
+        log = self.broker.log
+        if log.size():
+            self._submit()
+            if log.size() > BATCH_OCTETS_MAX and not self._is_full:
+                self._pressure.journal(True)
+        if (self._paging.is_due or log.dead_pages) and not self._is_paging and self._paging.step():
             self._is_paging = True
             self._loop.call_soon(self._page)
-        if self.broker.log.size() > BATCH_OCTETS_MAX and not self._is_full:
-            self._pressure.journal(True)
         next_us = self.broker.timers.next_us()
         if next_us and next_us != self._alarm_us:
             self._set_alarm(next_us)
@@ -291,6 +293,7 @@ class Server:
 
     def _page(self) -> None:
         self._is_paging = False
+        self._paging.is_due = True
         self._end_turn()
 
     def _write_segment(self, number: int, pages: list[bytes]) -> None:
@@ -372,6 +375,7 @@ class Server:
         self.broker.block_reason = self.alarms.check(self._is_full or not self.reserve.is_whole)
         is_low = self.alarms.is_low_on_disk
         self._committer.saves_room = self._paging.saves_room = self._sync.saves_room = is_low
+        self._paging.is_due = True
         if before and not self.broker.block_reason:
             for protocol in self._protocols.values():
                 if protocol.peer.is_blocked:
