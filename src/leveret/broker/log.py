@@ -58,6 +58,7 @@ class Log:
         self.read_page: Callable[[int, int, int], bytes | None] = _no_pages
         # pages of which nothing is alive any more, with the batch that says so
         self.dead_pages: list[tuple[int, Page]] = []
+        self.events: i64 = 0  # durable events so far: whoever caused one may have to wait for its batch
         self._out = BytesWriter()
         # a SETTLE or DELIVERED record that may still grow; it is none if _passed_next is 0
         self._passed_kind: i64 = 0
@@ -85,6 +86,7 @@ class Log:
 
         moved: the dead letter that arrives here and leaves its queue, by the same record.
         """
+        self.events += 1
         out = self._out
         id = self.next_id
         self.next_id = id + stretch.count
@@ -215,6 +217,7 @@ class Log:
 
     def _pass(self, kind: i64, number: i64, id: i64) -> None:
         """Messages are settled in the order of their ids, mostly: what follows each other becomes one record."""
+        self.events += 1
         if id == self._passed_next and number == self._passed_queue and kind == self._passed_kind:
             self._passed_next = id + 1
             return
@@ -238,6 +241,7 @@ class Log:
     def meta(self, record: dict[str, Value]) -> None:
         """A declaration, binding or deletion of something durable."""
         if not self.is_replaying:
+            self.events += 1
             self._write_passed()
             self._out.write(meta_record(record))
 

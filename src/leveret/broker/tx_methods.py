@@ -38,13 +38,13 @@ def commit(peer: Peer, channel: BrokerChannel, method: Method) -> None:
     """
     done = _end(channel, method)
     log = peer.broker.log
-    size = log.size()
+    events = log.events
     is_refused = False
     for publish in done.publishes:
         is_refused |= _enqueue(peer, channel, publish)
     for settlement in done.settlements:
         _settle(peer, channel, settlement)
-    if log.size() > size:
+    if log.events > events:
         peer.hold_until_synced()
     if is_refused:
         raise fail(method, PRECONDITION_FAILED, "partial tx completion")
