@@ -442,3 +442,16 @@ def test_any_order_of_operations_against_the_model(operations: list[tuple[object
         assert int(queue.unacked) == len(outstanding)
         found = [(entry.content[-2:-1], entry.redelivered) for entry in queue.ready.in_memory()]
         assert found == [(message.body, message.redelivered) for message in messages]
+
+
+def test_what_a_closed_channel_had_settled_but_not_committed_is_ready_again() -> None:
+    bench = Bench()
+    client = bench.connect()
+    client.queue("q")
+    client.publish("q", b"1")
+    client.call(1, grammar.TX_SELECT)
+    client.send(1, grammar.BASIC_GET, queue="q")
+    client.send(1, grammar.BASIC_ACK, delivery_tag=1)
+    client.send(1, grammar.CHANNEL_CLOSE)
+    queue = bench.broker.vhosts["/"].queues["q"]
+    assert (int(queue.ready.count()), int(queue.unacked)) == (1, 0)
