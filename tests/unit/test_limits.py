@@ -267,3 +267,21 @@ def test_headers_malformed_further_inside_come_back_without_a_count(client: Clie
         client.send(1, grammar.BASIC_GET, queue="q")
         client.send(1, grammar.BASIC_REJECT, delivery_tag=tag, requeue=True)
     assert [method.name for method in client.methods()] == ["basic.get-ok"] * 2
+
+
+def test_octets_count_down_with_each_message(client: Client) -> None:
+    client.queue("q", arguments={"x-max-length-bytes": 8, "x-overflow": "reject-publish"})
+    client.call(1, grammar.CONFIRM_SELECT)
+    client.raw(publishes("q", b"1234", b"5678"))
+    client.send(1, grammar.BASIC_GET, queue="q", no_ack=True)
+    client.frames()
+    client.raw(publishes("q", b"abcd"))
+    assert words(client) == [("basic.ack", 3, False)]
+
+
+def test_a_message_without_time_to_live_takes_no_room_from_the_next_in_its_turn(bench: Bench, client: Client) -> None:
+    client.queue("q", arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
+    client.call(1, grammar.CONFIRM_SELECT)
+    client.raw(publishes("q", b"brief", expiration="0") + publishes("q", b"next"))
+    assert words(client) == [("basic.ack", 2, True)]
+    assert bodies(bench, "q") == [b"next"]

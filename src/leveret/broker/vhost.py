@@ -178,8 +178,6 @@ class VHost:
                 self.log.settle(queue, entry.id)
         for page in pages:
             self.log.drop(page)
-        if queue.limits is not None:
-            queue.limits.octets = 0
         return count
 
     def remove_consumer(self, consumer: Consumer, now_us: i64) -> None:
