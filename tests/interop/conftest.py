@@ -14,3 +14,9 @@ def rabbitmq() -> Iterator[str]:
         pytest.fail("RabbitMQ is not installed: apt-get install rabbitmq-server", pytrace=False)
     with RabbitMQProcess() as node:
         yield node.url
+
+
+@pytest.fixture(params=["broker", pytest.param("rabbitmq", marks=pytest.mark.rabbitmq)])
+def url(request: pytest.FixtureRequest) -> str:
+    """The URL of a broker: leveret's own, then RabbitMQ."""
+    return str(request.getfixturevalue(request.param))

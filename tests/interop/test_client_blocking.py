@@ -22,12 +22,6 @@ from leveret.client import (
 )
 
 
-@pytest.fixture(params=["broker", pytest.param("rabbitmq", marks=pytest.mark.rabbitmq)])
-def url(request: pytest.FixtureRequest) -> str:
-    """The URL of a broker: leveret's own, then RabbitMQ."""
-    return str(request.getfixturevalue(request.param))
-
-
 @pytest.fixture
 def connection(url: str) -> Iterator[BlockingConnection]:
     with BlockingConnection(url) as connection:

@@ -23,12 +23,6 @@ from leveret.client import (
 )
 
 
-@pytest.fixture(params=["broker", pytest.param("rabbitmq", marks=pytest.mark.rabbitmq)])
-def url(request: pytest.FixtureRequest) -> str:
-    """The URL of a broker: leveret's own, then RabbitMQ."""
-    return str(request.getfixturevalue(request.param))
-
-
 @pytest.fixture
 def name() -> str:
     """A name that no other test uses."""

@@ -21,12 +21,6 @@ from leveret.spark.subscription import Subscription
 SCHEMA = arrow_schema(StructType([SOURCE_SCHEMA["body"], SOURCE_SCHEMA["redelivered"]]))
 
 
-@pytest.fixture(params=["broker", pytest.param("rabbitmq", marks=pytest.mark.rabbitmq)])
-def url(request: pytest.FixtureRequest) -> str:
-    """The URL of a broker: leveret's own, then RabbitMQ."""
-    return str(request.getfixturevalue(request.param))
-
-
 @pytest.fixture
 def channel(url: str) -> Iterator[BlockingChannel]:
     with BlockingConnection(url) as connection:

@@ -29,6 +29,17 @@ def start(house: House) -> Client:
     return client
 
 
+def paged(batches: int) -> tuple[House, Client]:
+    """A house whose durable queue has ten messages of each batch, most of them on disk."""
+    house = House(MemoryDisk(), octets_max=3000)
+    client = start(house)
+    for _ in range(batches):
+        client.raw(b"".join(alike("d", 10, delivery_mode=2)))
+        house.write()
+        house.page()
+    return house, client
+
+
 def drain(client: Client, queue: str) -> list[bytes]:
     """Everything in a queue, by a consumer that acknowledges nothing."""
     client.send(1, grammar.BASIC_CONSUME, queue=queue, no_ack=True, consumer_tag=queue)
@@ -62,13 +73,8 @@ def test_a_long_queue_goes_to_disk_and_comes_back_in_order(queue: str, is_alike:
 
 
 def test_what_is_on_disk_comes_back_after_a_crash_without_its_journal_files() -> None:
-    disk = MemoryDisk()
-    house = House(disk, octets_max=3000)
-    client = start(house)
-    for _ in range(30):
-        client.raw(b"".join(alike("d", 10, delivery_mode=2)))
-        house.write()
-        house.page()
+    house, _ = paged(30)
+    disk = house.disk
     assert len(house.journal.files()) <= 4
     disk.crash()
     again = House(disk, octets_max=3000)
@@ -107,13 +113,8 @@ def test_unacknowledged_messages_do_not_keep_a_journal_file() -> None:
 
 @pytest.mark.parametrize("method", [grammar.QUEUE_PURGE, grammar.QUEUE_DELETE])
 def test_purge_and_delete_free_the_disk(method: grammar.MethodSpec) -> None:
-    disk = MemoryDisk()
-    house = House(disk, octets_max=3000)
-    client = start(house)
-    for _ in range(20):
-        client.raw(b"".join(alike("d", 10, delivery_mode=2)))
-        house.write()
-        house.page()
+    house, client = paged(20)
+    disk = house.disk
     client.frames()
     client.send(1, method, queue="d")
     house.write()
@@ -126,13 +127,8 @@ def test_purge_and_delete_free_the_disk(method: grammar.MethodSpec) -> None:
 
 
 def test_a_lost_segment_costs_its_messages_and_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
-    disk = MemoryDisk()
-    house = House(disk, octets_max=3000)
-    client = start(house)
-    for _ in range(20):
-        client.raw(b"".join(alike("d", 10, delivery_mode=2)))
-        house.write()
-        house.page()
+    house, client = paged(20)
+    disk = house.disk
     path = f"{SEGMENTS}/{disk.list_names(SEGMENTS)[0]}"
     content = bytearray(disk.read(path))
     content[9000] ^= 1
