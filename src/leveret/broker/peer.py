@@ -225,7 +225,7 @@ class Peer(Connection):
             queue.touch()
         # a deleted queue's unacknowledged entries are settled here, too: their file can go
         if entry.id != 0:
-            self.broker.log.settle(queue, entry.id)
+            self.broker.log.settle(entry.shelf, entry.id)
 
     # -- publish -------------------------------------------------------------------------------------------------------
 

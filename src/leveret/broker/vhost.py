@@ -20,6 +20,7 @@ from leveret.broker.queue import Queue
 from leveret.broker.returned import published_content
 from leveret.broker.route import Route
 from leveret.broker.run import Stretch
+from leveret.broker.shelf import Shelf
 from leveret.broker.timers import Timers
 from leveret.session.confirms import HANDLED, JOURNALLED
 from leveret.session.connection import Connection
@@ -153,11 +154,11 @@ class VHost:
         for consumer in list(queue.consumers):
             self._cancelled(consumer)
         queue.consumers.clear()
-        count = int(queue.ready.count())
+        count = int(queue.count())
         if queue.is_journalled:
-            for entry in queue.ready.in_memory():
+            for entry in queue.in_memory():
                 if entry.id:
-                    self.log.forget(queue, entry.id)
+                    self.log.forget(entry.shelf, entry.id)
             self.log.abandon(queue)
             self.log.meta({"op": "queue.delete", "vhost": self.name, "name": queue.name})
         self.changed()
@@ -171,13 +172,14 @@ class VHost:
 
     def purge(self, queue: Queue) -> int:
         """Drop all ready messages; those that are unacknowledged stay."""
-        count = int(queue.ready.count())
-        entries, pages = queue.ready.clear()
-        for entry in entries:
-            if entry.id:
-                self.log.settle(queue, entry.id)
-        for page in pages:
-            self.log.drop(page)
+        count = int(queue.count())
+        for shelf in queue.shelves:
+            entries, pages = shelf.ready.clear()
+            for entry in entries:
+                if entry.id:
+                    self.log.settle(shelf, entry.id)
+            for page in pages:
+                self.log.drop(page)
         return count
 
     def remove_consumer(self, consumer: Consumer, now_us: i64) -> None:
@@ -268,7 +270,8 @@ class VHost:
             size: i64 = len(content)
             id = self._journal(route, Stretch(content, size, size, 1, route.key), ttl_us, now_us, moved)
         for queue in route.queues:
-            queue.enqueue(content, route.key, id if queue.is_journalled else 0, queue.expiry(now_us, ttl_us))
+            shelf = queue.shelf_of(content)
+            shelf.enqueue(content, route.key, id if queue.is_journalled else 0, queue.expiry(now_us, ttl_us))
         return HANDLED if id == 0 else JOURNALLED
 
     def accept_stretch(self, route: Route, stretch: Stretch, persistent: bool, ttl_us: i64, now_us: i64) -> i64:
@@ -280,14 +283,17 @@ class VHost:
         for queue in route.queues:
             if not queue.consumers:
                 stretch.compact()  # it may stay for long
-            queue.enqueue_stretch(stretch, id if queue.is_journalled else 0, queue.expiry(now_us, ttl_us))
+            shelf = queue.shelf_of(stretch.data)
+            shelf.enqueue_stretch(stretch, id if queue.is_journalled else 0, queue.expiry(now_us, ttl_us))
         return HANDLED if id == 0 else JOURNALLED
 
     def _journal(self, route: Route, stretch: Stretch, ttl_us: i64, now_us: i64, moved: Entry | None) -> i64:
+        shelves: list[Shelf] = []
         expiries: list[i64] = []
         for queue in route.durable:
+            shelves.append(queue.shelf_of(stretch.data))
             expiries.append(queue.expiry(now_us, ttl_us))
-        return self.log.messages(stretch, route.durable, expiries, moved)
+        return self.log.messages(stretch, shelves, expiries, moved)
 
     def expire(self, queue: Queue, entry: Entry) -> None:
         """The time to live of an entry that was taken out of its queue has ended."""
@@ -310,7 +316,7 @@ class VHost:
             else:
                 self._discard(queue, "dead letter exchange missing")
         if entry.id and not is_moved:
-            self.log.settle(queue, entry.id)
+            self.log.settle(entry.shelf, entry.id)
 
     def _bury_in(self, exchange: Exchange | None, queue: Queue, entry: Entry, reason: str, now_us: i64) -> bool:
         """True if the journal's record of the arrivals says also that the message has left its queue."""
@@ -357,7 +363,7 @@ class VHost:
 
     def reply(self, requester: Consumer, content: bytes, key: bytes) -> None:
         """Hand a direct reply to its requester, which has no queue: it is written now or never."""
-        requester.deliver(Entry(self._nowhere, content, key, 0, 0, 0))
+        requester.deliver(Entry(self._nowhere.shelf, content, key, 0, 0, 0))
 
     # -- the end of a turn and time ------------------------------------------------------------------------------------
 
@@ -378,21 +384,22 @@ class VHost:
         if queue.alarm_us != 0 and queue.alarm_us <= now_us:
             queue.alarm_us = 0
         self.expire_due(queue, now_us)
-        if queue.ready.count() and not queue.is_touched:
+        if queue.count() and not queue.is_touched:
             queue.touch()
         if queue.idle_us and not queue.consumers and now_us >= queue.used_us + queue.idle_us:
             self.delete_queue(queue)
 
     def expire_due(self, queue: Queue, now_us: i64) -> None:
         """Take out the oldest messages whose time to live has ended. No page is read for a time that has not come."""
-        first_us = queue.ready.expires_us()
-        if first_us == 0 or first_us > now_us:
-            return
-        entry = queue.ready.peek()
-        while entry is not None and entry.expires_us != 0 and entry.expires_us <= now_us:
-            queue.drop_head(entry)
-            self.expire(queue, entry)
-            entry = queue.ready.peek()
+        for shelf in queue.shelves:
+            first_us = shelf.ready.expires_us()
+            if first_us == 0 or first_us > now_us:
+                continue
+            entry = shelf.ready.peek()
+            while entry is not None and entry.expires_us != 0 and entry.expires_us <= now_us:
+                queue.drop_head(entry)
+                self.expire(queue, entry)
+                entry = shelf.ready.peek()
 
     def forget_channel(self, connection: Connection, channel: BrokerChannel, now_us: i64) -> None:
         """A channel is gone: its consumers end, its unacknowledged messages return."""
