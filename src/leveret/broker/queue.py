@@ -84,7 +84,7 @@ class Queue:
         return self.shelf.ready.run()
 
     def expires_us(self) -> i64:
-        """When a message may have to go next, 0 = never; no page is read for it, so it may be an earlier time."""
+        """When the next message expires, 0 = never; no page is read for it, so it may be an earlier time."""
         return self.shelf.ready.expires_us()
 
     def in_memory(self) -> list[Entry]:

@@ -391,15 +391,14 @@ class VHost:
 
     def expire_due(self, queue: Queue, now_us: i64) -> None:
         """Take out the oldest messages whose time to live has ended. No page is read for a time that has not come."""
-        for shelf in queue.shelves:
-            first_us = shelf.ready.expires_us()
-            if first_us == 0 or first_us > now_us:
-                continue
-            entry = shelf.ready.peek()
-            while entry is not None and entry.expires_us != 0 and entry.expires_us <= now_us:
-                queue.drop_head(entry)
-                self.expire(queue, entry)
-                entry = shelf.ready.peek()
+        first_us = queue.expires_us()
+        if first_us == 0 or first_us > now_us:
+            return
+        entry = queue.peek()
+        while entry is not None and entry.expires_us != 0 and entry.expires_us <= now_us:
+            queue.drop_head(entry)
+            self.expire(queue, entry)
+            entry = queue.peek()
 
     def forget_channel(self, connection: Connection, channel: BrokerChannel, now_us: i64) -> None:
         """A channel is gone: its consumers end, its unacknowledged messages return."""
