@@ -145,6 +145,8 @@ def test_priorities_survive_a_restart_on_disk_and_in_the_journal() -> None:
     assert again.recovered == 200
     wanted = [100 * turn + n for level in range(MOST, -1, -1) for turn in range(level, 20, MOST + 1) for n in range(10)]
     reader = again.bench.connect()
+    reader.raw(alike(1, 77777777, 2))
+    wanted.insert(100, 77777777)  # behind the 50 messages of priority 3 and as many of 2
     assert consume(reader, no_ack=True) == [b"%08d" % number for number in wanted]
     again.write()
     again.page()
