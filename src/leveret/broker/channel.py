@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 
 class BrokerChannel(Channel):
-    """limit: unacknowledged deliveries allowed on the whole channel, 0 = no limit; default_limit: for new consumers."""
+    """limit: deliveries allowed to be unacknowledged on the whole channel, 0 = no limit; default_limit: for each new
+    consumer; fetched: unacknowledged messages that came by basic.get, which no limit is about."""
 
     def __init__(self, number: int, must_cut: bool) -> None:
         super().__init__(number)
@@ -24,6 +25,7 @@ class BrokerChannel(Channel):
         self.consumers: dict[str, Consumer] = {}
         self.limit: i64 = 0
         self.default_limit = 0
+        self.fetched: i64 = 0
         self.last_queue = ""
         self.last_route: Route | None = None
         self.tx: Transaction | None = None
@@ -32,6 +34,16 @@ class BrokerChannel(Channel):
         self.is_confirming = False  # in its peer's list of channels with acks to write
         self.is_waiting = False  # in the log's list of channels that wait for the batch
         self.is_closed = False
+
+    def settled(self, entry: Entry) -> None:
+        """A delivery is not outstanding any more: whoever had it may get another one."""
+        consumer = entry.consumer
+        if consumer is None:
+            self.fetched -= 1
+            return
+        consumer.unacked -= 1
+        if consumer.is_aside:
+            consumer.rejoin()
 
     def outstanding(self) -> list[Entry]:
         """What was delivered and is not settled, what an open transaction would settle included."""

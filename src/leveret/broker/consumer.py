@@ -12,6 +12,7 @@ from leveret.broker.run import Run
 
 if TYPE_CHECKING:
     from leveret.broker.channel import BrokerChannel
+    from leveret.broker.consumers import Level
     from leveret.broker.queue import Queue
     from leveret.session.connection import Connection
 
@@ -20,7 +21,11 @@ OUT_OCTETS_MAX: Final[i64] = 1 << 20
 
 
 class Consumer:
-    """limit: prefetch of this consumer, 0 = none; unacked: how many it has; queue is None for a reply consumer."""
+    """limit: prefetch of this consumer, 0 = none; unacked: how many it has; queue is None for a reply consumer.
+
+    level, is_aside: where it stands among its queue's consumers, and whether it left the line because it could take
+    nothing (leveret.broker.consumers).
+    """
 
     def __init__(
         self, connection: Connection, channel: BrokerChannel, queue: Queue | None, tag: str, no_ack: bool, limit: int
@@ -33,6 +38,9 @@ class Consumer:
         self.limit: i64 = limit
         self.unacked: i64 = 0
         self.is_exclusive = False
+        self.priority = 0
+        self.level: Level | None = None
+        self.is_aside = False
         self._key: bytes | None = None
         self._prefix = b""
         self._suffix = b""
@@ -50,7 +58,13 @@ class Consumer:
         if self.limit != 0 and self.unacked >= self.limit:
             return False
         channel = self.channel
-        return channel.limit == 0 or channel.unacked.count < channel.limit
+        return channel.limit == 0 or channel.unacked.count - channel.fetched < channel.limit
+
+    def rejoin(self) -> None:
+        """It stood aside, and may be able to take something again."""
+        level = self.level
+        assert level is not None
+        level.line_up(self)
 
     def deliver(self, entry: Entry) -> None:
         """Write basic.deliver with the content, and count it as unacknowledged where it must be acknowledged."""

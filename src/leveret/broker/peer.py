@@ -145,6 +145,8 @@ class Peer(Connection):
     def touch_consumed(self, channel: BrokerChannel) -> None:
         """The channel's consumers may take more."""
         for consumer in channel.consumers.values():
+            if consumer.is_aside:
+                consumer.rejoin()
             queue = consumer.queue
             if queue is not None and not queue.is_touched:
                 queue.touch()
@@ -203,24 +205,22 @@ class Peer(Connection):
             return
         if multiple:
             for entry in basic_methods.take(channel, int(tag), True, 80):
-                self.settle(entry)
+                self.settle(channel, entry)
         else:
             found = channel.unacked.get(tag)
             if found is None:
                 raise basic_methods.unknown_tag(int(tag), 80)
             channel.unacked.remove(tag)
             assert isinstance(found, Entry)
-            self.settle(found)
+            self.settle(channel, found)
         if channel.limit != 0:
             self.touch_consumed(channel)
 
-    def settle(self, entry: Entry) -> None:
+    def settle(self, channel: BrokerChannel, entry: Entry) -> None:
         """An acknowledged delivery is done with."""
+        channel.settled(entry)
         queue = entry.queue
         queue.unacked -= 1
-        consumer = entry.consumer
-        if consumer is not None:
-            consumer.unacked -= 1
         if not queue.is_touched and not queue.is_deleted:
             queue.touch()
         # a deleted queue's unacknowledged entries are settled here, too: their file can go

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from mypy_extensions import i64
 
+from leveret.broker.consumers import Consumers
 from leveret.broker.entry import Entry
 from leveret.broker.limits import Limits, body_octets
 from leveret.broker.returned import returned
@@ -44,7 +45,7 @@ class Queue:
         self.shelf = Shelf(self, 0)
         self.shelves = [self.shelf]
         self.unacked: i64 = 0
-        self.consumers: list[Consumer] = []
+        self.consumers = Consumers()
         self.bindings: dict[tuple[str, str, bytes], Binding] = {}
         self.ttl_us: i64 = -1
         self.idle_us: i64 = 0
@@ -59,7 +60,6 @@ class Queue:
         self.is_deleted = False
         self.used_us: i64 = 0
         self.alarm_us: i64 = 0  # when its timer is set for, 0 = none
-        self._turn: i64 = 0
 
     # -- what waits ----------------------------------------------------------------------------------------------------
 
@@ -115,14 +115,14 @@ class Queue:
         self.serve(now_us)
 
     def serve(self, now_us: i64) -> None:
-        """Deliver what can be delivered, round robin; set the timer of what is left.
+        """Deliver what can be delivered; set the timer of what is left.
 
         Without a consumer nothing is looked at, so that no page is read for nobody.
         """
         consumers = self.consumers
-        entry = self.peek() if consumers else None
-        if len(consumers) == 1:
-            consumer = consumers[0]
+        entry = self.peek() if consumers.count > 0 else None
+        consumer = consumers.only
+        if consumer is not None:
             while entry is not None and consumer.can_take():
                 run = self.run() if consumer.no_ack else None
                 if run is not None and (run.expires_us == 0 or run.expires_us >= now_us):
@@ -130,12 +130,12 @@ class Queue:
                 else:
                     self._give(consumer, entry, now_us)
                 entry = self.peek()
-        elif consumers:
+        else:
             while entry is not None:
-                chosen = self._choose()
-                if chosen is None:
+                consumer = consumers.next()
+                if consumer is None:
                     break
-                self._give(chosen, entry, now_us)
+                self._give(consumer, entry, now_us)
                 entry = self.peek()
         expires_us = self.expires_us()
         if expires_us != 0 and self.alarm_us != expires_us:
@@ -166,22 +166,6 @@ class Queue:
                 self.vhost.log.settle(run.shelf, run.id + index)
                 index += 1
 
-    def _choose(self) -> Consumer | None:
-        consumers = self.consumers
-        size: i64 = len(consumers)
-        tried: i64 = 0
-        turn = self._turn
-        while tried < size:
-            if turn >= size:
-                turn = 0
-            consumer = consumers[turn]
-            turn += 1
-            if consumer.can_take():
-                self._turn = turn
-                return consumer
-            tried += 1
-        return None
-
     def requeue(self, entry: Entry) -> None:
         """Take back an unacknowledged entry to its original place. Give many newest first, then call overflow.trim."""
         self.unacked -= 1
@@ -204,8 +188,3 @@ class Queue:
             self.vhost.over.append(self)
         if not self.is_touched:
             self.touch()
-
-    def remove_consumer(self, consumer: Consumer) -> None:
-        """Forget a consumer; it keeps what it has not acknowledged."""
-        if consumer in self.consumers:
-            self.consumers.remove(consumer)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from leveret.broker.arguments import refused_argument, type_name
+from leveret.broker.arguments import are_equivalent, quoted, refused_argument, shown, type_name
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.exchange import Exchange
 from leveret.broker.limits import limits_of
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from leveret.broker.peer import Peer
     from leveret.broker.vhost import VHost
 
-# arguments that two declarations of one queue must agree on
+# arguments that two declarations of one queue must agree on, in the order in which RabbitMQ compares them
 COMPARED: Final = (
     "x-expires", "x-message-ttl", "x-dead-letter-exchange", "x-dead-letter-routing-key", "x-max-length",
-    "x-max-length-bytes", "x-max-priority", "x-overflow", "x-queue-mode", "x-queue-type", "x-single-active-consumer",
-    "x-delivery-limit",
+    "x-max-length-bytes", "x-max-priority", "x-overflow", "x-queue-mode", "x-queue-version",
+    "x-single-active-consumer", "x-queue-type", "x-queue-master-locator", "x-delivery-limit",
 )  # fmt: skip
 
 
@@ -43,23 +43,21 @@ def inequivalent_argument(method: Method, names: tuple[str, ...], what: str, cur
     """406 if one of the named x-arguments differs."""
     given = method.table("arguments")
     for name in names:
-        new, old = given.get(name), current.get(name)
-        if new == old:
+        if are_equivalent(name, given, current):
             continue
         if name in given and name in current:
-            raise inequivalent(method, name, what, _shown(new), _shown(old))
-        received = _typed(new) if name in given else "none"
-        is_now = _typed(old) if name in current else "none"
+            received, is_now = quoted(given[name]), quoted(current[name])
+        else:
+            received, is_now = _typed(name, given), _typed(name, current)
         text = f"inequivalent arg '{name}' for {what}: received {received} but current is {is_now}"
         raise fail(method, PRECONDITION_FAILED, text)
 
 
-def _typed(value: Value) -> str:
-    return f"the value '{_shown(value)}' of type '{type_name(value)}'"
-
-
-def _shown(value: Value) -> str:
-    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+def _typed(name: str, arguments: dict[str, Value]) -> str:
+    if name not in arguments:
+        return "none"
+    value = arguments[name]
+    return f"the value '{shown(value)}' of type '{type_name(value)}'"
 
 
 def find(peer: Peer, method: Method, channel: BrokerChannel, field: str = "queue") -> Queue:
@@ -119,7 +117,7 @@ def declare(peer: Peer, channel: BrokerChannel, method: Method) -> None:
     channel.last_queue = queue.name
     if queue.idle_us:
         vhost.used(queue, peer.now_us)
-    _declared(peer, channel, method, queue.name, int(queue.count()), len(queue.consumers))
+    _declared(peer, channel, method, queue.name, int(queue.count()), int(queue.consumers.count))
 
 
 def _declared(peer: Peer, channel: BrokerChannel, method: Method, name: str, messages: int, consumers: int) -> None:
@@ -136,15 +134,13 @@ def _declare_reply(peer: Peer, channel: BrokerChannel, method: Method, name: str
 
 
 def _create(peer: Peer, method: Method, name: str) -> Queue:
-    durable, auto_delete = method.flag("durable"), method.flag("auto_delete")
     arguments = method.table("arguments")
     refused = refused_argument(arguments, f"queue '{name}' in vhost '{peer.vhost.name}'")
     if refused:
         raise fail(method, PRECONDITION_FAILED, refused)
-    queue = make_queue(peer.vhost, name, durable, auto_delete, arguments)
+    queue = make_queue(peer.vhost, name, _is_durable(method), method.flag("auto_delete"), arguments)
     if method.flag("exclusive"):
         queue.owner = peer
-        queue.is_journalled = False
         peer.exclusive[name] = queue
     peer.vhost.add_queue(queue, 0, peer.now_us)
     if queue.is_journalled:
@@ -155,12 +151,18 @@ def _create(peer: Peer, method: Method, name: str) -> Queue:
 def _check_same(peer: Peer, method: Method, queue: Queue) -> None:
     what = f"queue '{queue.name}' in vhost '{peer.vhost.name}'"
     check_owner(peer, method, queue)
-    for flag, current in (("durable", queue.durable), ("auto_delete", queue.auto_delete)):
-        if method.flag(flag) != current:
-            raise inequivalent(method, flag, what, str(method.flag(flag)).lower(), str(current).lower())
     if method.flag("exclusive") != (queue.owner is not None):
         raise _locked(peer, method, queue)
+    given = {"durable": _is_durable(method), "auto_delete": method.flag("auto_delete")}
+    for flag, current in (("durable", queue.durable), ("auto_delete", queue.auto_delete)):
+        if given[flag] != current:
+            raise inequivalent(method, flag, what, str(given[flag]).lower(), str(current).lower())
     inequivalent_argument(method, COMPARED, what, queue.arguments)
+
+
+def _is_durable(method: Method) -> bool:
+    """An exclusive queue never outlives its connection, so RabbitMQ takes it for transient."""
+    return method.flag("durable") and not method.flag("exclusive")
 
 
 def make_queue(vhost: VHost, name: str, durable: bool, auto_delete: bool, arguments: dict[str, Value]) -> Queue:
@@ -184,6 +186,7 @@ def _apply_arguments(queue: Queue) -> None:
     limit = queue.arguments.get("x-delivery-limit")
     if isinstance(limit, int):
         queue.delivery_limit = limit
+    queue.consumers.has_active = queue.arguments.get("x-single-active-consumer") is True
     queue.limits = limits_of(queue.arguments)
     if isinstance(exchange, str):
         queue.dead_letter_exchange = exchange
@@ -199,7 +202,7 @@ def delete(peer: Peer, channel: BrokerChannel, method: Method) -> None:
     if queue is not None:
         check_owner(peer, method, queue)
         what = f"queue '{name}' in vhost '{peer.vhost.name}'"
-        if method.flag("if_unused") and queue.consumers:
+        if method.flag("if_unused") and queue.consumers.count > 0:
             raise fail(method, PRECONDITION_FAILED, f"{what} in use")
         if method.flag("if_empty") and queue.count():
             raise fail(method, PRECONDITION_FAILED, f"{what} not empty")
@@ -244,11 +247,10 @@ def unbind(peer: Peer, channel: BrokerChannel, method: Method) -> None:
     queue = peer.vhost.queues.get(name)
     not_default(method, method.text("exchange"))
     exchange = peer.vhost.exchanges.get(method.text("exchange"))
-    if queue is not None:
-        check_owner(peer, method, queue)
     if queue is not None and exchange is not None:
         binding = peer.vhost.find_binding(exchange, queue, method.text("routing_key"), method.table("arguments"))
         if binding is not None:
+            check_owner(peer, method, queue)
             peer.vhost.unbind(binding)
         if binding is None or binding.is_durable:
             peer.hold_until_synced()

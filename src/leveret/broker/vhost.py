@@ -151,9 +151,9 @@ class VHost:
         del self.queues[queue.name]
         for binding in list(queue.bindings.values()):
             self.unbind(binding)
-        for consumer in list(queue.consumers):
+        for consumer in queue.consumers.all():
+            queue.consumers.remove(consumer)
             self._cancelled(consumer)
-        queue.consumers.clear()
         count = int(queue.count())
         if queue.is_journalled:
             for entry in queue.in_memory():
@@ -186,8 +186,8 @@ class VHost:
         """A consumer was cancelled or its channel closed; the last one takes an auto-delete queue along."""
         queue = consumer.queue
         assert queue is not None
-        queue.remove_consumer(consumer)
-        if not queue.consumers:
+        queue.consumers.remove(consumer)
+        if queue.consumers.count == 0:
             if queue.auto_delete:
                 self.delete_queue(queue)
             else:
@@ -281,7 +281,7 @@ class VHost:
             stretch.compact()
             id = self._journal(route, stretch, ttl_us, now_us, None)
         for queue in route.queues:
-            if not queue.consumers:
+            if queue.consumers.count == 0:
                 stretch.compact()  # it may stay for long
             shelf = queue.shelf_of(stretch.data)
             shelf.enqueue_stretch(stretch, id if queue.is_journalled else 0, queue.expiry(now_us, ttl_us))
@@ -386,7 +386,7 @@ class VHost:
         self.expire_due(queue, now_us)
         if queue.count() and not queue.is_touched:
             queue.touch()
-        if queue.idle_us and not queue.consumers and now_us >= queue.used_us + queue.idle_us:
+        if queue.idle_us and queue.consumers.count == 0 and now_us >= queue.used_us + queue.idle_us:
             self.delete_queue(queue)
 
     def expire_due(self, queue: Queue, now_us: i64) -> None:
