@@ -44,7 +44,8 @@ PREDECLARED: Final = (
 class VHost:
     """touched: queues to look at at the end of the turn; generation: grows when a cached route may be wrong.
 
-    over: queues that may hold more than their limits allow; on_event: hears of what is dropped, once for each kind.
+    over: queues that may hold more than their limits allow; crowded: queues of this turn with many messages that their
+    consumers may not take yet; on_event: hears of what is dropped, once for each kind.
     """
 
     def __init__(self, name: str, log: Log, timers: Timers, on_event: Callable[[str], None]) -> None:
@@ -56,6 +57,7 @@ class VHost:
         self.queues: dict[str, Queue] = {}
         self.touched: list[Queue] = []
         self.over: list[Queue] = []
+        self.crowded: list[Queue] = []
         self.is_trimming = False
         self.generation: i64 = 1
         self.routes: dict[bytes, Route] = {}
@@ -369,6 +371,7 @@ class VHost:
 
     def settle_turn(self, now_us: i64) -> None:
         """Deliver what this turn made deliverable."""
+        self.crowded.clear()
         overflow.trim(self, now_us)
         while self.touched:
             touched = self.touched
