@@ -107,10 +107,13 @@ def test_a_publisher_waits_until_its_queue_is_short(floor: Floor) -> None:
     assert not floor.publisher.is_paused
 
 
-def test_who_publishes_elsewhere_does_not_wait(floor: Floor) -> None:
+def test_who_publishes_elsewhere_does_not_wait_though_it_consumes_from_a_crowded_queue(floor: Floor) -> None:
     floor.turn(floor.bystander, lambda client: client.publish("other"))
+    floor.turn(floor.bystander, lambda client: client.send(1, grammar.BASIC_QOS, prefetch_count=2))
+    floor.turn(floor.bystander, lambda client: client.send(1, grammar.BASIC_CONSUME, queue="q"))
     floor.publish(2000 + CROWD)
-    floor.turn(floor.bystander, lambda client: client.publish("other"))
+    floor.turn(floor.bystander, lambda client: client.send(1, grammar.BASIC_ACK, delivery_tag=1))
+    assert floor.bench.broker.vhosts["/"].crowded == [floor.queue]
     assert [socket.is_paused for socket in floor.sockets] == [True, False, False]
 
 
