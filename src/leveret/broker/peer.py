@@ -157,6 +157,15 @@ class Peer(Connection):
             if queue is not None and not queue.is_touched:
                 queue.touch()
 
+    def last_routes(self) -> list[Route]:
+        """Where each channel published last."""
+        found: list[Route] = []
+        for channel in self.channels.values():
+            assert isinstance(channel, BrokerChannel)
+            if channel.last_route is not None:
+                found.append(channel.last_route)
+        return found
+
     # -- the session's part --------------------------------------------------------------------------------------------
 
     def start(self) -> None:

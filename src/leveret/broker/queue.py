@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from leveret.broker.consumer import Consumer
     from leveret.broker.vhost import VHost
     from leveret.session.connection import Connection
+
+# A queue with more messages that its consumers may not take yet is crowded: see net/fairness.py.
+CROWD: Final[i64] = 4096
 
 
 class Queue:
@@ -58,6 +61,9 @@ class Queue:
         self.is_touched = False
         self.is_deleted = False
         self.used_us: i64 = 0
+        # its consumers are slow: until then no publisher waits for them, the next time for so much longer
+        self.respite_until_us: i64 = 0
+        self.respite_us: i64 = 0
         self.alarm_us: i64 = 0  # when its timer is set for, 0 = none
         self._turn: i64 = 0
 
@@ -84,7 +90,7 @@ class Queue:
         return self.shelf.ready.run()
 
     def expires_us(self) -> i64:
-        """When a message may have to go next, 0 = never; no page is read for it, so it may be an earlier time."""
+        """When the next message expires, 0 = never; no page is read for it, so it may be an earlier time."""
         return self.shelf.ready.expires_us()
 
     def in_memory(self) -> list[Entry]:
@@ -137,6 +143,8 @@ class Queue:
                     break
                 self._give(chosen, entry, now_us)
                 entry = self.peek()
+        if entry is not None and self.count() > CROWD:
+            self.vhost.crowded.append(self)
         expires_us = self.expires_us()
         if expires_us != 0 and self.alarm_us != expires_us:
             self.alarm_us = expires_us

@@ -46,7 +46,8 @@ PREDECLARED: Final = (
 class VHost:
     """touched: queues to look at at the end of the turn; generation: grows when a cached route may be wrong.
 
-    over: queues that may hold more than their limits allow; on_event: hears of what is dropped, once for each kind.
+    over: queues that may hold more than their limits allow; crowded: queues of this turn with many messages that their
+    consumers may not take yet; on_event: hears of what is dropped, once for each kind.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class VHost:
         self.queues: dict[str, Queue] = {}
         self.touched: list[Queue] = []
         self.over: list[Queue] = []
+        self.crowded: list[Queue] = []
         self.is_trimming = False
         self.generation: i64 = 1
         self.routes: dict[bytes, Route] = {}
@@ -387,6 +389,7 @@ class VHost:
 
     def settle_turn(self, now_us: i64) -> None:
         """Deliver what this turn made deliverable."""
+        self.crowded.clear()
         overflow.trim(self, now_us)
         while self.touched:
             touched = self.touched
@@ -409,15 +412,14 @@ class VHost:
 
     def expire_due(self, queue: Queue, now_us: i64) -> None:
         """Take out the oldest messages whose time to live has ended. No page is read for a time that has not come."""
-        for shelf in queue.shelves:
-            first_us = shelf.ready.expires_us()
-            if first_us == 0 or first_us > now_us:
-                continue
-            entry = shelf.ready.peek()
-            while entry is not None and entry.expires_us != 0 and entry.expires_us <= now_us:
-                queue.drop_head(entry)
-                self.expire(queue, entry)
-                entry = shelf.ready.peek()
+        first_us = queue.expires_us()
+        if first_us == 0 or first_us > now_us:
+            return
+        entry = queue.peek()
+        while entry is not None and entry.expires_us != 0 and entry.expires_us <= now_us:
+            queue.drop_head(entry)
+            self.expire(queue, entry)
+            entry = queue.peek()
 
     def forget_channel(self, connection: Connection, channel: BrokerChannel, now_us: i64) -> None:
         """A channel is gone: its consumers end, its unacknowledged messages return."""
