@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from decimal import Decimal
 from typing import Final
 
-from leveret.wire.table import Value
+from leveret.broker.terms import comparable, shown, text_of, type_of
+from leveret.wire.table import Value, encode_value, split_table
 
 # RabbitMQ's limit for times in milliseconds: what an Erlang timer can take, and ten years for a message's life
 EXPIRES_MS_MAX: Final = 4_294_967_295
@@ -35,73 +34,51 @@ _CHECKED: Final = (
     "x-max-length", "x-max-length-bytes", "x-max-priority", "x-overflow", "x-queue-mode", "x-queue-version",
     "x-single-active-consumer", "x-delivery-limit",
 )  # fmt: skip
+_CLASSIC: Final = encode_value("classic")
 # what other types of queues take, and a classic one refuses
 _NOT_CLASSIC: Final = (
     "x-max-in-memory-length", "x-max-in-memory-bytes", "x-quorum-initial-group-size", "x-dead-letter-strategy",
     "x-queue-leader-locator", "x-max-age", "x-stream-max-segment-size-bytes", "x-initial-cluster-size",
 )  # fmt: skip
-_TYPE_NAMES: Final[dict[type, str]] = {
-    type(None): "void", bytes: "binary", datetime: "timestamp", Decimal: "decimal", float: "double", dict: "table",
-    list: "array",
-}  # fmt: skip
 
 
-def type_name(value: Value) -> str:
-    """RabbitMQ's name for the type of a table value."""
-    if isinstance(value, bool):
-        return "bool"
-    if isinstance(value, int):
-        return "signedint" if -(1 << 31) <= value < 1 << 31 else "long"
-    return _TYPE_NAMES.get(type(value), "longstr")
+def typed(table: bytes) -> dict[str, bytes]:
+    """The values of an encoded table, with their types: integers of any width are one to Python, not to an error."""
+    return {name.decode("utf-8", "surrogateescape"): value for name, value in split_table(table)}
 
 
-def shown(value: Value) -> str:
-    """A value as RabbitMQ writes it into its errors."""
-    if value is None:
-        return "undefined"
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(_plain(value)) if not isinstance(value, bytes) else value.decode(errors="replace")
-
-
-def quoted(value: Value) -> str:
-    """The same where two values are compared."""
-    return "none" if value is None else f"'{shown(value)}'"
-
-
-def are_equivalent(name: str, some: dict[str, Value], others: dict[str, Value]) -> bool:
-    """Whether two declarations say the same in this argument: 1 is no "1", nor 1.0; how wide an integer is, is no
+def are_equivalent(name: str, some: dict[str, bytes], others: dict[str, bytes]) -> bool:
+    """Whether two declarations say the same in this argument: 1 is no "1", nor 1.0; but the width of an integer is no
     matter, nor whether text came as text or as octets."""
-    if name == "x-queue-type" and some.get(name, "classic") == others.get(name, "classic"):
-        return True
-    one, other = _plain(some.get(name)), _plain(others.get(name))
-    return (name in some) == (name in others) and type(one) is type(other) and one == other
+    one, other = some.get(name), others.get(name)
+    if name == "x-queue-type":
+        one, other = one or _CLASSIC, other or _CLASSIC
+    if one is None or other is None:
+        return one is other
+    plain, others_plain = comparable(one), comparable(other)
+    return type(plain) is type(others_plain) and plain == others_plain
 
 
-def _plain(value: Value) -> Value:
-    if isinstance(value, datetime):
-        return int(value.timestamp())
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "surrogateescape")
-    return value
+def plain(value: bytes) -> str:
+    """A value as RabbitMQ writes it into the errors of declarations."""
+    text = text_of(value)
+    return shown(value) if text is None else text.decode(errors="replace")
 
 
-def invalid_type(name: str, value: Value, what: str) -> str:
-    """The text for an exchange name that is no text."""
-    return f"invalid type '{type_name(value)}' for arg '{name}' in {what}"
+def refused_argument(arguments: dict[str, Value], types: dict[str, bytes], what: str) -> str:
+    """The text of the 406 that these arguments of a queue deserve, "" if they are fine. Unknown ones are fine.
 
-
-def refused_argument(arguments: dict[str, Value], what: str) -> str:
-    """The text of the 406 that these arguments of a queue deserve, "" if they are fine. Unknown ones are fine."""
+    types: the same as `typed` gives them.
+    """
     for name in _CHECKED:
         if name not in arguments:
             continue
-        value = arguments[name]
+        value, kind = arguments[name], type_of(types[name])
         if name == "x-dead-letter-exchange":
             if not isinstance(value, str):
-                return invalid_type(name, value, what)
+                return f"invalid type '{kind}' for arg '{name}' in {what}"
             continue
-        reason = _reason(name, value, arguments)
+        reason = _reason(name, value, kind, arguments)
         if reason:
             return f"invalid arg '{name}' for {what}: {reason}"
     if arguments.get("x-queue-type", "classic") == "classic":
@@ -111,29 +88,29 @@ def refused_argument(arguments: dict[str, Value], what: str) -> str:
     return ""
 
 
-def refused_of_consumer(arguments: dict[str, Value], what: str, queue_arguments: dict[str, Value]) -> str:
+def refused_of_consumer(
+    arguments: dict[str, Value], types: dict[str, bytes], what: str, queue_arguments: dict[str, Value]
+) -> str:
     """The same for the arguments of a consumer; queue_arguments: of its queue."""
-    if "x-priority" in arguments and not _is_integer(arguments["x-priority"]):
-        return f"invalid arg 'x-priority' for {what}: {_no_integer(arguments['x-priority'])}"
-    failover = arguments.get("x-cancel-on-ha-failover", False)
+    priority, failover = arguments.get("x-priority", 0), arguments.get("x-cancel-on-ha-failover", False)
+    if isinstance(priority, bool) or not isinstance(priority, int) or types.get("x-priority", b"I")[:1] == b"T":
+        return f"invalid arg 'x-priority' for {what}: {_no_integer(type_of(types['x-priority']))}"
     if not isinstance(failover, bool):
-        return f"invalid arg 'x-cancel-on-ha-failover' for {what}: {{unacceptable_type,{type_name(failover)}}}"
+        kind = type_of(types["x-cancel-on-ha-failover"])
+        return f"invalid arg 'x-cancel-on-ha-failover' for {what}: {{unacceptable_type,{kind}}}"
     if "x-stream-offset" in arguments:
-        kind = shown(queue_arguments.get("x-queue-type", "classic"))
+        kind = str(queue_arguments.get("x-queue-type", "classic"))
         return f"invalid arg 'x-stream-offset' for {what} of queue type rabbit_{kind}_queue"
     return ""
 
 
-def _reason(name: str, value: Value, arguments: dict[str, Value]) -> str:
+def _reason(name: str, value: Value, kind: str, arguments: dict[str, Value]) -> str:
     if name in _INTEGERS:
-        reason = _integer_reason(name, value)
-        if not reason and name == "x-queue-version" and value not in (1, 2):
-            return f"\"unsupported queue version '{shown(value)}'\""
-        return reason
+        return _integer_reason(name, value, kind)
     if name == "x-single-active-consumer":
-        return "" if isinstance(value, bool) else f"{{unacceptable_type,{type_name(value)}}}"
+        return "" if isinstance(value, bool) else f"{{unacceptable_type,{kind}}}"
     if not isinstance(value, str):
-        return f"{{unacceptable_type,{type_name(value)}}}"
+        return f"{{unacceptable_type,{kind}}}"
     if name == "x-dead-letter-routing-key":
         return "" if "x-dead-letter-exchange" in arguments else "routing_key_but_no_dlx_defined"
     if value in _WORDS[name]:
@@ -141,20 +118,20 @@ def _reason(name: str, value: Value, arguments: dict[str, Value]) -> str:
     return "invalid_overflow" if name == "x-overflow" else f"\"unsupported {name[2:].replace('-', ' ')} '{value}'\""
 
 
-def _is_integer(value: Value) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+def _no_integer(kind: str) -> str:
+    return f'"expected integer, got {kind}"'
 
 
-def _no_integer(value: Value) -> str:
-    return f'"expected integer, got {type_name(value)}"'
-
-
-def _integer_reason(name: str, value: Value) -> str:
-    if isinstance(value, bool) or not isinstance(value, int):
-        return _no_integer(value)
+def _integer_reason(name: str, value: Value, kind: str) -> str:
+    if isinstance(value, bool) or not isinstance(value, int) or kind == "timestamp":
+        return _no_integer(kind)
     smallest, largest, word = _INTEGERS[name]
     if value < 0 <= smallest:
         return f"{{value_negative,{value}}}"
     if value < smallest:
         return f"{{value_zero,{value}}}"
-    return f"{{{word},{value}}}" if value > largest else ""
+    if value > largest:
+        return f"{{{word},{value}}}"
+    if name == "x-queue-version" and value not in (1, 2):
+        return f"\"unsupported queue version '{value}'\""
+    return ""

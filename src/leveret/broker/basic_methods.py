@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from leveret.broker.arguments import refused_of_consumer
+from leveret.broker.arguments import refused_of_consumer, typed
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.consumer import Consumer, write_content
 from leveret.broker.entry import Entry
@@ -76,7 +76,7 @@ def _consume_queue(peer: Peer, channel: BrokerChannel, method: Method, tag: str)
     queue = find(peer, method, channel)
     what = f"queue '{queue.name}' in vhost '{peer.vhost.name}'"
     arguments, exclusive = method.table("arguments"), method.flag("exclusive")
-    refused = refused_of_consumer(arguments, what, queue.arguments)
+    refused = refused_of_consumer(arguments, typed(method.tables["arguments"]), what, queue.arguments)
     if refused:
         raise fail(method, PRECONDITION_FAILED, refused)
     if not queue.consumers.admits(exclusive):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
@@ -20,11 +20,15 @@ if TYPE_CHECKING:
     from leveret.broker.vhost import VHost
     from leveret.session.connection import Connection
 
+# A queue with more messages that its consumers may not take yet is crowded: see net/fairness.py.
+CROWD: Final[i64] = 4096
+
 
 class Queue:
     """shelves: all of them, those whose messages are delivered first in front; shelf: the one with index 0.
 
-    number: unique for the life of the data directory (0 = not durable); owner: the connection of an exclusive one.
+    number: unique for the life of the data directory (0 = not durable); owner: the connection of an exclusive one;
+    declared: its arguments as they came from a client, empty if they came from the journal.
 
     ttl_us: x-message-ttl, -1 = none; idle_us: x-expires, 0 = none; dead_letter_exchange: None = expired and rejected
     messages are dropped. limits: of its length, None = none; delivery_limit: how often a message may come back, -1 = as
@@ -38,6 +42,7 @@ class Queue:
         self.durable = durable
         self.auto_delete = auto_delete
         self.arguments = arguments
+        self.declared = b""
         self.owner: Connection | None = None
         # an exclusive queue never outlives its connection, so the journal need not know it
         self.is_journalled = durable
@@ -59,6 +64,9 @@ class Queue:
         self.is_touched = False
         self.is_deleted = False
         self.used_us: i64 = 0
+        # its consumers are slow: until then no publisher waits for them, the next time for so much longer
+        self.respite_until_us: i64 = 0
+        self.respite_us: i64 = 0
         self.alarm_us: i64 = 0  # when its timer is set for, 0 = none
 
     # -- what waits ----------------------------------------------------------------------------------------------------
@@ -137,6 +145,8 @@ class Queue:
                     break
                 self._give(consumer, entry, now_us)
                 entry = self.peek()
+        if entry is not None and self.count() > CROWD:
+            self.vhost.crowded.append(self)
         expires_us = self.expires_us()
         if expires_us != 0 and self.alarm_us != expires_us:
             self.alarm_us = expires_us

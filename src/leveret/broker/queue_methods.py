@@ -1,20 +1,20 @@
-"""queue.*: declare, delete, purge, bind, unbind (AMQP 0-9-1 reference; texts as RabbitMQ words them)."""
+"""queue.*: declare, delete, purge (AMQP 0-9-1 reference; texts as RabbitMQ words them)."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from leveret.broker.arguments import are_equivalent, quoted, refused_argument, shown, type_name
+from leveret.broker.arguments import are_equivalent, plain, refused_argument, typed
 from leveret.broker.channel import BrokerChannel
-from leveret.broker.exchange import Exchange
 from leveret.broker.limits import limits_of
 from leveret.broker.names import REPLY_TO, generated
 from leveret.broker.priority import PriorityQueue
 from leveret.broker.queue import Queue
+from leveret.broker.terms import type_of
 from leveret.wire import grammar
 from leveret.wire.errors import ACCESS_REFUSED, NOT_FOUND, PRECONDITION_FAILED, RESOURCE_LOCKED, ProtocolError
 from leveret.wire.method import Method
-from leveret.wire.table import Value
+from leveret.wire.table import Value, encode_table
 
 if TYPE_CHECKING:
     from leveret.broker.peer import Peer
@@ -39,25 +39,24 @@ def inequivalent(method: Method, name: str, what: str, received: str, current: s
     return fail(method, PRECONDITION_FAILED, text)
 
 
-def inequivalent_argument(method: Method, names: tuple[str, ...], what: str, current: dict[str, Value]) -> None:
-    """406 if one of the named x-arguments differs."""
-    given = method.table("arguments")
-    for name in names:
+def _check_arguments(method: Method, what: str, queue: Queue) -> None:
+    """406 if the declaration differs from the queue's in an argument that matters."""
+    given = typed(method.tables["arguments"])
+    current = typed(queue.declared or encode_table(queue.arguments))
+    for name in COMPARED:
         if are_equivalent(name, given, current):
             continue
         if name in given and name in current:
-            received, is_now = quoted(given[name]), quoted(current[name])
+            received = "none" if given[name] == b"V" else f"'{plain(given[name])}'"
+            is_now = f"'{plain(current[name])}'"
         else:
-            received, is_now = _typed(name, given), _typed(name, current)
+            received, is_now = _with_type(given.get(name)), _with_type(current.get(name))
         text = f"inequivalent arg '{name}' for {what}: received {received} but current is {is_now}"
         raise fail(method, PRECONDITION_FAILED, text)
 
 
-def _typed(name: str, arguments: dict[str, Value]) -> str:
-    if name not in arguments:
-        return "none"
-    value = arguments[name]
-    return f"the value '{shown(value)}' of type '{type_name(value)}'"
+def _with_type(value: bytes | None) -> str:
+    return "none" if value is None else f"the value '{plain(value)}' of type '{type_of(value)}'"
 
 
 def find(peer: Peer, method: Method, channel: BrokerChannel, field: str = "queue") -> Queue:
@@ -135,10 +134,12 @@ def _declare_reply(peer: Peer, channel: BrokerChannel, method: Method, name: str
 
 def _create(peer: Peer, method: Method, name: str) -> Queue:
     arguments = method.table("arguments")
-    refused = refused_argument(arguments, f"queue '{name}' in vhost '{peer.vhost.name}'")
+    table = method.tables["arguments"]
+    refused = refused_argument(arguments, typed(table), f"queue '{name}' in vhost '{peer.vhost.name}'")
     if refused:
         raise fail(method, PRECONDITION_FAILED, refused)
     queue = make_queue(peer.vhost, name, _is_durable(method), method.flag("auto_delete"), arguments)
+    queue.declared = table
     if method.flag("exclusive"):
         queue.owner = peer
         peer.exclusive[name] = queue
@@ -157,7 +158,7 @@ def _check_same(peer: Peer, method: Method, queue: Queue) -> None:
     for flag, current in (("durable", queue.durable), ("auto_delete", queue.auto_delete)):
         if given[flag] != current:
             raise inequivalent(method, flag, what, str(given[flag]).lower(), str(current).lower())
-    inequivalent_argument(method, COMPARED, what, queue.arguments)
+    _check_arguments(method, what, queue)
 
 
 def _is_durable(method: Method) -> bool:
@@ -223,46 +224,6 @@ def purge(peer: Peer, channel: BrokerChannel, method: Method) -> None:
         peer.hold_until_synced()
     if not method.flag("no_wait"):
         peer.send(channel.number, grammar.QUEUE_PURGE_OK, message_count=count)
-
-
-def bind(peer: Peer, channel: BrokerChannel, method: Method) -> None:
-    """queue.bind; an empty routing key with an empty queue name means the queue's name."""
-    if method.text("queue") == "":
-        last_declared(channel, method)
-    exchange = _exchange(peer, method, method.text("exchange"))
-    queue = find(peer, method, channel)
-    key = method.text("routing_key")
-    if key == "" and method.text("queue") == "":
-        key = queue.name
-    peer.vhost.bind(exchange, queue, key, method.table("arguments"))
-    if queue.is_journalled and exchange.durable:
-        peer.hold_until_synced()
-    if not method.flag("no_wait"):
-        peer.send(channel.number, grammar.QUEUE_BIND_OK)
-
-
-def unbind(peer: Peer, channel: BrokerChannel, method: Method) -> None:
-    """queue.unbind; removing what is not there succeeds."""
-    name = method.text("queue") or last_declared(channel, method)
-    queue = peer.vhost.queues.get(name)
-    not_default(method, method.text("exchange"))
-    exchange = peer.vhost.exchanges.get(method.text("exchange"))
-    if queue is not None and exchange is not None:
-        binding = peer.vhost.find_binding(exchange, queue, method.text("routing_key"), method.table("arguments"))
-        if binding is not None:
-            check_owner(peer, method, queue)
-            peer.vhost.unbind(binding)
-        if binding is None or binding.is_durable:
-            peer.hold_until_synced()
-    peer.send(channel.number, grammar.QUEUE_UNBIND_OK)
-
-
-def _exchange(peer: Peer, method: Method, name: str) -> Exchange:
-    not_default(method, name)
-    exchange = peer.vhost.exchanges.get(name)
-    if exchange is None:
-        raise fail(method, NOT_FOUND, f"no exchange '{name}' in vhost '{peer.vhost.name}'")
-    return exchange
 
 
 def not_default(method: Method, name: str) -> None:
