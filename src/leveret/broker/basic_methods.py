@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from leveret.broker.ack_timeout import given_timeout_ms
 from leveret.broker.arguments import refused_of_consumer, typed
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.consumer import Consumer, write_content
@@ -86,6 +87,9 @@ def _consume_queue(peer: Peer, channel: BrokerChannel, method: Method, tag: str)
     priority = arguments.get("x-priority")
     if isinstance(priority, int):
         consumer.priority = priority
+    consumer.timeout_ms = given_timeout_ms(arguments)
+    peer.broker.ack_timeout.allow_for(consumer.timeout_ms)
+    peer.broker.ack_timeout.allow_for(queue.timeout_ms)
     channel.consumers[tag] = consumer
     queue.consumers.add(consumer)
     if not queue.is_touched:
@@ -143,6 +147,7 @@ def get(peer: Peer, channel: BrokerChannel, method: Method) -> None:
         queue.unacked += 1
         channel.unacked.add(tag, entry)
         channel.fetched += 1
+        peer.broker.ack_timeout.allow_for(queue.timeout_ms)
 
 
 def reject(peer: Peer, channel: BrokerChannel, method: Method) -> None:

@@ -7,6 +7,7 @@ import hmac
 import logging
 from collections.abc import Callable
 
+from leveret.broker.ack_timeout import AckTimeout
 from leveret.broker.log import CLEAN, START, Log, meta_record, page_record, state_record
 from leveret.broker.names import RandomBytes
 from leveret.broker.shelf import Shelf
@@ -33,7 +34,8 @@ CAPABILITIES: dict[str, Value] = {
 class Settings:
     """What an operator may choose. product and version are what clients decide by; name and own_version are ours.
 
-    frame_max in octets, heartbeat_s in seconds, as offered in connection.tune; max_message_octets: of a body.
+    frame_max in octets, heartbeat_s in seconds, as offered in connection.tune; max_message_octets: of a body;
+    consumer_timeout_ms: a channel with a delivery that is unacknowledged for longer is closed, 0 = never.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class Settings:
         channel_max: int = 2047,
         heartbeat_s: int = 60,
         max_message_octets: int = 128 << 20,
+        consumer_timeout_ms: int = 30 * 60 * 1000,
     ) -> None:
         self.product = product
         self.version = version
@@ -55,6 +58,7 @@ class Settings:
         self.channel_max = channel_max
         self.heartbeat_s = heartbeat_s
         self.max_message_octets = max_message_octets
+        self.consumer_timeout_ms = consumer_timeout_ms
 
 
 class Users:
@@ -84,6 +88,7 @@ class Broker:
         self.users = Users(random_bytes)
         self.log = Log()
         self.timers = Timers()
+        self.ack_timeout = AckTimeout(settings.consumer_timeout_ms)
         self.vhosts = {"/": VHost("/", self.log, self.timers, self._tell, random_bytes)}
         self.dirty: list[Connection] = []
         # Why no messages are taken ("low on disk"), as connection.blocked says it; empty while they are.

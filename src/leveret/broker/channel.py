@@ -26,6 +26,9 @@ class BrokerChannel(Channel):
         self.limit: i64 = 0
         self.default_limit = 0
         self.fetched: i64 = 0
+        # for broker/ack_timeout.py: (tag, time) - smaller tags were delivered before; and when it looked last
+        self.notes: list[tuple[int, int]] = []
+        self.looked_us: i64 = 0
         self.last_queue = ""
         self.last_route: Route | None = None
         self.tx: Transaction | None = None

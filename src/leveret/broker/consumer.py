@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from librt.strings import BytesWriter, read_i16_be, read_i32_be, write_i16_be, write_i32_be, write_i64_be
 from mypy_extensions import i16, i32, i64
 
+from leveret.broker.ack_timeout import NOT_GIVEN
 from leveret.broker.entry import Entry
 from leveret.broker.run import Run
 
@@ -39,6 +40,7 @@ class Consumer:
         self.unacked: i64 = 0
         self.is_exclusive = False
         self.priority = 0
+        self.timeout_ms: i64 = NOT_GIVEN  # see ack_timeout.py
         self.level: Level | None = None
         self.is_aside = False
         self._key: bytes | None = None

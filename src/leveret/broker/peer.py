@@ -17,6 +17,7 @@ from leveret.broker import (
     queue_methods,
     tx_methods,
 )
+from leveret.broker.ack_timeout import timed_out
 from leveret.broker.broker import Broker
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.entry import Entry
@@ -129,6 +130,20 @@ class Peer(Connection):
             self.vhost.delete_queue(queue)
         self.exclusive.clear()
         self.broker.end_turn(now_us)
+
+    def check_ack_timeouts(self, now_us: int) -> None:
+        """Once a second or so: close channels with a delivery that has been unacknowledged for too long."""
+        self.now_us = now_us
+        has_closed = False
+        for channel in list(self.channels.values()):
+            if channel.unacked.count > 0 and channel.state == lifecycle.OPEN:
+                assert isinstance(channel, BrokerChannel)
+                timeout_ms = self.broker.ack_timeout.overdue_ms(channel, now_us)
+                if timeout_ms > 0:
+                    self._fail(timed_out(channel, timeout_ms), channel)
+                    has_closed = True
+        if has_closed:
+            self.broker.end_turn(now_us)
 
     def drained(self, now_us: int) -> None:
         """The network takes bytes again: consumers go on."""

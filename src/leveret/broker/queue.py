@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
+from leveret.broker.ack_timeout import NOT_GIVEN
 from leveret.broker.consumers import Consumers
 from leveret.broker.entry import Entry
 from leveret.broker.limits import Limits, body_octets
@@ -58,6 +59,7 @@ class Queue:
         self.dead_letter_key: str | None = None
         self.limits: Limits | None = None
         self.delivery_limit: i64 = -1
+        self.timeout_ms: i64 = NOT_GIVEN  # see ack_timeout.py
         self.spent: list[Entry] = []
         self.refused: list[Entry] = []
         self.discards_told: set[str] = set()

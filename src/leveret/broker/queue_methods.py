@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from leveret.broker.ack_timeout import given_timeout_ms
 from leveret.broker.arguments import are_equivalent, plain, refused_argument, typed
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.limits import limits_of
@@ -188,6 +189,7 @@ def _apply_arguments(queue: Queue) -> None:
     if isinstance(limit, int):
         queue.delivery_limit = limit
     queue.consumers.has_active = queue.arguments.get("x-single-active-consumer") is True
+    queue.timeout_ms = given_timeout_ms(queue.arguments)
     queue.limits = limits_of(queue.arguments)
     if isinstance(exchange, str):
         queue.dead_letter_exchange = exchange

@@ -281,6 +281,8 @@ class Server:
                 continue
             if protocol.is_paused:
                 peer.received_us = now_us  # we do not listen, so silence says nothing
+            elif not peer.is_blocked:
+                peer.check_ack_timeouts(now_us)
             if not peer.tick():
                 logger.warning("%s: closed: missed heartbeats, %d s agreed", peer.address, peer.heartbeat_s)
                 protocol.transport.abort()
