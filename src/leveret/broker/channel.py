@@ -26,6 +26,7 @@ class BrokerChannel(Channel):
         self.limit: i64 = 0
         self.default_limit = 0
         self.fetched: i64 = 0
+        self.stirred: list[Consumer] = []
         # for broker/ack_timeout.py: (tag, time) - smaller tags were delivered before; and when it looked last
         self.notes: list[tuple[int, int]] = []
         self.looked_us: i64 = 0
@@ -39,14 +40,24 @@ class BrokerChannel(Channel):
         self.is_closed = False
 
     def settled(self, entry: Entry) -> None:
-        """A delivery is not outstanding any more: whoever had it may get another one."""
+        """A delivery is not outstanding any more; after the last of several, call `line_up`."""
         consumer = entry.consumer
         if consumer is None:
             self.fetched -= 1
             return
         consumer.unacked -= 1
         if consumer.is_aside:
-            consumer.rejoin()
+            self.stirred.append(consumer)
+
+    def line_up(self) -> None:
+        """Consumers that stood aside and have less to acknowledge now get more; RabbitMQ orders them by their tags."""
+        stirred = self.stirred
+        self.stirred = []
+        if len(stirred) > 1:
+            stirred.sort(key=_tag)
+        for consumer in stirred:
+            if consumer.is_aside:
+                consumer.try_again()
 
     def outstanding(self) -> list[Entry]:
         """What was delivered and is not settled, what an open transaction would settle included."""
@@ -54,3 +65,7 @@ class BrokerChannel(Channel):
         if self.tx is not None:
             found += self.tx.held()
         return [delivery for delivery in found if isinstance(delivery, Entry)]
+
+
+def _tag(consumer: Consumer) -> str:
+    return consumer.tag

@@ -62,11 +62,12 @@ class Consumer:
         channel = self.channel
         return channel.limit == 0 or channel.unacked.count - channel.fetched < channel.limit
 
-    def rejoin(self) -> None:
-        """It stood aside, and may be able to take something again."""
+    def try_again(self) -> None:
+        """It stands aside, but something has changed: into the line with it if it can take something again."""
         level = self.level
         assert level is not None
-        level.line_up(self)
+        if self.can_take():
+            level.line_up(self)
 
     def deliver(self, entry: Entry) -> None:
         """Write basic.deliver with the content, and count it as unacknowledged where it must be acknowledged."""

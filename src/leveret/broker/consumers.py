@@ -32,11 +32,13 @@ class Level:
 
     def take_out(self, consumer: Consumer) -> None:
         """It is gone."""
-        if not consumer.is_aside:
-            index: i64 = self._ring.index(consumer)
-            del self._ring[index]
-            if index < self._turn:
-                self._turn -= 1
+        if consumer.is_aside:
+            consumer.is_aside = False
+            return
+        index: i64 = self._ring.index(consumer)
+        del self._ring[index]
+        if index < self._turn:
+            self._turn -= 1
 
     def next(self) -> Consumer | None:
         """The first in line that can take a message."""

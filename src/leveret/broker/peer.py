@@ -167,9 +167,11 @@ class Peer(Connection):
 
     def touch_consumed(self, channel: BrokerChannel) -> None:
         """The channel's consumers may take more."""
+        if channel.stirred:
+            channel.line_up()
         for consumer in channel.consumers.values():
             if consumer.is_aside:
-                consumer.rejoin()
+                consumer.try_again()
             queue = consumer.queue
             if queue is not None and not queue.is_touched:
                 queue.touch()
@@ -245,6 +247,8 @@ class Peer(Connection):
             channel.unacked.remove(tag)
             assert isinstance(found, Entry)
             self.settle(channel, found)
+        if channel.stirred:
+            channel.line_up()
         if channel.limit != 0:
             self.touch_consumed(channel)
 

@@ -210,6 +210,8 @@ class VHost:
                 self.delete_queue(queue)
             else:
                 self.used(queue, now_us)
+        elif queue.consumers.has_active and not queue.is_touched:
+            queue.touch()  # another one may be active now
 
     # -- the way of a message ------------------------------------------------------------------------------------------
 
