@@ -136,8 +136,8 @@ class Peer(Connection):
         self.now_us = now_us
         has_closed = False
         for channel in list(self.channels.values()):
-            if channel.unacked.count > 0 and channel.state == lifecycle.OPEN:
-                assert isinstance(channel, BrokerChannel)
+            assert isinstance(channel, BrokerChannel)
+            if channel.state == lifecycle.OPEN and (channel.unacked.count > 0 or channel.notes):
                 timeout_ms = self.broker.ack_timeout.overdue_ms(channel, now_us)
                 if timeout_ms > 0:
                     self._fail(timed_out(channel, timeout_ms), channel)
