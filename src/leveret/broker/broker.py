@@ -93,7 +93,8 @@ class Broker:
         self.dirty: list[Connection] = []
         # Why no messages are taken ("low on disk"), as connection.blocked says it; empty while they are.
         self.block_reason = ""
-        # an exclusive queue's or connection's end can be seen by all: the network closes what stands here
+        # whether a connection's client has closed its socket, read to its end or not: the network knows
+        self.has_hung_up: Callable[[Connection], bool] = lambda connection: False
         self.on_event: Callable[[str], None] = logger.info
 
     def _tell(self, text: str) -> None:

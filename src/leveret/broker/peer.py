@@ -126,9 +126,6 @@ class Peer(Connection):
         self.now_us = now_us
         self.state = lifecycle.CLOSED
         self.close_all_channels()
-        for queue in list(self.exclusive.values()):
-            self.vhost.delete_queue(queue)
-        self.exclusive.clear()
         self.broker.end_turn(now_us)
 
     def check_ack_timeouts(self, now_us: int) -> None:
@@ -205,9 +202,12 @@ class Peer(Connection):
 
     def close_all_channels(self) -> None:
         super().close_all_channels()
+        self.drop_exclusive()
+
+    def drop_exclusive(self) -> None:
+        """Delete the queues that are exclusive to this connection."""
         for queue in list(self.exclusive.values()):
             self.vhost.delete_queue(queue)
-        self.exclusive.clear()
 
     def failed(self, error: ProtocolError, channel: Channel | None) -> None:
         where = f" channel {channel.number}" if channel is not None and not error.is_hard else ""

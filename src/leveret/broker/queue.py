@@ -18,8 +18,8 @@ from leveret.wire.table import Value
 if TYPE_CHECKING:
     from leveret.broker.binding import Binding
     from leveret.broker.consumer import Consumer
+    from leveret.broker.peer import Peer
     from leveret.broker.vhost import VHost
-    from leveret.session.connection import Connection
 
 # A queue with more messages that its consumers may not take yet is crowded: see net/fairness.py.
 CROWD: Final[i64] = 4096
@@ -44,7 +44,7 @@ class Queue:
         self.auto_delete = auto_delete
         self.arguments = arguments
         self.declared = b""
-        self.owner: Connection | None = None
+        self.owner: Peer | None = None
         # an exclusive queue never outlives its connection, so the journal need not know it
         self.is_journalled = durable
         self.number: i64 = 0

@@ -63,11 +63,21 @@ def _with_type(value: bytes | None) -> str:
 def find(peer: Peer, method: Method, channel: BrokerChannel, field: str = "queue") -> Queue:
     """The queue that a method names ("" = the channel's last declared one): 404, or 405 if it is another's."""
     name = method.text(field) or last_declared(channel, method)
-    queue = peer.vhost.queues.get(name)
+    queue = lookup(peer, name)
     if queue is None:
         raise fail(method, NOT_FOUND, f"no queue '{name}' in vhost '{peer.vhost.name}'")
     check_owner(peer, method, queue)
     return queue
+
+
+def lookup(peer: Peer, name: str) -> Queue | None:
+    """The queue of this name. One that is exclusive to a client that has hung up is as good as gone, so that whoever
+    lost a connection and comes back at once can declare it anew."""
+    queue = peer.vhost.queues.get(name)
+    if queue is None or queue.owner is None or queue.owner is peer or not peer.broker.has_hung_up(queue.owner):
+        return queue
+    queue.owner.drop_exclusive()
+    return None
 
 
 def last_declared(channel: BrokerChannel, method: Method) -> str:
@@ -100,7 +110,7 @@ def declare(peer: Peer, channel: BrokerChannel, method: Method) -> None:
     if name.startswith(REPLY_TO):
         _declare_reply(peer, channel, method, name)
         return
-    queue = vhost.queues.get(name) if name else None
+    queue = lookup(peer, name)
     if method.flag("passive"):
         if queue is None:
             raise fail(method, NOT_FOUND, f"no queue '{name}' in vhost '{vhost.name}'")
@@ -200,7 +210,7 @@ def _apply_arguments(queue: Queue) -> None:
 def delete(peer: Peer, channel: BrokerChannel, method: Method) -> None:
     """queue.delete; deleting what is not there succeeds with 0 messages."""
     name = method.text("queue") or last_declared(channel, method)
-    queue = peer.vhost.queues.get(name)
+    queue = lookup(peer, name)
     count = 0
     if queue is not None:
         check_owner(peer, method, queue)
@@ -210,7 +220,6 @@ def delete(peer: Peer, channel: BrokerChannel, method: Method) -> None:
         if method.flag("if_empty") and queue.count():
             raise fail(method, PRECONDITION_FAILED, f"{what} not empty")
         count = peer.vhost.delete_queue(queue)
-        peer.exclusive.pop(name, None)
     if queue is None or queue.is_journalled:
         # who deleted it first may still be waiting for the disk
         peer.hold_until_synced()

@@ -168,6 +168,8 @@ class VHost:
             return 0
         queue.is_deleted = True
         del self.queues[queue.name]
+        if queue.owner is not None:
+            del queue.owner.exclusive[queue.name]
         self._drop(list(queue.bindings.values()))
         for consumer in queue.consumers.all():
             queue.consumers.remove(consumer)

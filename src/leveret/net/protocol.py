@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import select
 import socket
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, cast
@@ -12,6 +13,8 @@ from leveret.broker.peer import Peer
 if TYPE_CHECKING:
     from leveret.net.server import Server
 
+# Linux tells a half-closed connection, too
+HUNG_UP = select.POLLHUP | select.POLLERR | getattr(select, "POLLRDHUP", 0)
 WRITE_HIGH_OCTETS = 1 << 20
 WRITE_LOW_OCTETS = 1 << 18
 
@@ -61,6 +64,20 @@ class PeerProtocol(asyncio.BufferedProtocol):
         self.is_choked = False
         self.is_stuck = False
         self.server.drained(self)
+
+    def has_hung_up(self) -> bool:
+        """Whether the client has closed its end, even if there is something left to be read before that."""
+        number = self.transport.get_extra_info("socket").fileno()
+        if number < 0:
+            return True
+        poll = select.poll()
+        poll.register(number, HUNG_UP)
+        return bool(poll.poll(0))
+
+    def eof_received(self) -> None:
+        """A client that sends nothing any more is gone, as RabbitMQ has it; it may not even take what waits for it."""
+        self.server.lost(self, None)
+        self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.server.lost(self, exc)

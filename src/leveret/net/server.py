@@ -26,6 +26,7 @@ from leveret.net.paging import Paging
 from leveret.net.pressure import Pressure
 from leveret.net.protocol import PeerProtocol
 from leveret.session import lifecycle
+from leveret.session.connection import Connection
 from leveret.store.journal import Journal, JournalFull
 from leveret.store.reserve import Reserve
 from leveret.store.segment import SegmentStore
@@ -64,6 +65,7 @@ class Server:
         self.reserve = reserve
         self.alarms = alarms
         self.failure: Exception | None = None
+        broker.has_hung_up = self._has_hung_up
         self.buffer = memoryview(bytearray(READ_OCTETS))
         self._loop = asyncio.get_running_loop()
         self._thread_id = threading.get_ident()
@@ -191,6 +193,10 @@ class Server:
         if not self._protocols:
             self._empty.set()
         self._end_turn()
+
+    def _has_hung_up(self, connection: Connection) -> bool:
+        protocol = self._protocols.get(connection)  # type: ignore[call-overload]
+        return protocol is None or protocol.has_hung_up()
 
     def crowded(self, protocol: PeerProtocol) -> None:
         """A client does not read as fast as it is sent to: publishers wait, but only while it reads at all."""
