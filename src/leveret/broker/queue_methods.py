@@ -215,10 +215,10 @@ def delete(peer: Peer, channel: BrokerChannel, method: Method) -> None:
     if queue is not None:
         check_owner(peer, method, queue)
         what = f"queue '{name}' in vhost '{peer.vhost.name}'"
-        if method.flag("if_unused") and queue.consumers.count > 0:
-            raise fail(method, PRECONDITION_FAILED, f"{what} in use")
         if method.flag("if_empty") and queue.count():
             raise fail(method, PRECONDITION_FAILED, f"{what} not empty")
+        if method.flag("if_unused") and queue.consumers.count > 0:
+            raise fail(method, PRECONDITION_FAILED, f"{what} in use")
         count = peer.vhost.delete_queue(queue)
     if queue is None or queue.is_journalled:
         # who deleted it first may still be waiting for the disk
