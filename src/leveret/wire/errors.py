@@ -43,6 +43,8 @@ NAMES: Final[dict[int, str]] = {
 }
 # codes that close the channel only; every other one closes the connection
 SOFT: Final = frozenset({311, 403, 404, 405, 406})
+# octets that are no UTF-8, as "surrogateescape" decodes them
+_HALVES: Final = "".join([chr(0xDC00 + octet) for octet in range(128, 256)])
 
 
 class ProtocolError(Exception):
@@ -63,9 +65,15 @@ class ProtocolError(Exception):
 
     @property
     def reply_text(self) -> str:
-        """The reply_text field as RabbitMQ words it: the code's name, a dash, the text; at most 255 octets."""
+        """The reply_text field as RabbitMQ words it: the code's name, a dash, the text, at most 255 octets with dots.
+
+        Names need not be UTF-8, but no character is cut in two.
+        """
         whole = f"{NAMES.get(self.code, 'ERROR')} - {self.text}"
-        return whole.encode()[:255].decode(errors="ignore")
+        octets = whole.encode("utf-8", "surrogateescape")
+        if len(octets) <= 255:
+            return whole
+        return octets[:252].decode("utf-8", "surrogateescape").rstrip(_HALVES) + "..."
 
     def __str__(self) -> str:
         return f"{self.code} {self.reply_text}"
