@@ -125,8 +125,9 @@ class Peer(Connection):
         self.broker.end_turn(now_us)
 
     def drained(self, now_us: int) -> None:
-        """The network takes bytes again: consumers go on."""
+        """The network takes bytes again: consumers go on. What a flood of answers held up is to be received now."""
         self.is_full = False
+        self.is_flooded = False
         self.now_us = now_us
         for channel in self.channels.values():
             assert isinstance(channel, BrokerChannel)

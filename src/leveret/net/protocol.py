@@ -8,6 +8,7 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING, cast
 
 from leveret.broker.peer import Peer
+from leveret.session.connection import FLOOD_OCTETS
 
 if TYPE_CHECKING:
     from leveret.net.server import Server
@@ -19,12 +20,15 @@ WRITE_LOW_OCTETS = 1 << 18
 class PeerProtocol(asyncio.BufferedProtocol):
     """is_paused: it is not read from (net/pressure.py); is_choked: its socket takes no more; is_stuck: for a while."""
 
+    __slots__ = ("_unread_octets", "is_choked", "is_paused", "is_stuck", "opened_us", "peer", "server", "transport")
+
     def __init__(self, server: Server) -> None:
         self.server = server
         self.is_paused = False
         self.is_choked = False
         self.is_stuck = False
         self.opened_us = server.now_us()
+        self._unread_octets = 0  # written since it is choked
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
@@ -46,6 +50,14 @@ class PeerProtocol(asyncio.BufferedProtocol):
         else:
             self.transport.resume_reading()
 
+    def write(self, data: bytes) -> None:
+        """Send. While the socket is choked consumers get nothing, so it is answers that pile up."""
+        if self.is_choked:
+            self._unread_octets += len(data)
+            if self._unread_octets > FLOOD_OCTETS:
+                self.peer.is_flooded = True
+        self.transport.write(data)
+
     def get_buffer(self, sizehint: int) -> memoryview:
         return self.server.buffer
 
@@ -60,6 +72,7 @@ class PeerProtocol(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         self.is_choked = False
         self.is_stuck = False
+        self._unread_octets = 0
         self.server.drained(self)
 
     def connection_lost(self, exc: Exception | None) -> None:

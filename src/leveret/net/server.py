@@ -201,8 +201,12 @@ class Server:
 
     def drained(self, protocol: PeerProtocol) -> None:
         """It reads again."""
+        was_flooded = protocol.peer.is_flooded
         protocol.peer.drained(self.now_us())
-        self._end_turn()
+        if was_flooded:
+            self.received(protocol, b"")
+        else:
+            self._end_turn()
         # this very turn may have filled its socket again
         self._pressure.slow(protocol, protocol.is_choked and not protocol.is_stuck)
 
@@ -236,7 +240,9 @@ class Server:
             data = connection.take(synced)
             if data:
                 connection.sent_us = now_us
-                protocol.transport.write(data)
+                protocol.write(data)
+                if connection.is_flooded:
+                    self._pressure.review(protocol)
             if connection.is_gated:
                 self._committer.hold(protocol.peer)
             else:
@@ -249,7 +255,7 @@ class Server:
             protocol.transport.close()
         elif peer.state == lifecycle.CLOSING:
             self._loop.call_later(CLOSE_S_MAX, protocol.transport.close)
-        elif peer.is_full and not protocol.is_choked:
+        elif (peer.is_full or peer.is_flooded) and not protocol.is_choked:
             self._loop.call_soon(self.drained, protocol)
 
     def _set_alarm(self, when_us: int) -> None:

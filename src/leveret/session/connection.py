@@ -27,6 +27,9 @@ from leveret.wire.method import Method, decode_method, method_frame
 
 PUBLISH: Final[i64] = 0x003C0028
 ACK: Final[i64] = 0x003C0050
+# With so many octets of answers that have not left yet, nothing more is done for a client: a few octets of basic.get
+# can ask for gigabytes. Consumers are given far less at a time, so deliveries never keep a client from being heard.
+FLOOD_OCTETS: Final[i64] = 8 << 20
 # a content that is not all there waits in the read buffer up to this size, and is assembled frame by frame beyond
 WAIT_OCTETS_MAX: Final[i64] = 65536
 # A run keeps its stretch of the read buffer and is copied once more at delivery: not worth it for larger messages.
@@ -50,6 +53,8 @@ class Connection:
         self.is_dirty = False
         # there is enough output for now: consumers of this connection are skipped until the network has taken it
         self.is_full = False
+        # it does not read the answers to what it says: it is not read from until they have left
+        self.is_flooded = False
         self.heartbeat_s = 0
         self.hears_cancel = False  # the client understands basic.cancel from the broker
         self.hears_blocked = False  # the client understands connection.blocked
@@ -270,6 +275,9 @@ class Connection:
                     self.acknowledge(channel, read_i64_be(data, position + 11), data[position + 19] & 1 != 0)
                     position = after
                     continue
+            if len(self.out) > FLOOD_OCTETS:
+                self.is_flooded = True
+                return
             self._position = after
             self._frame(kind, number, channel, data[position:after])
             position = after
