@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 WRITE_HIGH_OCTETS = 1 << 20
 WRITE_LOW_OCTETS = 1 << 18
+# only direct replies can come to this: their requester has no queue that could keep them
+UNREAD_OCTETS_MAX = 128 << 20
 
 
 class PeerProtocol(asyncio.BufferedProtocol):
@@ -56,6 +58,9 @@ class PeerProtocol(asyncio.BufferedProtocol):
             self._unread_octets += len(data)
             if self._unread_octets > FLOOD_OCTETS:
                 self.peer.is_flooded = True
+            if self._unread_octets > UNREAD_OCTETS_MAX:
+                self.server.overrun(self)
+                return
         self.transport.write(data)
 
     def get_buffer(self, sizehint: int) -> memoryview:

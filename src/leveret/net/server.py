@@ -25,6 +25,7 @@ from leveret.net.paging import Paging
 from leveret.net.pressure import Pressure
 from leveret.net.protocol import PeerProtocol
 from leveret.session import lifecycle
+from leveret.session.connection import TICK_US
 from leveret.store.journal import Journal, JournalFull
 from leveret.store.reserve import Reserve
 from leveret.store.segment import SegmentStore
@@ -42,7 +43,7 @@ GOODBYE_S_MAX = 1.0
 # a consumer that has taken nothing for this long does not hold up publishers any more
 STUCK_S = 0.1
 # how often heartbeats are looked after, resources measured, and a write that found no room is tried again
-CHECK_S = 1.0
+CHECK_S = TICK_US / 1_000_000
 CLOSED_PER_COLLECTION = 256
 # for so long only one client has been heard: it is alone
 ALONE_US = 50_000
@@ -194,6 +195,11 @@ class Server:
             return
         self._pressure.slow(protocol, True)
         self._loop.call_later(STUCK_S, self._stuck, protocol)
+
+    def overrun(self, protocol: PeerProtocol) -> None:
+        """More waits for a client that does not read than can be kept."""
+        logger.warning("%s: closed: it does not read what it is sent", protocol.peer.address)
+        protocol.transport.abort()
 
     def _stuck(self, protocol: PeerProtocol) -> None:
         protocol.is_stuck = protocol.is_choked

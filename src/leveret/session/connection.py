@@ -27,6 +27,7 @@ from leveret.wire.method import Method, decode_method, method_frame
 
 PUBLISH: Final[i64] = 0x003C0028
 ACK: Final[i64] = 0x003C0050
+TICK_US: Final[i64] = 1_000_000
 # With so many octets of answers that have not left yet, nothing more is done for a client: a few octets of basic.get
 # can ask for gigabytes. Consumers are given far less at a time, so deliveries never keep a client from being heard.
 FLOOD_OCTETS: Final[i64] = 8 << 20
@@ -153,13 +154,13 @@ class Connection:
             self._fail(ProtocolError(code, text, hard=True), None)
 
     def tick(self) -> bool:
-        """Once a second or so: sends a heartbeat when due; False if the peer has been silent for two intervals."""
+        """Once in TICK_US: sends a heartbeat after half an interval; False if the peer was silent for two."""
         if self.heartbeat_s == 0 or self.state < lifecycle.OPENING:
             return True
         interval: i64 = i64(self.heartbeat_s) * 1_000_000
         if self.now_us - self.received_us > 2 * interval:
             return False
-        if self.now_us - self.sent_us >= interval // 2:
+        if self.now_us - self.sent_us > interval // 2 - TICK_US:  # the next time would be too late
             self.send_ahead(HEARTBEAT)
         return True
 
