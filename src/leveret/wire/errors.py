@@ -43,8 +43,8 @@ NAMES: Final[dict[int, str]] = {
 }
 # codes that close the channel only; every other one closes the connection
 SOFT: Final = frozenset({311, 403, 404, 405, 406})
-# octets that are no UTF-8, as "surrogateescape" decodes them
-_HALVES: Final = "".join([chr(0xDC00 + octet) for octet in range(128, 256)])
+
+TEXT_OCTETS_MAX: Final = 255
 
 
 class ProtocolError(Exception):
@@ -65,15 +65,14 @@ class ProtocolError(Exception):
 
     @property
     def reply_text(self) -> str:
-        """The reply_text field as RabbitMQ words it: the code's name, a dash, the text, at most 255 octets with dots.
+        """The reply_text field as RabbitMQ words it: the code's name, a dash, the text; at most 255 octets.
 
-        Names need not be UTF-8, but no character is cut in two.
+        Octets of a client's names that are no UTF-8 come back as they are (as surrogates, here).
         """
-        whole = f"{NAMES.get(self.code, 'ERROR')} - {self.text}"
-        octets = whole.encode("utf-8", "surrogateescape")
-        if len(octets) <= 255:
-            return whole
-        return octets[:252].decode("utf-8", "surrogateescape").rstrip(_HALVES) + "..."
+        whole = f"{NAMES.get(self.code, 'ERROR')} - {self.text}".encode("utf-8", "surrogateescape")
+        if len(whole) > TEXT_OCTETS_MAX:
+            whole = whole[: TEXT_OCTETS_MAX - 3] + b"..."
+        return whole.decode("utf-8", "surrogateescape")
 
     def __str__(self) -> str:
-        return f"{self.code} {self.reply_text}"
+        return f"{self.code} {self.reply_text.encode('utf-8', 'surrogateescape').decode('utf-8', 'replace')}"

@@ -12,15 +12,18 @@ from leveret.wire.table import Value, decode_table, encode_short, encode_table
 
 _SIZES: Final[dict[str, int]] = {"octet": 1, "short": 2, "long": 4, "longlong": 8}
 _LAYOUTS: Final[dict[str, str]] = {"octet": ">B", "short": ">H", "long": ">I", "longlong": ">Q"}
-_LENIENT: Final = "surrogateescape"
 
 
 class Method:
-    """A decoded method: its spec and its fields by name. The accessors give a field as the table's type."""
+    """A decoded method: its spec and its fields by name. The accessors give a field as the table's type.
 
-    def __init__(self, spec: MethodSpec, values: dict[str, Value]) -> None:
+    tables: its field tables as they came, by field name: values of different types on the wire may be decoded alike.
+    """
+
+    def __init__(self, spec: MethodSpec, values: dict[str, Value], tables: dict[str, bytes]) -> None:
         self.spec = spec
         self.values = values
+        self.tables = tables
 
     @property
     def name(self) -> str:
@@ -66,7 +69,9 @@ def decode_method(payload: bytes, strict: bool = False) -> Method:
     if spec is None:
         raise ProtocolError(COMMAND_INVALID, f"unknown method {class_id}.{method_id}", class_id, method_id)
     try:
-        return Method(spec, _decode_fields(spec, payload, "strict" if strict and not spec.has_content else _LENIENT))
+        tables: dict[str, bytes] = {}
+        errors = "strict" if strict and not spec.has_content else "surrogateescape"
+        return Method(spec, _decode_fields(spec, payload, errors, tables), tables)
     except UnicodeDecodeError:
         raise ProtocolError(FRAME_ERROR, "Malformed UTF-8 in shortstr") from None
     except ProtocolError as error:
@@ -76,7 +81,7 @@ def decode_method(payload: bytes, strict: bool = False) -> Method:
         raise ProtocolError(FRAME_ERROR, f"cannot decode {dump.numbers(payload[4:])}", class_id, method_id) from None
 
 
-def _decode_fields(spec: MethodSpec, payload: bytes, errors: str) -> dict[str, Value]:
+def _decode_fields(spec: MethodSpec, payload: bytes, errors: str, tables: dict[str, bytes]) -> dict[str, Value]:
     """IndexError or struct.error if the fields don't fill the payload."""
     values: dict[str, Value] = {}
     offset = 4
@@ -100,7 +105,11 @@ def _decode_fields(spec: MethodSpec, payload: bytes, errors: str) -> dict[str, V
             stop = offset + 4 + int(struct.unpack_from(">I", payload, offset)[0])
             if stop > len(payload):
                 raise IndexError
-            values[name] = payload[offset + 4 : stop] if kind == "longstr" else decode_table(payload, offset)[0]
+            if kind == "longstr":
+                values[name] = payload[offset + 4 : stop]
+            else:
+                values[name] = decode_table(payload, offset)[0]
+                tables[name] = payload[offset:stop]
             offset = stop
         else:
             values[name] = struct.unpack_from(_LAYOUTS[kind], payload, offset)[0]
