@@ -192,8 +192,12 @@ def look_at(answer: bytes) -> list[int]:
 
 @pytest.mark.parametrize("first", range(0, 1200, 100))
 def test_nothing_that_a_client_sends_hurts(first: int) -> None:
+    """In every other world the firehose tells of all of it."""
     bench = Bench()
+    bench.broker.trace("/", first % 200 == 100)
     polite = bench.connect()
+    polite.queue("told", exclusive=True)
+    polite.send(1, grammar.QUEUE_BIND, queue="told", exchange="amq.rabbitmq.trace", routing_key="#")
     polite.queue("own", exclusive=True)
     for seed in range(first, first + 100):
         abuse(bench, seed)

@@ -124,6 +124,8 @@ def get(peer: Peer, channel: BrokerChannel, method: Method) -> None:
     if queue.delivery_limit >= 0 and not isinstance(entry, Returned):
         content = with_delivery_count(content, 0)
     write_content(peer.out, content, channel.number, peer.frame_max)
+    if vhost.tracing is not None:
+        vhost.tracing.delivered(peer, int(channel.number), queue, entry)
     if method.flag("no_ack"):
         if entry.id:
             vhost.log.settle(entry.shelf, entry.id)

@@ -93,7 +93,7 @@ class Peer(Connection):
         self.vhost = broker.vhosts["/"]  # until connection.open says which
         self.address = address
         self.is_loopback = is_loopback
-        self.user = ""
+        self.name = address
         self.channel_max = broker.settings.channel_max
         self.must_cut = False
         self.hears_refusal = False
@@ -276,8 +276,11 @@ class Peer(Connection):
             if found.has_any:
                 route = vhost.copied_route(route, found)
                 content = found.content
-        if route.is_per_message and route.exchange is not None:
-            route.set_queues(vhost.targets(route.exchange, Envelope(route.keys, route.key, content)))
+        if route.is_per_message:
+            if route.exchange is not None:
+                route.set_queues(vhost.targets(route.exchange, Envelope(route.keys, route.key, content)))
+            if vhost.tracing is not None:
+                vhost.tracing.published(self, int(channel.number), route, content)
         for requester in route.replies:
             vhost.reply(requester, content, route.key)
         if channel.tx is not None:

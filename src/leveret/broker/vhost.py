@@ -24,6 +24,7 @@ from leveret.broker.route import Route
 from leveret.broker.run import Stretch
 from leveret.broker.shelf import Shelf
 from leveret.broker.timers import Timers
+from leveret.broker.tracing import Tracing
 from leveret.session.confirms import HANDLED, JOURNALLED
 from leveret.session.connection import Connection
 from leveret.wire.errors import ProtocolError
@@ -69,6 +70,7 @@ class VHost:
         self.replies: dict[str, Consumer] = {}
         self.channels: set[BrokerChannel] = set()
         self.discards: dict[str, int] = {}
+        self.tracing: Tracing | None = None  # see tracing.start
         self._scan = HeaderScan()
         self._next_number = 1
         self._nowhere = Queue(self, "", False, False, {})  # where direct replies come from
@@ -217,6 +219,7 @@ class VHost:
         """A new route for an exchange (None: the default exchange) and routing keys; several of them with CC or BCC."""
         route = Route(self.generation, key, exchange, keys)
         if exchange is None:
+            route.is_per_message = self.tracing is not None
             found: dict[str, Queue] = {}
             for name in keys:
                 if name in self.queues:
@@ -225,7 +228,7 @@ class VHost:
                     route.replies.append(self.replies[name])
             route.set_queues(list(found.values()))
         else:
-            route.is_per_message = self._is_per_message(exchange)
+            route.is_per_message = self.tracing is not None or self._is_per_message(exchange)
             if not route.is_per_message:
                 route.set_queues(self.targets(exchange, Envelope(keys, key, b"")))
         return route
@@ -391,7 +394,7 @@ class VHost:
         """Deliver what this turn made deliverable."""
         self.crowded.clear()
         overflow.trim(self, now_us)
-        while self.touched:
+        while self.touched or (self.tracing is not None and self.tracing.emit(int(now_us))):
             touched = self.touched
             self.touched = []
             for queue in touched:

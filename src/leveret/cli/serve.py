@@ -39,6 +39,7 @@ from leveret.store.segment import SegmentStore
 
 logger = logging.getLogger("leveret")
 
+EXIT_OPTIONS: Final = 2
 EXIT_IN_USE: Final = 3
 EXIT_ADDRESS: Final = 4
 EXIT_JOURNAL: Final = 5
@@ -98,6 +99,7 @@ def _check_quantity(name: str, value: object) -> None:
 @click.option("--log-level", type=click.Choice(LEVELS), help="Least severity that is logged.  [default: info]")
 @click.option("--disk-free-limit", help="Publishers are blocked when the disk has less free.  [default: 50MB]")
 @click.option("--memory-high-watermark", help="Publishers are blocked when more memory is in use.  [default: 0.4]")
+@click.option("--trace", multiple=True, help="Virtual host whose firehose is on; repeat it for several.")
 @click.option("--config", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="TOML file of settings.")
 def command(
     host: tuple[str, ...],
@@ -106,6 +108,7 @@ def command(
     log_level: str | None,
     disk_free_limit: str | None,
     memory_high_watermark: str | None,
+    trace: tuple[str, ...],
     config: Path | None,
 ) -> None:
     given: dict[str, object] = {"host": list(host) or None, "port": port, "data_dir": data_dir, "log_level": log_level}
@@ -134,7 +137,7 @@ def command(
         logger.critical("the data directory %s can't be used: %s", directory, error.strerror or error)
         sys.exit(2)
     with lock:
-        sys.exit(asyncio.run(_serve(chosen, choose if config else None)))
+        sys.exit(asyncio.run(_serve(chosen, trace, choose if config else None)))
 
 
 def _limits(chosen: dict[str, object]) -> Limits:
@@ -149,7 +152,9 @@ def _reload(server: Server, choose_again: Callable[[], dict[str, object]]) -> No
         logger.error("nothing was changed: %s", error.message)
 
 
-async def _serve(chosen: dict[str, object], choose_again: Callable[[], dict[str, object]] | None) -> int:
+async def _serve(
+    chosen: dict[str, object], traced: tuple[str, ...], choose_again: Callable[[], dict[str, object]] | None
+) -> int:
     names = ("product", "version", "cluster_name", "frame_max", "channel_max", "heartbeat_s", "max_message_octets")
     options = {"cluster_name": f"leveret@{socket.gethostname()}"} | {n: chosen[n] for n in names if n in chosen}
     broker = Broker(Settings(own_version=__version__, **options), os.urandom)  # type: ignore[arg-type]
@@ -169,6 +174,12 @@ async def _serve(chosen: dict[str, object], choose_again: Callable[[], dict[str,
     except (JournalFailed, JournalFull, OSError) as error:
         logger.critical("the data directory %s can't be served: %s", directory, error)
         return EXIT_JOURNAL
+    for name in traced:
+        if name not in broker.vhosts:
+            logger.critical("--trace: there is no virtual host %r", name)
+            return EXIT_OPTIONS
+        broker.trace(name, True)
+        logger.info("the firehose of virtual host %r is on", name)
     logger.info("leveret %s (%s core), %d messages recovered from %s", __version__, core(), count, directory)
     for line in journal.report.lines():
         logger.warning("%s", line)

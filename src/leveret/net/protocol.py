@@ -39,6 +39,8 @@ class PeerProtocol(asyncio.BufferedProtocol):
         self.transport.set_write_buffer_limits(WRITE_HIGH_OCTETS, WRITE_LOW_OCTETS)
         host, port = transport.get_extra_info("peername")[:2]
         self.peer = Peer(self.server.broker, f"{host}:{port}", ip_address(host.partition("%")[0]).is_loopback)
+        own_host, own_port = transport.get_extra_info("sockname")[:2]
+        self.peer.name = f"{host}:{port} -> {own_host}:{own_port}"
         self.peer.sent_us = self.peer.received_us = self.opened_us
         self.server.opened(self)
 
