@@ -6,6 +6,7 @@ as before, a closed connection leaves nothing behind, and the journal can be rea
 
 from __future__ import annotations
 
+import gc
 import random
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -208,6 +209,9 @@ def test_nothing_that_a_client_sends_hurts(first: int) -> None:
     for queue in vhost.queues.values():
         assert (queue.consumers, queue.unacked) == ([], 0), queue.name
         assert queue.owner in (None, polite.peer)
+    bench.broker.dirty.clear()  # the network has written what they were sent
+    gc.collect()
+    assert [each for each in gc.get_objects() if isinstance(each, Peer)] == [polite.peer]
     bench.pass_time(61 * SECOND_US)
     bench.sync()
     again = Bench()
