@@ -19,6 +19,7 @@ from leveret.broker.kinds.envelope import Envelope
 from leveret.broker.log import Log
 from leveret.broker.names import RandomBytes
 from leveret.broker.queue import Queue
+from leveret.broker.ready import Ready
 from leveret.broker.returned import published_content
 from leveret.broker.route import Route
 from leveret.broker.run import Stretch
@@ -181,6 +182,11 @@ class VHost:
                     self.log.forget(entry.shelf, entry.id)
             self.log.abandon(queue)
             self.log.meta({"op": "queue.delete", "vhost": self.name, "name": queue.name})
+        # queue, shelves and messages know each other, and the collector, which could let go of such circles, is off
+        for shelf in queue.shelves:
+            shelf.ready = Ready()
+        queue.shelves = []
+        queue.shelf = Shelf(self._nowhere, 0)
         self.changed()
         return count
 
