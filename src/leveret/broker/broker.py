@@ -7,6 +7,7 @@ import hmac
 import logging
 from collections.abc import Callable
 
+from leveret.broker import tracing
 from leveret.broker.ack_timeout import AckTimeout
 from leveret.broker.log import CLEAN, START, Log, meta_record, page_record, state_record
 from leveret.broker.names import RandomBytes
@@ -99,6 +100,13 @@ class Broker:
 
     def _tell(self, text: str) -> None:
         self.on_event(text)
+
+    def trace(self, name: str, is_on: bool) -> None:
+        """Turn the firehose of a virtual host on or off. KeyError if there is none of this name."""
+        if is_on:
+            tracing.start(self.vhosts[name], self.settings.cluster_name)
+        else:
+            tracing.stop(self.vhosts[name])
 
     def server_properties(self) -> dict[str, Value]:
         """For connection.start."""

@@ -76,7 +76,7 @@ class Consumer:
         out = connection.out
         key = entry.key
         if self._key is not key:
-            self._set_key(key)
+            self._meet(entry)
         tag = channel.next_tag
         channel.next_tag = tag + 1
         out.write(self._prefix)
@@ -101,7 +101,7 @@ class Consumer:
         channel = self.channel
         stretch = run.stretch
         data = stretch.data
-        if i64(read_i16_be(data, 1)) & 0xFFFF != channel.number or channel.must_cut:
+        if i64(read_i16_be(data, 1)) & 0xFFFF != channel.number or channel.must_cut or self._is_traced():
             index = run.taken
             while index < stretch.count:
                 self.deliver(run.entry(index))
@@ -126,6 +126,21 @@ class Consumer:
         channel.next_tag = tag
         if not connection.is_dirty:
             connection.mark()
+
+    def forget_key(self) -> None:
+        """The next message is looked at as if it were of another route than the last one."""
+        self._key = None
+
+    def _is_traced(self) -> bool:
+        return self.queue is not None and self.queue.vhost.tracing is not None
+
+    def _meet(self, entry: Entry) -> None:
+        """A message of another route than the last one; any message, while the firehose is on."""
+        self._set_key(entry.key)
+        queue = self.queue
+        if queue is not None and queue.vhost.tracing is not None:
+            queue.vhost.tracing.delivered(self.connection, int(self.channel.number), queue, entry)
+            self.forget_key()
 
     def _set_key(self, key: bytes) -> None:
         tag = self.tag.encode("utf-8", "surrogateescape")

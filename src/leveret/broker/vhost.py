@@ -19,11 +19,13 @@ from leveret.broker.kinds.envelope import Envelope
 from leveret.broker.log import Log
 from leveret.broker.names import RandomBytes
 from leveret.broker.queue import Queue
+from leveret.broker.ready import Ready
 from leveret.broker.returned import published_content
 from leveret.broker.route import Route
 from leveret.broker.run import Stretch
 from leveret.broker.shelf import Shelf
 from leveret.broker.timers import Timers
+from leveret.broker.tracing import Tracing
 from leveret.session.confirms import HANDLED, JOURNALLED
 from leveret.session.connection import Connection
 from leveret.wire.errors import ProtocolError
@@ -69,6 +71,7 @@ class VHost:
         self.replies: dict[str, Consumer] = {}
         self.channels: set[BrokerChannel] = set()
         self.discards: dict[str, int] = {}
+        self.tracing: Tracing | None = None  # see tracing.start
         self._scan = HeaderScan()
         self._next_number = 1
         self._nowhere = Queue(self, "", False, False, {})  # where direct replies come from
@@ -181,6 +184,11 @@ class VHost:
                     self.log.forget(entry.shelf, entry.id)
             self.log.abandon(queue)
             self.log.meta({"op": "queue.delete", "vhost": self.name, "name": queue.name})
+        # queue, shelves and messages know each other, and the collector, which could let go of such circles, is off
+        for shelf in queue.shelves:
+            shelf.ready = Ready()
+        queue.shelves = []
+        queue.shelf = Shelf(self._nowhere, 0)
         self.changed()
         return count
 
@@ -221,6 +229,7 @@ class VHost:
         """A new route for an exchange (None: the default exchange) and routing keys; several of them with CC or BCC."""
         route = Route(self.generation, key, exchange, keys)
         if exchange is None:
+            route.is_per_message = self.tracing is not None
             found: dict[str, Queue] = {}
             for name in keys:
                 if name in self.queues:
@@ -229,7 +238,7 @@ class VHost:
                     route.replies.append(self.replies[name])
             route.set_queues(list(found.values()))
         else:
-            route.is_per_message = self._is_per_message(exchange)
+            route.is_per_message = self.tracing is not None or self._is_per_message(exchange)
             if not route.is_per_message:
                 route.set_queues(self.targets(exchange, Envelope(keys, key, b"")))
         return route
@@ -395,7 +404,7 @@ class VHost:
         """Deliver what this turn made deliverable."""
         self.crowded.clear()
         overflow.trim(self, now_us)
-        while self.touched:
+        while self.touched or (self.tracing is not None and self.tracing.emit(int(now_us))):
             touched = self.touched
             self.touched = []
             for queue in touched:

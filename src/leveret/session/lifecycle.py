@@ -19,6 +19,8 @@ OPENING: Final = 3
 RUNNING: Final = 4
 CLOSING: Final = 5
 CLOSED: Final = 6
+# as RabbitMQ calls them
+NAMES: Final = ("waiting for header", "starting", "tuning", "opening", "running", "closing", "closed")
 
 # (state, method) -> next state
 CONNECTION: Final[dict[tuple[int, int], int]] = {
