@@ -207,6 +207,8 @@ class Reader:
             return self.table()
         if kind == "V":
             return None
+        if kind == "D":
+            return Typed("D", self.take(5))
         assert kind == "A", f"unknown table value type {kind!r}"
         inner = Reader(self.take(self.number(">I")))
         items = []

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from .raw import Frame, RawClient, Typed
+from .collect import content
+from .raw import RawClient, Typed
 
 Error = tuple[int, str, int, int]
 DECLARE, BIND, EXCHANGE_BIND = (40, 10), (50, 20), (40, 30)
@@ -217,16 +218,7 @@ def delivered(raw: RawClient, exchange: str, key: str, queue: str, **properties:
     raw.call("confirm.select", 2)
     raw.publish(b"x", exchange, key, channel=2, **properties)
     raw.read("basic.ack")
-    return taken(raw, queue)
-
-
-def taken(raw: RawClient, queue: str) -> list[bytes]:
-    found: list[bytes] = []
-    got: Frame = raw.call("basic.get", queue=queue, no_ack=True)
-    while got.name == "basic.get-ok":
-        found.append(got.body)
-        got = raw.call("basic.get", queue=queue, no_ack=True)
-    return found
+    return content(raw, queue)
 
 
 def test_unbinding_what_is_not_bound_or_not_there_succeeds(raw: RawClient, unique: str, queue: str) -> None:
