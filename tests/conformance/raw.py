@@ -180,7 +180,7 @@ class Reader:
         if kind in NUMBERS:
             return self.number(NUMBERS[kind])
         if kind == "s":
-            return self.take(self.number(">B")).decode()
+            return self.take(self.number(">B")).decode(errors="surrogateescape")
         if kind == "S":
             return self.take(self.number(">I")).decode()
         return self.table()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
+from mypy_extensions import i64
+
 from leveret.broker.kinds.envelope import Envelope
 from leveret.broker.kinds.matcher import Matcher
 from leveret.broker.names import RandomBytes
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 LENGTH: Final = "x-recent-history-length"
 NO_STORE: Final = b"x-recent-history-no-store"
 LENGTH_DEFAULT: Final = 20
+HISTORY_OCTETS_MAX: Final[i64] = 64 << 20
 _INTEGERS: Final = ("byte", "short", "signedint", "long")
 
 
@@ -29,15 +32,26 @@ def refused(arguments: dict[bytes, bytes]) -> str:
 
 
 class RecentHistory(Matcher):
-    """history: the last messages, oldest first; those that asked for it with the header no-store are not among them."""
+    """history: the last messages, oldest first; those that asked for it with the header no-store are not among them.
+
+    Whatever its length in messages, it is shorter than HISTORY_OCTETS_MAX.
+    """
 
     def __init__(self, bindings: dict[int, Binding], arguments: dict[str, Value], random_bytes: RandomBytes) -> None:
         super().__init__(bindings, arguments, random_bytes)
         self.is_per_message = True
         length = arguments.get(LENGTH)
-        self.history: deque[Envelope] = deque(maxlen=length if isinstance(length, int) else LENGTH_DEFAULT)
+        self._length = length if isinstance(length, int) else LENGTH_DEFAULT
+        self._octets: i64 = 0
+        self.history: deque[Envelope] = deque()
 
     def match(self, envelope: Envelope) -> list[Binding]:
         if envelope.headers().get(NO_STORE) != b"t\1":
-            self.history.append(envelope)
+            self._keep(envelope)
         return list(self.bindings.values())
+
+    def _keep(self, envelope: Envelope) -> None:
+        self.history.append(envelope)
+        self._octets += len(envelope.content)
+        while len(self.history) > self._length or self._octets > HISTORY_OCTETS_MAX:
+            self._octets -= len(self.history.popleft().content)
