@@ -95,12 +95,13 @@ class Link:
             for _ in range(size):
                 self.expect("queue.bind-ok")
 
-    def publish(self, first: int, count: int) -> bytes:
-        """Frames of messages with a routing key each."""
+    def publish(self, first: int, count: int, bindings: int) -> bytes:
+        """Frames of messages with a routing key each, that match one of so many bindings."""
         content = content_frames(1, HEADER, b"x", 4096)
         frames: list[bytes] = []
         for number in range(first, first + count):
-            frames.append(method_frame(1, grammar.BASIC_PUBLISH, exchange=NAME, routing_key=f"a.{number}.b"))
+            key = f"a.{number % bindings}.{number}"
+            frames.append(method_frame(1, grammar.BASIC_PUBLISH, exchange=NAME, routing_key=key))
             frames.append(content)
         return b"".join(frames)
 
@@ -139,13 +140,13 @@ def measure(url: str, options: argparse.Namespace, durable: bool) -> Seconds:
     link.bind(options.bindings, ALONE, 1)
     lap(f"one by one, {ALONE}")
     link.call(grammar.CONFIRM_SELECT)
-    batch = link.publish(0, options.messages)
+    batch = link.publish(0, options.messages, options.bindings)
     started_s = time.perf_counter()
     link.confirmed(batch, options.messages)
     lap("route")
     for number in range(MIXED):
         link.bind(options.bindings + ALONE + number, 1, 1)
-        link.confirmed(link.publish(number, 1), 1)
+        link.confirmed(link.publish(number, 1, options.bindings), 1)
     lap(f"mixed, {MIXED}")
     link.confirmed(batch, options.messages)
     lap("again")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from leveret.broker.binding import Binding
 from leveret.broker.exchange import Exchange
 from leveret.broker.kinds.envelope import Envelope
-from leveret.broker.kinds.recent_history import HISTORY_OCTETS_MAX, RecentHistory
+from leveret.broker.kinds.recent_history import HISTORY_OCTETS_MAX, SNAPSHOT_OCTETS_MAX, RecentHistory
 from leveret.broker.queue import Queue
 from leveret.broker.recovery import Recovery
 from leveret.wire import grammar
@@ -309,3 +309,91 @@ def test_a_long_chain_of_exchanges_is_looked_through_and_goes_at_once() -> None:
     assert bodies(client, "q") == [b"through"]
     client.call(1, grammar.QUEUE_DELETE, queue="q")
     assert [name for name in vhost.exchanges if not name.startswith("amq.")] == []
+
+
+def test_the_history_of_a_durable_exchange_outlives_a_restart_once() -> None:
+    """With keys and copies; the beginning of a journal file says again what the file before it says."""
+    bench = Bench()
+    client = bench.connect()
+    declare(client, "history", "x-recent-history", arguments={"x-recent-history-length": 3})
+    declare(client, "transient", "x-recent-history", durable=False)
+    declare(client, "topic", "topic")
+    for number in range(5):
+        headers: dict[str, Value] = {"CC": [f"cc.{number}"], "BCC": [f"bcc.{number}"]}
+        client.publish("key", str(number).encode(), exchange="history", headers=headers)
+        client.publish("key", b"lost", exchange="transient")
+    bench.sync()
+    expected = [b"2", b"3", b"4"]
+    repeated = recovered([*bench.batches, bench.broker.snapshot()])
+    for again in [*both_ways(bench), repeated, *both_ways(repeated)[1:]]:
+        reader = again.connect()
+        reader.queue("q")
+        reader.call(1, grammar.QUEUE_BIND, queue="q", exchange="history")
+        assert bodies(reader, "q") == expected
+        assert "transient" not in again.broker.vhosts["/"].exchanges
+        for key in ("key", "cc.2", "bcc.3"):
+            reader.call(1, grammar.QUEUE_BIND, queue="q", exchange="topic", routing_key=key)
+            reader.call(1, grammar.EXCHANGE_BIND, destination="topic", source="history", routing_key=key)
+            found = {"key": expected[::-1], "cc.2": [b"2"], "bcc.3": [b"3"]}[key]
+            assert bodies(reader, "q") == found
+            reader.call(1, grammar.QUEUE_UNBIND, queue="q", exchange="topic", routing_key=key)
+        client_after = again.connect()
+        client_after.publish("new", b"5", exchange="history")
+        again.sync()
+        history = recovered([again.broker.snapshot()]).broker.vhosts["/"].exchanges["history"].history
+        assert history is not None
+        assert [kept.number for kept in history.history] == [4, 5, 6]
+
+
+def test_a_deleted_exchange_takes_its_history_along() -> None:
+    bench = Bench()
+    client = bench.connect()
+    declare(client, "history", "x-recent-history")
+    for _ in range(3):
+        client.publish("", b"old", exchange="history")
+    client.call(1, grammar.EXCHANGE_DELETE, exchange="history")
+    declare(client, "history", "x-recent-history")
+    client.publish("", b"new", exchange="history")
+    bench.sync()
+    for again in both_ways(bench):
+        reader = again.connect()
+        reader.queue("q")
+        reader.call(1, grammar.QUEUE_BIND, queue="q", exchange="history")
+        assert bodies(reader, "q") == [b"new"]
+
+
+def test_a_confirm_waits_for_the_history() -> None:
+    """Nowhere else is the message kept. Without a history, or not to be stored, it waits for nothing."""
+    bench = Bench()
+    client = bench.connect()
+    declare(client, "history", "x-recent-history")
+    declare(client, "transient", "x-recent-history", durable=False)
+    client.queue("full", arguments={"x-max-length": 0, "x-overflow": "reject-publish"})
+    client.call(1, grammar.CONFIRM_SELECT)
+    client.publish("", exchange="transient")
+    client.publish("", exchange="history", headers={"x-recent-history-no-store": True})
+    assert [method.number("delivery_tag") for method in client.methods()] == [1, 2]
+    client.publish("", exchange="history")
+    assert client.methods() == []
+    bench.sync()
+    assert [method.number("delivery_tag") for method in client.methods()] == [3]
+    client.call(1, grammar.QUEUE_BIND, queue="full", exchange="history")
+    client.publish("", exchange="history")
+    bench.sync()
+    assert [method.name for method in client.methods()] == ["basic.nack"]
+
+
+def test_a_journal_file_begins_with_what_it_has_room_for_of_all_histories() -> None:
+    bench = Bench()
+    vhost = bench.broker.vhosts["/"]
+    content = content_of(None) + b"\0" * (SNAPSHOT_OCTETS_MAX // 8)
+    for name in ("one", "two"):
+        vhost.add_exchange(name, "x-recent-history", True, False, False, {})
+        for number in range(6):
+            vhost.targets(vhost.exchanges[name], Envelope([str(number)], b"\1x\1k", content))
+    assert SNAPSHOT_OCTETS_MAX // 2 < len(bench.broker.snapshot()) < SNAPSHOT_OCTETS_MAX + 5000
+    again = recovered([bench.broker.snapshot()]).broker.vhosts["/"]
+    for name in ("one", "two"):
+        history = again.exchanges[name].history
+        assert history is not None
+        assert [kept.number for kept in history.history] == [4, 5, 6]
