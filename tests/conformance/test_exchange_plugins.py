@@ -315,6 +315,17 @@ def test_a_length_is_a_positive_integer(raw: RawClient, unique: str, value: Any,
     assert error == refused(text, DECLARE)
 
 
+def test_redeclared_as_another_type(raw: RawClient, unique: str) -> None:
+    """RabbitMQ's quotes around names with hyphens."""
+    declare(raw, unique, "x-random")
+    for received, shown in (("direct", "direct"), ("x-modulus-hash", "'x-modulus-hash'")):
+        error = raw.fail("exchange.declare", exchange=unique, type=received)
+        what = f"exchange '{unique}' in vhost '/'"
+        text = f"inequivalent arg 'type' for {what}: received '{shown}' but current is ''x-random''"
+        assert error == refused(text, DECLARE)
+    raw.call("exchange.delete", exchange=unique)
+
+
 @pytest.mark.parametrize(
     ("kind", "first", "second"),
     [("x-consistent-hash", {"hash-header": "a"}, {"hash-property": "nope"}),
