@@ -306,18 +306,23 @@ class Peer(Connection):
             if found.has_any:
                 route = vhost.copied_route(route, found)
                 content = found.content
+        standing = HANDLED
         if route.is_per_message:
             if route.exchange is not None:
+                events = vhost.log.events
                 route.set_queues(vhost.targets(route.exchange, Envelope(route.keys, route.key, content)))
+                if vhost.log.events != events:
+                    standing = JOURNALLED  # a history took it
             if vhost.tracing is not None:
                 vhost.tracing.published(self, int(channel.number), route, content)
         for requester in route.replies:
             vhost.reply(requester, content, route.key)
         if channel.tx is not None:
             return self._hold(channel, route, content, mode == 2, ttl_us)
-        standing = HANDLED
         if route.queues:
-            standing = vhost.accept(route, content, mode == 2, ttl_us, self.now_us)
+            accepted = vhost.accept(route, content, mode == 2, ttl_us, self.now_us)
+            if accepted != HANDLED:
+                standing = accepted
         elif route.is_mandatory:
             self.give_back(channel, route, content)
         self.is_publisher = True

@@ -276,6 +276,8 @@ class VHost:
         while todo:
             exchange = todo.pop()
             bindings = exchange.matcher.match(envelope)
+            if exchange.history is not None and exchange.history.news is not None:
+                self.log.declared(exchange.history.news.record(self.name, exchange.name))
             alternate = self.exchanges.get(exchange.alternate) if exchange.alternate and not bindings else None
             if alternate is not None and alternate.name not in seen:
                 seen.add(alternate.name)
