@@ -219,6 +219,20 @@ def test_closing_the_connection(raw: RawClient) -> None:
     raw.call("connection.close", 0, reply_code=200, reply_text="bye")
 
 
+def test_the_client_closes_the_socket(raw: RawClient, other: RawClient, unique: str) -> None:
+    """amqplib writes its channels in turn, so frames of one may follow connection.close."""
+    other.call("queue.declare", queue=unique, exclusive=True)
+    raw.send("connection.close", 0, reply_code=200, reply_text="bye")
+    for _ in range(100):
+        raw.publish(b"late", routing_key=unique)
+    raw.read("connection.close-ok")
+    raw.publish(b"later", routing_key=unique)
+    assert other.call("queue.declare", queue=unique, passive=True)["message_count"] == 0
+    raw.socket.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        raw.socket.recv(1)
+
+
 # Frames out of form or order
 
 PUBLISH = encode_method("basic.publish", routing_key="frames")
