@@ -71,7 +71,10 @@ def one_run(run: Run, update: bool) -> Outcome:
     """Runs a suite and says at once what went wrong."""
     outcome = Outcome.of(run)
     if update:
-        Baseline.load(run.suite).updated(outcome.verdicts).save()
+        baseline = Baseline.load(run.suite)
+        for verdicts in outcome.attempts:
+            baseline = baseline.updated(verdicts)
+        baseline.save()
     if not run.select:
         outcome.keep()
     told = [f"{outcome.suite}: {outcome.passed} passed, {outcome.seconds:.0f} s", *report.lines(outcome)]

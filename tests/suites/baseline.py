@@ -12,7 +12,7 @@ from .verdicts import Verdict
 
 __all__ = ["Baseline"]
 
-DIRECTORY: Final = Path(__file__).with_name("baseline")
+DIRECTORY: Final = Path(__file__).with_name("baselines")
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 import json
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Self
@@ -12,6 +12,7 @@ from .baseline import Baseline
 from .broker import LEVERET
 from .installation import CACHE
 from .run import Run
+from .verdicts import Verdict
 
 __all__ = ["Outcome"]
 
@@ -31,6 +32,7 @@ class Outcome:
         left_out: how many did not run, by the reason.
         excused: tests that an exception lets fail, and did, with what was wrong.
         problems: tests that should have done otherwise, with what was wrong.
+        attempts: what became of each test, first of all of them, then of those that were tried again.
         again: tests that passed at the second attempt only: these suites measure times.
         seconds: how long it took.
     """
@@ -45,7 +47,8 @@ class Outcome:
     left_out: Mapping[str, int]
     excused: Mapping[str, str]
     problems: Mapping[str, str]
-    again: list[str]
+    attempts: Sequence[Mapping[str, Verdict]]
+    again: Sequence[str]
     seconds: float
 
     @classmethod
@@ -62,11 +65,14 @@ class Outcome:
                 asked.append(test)
             else:
                 left_out[rule.reason] += 1
-        found = dict(run.verdicts())
+        found = run.verdicts()
+        attempts = [found]
         again = [test for test in asked if baseline.problem(test, found.get(test)) is not None]
         if again:
-            found |= Run(suite, run.kind, again).verdicts()
-        problems, excused = {}, {}
+            attempts.append(Run(suite, run.kind, again).verdicts())
+            found = found | attempts[1]
+        problems: dict[str, str] = {}
+        excused: dict[str, str] = {}
         for test in sorted({*asked, *found}):
             if (problem := baseline.problem(test, found.get(test))) is not None:
                 excuse = run.kind == LEVERET and any(rule.names(test) for rule in suite.exceptions)
@@ -83,6 +89,7 @@ class Outcome:
             left_out=dict(left_out),
             excused=excused,
             problems=problems,
+            attempts=attempts,
             again=[test for test in again if test not in problems and test not in excused],
             seconds=time.monotonic() - began,
         )

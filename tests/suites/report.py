@@ -14,14 +14,15 @@ HEAD: Final = """\
 # Clients' own test suites
 
 `make conformance` fetches these clients' source packages from their registries and runs the tests in them, unpatched,
-against a fresh leveret. What the same tests do on RabbitMQ 3.10.8 is kept test by test in `tests/suites/baseline/`. A test
-that passes there must pass here; the run fails with a list if one does not.
+against a fresh leveret. What the same tests do on RabbitMQ 3.10.8 is kept test by test in `tests/suites/baselines/`.
+A test that passes there must pass here; the run fails with a list if one does not.
 
 """
 FOOT: Final = """
 A test that fails is tried once more on a fresh broker, because these suites measure times; "again" counts what passed
-only then. `--broker rabbitmq` runs the same against a private RabbitMQ with TLS and the management plugin, and `--update`
-writes what it finds into the baseline. `make test` contains the suites marked with a star in part or whole.
+only then. `python -m tests.suites --broker rabbitmq` runs the same against a private RabbitMQ with TLS and the
+management plugin, and `--update` adds what it finds to the baseline. `make test` contains the suites marked with a
+star, in part or whole.
 
 This file is written by the tool, from the last whole run of each suite.
 """

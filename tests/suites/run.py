@@ -74,7 +74,7 @@ class Run:
         return {test: verdict for test, verdict in found.items() if self.wants(test)}
 
     def commands(self, installation: Installation, report: Path) -> Iterator[tuple[list[str], str]]:
-        """The commands that make up the run, each with the file it is about (node: one for each, pytest: one for all)."""
+        """The commands that make up the run: for node one for each file, with its name; for pytest a single one."""
         suite = self.suite
         if suite.registry == "npm":
             options = [f"--test-timeout={1000 * suite.test_timeout_s}"]
@@ -82,8 +82,8 @@ class Run:
             for path in suite.paths:
                 yield ["node", "--test", *options, path], path
         else:
-            options = ["--rootdir", ".", "-p", "broker_target", "-p", "no:cacheprovider", "--timeout", str(suite.test_timeout_s)]
-            options += ["--junitxml", str(report), *suite.arguments]
+            options = ["--rootdir", ".", "-p", "broker_target", "-p", "no:cacheprovider"]
+            options += ["--timeout", str(suite.test_timeout_s), "--junitxml", str(report), *suite.arguments]
             yield [str(installation.binaries / "python"), "-m", "pytest", *options, *suite.paths], ""
 
     def environment(self, broker: Broker, installation: Installation, certificates: Path) -> Mapping[str, str]:

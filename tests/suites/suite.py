@@ -24,7 +24,7 @@ class Rule:
     Attributes:
         tests: patterns, see `matches`.
         reason: what docs/CONFORMANCE.md says about them.
-        needs: what the broker must offer, "tls" or "http"; where it does, the rule does not hold. Empty: it always does.
+        needs: "tls" or "http": where the broker offers that, the rule does not hold. Empty: it holds everywhere.
     """
 
     tests: Sequence[str]

@@ -38,7 +38,7 @@ def from_pytest(report: Path, source: Path) -> dict[str, Verdict]:
 
 
 def from_node(report: Path, file: str) -> dict[str, Verdict]:
-    """The verdicts in a report of node's test runner on one file, by file and names from the outermost to the test's."""
+    """The verdicts in a report of node's test runner on one file, by the file and the names from the outermost on."""
     verdicts: dict[str, Verdict] = {}
 
     def collect(parent: ElementTree.Element, names: str) -> None:

@@ -1,8 +1,8 @@
 """A pytest plugin that aims a client's own tests at the broker under test; loaded with ``-p broker_target``.
 
-Several suites have the standard ports, or a container engine, written into them. The variables BROKER_5672, BROKER_5671,
-BROKER_15672 and BROKER_15671 say where on 127.0.0.1 each of these ports really is; no connection leaves this machine.
-BROKER_SELECT and BROKER_DESELECT are lists of test names, one a line, in which ``*`` stands for anything.
+Several suites have the standard ports, or a container engine, written into them. The variables BROKER_5672,
+BROKER_5671, BROKER_15672 and BROKER_15671 say where on 127.0.0.1 each of these ports really is; no connection leaves
+this machine. BROKER_SELECT and BROKER_DESELECT are lists of test names, one a line, in which ``*`` stands for anything.
 """
 
 import os
@@ -35,7 +35,7 @@ class NoContainers:
 
 
 try:
-    from tests import docker_client  # aio-pika's
+    from tests import docker_client  # type: ignore[attr-defined]  # aio-pika's
 except ImportError:
     pass
 else:
