@@ -8,6 +8,8 @@ from typing import Final
 
 from leveret.testing.processes import LeveretProcess, RabbitMQProcess, ServerProcess, free_port
 
+from .deletions import deletions
+
 __all__ = ["LEVERET", "OFFERS", "RABBITMQ", "Broker", "running"]
 
 LEVERET: Final = "leveret"
@@ -65,4 +67,7 @@ def running(kind: str, services: Sequence[str], certificates: Path) -> Iterator[
         ports = {"port": server.port, "tls_port": tls_port, "http_port": http_port}
         for name in services:
             ports[f"{name}_port"] = stack.enter_context(SERVICES[name]()).port
-        yield Broker(stack.enter_context(server), ports)
+        stack.enter_context(server)
+        if "http" not in OFFERS[kind]:
+            stack.enter_context(deletions(server.url, http_port))
+        yield Broker(server, ports)
