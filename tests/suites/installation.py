@@ -14,7 +14,7 @@ from typing import Final, Self
 
 from .suite import Suite
 
-__all__ = ["Installation", "InstallationFailed"]
+__all__ = ["CACHE", "Installation", "InstallationFailed", "call"]
 
 TOP: Final = Path(__file__).parents[2]
 CACHE: Final = TOP / "build" / "conformance"

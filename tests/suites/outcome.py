@@ -105,9 +105,11 @@ class Outcome:
 
     @classmethod
     def last(cls, suite: str, version: str, kind: str) -> Self | None:
-        """What `keep` kept, if anything."""
-        place = kept(suite, version, kind)
-        return cls(**json.loads(place.read_text())) if place.exists() else None
+        """What `keep` kept; None if that was nothing, or done by another version of this tool."""
+        try:
+            return cls(**json.loads(kept(suite, version, kind).read_text()))
+        except (FileNotFoundError, TypeError):
+            return None
 
 
 def kept(suite: str, version: str, kind: str) -> Path:

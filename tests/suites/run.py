@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from . import verdicts
-from .broker import OFFERS, RABBITMQ, Broker, running
+from .broker import OFFERS, Broker, running
+from .certificates import certificates, provide
 from .installation import Installation
 from .suite import Suite, matches
 from .verdicts import Verdict
@@ -54,14 +55,16 @@ class Run:
             AssertionError: the broker wrote a traceback.
         """
         installation = Installation.of(self.suite)
-        aiormq = next(suite for suite in Suite.load() if suite.name == "aiormq")
-        certificates = Installation.of(aiormq).source / "tests" / "certs" if self.kind == RABBITMQ else Path()
+        has_tls = "tls" in self.offers
+        if has_tls and self.suite.certificates:
+            provide(installation.source / self.suite.certificates)
+        trusted = certificates() if has_tls else Path()
         with (
-            running(self.kind, self.suite.services, certificates) as broker,
+            running(self.kind, self.suite.services, trusted) as broker,
             tempfile.TemporaryDirectory(prefix="leveret-suite-") as directory,
         ):
             report = Path(directory) / "report.xml"
-            environment = self.environment(broker, installation, certificates)
+            environment = self.environment(broker, installation, trusted)
             found: dict[str, Verdict] = {}
             for command, path in self.commands(installation, report):
                 report.unlink(missing_ok=True)
@@ -86,11 +89,11 @@ class Run:
             options += ["--timeout", str(suite.test_timeout_s), "--junitxml", str(report), *suite.arguments]
             yield [str(installation.binaries / "python"), "-m", "pytest", *options, *suite.paths], ""
 
-    def environment(self, broker: Broker, installation: Installation, certificates: Path) -> Mapping[str, str]:
+    def environment(self, broker: Broker, installation: Installation, trusted: Path) -> Mapping[str, str]:
         """The variables for the suite's process."""
         own = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
         left_out = [pattern for rule in self.suite.left_out(self.offers) for pattern in rule.tests]
-        fill = {"certificates": str(certificates), **broker.ports}
+        fill = {"certificates": str(trusted), **broker.ports}
         return own | {
             "PATH": f"{installation.binaries}:{own.get('PATH', '')}",
             "PYTHONPATH": str(TARGET),

@@ -49,6 +49,7 @@ class Suite:
         arguments: more arguments of pytest.
         environment: variables; ``{port}``, ``{tls_port}``, ``{http_port}``, ``{certificates}`` and the port of each
             service, ``{redis_port}``, are filled in.
+        certificates: where in the package its TLS tests look for certificates, if the package lacks that directory.
         services: servers that run beside the broker: "redis".
         test_timeout_s: how long one test may take. A missing feature often shows as a client that waits for ever.
         timeout_s: how long the whole suite may take.
@@ -64,6 +65,7 @@ class Suite:
     packages: Sequence[str] = ()
     arguments: Sequence[str] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
+    certificates: str = ""
     services: Sequence[str] = ()
     test_timeout_s: int = 60
     timeout_s: int = 1800
