@@ -23,6 +23,8 @@ RUNNING: Final = 4
 CLOSING: Final = 5
 DRAINING: Final = 6
 CLOSED: Final = 7
+# as RabbitMQ calls them
+NAMES: Final = ("waiting for header", "starting", "tuning", "opening", "running", "closing", "closed", "closed")
 
 # (state, method) -> next state
 CONNECTION: Final[dict[tuple[int, int], int]] = {
