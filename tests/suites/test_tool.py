@@ -1,12 +1,22 @@
 """The tool that runs the suites: what it reads, compares and demands."""
 
+import fcntl
+import os
+import urllib.request
 from pathlib import Path
+from urllib.error import HTTPError
 
 import pytest
 
+from leveret.client import BlockingConnection, ChannelClosed
+from leveret.testing.processes import free_port
+
 from .baseline import Baseline
+from .deletions import deletions
+from .installation import Installation, InstallationFailed, call
 from .outcome import Outcome
 from .report import lines, table
+from .run import Run
 from .suite import Rule, Suite, matches
 from .verdicts import from_node, from_pytest
 
@@ -129,3 +139,39 @@ def test_an_outcome_as_a_table() -> None:
     )  # fmt: skip
     assert list(table([outcome]))[2:] == ["| kombu 1.2 * | 51 | 1 | 50 | 50 | 49 | 0 | 1 | 0 |"]
     assert list(lines(outcome)) == ["kombu: x passed, and now: failed"]
+
+
+def test_a_suite_that_hangs_is_ended_with_all_it_started(tmp_path: Path) -> None:
+    suite = Suite("one", "1", "npm", ["t"], timeout_s=1)
+    place = Installation(tmp_path / "source", tmp_path)
+    place.source.mkdir()
+    # both processes hold the lock, the sleeping one after its parent's end as well
+    Run(suite, "leveret").call(["sh", "-c", "exec 9> held; flock 9; sleep 3600 & wait"], os.environ, place)
+    assert "ended after 1 s" in (tmp_path / "output.log").read_text()
+    with (place.source / "held").open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+
+
+def test_what_cannot_be_installed_says_why() -> None:
+    with pytest.raises(InstallationFailed, match=r"no-such-program x: .*No such file"):
+        call("no-such-program", "x")
+    with pytest.raises(InstallationFailed, match=r"does it reach the package registry\?\):\nbecause"):
+        call("sh", "-c", "echo because >&2; exit 3")
+
+
+def test_deletions_reach_the_broker(broker: str) -> None:
+    port = free_port()
+    with BlockingConnection(broker) as connection, deletions(broker, port):
+        channel = connection.channel()
+        channel.declare_queue("to be deleted")
+
+        def ask(path: str) -> int:
+            request = urllib.request.Request(f"http://127.0.0.1:{port}/api/{path}", method="DELETE")
+            with urllib.request.urlopen(request) as answer:
+                return int(answer.status)
+
+        assert ask("queues/%2F/to%20be%20deleted") == 204
+        with pytest.raises(ChannelClosed, match="no queue 'to be deleted'"):
+            channel.declare_queue("to be deleted", passive=True)
+        with pytest.raises(HTTPError, match="404"):
+            ask("users/guest")
