@@ -38,7 +38,8 @@ READ_OCTETS = 256 * 1024
 # more than this waiting for the disk pauses publishers
 BATCH_OCTETS_MAX = 4 << 20
 HANDSHAKE_US_MAX = 10_000_000
-CLOSE_S_MAX = 5.0
+# a client has this long to close its socket, or to answer our close, as in RabbitMQ
+CLOSE_US_MAX = 30_000_000
 # clients have this long to answer the close of an orderly stop
 GOODBYE_S_MAX = 1.0
 # a consumer that has taken nothing for this long does not hold up publishers any more
@@ -271,8 +272,6 @@ class Server:
         peer = protocol.peer
         if peer.state == lifecycle.CLOSED:
             protocol.transport.close()
-        elif peer.state == lifecycle.CLOSING:
-            self._loop.call_later(CLOSE_S_MAX, protocol.transport.close)
         elif (peer.is_full or peer.is_flooded) and not protocol.is_choked:
             self._loop.call_soon(self.drained, protocol)
 
@@ -294,6 +293,9 @@ class Server:
             peer.now_us = now_us
             if peer.state < lifecycle.RUNNING and now_us - protocol.opened_us > HANDSHAKE_US_MAX:
                 logger.warning("%s: closed: no handshake within %d s", peer.address, HANDSHAKE_US_MAX // 1_000_000)
+                protocol.transport.abort()
+                continue
+            if peer.state >= lifecycle.CLOSING and not peer.is_gated and now_us - peer.sent_us > CLOSE_US_MAX:
                 protocol.transport.abort()
                 continue
             if protocol.is_paused:

@@ -157,7 +157,7 @@ class Connection:
 
     def tick(self) -> bool:
         """Once in TICK_US: sends a heartbeat after half an interval; False if the peer was silent for two."""
-        if self.heartbeat_s == 0 or self.state < lifecycle.OPENING:
+        if self.heartbeat_s == 0 or self.state < lifecycle.OPENING or self.state >= lifecycle.CLOSING:
             return True
         interval: i64 = i64(self.heartbeat_s) * 1_000_000
         if self.now_us - self.received_us > 2 * interval:
@@ -196,14 +196,14 @@ class Connection:
     def receive(self, data: bytes) -> None:
         """Take bytes from the peer. Violations are answered in the output; nothing is raised for them."""
         self.received_us = self.now_us
-        if self.state == lifecycle.CLOSED:
+        if self.state >= lifecycle.DRAINING:
             return
         left: i64 = len(self._data) - self._position
         self._data = self._data[self._position :] + data if left > 0 else data
         self._position = 0
         if self.state == lifecycle.HEADER and not self._protocol_header():
             return
-        while self.state != lifecycle.CLOSED:
+        while self.state < lifecycle.DRAINING:
             before = self._position
             try:
                 self._scan()
@@ -284,7 +284,7 @@ class Connection:
             self._position = after
             self._frame(kind, number, channel, data[position:after])
             position = after
-            if self.state == lifecycle.CLOSED:
+            if self.state >= lifecycle.DRAINING:
                 return
 
     def _repeats(self, channel: Channel, data: bytes, first: i64, content: i64, stop: i64) -> i64:
