@@ -14,12 +14,13 @@ ODD_IN = 30
 
 
 class Author:
-    """queues, exchanges: the names that were declared so far; modes: "tx" or "confirm" by channel."""
+    """queues, exchanges, tags (of consumers): the names given so far; modes: "tx" or "confirm" by channel."""
 
     def __init__(self, draw: Callable[[Any], Any]) -> None:
         self._draw = draw
         self.queues: list[str] = []
         self.exchanges: list[str] = []
+        self.tags: list[str] = []
         self.modes: dict[str, str] = {}
 
     def of(self, plain: tuple[Any, ...], odd: tuple[Any, ...] = ()) -> Any:

@@ -212,8 +212,7 @@ class Link:
             self._again()
         elif got.name == "connection.close-ok":
             self.seen.append((0, got))
-            self._expect_end()
-            self._again()
+            self._again()  # closing the socket is the client's part
         elif number >= 10:
             self._take_probe(got)
         elif got.name == "channel.close" or (got.name == "channel.close-ok" and number not in self._reopening):
@@ -226,7 +225,7 @@ class Link:
         elif got.name in ("basic.ack", "basic.nack"):
             self._take_confirm(number, got)
         else:
-            self._note_tag(self.tags[number], got)
+            self._note_tag(self.tags.get(number, Tags()), got)
             self.seen.append((number, got))
 
     def _note_tag(self, tags: Tags, got: Frame) -> None:

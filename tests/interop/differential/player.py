@@ -11,6 +11,11 @@ from .names import Names
 from .script import CHANNELS, LINKS, Script, Step
 
 QUEUES_MAX = 12
+# these move no message, unless they fail and close the channel
+QUIET = (
+    "confirm.select", "tx.select", "channel.flow", "exchange.declare", "exchange.bind", "queue.bind",
+    "connection.update-secret",
+)  # fmt: skip
 
 
 @dataclass
@@ -41,7 +46,9 @@ class Player:
         self.queues: list[str] = []
         self.exchanges: list[str] = []
         self._bindings: list[dict[str, Any]] = []
-        self._passes = 1
+        # How often queues are asked before all is quiet. RabbitMQ's answer that question before deliveries that came
+        # earlier, so the first answer only says that they are being handled; and each death takes one round more.
+        self._passes = 2
         self._told = 0
 
     def play(self, script: Script) -> list[Seen]:
@@ -69,7 +76,8 @@ class Player:
             if step.does == "basic.consume" and "@ctag" in args.get("consumer_tag", ""):
                 args = {**args, "consumer_tag": "of-my-own"}
             link.say(step, dict(args), self.names.reveal(step.properties), bodies)
-        return self._settle()
+        self._hear(link)
+        return self._settle(step.does in QUIET)
 
     def _found(self, step: Step) -> Step | None:
         """A settlement with the tag it means, on the channel that has it; None if there is nothing to settle."""
@@ -88,7 +96,7 @@ class Player:
             if name and name not in self.queues and not name.startswith("amq.") and len(self.queues) < QUEUES_MAX - 4:
                 self.queues.append(name)
             if "x-dead-letter-exchange" in step.args.get("arguments", {}):
-                self._passes = 3  # as many queues may a message go through before all is quiet
+                self._passes = 4
         elif step.does == "exchange.declare":
             name = step.args.get("exchange", "").replace("\r", "").replace("\n", "")
             if name not in self.exchanges and not name.startswith("amq."):
@@ -103,12 +111,12 @@ class Player:
             pass
         link.open()
 
-    def _settle(self) -> Seen:
-        self._hear()
+    def _settle(self, is_quiet: bool) -> Seen:
         queues: dict[str, tuple[Any, ...]] = {}
-        for _ in range(self._passes):
-            queues = self._probe()
-        self._hear()
+        if not is_quiet or any(frame.name.endswith(".close") for link in self.links.values() for _, frame in link.seen):
+            for _ in range(self._passes):
+                queues = self._probe()
+            self._hear(*self.links.values())
         seen = Seen(queues=queues)
         for number, link in self.links.items():
             found, link.seen = link.seen, []
@@ -118,10 +126,11 @@ class Player:
             seen.frames[where] = self._ordered(seen.frames.pop(where))  # type: ignore[arg-type]
         return seen
 
-    def _hear(self) -> None:
-        for link in self.links.values():
+    @staticmethod
+    def _hear(*links: Link) -> None:
+        for link in links:
             link.ask()
-        for link in self.links.values():
+        for link in links:
             link.hear()
 
     def _probe(self) -> dict[str, tuple[Any, ...]]:
@@ -142,6 +151,8 @@ class Player:
         return [self._shown(each) for group in groups.values() for each in group]
 
     def _shown(self, frame: Frame) -> str:
+        if "headers" in frame.properties:
+            frame.properties["headers"] = _sorted(frame.properties["headers"])  # no client looks at their order
         parts = [f"{key}={item!r}" for key, item in frame.args.items() if not key.startswith("reserved")]
         if frame.name in ("basic.deliver", "basic.get-ok", "basic.return"):
             parts += [repr(frame.properties), repr(frame.body)]
@@ -162,3 +173,9 @@ class Player:
         """Close all connections."""
         for link in self.links.values():
             link.leave()
+
+
+def _sorted(item: Any) -> Any:
+    if isinstance(item, dict):
+        return {key: _sorted(item[key]) for key in sorted(item)}
+    return [_sorted(each) for each in item] if isinstance(item, list) else item

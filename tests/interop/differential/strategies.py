@@ -84,7 +84,7 @@ def _publish(author: Author) -> Said:
 
 def _consume(author: Author) -> Said:
     return {
-        "queue": author.queue(), "consumer_tag": author.of(values.TAGS, values.ODD_TAGS),
+        "queue": author.queue(), "consumer_tag": author.new(author.tags, values.TAGS, values.ODD_TAGS),
         **author.flags(no_ack=4, exclusive=12, no_wait=12, no_local=12),
         "arguments": author.of(values.CONSUME_ARGUMENTS),
     }  # fmt: skip
@@ -95,7 +95,7 @@ def _consume_replies(author: Author) -> Said:
 
 
 def _cancel(author: Author) -> Said:
-    return {"consumer_tag": author.of(values.TAGS[:-1], (*values.ODD_TAGS, "")), **author.flags(no_wait=12)}
+    return {"consumer_tag": author.of(tuple(author.tags) or values.TAGS, values.ODD_TAGS), **author.flags(no_wait=12)}
 
 
 def _get(author: Author) -> Said:

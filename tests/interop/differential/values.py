@@ -10,13 +10,15 @@ from ...conformance.raw import Typed
 REPLY_TO = "amq.rabbitmq.reply-to"
 WHERE = ("1.1", "1.1", "1.1", "1.2", "2.1", "2.2")
 QUEUES = ("q1", "q1", "q2", "q3")
-ODD_QUEUES = ("", "@gen1", "q4", "q5", "missing", "amq.mine", "q\r\n6", "qé", "q" * 200, REPLY_TO, "@reply1")
+ODD_QUEUES = (
+    "", "@gen1", "q4", "q5", "missing", "amq.mine", "q\r\n6", "qé", "q" * 200, REPLY_TO, f"{REPLY_TO}.x", "@reply1",
+)  # fmt: skip
 PREDECLARED = ("amq.direct", "amq.fanout", "amq.topic", "amq.headers")
 EXCHANGES = ("e1", "e1", "e2")
 ODD_EXCHANGES = ("e3", "missing", "amq.match", "amq.rabbitmq.trace", "amq.mine", "e\n4", "e" * 200)
 KEYS = ("q1", "q1", "q2", "q3", "", "a", "a.b", "*.b", "a.#", "#", "@gen1")
 ODD_KEYS = ("missing", "k" * 255, "a..b", ".", "*", "é", "@reply1", "amq.rabbitmq.reply-to", "#.#", "a.*.#")
-TAGS = ("c1", "c2", "")
+TAGS = ("", "c1", "c2", "c3", "c4")
 ODD_TAGS = ("missing", "@ctag1", "c" * 200)
 DELIVERIES: tuple[int | str, ...] = ("@last", "@first")
 ODD_DELIVERIES: tuple[int | str, ...] = (0, 0, 1, 2, 3, 99, 2**63 - 1, 2**63, 2**64 - 1)
@@ -104,11 +106,9 @@ FRAMES: tuple[tuple[int, int, bytes], ...] = (
     (3, 1, b"body"),  # a body that no header announced
     (2, 1, b"\0\x3c\0\0" + b"\0" * 10),  # a header that no method announced
     (1, 1, b"\0\x3c\0\x63"),  # a method that does not exist
-    (1, 1, b"\0\x63\0\x0a"),  # of a class that does not exist
     (1, 9, b"\0\x3c\0\x0a\0\0\0\0\0\0\0"),  # basic.qos on a channel that is not open
     (1, 0, b"\0\x3c\0\x0a\0\0\0\0\0\0\0"),  # and on channel 0
-    (1, 1, b"\0\x3c\0\x0a\0\0"),  # basic.qos cut short
     (1, 0, b"\0\x0a\0\x46\0\0\0\x03new\x06reason"),  # connection.update-secret
     (1, 1, b"\0\x3c\0\x64\x01"),  # basic.recover-async
-    (1, 1, b"\0\x3c\0\x32\0\0\0\0\0"),  # a method that only brokers send: basic.return
+    (1, 1, b"\0\x3c\0\x15\0"),  # a method that only brokers send: basic.consume-ok
 )
