@@ -32,10 +32,10 @@ def accept(
         if limits is not None and queue.is_touched:
             trim(vhost, now_us)
             queue.serve(now_us)
-        if limits is not None and limits.refuses_one(queue.ready.count(), size):
+        if limits is not None and limits.refuses_one(queue.count(), size):
             is_refused = True
             if limits.buries:
-                queue.refused.append(Entry(queue, content, route.key, 0, 0, 0))
+                queue.refused.append(Entry(queue.shelf, content, route.key, 0, 0, 0))
                 vhost.over.append(queue)
         else:
             taking.append(queue)
@@ -79,8 +79,8 @@ def _trim_queue(vhost: VHost, queue: Queue, now_us: i64) -> None:
     limits = queue.limits
     if limits is None:
         return
-    while not limits.refuses and limits.is_over(queue.ready.count()):
-        head = queue.ready.peek()
+    while not limits.refuses and limits.is_over(queue.count()):
+        head = queue.peek()
         if head is None:
             break
         queue.drop_head(head)

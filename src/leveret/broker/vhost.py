@@ -9,17 +9,20 @@ from librt.strings import read_i32_be
 from mypy_extensions import i64
 
 from leveret.broker import copies, overflow
-from leveret.broker.binding import Binding, Destination
+from leveret.broker.binding import Binding
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.consumer import Consumer
-from leveret.broker.deadletter import HEADER_AT, buried, deaths_of, header_of, headers_of, is_cycle
+from leveret.broker.deadletter import HEADER_AT, buried, deaths_of, header_of, is_cycle
 from leveret.broker.entry import Entry
 from leveret.broker.exchange import Exchange
+from leveret.broker.kinds.envelope import Envelope
 from leveret.broker.log import Log
+from leveret.broker.names import RandomBytes
 from leveret.broker.queue import Queue
 from leveret.broker.returned import published_content
 from leveret.broker.route import Route
 from leveret.broker.run import Stretch
+from leveret.broker.shelf import Shelf
 from leveret.broker.timers import Timers
 from leveret.session.confirms import HANDLED, JOURNALLED
 from leveret.session.connection import Connection
@@ -43,18 +46,23 @@ PREDECLARED: Final = (
 class VHost:
     """touched: queues to look at at the end of the turn; generation: grows when a cached route may be wrong.
 
-    over: queues that may hold more than their limits allow; on_event: hears of what is dropped, once for each kind.
+    over: queues that may hold more than their limits allow; crowded: queues of this turn with many messages that their
+    consumers may not take yet; on_event: hears of what is dropped, once for each kind.
     """
 
-    def __init__(self, name: str, log: Log, timers: Timers, on_event: Callable[[str], None]) -> None:
+    def __init__(
+        self, name: str, log: Log, timers: Timers, on_event: Callable[[str], None], random_bytes: RandomBytes
+    ) -> None:
         self.name = name
         self.log = log
         self.timers = timers
         self.on_event = on_event
+        self.random_bytes = random_bytes
         self.exchanges: dict[str, Exchange] = {}
         self.queues: dict[str, Queue] = {}
         self.touched: list[Queue] = []
         self.over: list[Queue] = []
+        self.crowded: list[Queue] = []
         self.is_trimming = False
         self.generation: i64 = 1
         self.routes: dict[bytes, Route] = {}
@@ -66,58 +74,70 @@ class VHost:
         self._nowhere = Queue(self, "", False, False, {})  # where direct replies come from
         for exchange_name, kind in PREDECLARED:
             internal = exchange_name == "amq.rabbitmq.trace"
-            self.exchanges[exchange_name] = Exchange(exchange_name, kind, True, False, internal, {})
+            self.exchanges[exchange_name] = Exchange(exchange_name, kind, True, False, internal, {}, random_bytes)
 
     # -- exchanges and bindings ----------------------------------------------------------------------------------------
 
-    def add_exchange(self, exchange: Exchange) -> None:
+    def add_exchange(
+        self, name: str, kind: str, durable: bool, auto_delete: bool, internal: bool, arguments: dict[str, Value]
+    ) -> None:
         """Declare an exchange that is not there yet."""
-        self.exchanges[exchange.name] = exchange
+        exchange = Exchange(name, kind, durable, auto_delete, internal, arguments, self.random_bytes)
+        self.exchanges[name] = exchange
         self.changed()
-        if exchange.durable:
+        if durable:
             self.log.meta(exchange_record(self.name, exchange))
 
     def delete_exchange(self, exchange: Exchange) -> None:
         """Delete an exchange with its bindings."""
-        del self.exchanges[exchange.name]
-        for binding in list(exchange.outgoing.values()):
-            self._drop_binding(binding)
-        for binding in list(exchange.bindings.values()):
-            self.unbind(binding)
-        self.changed()
-        if exchange.durable:
-            self.log.meta({"op": "exchange.delete", "vhost": self.name, "name": exchange.name})
+        self._drop(self._forget_exchange(exchange))
 
-    def bind(self, source: Exchange, destination: Destination, key: str, arguments: dict[str, Value]) -> bool:
-        """Bind; False if this binding was there already."""
-        binding = Binding(source, destination, key, arguments)
+    def bind(self, binding: Binding) -> bool:
+        """Put in a new binding; False if there is one like it already."""
+        destination = binding.destination
         if binding.identity in destination.bindings:
             return False
         destination.bindings[binding.identity] = binding
-        source.add(binding)
+        binding.source.add(binding)
         self.changed()
         if binding.is_durable:
-            self.log.meta(binding_record(self.name, "bind", binding))
+            self.log.declared(binding.record(self.name))
         return True
-
-    def find_binding(
-        self, source: Exchange, destination: Destination, key: str, arguments: dict[str, Value]
-    ) -> Binding | None:
-        return destination.bindings.get(Binding(source, destination, key, arguments).identity)
 
     def unbind(self, binding: Binding) -> None:
         """Remove a binding; an auto-delete source that has none left goes too."""
-        self._drop_binding(binding)
         if binding.is_durable:
-            self.log.meta(binding_record(self.name, "unbind", binding))
-        source = binding.source
-        if source.auto_delete and not source.outgoing and source.name in self.exchanges:
-            self.delete_exchange(source)
+            self.log.declared(binding.removal(self.name))
+        self._drop([binding])
 
-    def _drop_binding(self, binding: Binding) -> None:
-        del binding.destination.bindings[binding.identity]
-        binding.source.remove(binding)
+    def _drop(self, bindings: list[Binding]) -> None:
+        """Take bindings away, then the auto-delete exchanges that were left without any, and so on.
+
+        The journal hears of each exchange that goes, so a replay need not guess: transient bindings are unknown to it.
+        """
+        while bindings:
+            sources: dict[str, Exchange] = {}
+            for binding in bindings:
+                del binding.destination.bindings[binding.identity]
+                binding.source.remove(binding)
+                sources[binding.source.name] = binding.source
+            bindings = []
+            for name in sorted(sources):
+                source = sources[name]
+                is_idle = source.auto_delete and not source.outgoing and not self.log.is_replaying
+                if is_idle and self.exchanges.get(name) is source:
+                    bindings.extend(self._forget_exchange(source))
         self.changed()
+
+    def _forget_exchange(self, exchange: Exchange) -> list[Binding]:
+        """Take an exchange away; returns its bindings, which must go, too."""
+        del self.exchanges[exchange.name]
+        if exchange.durable:
+            self.log.meta({"op": "exchange.delete", "vhost": self.name, "name": exchange.name})
+        bindings = dict(exchange.outgoing)
+        for binding in exchange.bindings.values():
+            bindings[id(binding)] = binding
+        return list(bindings.values())
 
     def changed(self) -> None:
         """Cached routes may be wrong from now on."""
@@ -148,16 +168,15 @@ class VHost:
             return 0
         queue.is_deleted = True
         del self.queues[queue.name]
-        for binding in list(queue.bindings.values()):
-            self.unbind(binding)
+        self._drop(list(queue.bindings.values()))
         for consumer in list(queue.consumers):
             self._cancelled(consumer)
         queue.consumers.clear()
-        count = int(queue.ready.count())
+        count = int(queue.count())
         if queue.is_journalled:
-            for entry in queue.ready.in_memory():
+            for entry in queue.in_memory():
                 if entry.id:
-                    self.log.forget(queue, entry.id)
+                    self.log.forget(entry.shelf, entry.id)
             self.log.abandon(queue)
             self.log.meta({"op": "queue.delete", "vhost": self.name, "name": queue.name})
         self.changed()
@@ -171,13 +190,14 @@ class VHost:
 
     def purge(self, queue: Queue) -> int:
         """Drop all ready messages; those that are unacknowledged stay."""
-        count = int(queue.ready.count())
-        entries, pages = queue.ready.clear()
-        for entry in entries:
-            if entry.id:
-                self.log.settle(queue, entry.id)
-        for page in pages:
-            self.log.drop(page)
+        count = int(queue.count())
+        for shelf in queue.shelves:
+            entries, pages = shelf.ready.clear()
+            for entry in entries:
+                if entry.id:
+                    self.log.settle(shelf, entry.id)
+            for page in pages:
+                self.log.drop(page)
         return count
 
     def remove_consumer(self, consumer: Consumer, now_us: i64) -> None:
@@ -205,9 +225,9 @@ class VHost:
                     route.replies.append(self.replies[name])
             route.set_queues(list(found.values()))
         else:
-            route.by_headers = self._meets_headers(exchange, set())
-            if not route.by_headers:
-                route.set_queues(self.targets(exchange, keys, {}))
+            route.is_per_message = self._is_per_message(exchange)
+            if not route.is_per_message:
+                route.set_queues(self.targets(exchange, Envelope(keys, key, b"")))
         return route
 
     def copied_route(self, route: Route, found: copies.Copies) -> Route:
@@ -218,29 +238,31 @@ class VHost:
         copied.is_repeatable = False
         return copied
 
-    def _meets_headers(self, exchange: Exchange, seen: set[str]) -> bool:
-        if exchange.kind == "headers":
-            return True
-        seen.add(exchange.name)
-        following: list[Exchange] = []
-        if exchange.alternate in self.exchanges:
-            following.append(self.exchanges[exchange.alternate])
-        for binding in exchange.outgoing.values():
-            destination = binding.destination
-            if isinstance(destination, Exchange):
-                following.append(destination)
-        return any(self._meets_headers(other, seen) for other in following if other.name not in seen)
+    def _is_per_message(self, exchange: Exchange) -> bool:
+        """Whether one of the exchanges that a message may come to looks at more than its keys."""
+        seen = {exchange.name}
+        todo = [exchange]
+        while todo:
+            exchange = todo.pop()
+            if exchange.matcher.is_per_message:
+                return True
+            following = [binding.destination.name for binding in exchange.onward.values()]
+            if exchange.alternate in self.exchanges:
+                following.append(exchange.alternate)
+            for name in following:
+                if name not in seen:
+                    seen.add(name)
+                    todo.append(self.exchanges[name])
+        return False
 
-    def targets(self, exchange: Exchange, keys: list[str], headers: dict[str, Value]) -> list[Queue]:
+    def targets(self, exchange: Exchange, envelope: Envelope) -> list[Queue]:
         """The queues that a message reaches from an exchange, each once."""
         found: dict[str, Queue] = {}
         seen = {exchange.name}
         todo = [exchange]
         while todo:
             exchange = todo.pop()
-            bindings = exchange.match(keys[0], headers)
-            for key in keys[1:]:
-                bindings = bindings + exchange.match(key, headers)
+            bindings = exchange.matcher.match(envelope)
             alternate = self.exchanges.get(exchange.alternate) if exchange.alternate and not bindings else None
             if alternate is not None and alternate.name not in seen:
                 seen.add(alternate.name)
@@ -268,7 +290,8 @@ class VHost:
             size: i64 = len(content)
             id = self._journal(route, Stretch(content, size, size, 1, route.key), ttl_us, now_us, moved)
         for queue in route.queues:
-            queue.enqueue(content, route.key, id if queue.is_journalled else 0, queue.expiry(now_us, ttl_us))
+            shelf = queue.shelf_of(content)
+            shelf.enqueue(content, route.key, id if queue.is_journalled else 0, queue.expiry(now_us, ttl_us))
         return HANDLED if id == 0 else JOURNALLED
 
     def accept_stretch(self, route: Route, stretch: Stretch, persistent: bool, ttl_us: i64, now_us: i64) -> i64:
@@ -280,14 +303,17 @@ class VHost:
         for queue in route.queues:
             if not queue.consumers:
                 stretch.compact()  # it may stay for long
-            queue.enqueue_stretch(stretch, id if queue.is_journalled else 0, queue.expiry(now_us, ttl_us))
+            shelf = queue.shelf_of(stretch.data)
+            shelf.enqueue_stretch(stretch, id if queue.is_journalled else 0, queue.expiry(now_us, ttl_us))
         return HANDLED if id == 0 else JOURNALLED
 
     def _journal(self, route: Route, stretch: Stretch, ttl_us: i64, now_us: i64, moved: Entry | None) -> i64:
+        shelves: list[Shelf] = []
         expiries: list[i64] = []
         for queue in route.durable:
+            shelves.append(queue.shelf_of(stretch.data))
             expiries.append(queue.expiry(now_us, ttl_us))
-        return self.log.messages(stretch, route.durable, expiries, moved)
+        return self.log.messages(stretch, shelves, expiries, moved)
 
     def expire(self, queue: Queue, entry: Entry) -> None:
         """The time to live of an entry that was taken out of its queue has ended."""
@@ -310,7 +336,7 @@ class VHost:
             else:
                 self._discard(queue, "dead letter exchange missing")
         if entry.id and not is_moved:
-            self.log.settle(queue, entry.id)
+            self.log.settle(entry.shelf, entry.id)
 
     def _bury_in(self, exchange: Exchange | None, queue: Queue, entry: Entry, reason: str, now_us: i64) -> bool:
         """True if the journal's record of the arrivals says also that the message has left its queue."""
@@ -331,8 +357,8 @@ class VHost:
             key += encode_short(queue.dead_letter_key)
             content = copies.without_cc(content) if has_copies else content
         route = self.route(exchange, key, keys)
-        if route.by_headers and exchange is not None:
-            route.set_queues(self.targets(exchange, keys, headers_of(content)))
+        if route.is_per_message and exchange is not None:
+            route.set_queues(self.targets(exchange, Envelope(keys, key, content)))
         for requester in route.replies:
             self.reply(requester, content, route.key)
         if route.replies and not route.queues:
@@ -357,12 +383,13 @@ class VHost:
 
     def reply(self, requester: Consumer, content: bytes, key: bytes) -> None:
         """Hand a direct reply to its requester, which has no queue: it is written now or never."""
-        requester.deliver(Entry(self._nowhere, content, key, 0, 0, 0))
+        requester.deliver(Entry(self._nowhere.shelf, content, key, 0, 0, 0))
 
     # -- the end of a turn and time ------------------------------------------------------------------------------------
 
     def settle_turn(self, now_us: i64) -> None:
         """Deliver what this turn made deliverable."""
+        self.crowded.clear()
         overflow.trim(self, now_us)
         while self.touched:
             touched = self.touched
@@ -378,21 +405,21 @@ class VHost:
         if queue.alarm_us != 0 and queue.alarm_us <= now_us:
             queue.alarm_us = 0
         self.expire_due(queue, now_us)
-        if queue.ready.count() and not queue.is_touched:
+        if queue.count() and not queue.is_touched:
             queue.touch()
         if queue.idle_us and not queue.consumers and now_us >= queue.used_us + queue.idle_us:
             self.delete_queue(queue)
 
     def expire_due(self, queue: Queue, now_us: i64) -> None:
         """Take out the oldest messages whose time to live has ended. No page is read for a time that has not come."""
-        first_us = queue.ready.expires_us()
+        first_us = queue.expires_us()
         if first_us == 0 or first_us > now_us:
             return
-        entry = queue.ready.peek()
+        entry = queue.peek()
         while entry is not None and entry.expires_us != 0 and entry.expires_us <= now_us:
             queue.drop_head(entry)
             self.expire(queue, entry)
-            entry = queue.ready.peek()
+            entry = queue.peek()
 
     def forget_channel(self, connection: Connection, channel: BrokerChannel, now_us: i64) -> None:
         """A channel is gone: its consumers end, its unacknowledged messages return."""
@@ -446,18 +473,4 @@ def queue_record(vhost: str, queue: Queue) -> dict[str, Value]:
         "number": int(queue.number),
         "auto_delete": queue.auto_delete,
         "arguments": queue.arguments,
-    }
-
-
-def binding_record(vhost: str, op: str, binding: Binding) -> dict[str, Value]:
-    """The journal's record of a durable binding made (op "bind") or removed ("unbind")."""
-    destination = binding.destination
-    return {
-        "op": op,
-        "vhost": vhost,
-        "source": binding.source.name,
-        "destination": destination.name,
-        "is_queue": isinstance(destination, Queue),
-        "key": binding.key,
-        "arguments": binding.arguments,
     }
