@@ -60,6 +60,12 @@ class Author:
         """A routing or binding key."""
         return str(self.of(values.KEYS, values.ODD_KEYS))
 
+    def consumer_arguments(self) -> dict[str, Any]:
+        """The arguments of a consumer."""
+        if self.chance(ODD_IN):
+            return {"x-priority": self.of(values.WRONG)}
+        return dict(self.of(values.CONSUME_ARGUMENTS))
+
     def where(self, mode: str = "") -> str:
         """A channel, one with this mode if there is one."""
         fitting = tuple(where for where, each in self.modes.items() if each == mode) if mode else ()

@@ -86,7 +86,7 @@ def _consume(author: Author) -> Said:
     return {
         "queue": author.queue(), "consumer_tag": author.new(author.tags, values.TAGS, values.ODD_TAGS),
         **author.flags(no_ack=4, exclusive=12, no_wait=12, no_local=12),
-        "arguments": author.of(values.CONSUME_ARGUMENTS),
+        "arguments": author.consumer_arguments(),
     }  # fmt: skip
 
 

@@ -23,8 +23,9 @@ ODD_TAGS = ("missing", "@ctag1", "c" * 200)
 DELIVERIES: tuple[int | str, ...] = ("@last", "@first")
 ODD_DELIVERIES: tuple[int | str, ...] = (0, 0, 1, 2, 3, 99, 2**63 - 1, 2**63, 2**64 - 1)
 
-TYPES = ("direct", "fanout", "topic", "headers")
-ODD_TYPES = ("", "x-missing", "Direct")
+TYPES = ("direct", "fanout", "topic", "headers", "direct", "fanout", "topic", "headers", "x-recent-history")
+# x-random and those that hash take their own choice of the queues; they are only declared and bound
+ODD_TYPES = ("", "x-missing", "Direct", "x-random", "x-consistent-hash", "x-modulus-hash")
 
 # One value of each wire type, and numbers at the edges.
 WRONG: tuple[Any, ...] = (
@@ -62,6 +63,12 @@ QUEUE_ARGUMENTS: tuple[dict[str, Any], ...] = (
     {"x-queue-mode": "default"},
     {"x-queue-type": "classic"},
     {"x-of-my-own": 1},
+    {"x-max-priority": 1},
+    {"x-max-priority": 3},
+    {"x-max-priority": 10, "x-max-length": 3},
+    {"x-max-priority": 3, "x-max-length": 2, "x-overflow": "reject-publish"},
+    {"x-single-active-consumer": True},
+    {"x-single-active-consumer": False},
 )  # fmt: skip
 # arguments of which all values in WRONG are tried
 QUEUE_ARGUMENT_NAMES = (
@@ -78,7 +85,9 @@ BINDING_ARGUMENTS: tuple[dict[str, Any], ...] = (
     {"x-match": "all-with-x", "x-a": 1, "a": 1}, {"x-match": "all", "a": Typed("l", 1)},
     {"x-match": "all", "a": 1.0},
 )  # fmt: skip
-CONSUME_ARGUMENTS: tuple[dict[str, Any], ...] = ({}, {}, {}, {"x-of-my-own": 1})
+CONSUME_ARGUMENTS: tuple[dict[str, Any], ...] = (
+    {}, {}, {}, {}, {"x-priority": 1}, {"x-priority": 10}, {"x-priority": -1}, {"x-of-my-own": 1},
+)  # fmt: skip
 
 HEADERS: tuple[dict[str, Any], ...] = (
     {}, {"a": 1}, {"a": 1, "b": "x"}, {"a": Typed("l", 1)}, {"a": "1"}, {"a": 1.0}, {"x-a": 1}, {"x-a": 1, "a": 1},
@@ -90,7 +99,7 @@ ODD_HEADERS: tuple[dict[str, Any], ...] = (
 )  # fmt: skip
 PROPERTIES: tuple[dict[str, Any], ...] = (
     {}, {}, {"delivery_mode": 1}, {"delivery_mode": 2}, {"expiration": "0"}, {"expiration": "60000"},
-    {"reply_to": "amq.rabbitmq.reply-to"}, {"priority": 1}, {"priority": 9}, {"user_id": "guest"},
+    {"reply_to": "amq.rabbitmq.reply-to"}, {"priority": 1}, {"priority": 2}, {"priority": 9}, {"user_id": "guest"},
     {"content_type": "text/plain", "correlation_id": "1", "message_id": "2", "type": "t", "app_id": "a",
      "timestamp": 3, "content_encoding": "e", "cluster_id": "c", "reply_to": "q1"},
 )  # fmt: skip
