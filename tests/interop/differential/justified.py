@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from .player import Seen
 from .script import Step
+
+_DELIVERY = re.compile(r"^(basic.deliver consumer_tag=\S+) delivery_tag=\d+")
 
 
 @dataclass(frozen=True)
@@ -33,13 +36,23 @@ def _without_texts(seen: Seen) -> object:
     return frames, seen.queues
 
 
-def _reply_name(step: Step, ours: Seen, theirs: Seen) -> bool:
-    return (
-        step.does == "queue.declare"
-        and step.args.get("queue", "").startswith("amq.rabbitmq.reply-to.")
-        and any("reply_code=404" in each for frames in ours.frames.values() for each in frames)
-        and any("reply_code=541" in each for frames in theirs.frames.values() for each in frames)
-    )
+def _internal_error(_: Step, ours: Seen, theirs: Seen) -> bool:
+    crashes = [each for frames in theirs.frames.values() for each in frames if "reply_code=541" in each]
+    closed = "channel.close reply_code=40"
+    errors = [each for frames in ours.frames.values() for each in frames if each.startswith(closed)]
+    return bool(crashes and errors)
+
+
+def _order_of_queues(_: Step, ours: Seen, theirs: Seen) -> bool:
+    return ours.queues == theirs.queues and _by_consumer(ours) == _by_consumer(theirs)
+
+
+def _by_consumer(seen: Seen) -> object:
+    """What each consumer got, without the tags, which are counted by channel."""
+    return {
+        where: sorted((_DELIVERY.sub(r"\1", each) for each in frames), key=lambda each: _DELIVERY.findall(each))
+        for where, frames in seen.frames.items()
+    }
 
 
 KINDS = (
@@ -50,9 +63,15 @@ KINDS = (
         _frame_text,
     ),
     Kind(
-        "malformed direct reply-to name",
-        "a name that was never given out does not exist: 404; RabbitMQ crashes over it: 541",
-        "facts on direct reply-to: the declaration of a malformed name",
-        _reply_name,
+        "errors in place of crashes",
+        "where an argument makes one of RabbitMQ's processes crash (541), the channel is closed with what is wrong",
+        "facts on direct reply-to, the declaration of a malformed name; docs/ARCHITECTURE.md, Where leveret differs",
+        _internal_error,
+    ),
+    Kind(
+        "which queue is quicker",
+        "RabbitMQ's queues are processes: which of two is first to serve their consumers on one channel is not defined",
+        "RabbitMQ, Broker Semantics: order is promised within one queue",
+        _order_of_queues,
     ),
 )

@@ -49,16 +49,16 @@ class Link:
     seen: (channel, frame) since last asked; channel 0 tells of the connection, "eof" of a socket that was closed.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, frame_max: int) -> None:
         self.url = url
+        self.frame_max = frame_max
         self.seen: list[tuple[int, Frame]] = []
         self._questions = 0
         self.open()
 
     def open(self) -> None:
         """Connect, open all channels, and declare the queue whose end tells that the broker noticed a lost socket."""
-        self.client = RawClient.open(self.url, channels=0)
-        self.client.frame_max = 131072
+        self.client = RawClient.open(self.url, channels=0, frame_max=self.frame_max)
         self.marker = f"marker-{uuid.uuid4().hex}"
         self.tags = {number: Tags() for number in CHANNELS}
         self._asked: dict[int, str] = {}
@@ -95,8 +95,8 @@ class Link:
             tags.is_confirming = True
         elif step.does == "basic.consume" and step.args.get("no_ack"):
             tags.auto.add(step.args.get("consumer_tag", ""))
-        elif step.does == "channel.close":
-            self._asked[step.channel] = "nothing: it is asked when it is open again"
+        elif step.does in ("channel.close", "tx.commit"):
+            self._asked[step.channel] = "nothing: it is asked when it has answered this; before, that would be an error"
 
     def lose(self) -> None:
         """Cut the socket as a crashing client does."""
@@ -142,6 +142,7 @@ class Link:
 
     def renew(self) -> None:
         """New channels for the next script."""
+        assert self.client.largest_frame <= self.frame_max
         for number in CHANNELS:
             self.client.send("channel.close", number)
         for name in ("channel.close-ok", "channel.open-ok"):
@@ -225,6 +226,8 @@ class Link:
         elif got.name in ("basic.ack", "basic.nack"):
             self._take_confirm(number, got)
         else:
+            if got.name == "tx.commit-ok":
+                self._ask(number)
             self._note_tag(self.tags.get(number, Tags()), got)
             self.seen.append((number, got))
 

@@ -38,7 +38,7 @@ class Player:
     """A broker with two connections. What a script made is deleted after it."""
 
     def __init__(self, url: str) -> None:
-        self.links = {number: Link(url) for number in LINKS}
+        self.links = {number: Link(url, frame_max) for number, frame_max in LINKS.items()}
         self._forget()
 
     def _forget(self) -> None:
@@ -155,7 +155,8 @@ class Player:
             frame.properties["headers"] = _sorted(frame.properties["headers"])  # no client looks at their order
         parts = [f"{key}={item!r}" for key, item in frame.args.items() if not key.startswith("reserved")]
         if frame.name in ("basic.deliver", "basic.get-ok", "basic.return"):
-            parts += [repr(frame.properties), repr(frame.body)]
+            body = frame.body.rstrip(b".")  # what fills it up to its size
+            parts += [repr(frame.properties), f"{body!r} and {len(frame.body) - len(body)} more"]
         return str(self.names.hide(f"{frame.name} {' '.join(parts)}"))
 
     def clean_up(self) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-LINKS = (1, 2)
+# connections and their frame_max: what comes in by one as one frame goes out by the other as several
+LINKS = {1: 131072, 2: 4096}
 CHANNELS = (1, 2)
 SETTLEMENTS = ("basic.ack", "basic.nack", "basic.reject")
 

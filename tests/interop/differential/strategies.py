@@ -20,9 +20,12 @@ def _queue_declare(author: Author) -> Said:
     if author.chance(4):
         arguments |= author.of(values.QUEUE_ARGUMENTS)
     if author.chance(ODD_IN):
-        arguments[author.of(values.QUEUE_ARGUMENT_NAMES)] = author.of(values.WRONG)
+        argument = author.of(values.QUEUE_ARGUMENT_NAMES)
+        arguments[argument] = author.of(values.wrong(argument))
     name = author.new(author.queues, values.QUEUES, values.ODD_QUEUES)
     flags = author.flags(passive=12, durable=3, exclusive=8, auto_delete=8, no_wait=12)
+    if arguments.get("x-queue-type") == "quorum":
+        flags.pop("durable", None)  # so it is refused: quorum queues answer when they like, see tests/conformance
     if not name:
         flags.pop("no_wait", None)  # nobody would ever know the queue's name
     return {"queue": name, **flags, "arguments": arguments}
@@ -78,7 +81,8 @@ def _publish(author: Author) -> Said:
         del properties["reply_to"]  # it closes the channel where nobody listens for replies
     return {
         "exchange": author.target(), "routing_key": author.key(), **author.flags(mandatory=4, immediate=150),
-        "properties": properties, "count": author.of((1, 1, 2, 3, 4)), "size": author.of((4, 4, 4, 0, 7, 12)),
+        "properties": properties, "count": author.of((1, 1, 2, 3, 4)),
+        "size": author.of(values.SIZES, values.ODD_SIZES),
     }  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from .justified import KINDS
 from .pair import Pair, first_difference
 from .script import Script, show, step
 from .strategies import STEPS, scripts
+from .tables import TABLES
 
 SCRIPTS = int(os.environ.get("LEVERET_DIFF_SCRIPTS", "2000"))
 SEED = int(os.environ.get("LEVERET_DIFF_SEED", "1"))
@@ -28,6 +29,12 @@ pytestmark = pytest.mark.rabbitmq
 @pytest.mark.parametrize("name", FOUND)
 def test_what_was_found(pair: Pair, name: str) -> None:
     found = pair.difference(FOUND[name])
+    assert found is None, found.show()
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_value(pair: Pair, name: str) -> None:
+    found = pair.difference(TABLES[name])
     assert found is None, found.show()
 
 

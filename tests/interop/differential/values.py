@@ -29,9 +29,10 @@ ODD_TYPES = ("", "x-missing", "Direct", "x-random", "x-consistent-hash", "x-modu
 
 # One value of each wire type, and numbers at the edges.
 WRONG: tuple[Any, ...] = (
-    None, True, False, -1, 0, 1, 2**31, 2**40, 2**63 - 1, 1.5, "", "a", "1", [], ["a"], {}, {"a": 1}, Typed("b", 3),
-    Typed("B", 3), Typed("s", 3), Typed("u", 3), Typed("i", 3), Typed("l", 3), Typed("f", 1.0), Typed("T", 3),
-    Typed("x", b"a"), Typed("D", b"\1\0\0\0\3"), Typed("b", -1), Typed("l", -5),
+    None, True, False, -1, 0, 1, 60000, 2**31, 2**40, 2**63 - 1, 1.5, "", "a", "1", [], ["a"], {}, {"a": 1},
+    Typed("b", 3), Typed("B", 3), Typed("s", 3), Typed("u", 3), Typed("i", 3), Typed("l", 3), Typed("f", 1.0),
+    Typed("T", 3), Typed("u", 60000), Typed("i", 60000), Typed("l", 60000), Typed("T", 60000), Typed("x", b"a"),
+    Typed("b", -1), Typed("l", -5), Typed("D", b"\1\0\0\0\3"),
 )  # fmt: skip
 
 QUEUE_ARGUMENTS: tuple[dict[str, Any], ...] = (
@@ -62,6 +63,7 @@ QUEUE_ARGUMENTS: tuple[dict[str, Any], ...] = (
     {"x-queue-mode": "lazy"},
     {"x-queue-mode": "default"},
     {"x-queue-type": "classic"},
+    {"x-queue-type": "quorum"},
     {"x-of-my-own": 1},
     {"x-max-priority": 1},
     {"x-max-priority": 3},
@@ -70,11 +72,26 @@ QUEUE_ARGUMENTS: tuple[dict[str, Any], ...] = (
     {"x-single-active-consumer": True},
     {"x-single-active-consumer": False},
 )  # fmt: skip
-# arguments of which all values in WRONG are tried
-QUEUE_ARGUMENT_NAMES = (
-    "x-message-ttl", "x-expires", "x-max-length", "x-max-length-bytes", "x-overflow", "x-dead-letter-exchange",
-    "x-dead-letter-routing-key", "x-queue-mode", "x-queue-type", "x-single-active-consumer", "x-max-priority",
-)  # fmt: skip
+# one plain value of each argument; all those in WRONG are tried, too
+PLAIN_ARGUMENTS: dict[str, Any] = {
+    "x-message-ttl": 60000, "x-expires": 60000, "x-max-length": 3, "x-max-length-bytes": 3, "x-overflow": "drop-head",
+    "x-dead-letter-exchange": "a", "x-dead-letter-routing-key": "a", "x-queue-mode": "lazy", "x-queue-type": "classic",
+    "x-single-active-consumer": True, "x-max-priority": 3, "x-queue-version": 1,
+}  # fmt: skip
+QUEUE_ARGUMENT_NAMES = tuple(PLAIN_ARGUMENTS)
+
+
+def wrong(argument: str) -> tuple[Any, ...]:
+    """The values to try with an argument of a queue; no times so short that they may be over or not."""
+    if argument not in ("x-expires", "x-message-ttl"):
+        return WRONG
+    return tuple(item for item in WRONG if not _is_short(getattr(item, "value", item)))
+
+
+def _is_short(item: Any) -> bool:
+    return isinstance(item, int) and not isinstance(item, bool) and 0 < item < 60000
+
+
 EXCHANGE_ARGUMENTS: tuple[dict[str, Any], ...] = (
     {}, {}, {}, {"alternate-exchange": "amq.fanout"}, {"alternate-exchange": "e2"}, {"alternate-exchange": "missing"},
     {"x-of-my-own": 1},
@@ -108,6 +125,8 @@ ODD_PROPERTIES: tuple[dict[str, Any], ...] = (
     {"expiration": "1a"}, {"expiration": "+0"}, {"expiration": "00"}, {"expiration": "99999999999999"},
     {"user_id": "other"}, {"user_id": ""}, {"priority": 255},
 )  # fmt: skip
+SIZES = (4, 4, 4, 0, 7, 12)
+ODD_SIZES = (4088, 4089, 10000)  # around what fits into one frame of the second connection
 # kind, channel and payload of frames that break the rules, or are rarely seen
 FRAMES: tuple[tuple[int, int, bytes], ...] = (
     (8, 0, b""),  # a heartbeat
