@@ -50,7 +50,7 @@ def _order_of_queues(_: Step, ours: Seen, theirs: Seen) -> bool:
 def _by_consumer(seen: Seen) -> object:
     """What each consumer got, without the tags, which are counted by channel."""
     return {
-        where: sorted((_DELIVERY.sub(r"\1", each) for each in frames), key=lambda each: _DELIVERY.findall(each))
+        where: [_DELIVERY.sub(r"\1", each) for each in sorted(frames, key=_DELIVERY.findall)]
         for where, frames in seen.frames.items()
     }
 
