@@ -24,6 +24,7 @@ from leveret.broker.entry import Entry
 from leveret.broker.kinds.envelope import Envelope
 from leveret.broker.names import REPLY_TO
 from leveret.broker.queue import Queue
+from leveret.broker.ready import ITEM_OCTETS
 from leveret.broker.route import Route
 from leveret.broker.run import Stretch
 from leveret.broker.transaction import ACK
@@ -320,6 +321,7 @@ class Peer(Connection):
         if channel.tx is not None:
             return self._hold(channel, route, content, mode == 2, ttl_us)
         if route.queues:
+            self.cost += stop - start + ITEM_OCTETS * len(route.queues)
             accepted = vhost.accept(route, content, mode == 2, ttl_us, self.now_us)
             if accepted != HANDLED:
                 standing = accepted
@@ -337,6 +339,7 @@ class Peer(Connection):
         assert route is not None
         stretch = Stretch(data, stride, size, count, route.key)
         persistent = self._scan_header.delivery_mode == 2
+        self.cost += len(data) + ITEM_OCTETS * len(route.queues)
         standing = self.vhost.accept_stretch(route, stretch, persistent, self._ttl_us, self.now_us)
         if channel.confirms is not None:
             self._confirm(channel, count, standing)
