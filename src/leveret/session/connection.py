@@ -35,7 +35,7 @@ FLOOD_OCTETS: Final[i64] = 8 << 20
 WAIT_OCTETS_MAX: Final[i64] = 65536
 # A read buffer full of messages for thousands of queues is handled in several turns, so that nobody waits for long and
 # memory is looked at in between.
-TURN_OCTETS_MAX: Final[i64] = 4 << 20
+TURN_OCTETS_MAX: Final[i64] = 1 << 20
 # A run keeps its stretch of the read buffer and is copied once more at delivery: not worth it for larger messages.
 RUN_CONTENT_OCTETS_MAX: Final[i64] = 2048
 # 0-9-1, and 0-9 as old clients say it: the methods are the same
