@@ -337,7 +337,7 @@ class Peer(Connection):
 
     def _route(self, method: bytes) -> Route:
         """The route of a raw basic.publish frame: 7 octets of frame head, 4 of ids, 2 of ticket, then the fields."""
-        fields = method[13:-1]
+        fields = method[13:-1] if len(method) > 13 else b""  # compiled, a slice must not end before it begins
         routes = self.vhost.routes
         found = routes.get(fields)
         if found is not None:
