@@ -220,6 +220,18 @@ def test_closing_with_consumers_returns_what_they_had(raw: RawClient, other: Raw
         (b"0", True), (b"1", True), (b"2", True), (b"3", False)]
     other.call("basic.cancel", consumer_tag="c")
     other.call("queue.delete", queue=unique)
+def test_the_client_closes_the_socket(raw: RawClient, other: RawClient, unique: str) -> None:
+    """amqplib writes its channels in turn, so frames of one may follow connection.close."""
+    other.call("queue.declare", queue=unique, exclusive=True)
+    raw.send("connection.close", 0, reply_code=200, reply_text="bye")
+    for _ in range(100):
+        raw.publish(b"late", routing_key=unique)
+    raw.read("connection.close-ok")
+    raw.publish(b"later", routing_key=unique)
+    assert other.call("queue.declare", queue=unique, passive=True)["message_count"] == 0
+    raw.socket.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        raw.socket.recv(1)
 
 
 # Frames out of form or order (more of them in test_violations.py)

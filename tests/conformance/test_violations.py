@@ -356,6 +356,9 @@ EARLIER: dict[str, tuple[Sent, Error]] = {
     "a channel at once": (
         [(METHOD, 1, encode_method("channel.open"))],
         (505, UNEXPECTED.format(1, "all octets = <<0,20,0,10,0>>"), 0, 0)),
+    "start-ok of more than 4096 octets": (
+        [(METHOD, 0, encode_method("connection.start-ok", client_properties={"x": "y" * 4096}, mechanism="PLAIN"))],
+        (501, "FRAME_ERROR - type 1, all octets = <<>>: {frame_too_large,4122,4088}", 0, 0)),
     "start-ok cut": ([(METHOD, 0, START_OK[:5])], (501, CANNOT.format("<<0>>"), 10, 11)),
     "wrong end": ([(METHOD, 0, START_OK[:4], 0)], (501, WRONG_END.format(1, "all octets = <<0,10,0,11>>", 0), 0, 0)),
     "open before tune-ok": (

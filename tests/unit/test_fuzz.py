@@ -220,7 +220,7 @@ def test_nothing_that_a_client_sends_hurts(first: int) -> None:
     assert len(vhost.channels) == 1
     assert vhost.replies == {}
     for queue in vhost.queues.values():
-        assert (queue.consumers, queue.unacked) == ([], 0), queue.name
+        assert (queue.consumers.count, queue.unacked) == (0, 0), queue.name
         assert queue.owner in (None, polite.peer)
     bench.broker.dirty.clear()  # the network has written what they were sent
     gc.collect()

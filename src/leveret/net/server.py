@@ -26,7 +26,7 @@ from leveret.net.paging import Paging
 from leveret.net.pressure import Pressure
 from leveret.net.protocol import PeerProtocol
 from leveret.session import lifecycle
-from leveret.session.connection import TICK_US
+from leveret.session.connection import TICK_US, Connection
 from leveret.store.journal import Journal, JournalFull
 from leveret.store.reserve import Reserve
 from leveret.store.segment import SegmentStore
@@ -38,7 +38,8 @@ READ_OCTETS = 256 * 1024
 # more than this waiting for the disk pauses publishers
 BATCH_OCTETS_MAX = 4 << 20
 HANDSHAKE_US_MAX = 10_000_000
-CLOSE_S_MAX = 5.0
+# a client has this long to close its socket, or to answer our close, as in RabbitMQ
+CLOSE_US_MAX = 30_000_000
 # clients have this long to answer the close of an orderly stop
 GOODBYE_S_MAX = 1.0
 # a consumer that has taken nothing for this long does not hold up publishers any more
@@ -65,6 +66,7 @@ class Server:
         self.reserve = reserve
         self.alarms = alarms
         self.failure: Exception | None = None
+        broker.has_hung_up = self._has_hung_up
         self.buffer = memoryview(bytearray(READ_OCTETS))
         self._loop = asyncio.get_running_loop()
         self._thread_id = threading.get_ident()
@@ -174,9 +176,18 @@ class Server:
             peer.close(541, "internal error")
         self._fairness.turn(protocol, now_us)
         self._pressure.review(protocol)
-        if self._paging.received(len(data)):
+        if peer.has_more and not protocol.is_going_on:
+            protocol.is_going_on = True
+            self._loop.call_soon(self._go_on, protocol)
+        if self._paging.received(max(len(data), peer.cost)):
             self._pressure.pages(self._paging.is_behind)
         self._end_turn()
+
+    def _go_on(self, protocol: PeerProtocol) -> None:
+        """Another turn for what one turn was too short for."""
+        protocol.is_going_on = False
+        if protocol.peer in self._protocols:
+            self.received(protocol, b"")
 
     def lost(self, protocol: PeerProtocol, error: Exception | None) -> None:
         """The socket is closed."""
@@ -192,6 +203,10 @@ class Server:
         if not self._protocols:
             self._empty.set()
         self._end_turn()
+
+    def _has_hung_up(self, connection: Connection) -> bool:
+        protocol = self._protocols.get(connection)  # type: ignore[call-overload]
+        return protocol is None or protocol.has_hung_up()
 
     def crowded(self, protocol: PeerProtocol) -> None:
         """A client does not read as fast as it is sent to: publishers wait, but only while it reads at all."""
@@ -266,8 +281,6 @@ class Server:
         peer = protocol.peer
         if peer.state == lifecycle.CLOSED:
             protocol.transport.close()
-        elif peer.state == lifecycle.CLOSING:
-            self._loop.call_later(CLOSE_S_MAX, protocol.transport.close)
         elif (peer.is_full or peer.is_flooded) and not protocol.is_choked:
             self._loop.call_soon(self.drained, protocol)
 
@@ -291,8 +304,13 @@ class Server:
                 logger.warning("%s: closed: no handshake within %d s", peer.address, HANDSHAKE_US_MAX // 1_000_000)
                 protocol.transport.abort()
                 continue
+            if peer.state >= lifecycle.CLOSING and not peer.is_gated and now_us - peer.sent_us > CLOSE_US_MAX:
+                protocol.transport.abort()
+                continue
             if protocol.is_paused:
                 peer.received_us = now_us  # we do not listen, so silence says nothing
+            elif not peer.is_blocked:
+                peer.check_ack_timeouts(now_us)
             if not peer.tick():
                 logger.warning("%s: closed: missed heartbeats, %d s agreed", peer.address, peer.heartbeat_s)
                 protocol.transport.abort()

@@ -33,6 +33,9 @@ TICK_US: Final[i64] = 1_000_000
 FLOOD_OCTETS: Final[i64] = 8 << 20
 # a content that is not all there waits in the read buffer up to this size, and is assembled frame by frame beyond
 WAIT_OCTETS_MAX: Final[i64] = 65536
+# A read buffer full of messages for thousands of queues is handled in several turns, so that nobody waits for long and
+# memory is looked at in between.
+TURN_OCTETS_MAX: Final[i64] = 4 << 20
 # A run keeps its stretch of the read buffer and is copied once more at delivery: not worth it for larger messages.
 RUN_CONTENT_OCTETS_MAX: Final[i64] = 2048
 # 0-9-1, and 0-9 as old clients say it: the methods are the same
@@ -42,7 +45,7 @@ PROTOCOL_HEADERS: Final = (PROTOCOL_HEADER, b"AMQP\x01\x01\x00\x09")
 class Connection:
     """Sans-IO. now_us is the time of the current turn, set by the caller before it calls in.
 
-    frame_max: octets of a frame; message_octets_max: octets of a message's body.
+    frame_max: octets of a frame, until another size is agreed on; message_octets_max: octets of a message's body.
     """
 
     def __init__(self, frame_max: int, message_octets_max: int) -> None:
@@ -56,6 +59,9 @@ class Connection:
         self.is_full = False
         # it does not read the answers to what it says: it is not read from until they have left
         self.is_flooded = False
+        # octets that this turn's messages take in queues, about; input that is left for another turn
+        self.cost: i64 = 0
+        self.has_more = False
         self.name = ""  # of both its ends, and who has logged in
         self.user = ""
         self.heartbeat_s = 0
@@ -157,7 +163,7 @@ class Connection:
 
     def tick(self) -> bool:
         """Once in TICK_US: sends a heartbeat after half an interval; False if the peer was silent for two."""
-        if self.heartbeat_s == 0 or self.state < lifecycle.OPENING:
+        if self.heartbeat_s == 0 or self.state < lifecycle.OPENING or self.state >= lifecycle.CLOSING:
             return True
         interval: i64 = i64(self.heartbeat_s) * 1_000_000
         if self.now_us - self.received_us > 2 * interval:
@@ -196,14 +202,16 @@ class Connection:
     def receive(self, data: bytes) -> None:
         """Take bytes from the peer. Violations are answered in the output; nothing is raised for them."""
         self.received_us = self.now_us
-        if self.state == lifecycle.CLOSED:
+        self.cost = 0
+        self.has_more = False
+        if self.state >= lifecycle.DRAINING:
             return
         left: i64 = len(self._data) - self._position
         self._data = self._data[self._position :] + data if left > 0 else data
         self._position = 0
         if self.state == lifecycle.HEADER and not self._protocol_header():
             return
-        while self.state != lifecycle.CLOSED:
+        while self.state < lifecycle.DRAINING:
             before = self._position
             try:
                 self._scan()
@@ -257,6 +265,9 @@ class Connection:
             if kind == 1 and channel is not None and channel.assembly is None and size >= 4 and channel.state == 0:
                 key: i64 = i64(read_i32_be(data, position + 7))
                 if key == PUBLISH:
+                    if self.cost > TURN_OCTETS_MAX:
+                        self.has_more = True
+                        return
                     stop = self._content_end(data, after, end, number)
                     if stop > 0:
                         method = data[position:after]
@@ -284,7 +295,7 @@ class Connection:
             self._position = after
             self._frame(kind, number, channel, data[position:after])
             position = after
-            if self.state == lifecycle.CLOSED:
+            if self.state >= lifecycle.DRAINING:
                 return
 
     def _repeats(self, channel: Channel, data: bytes, first: i64, content: i64, stop: i64) -> i64:
