@@ -20,6 +20,7 @@ from .raw import (
     PROTOCOL_HEADER,
     Eof,
     RawClient,
+    Typed,
     encode_header,
     encode_method,
     frame,
@@ -190,6 +191,15 @@ CLEARER: dict[str, tuple[Sent, Error]] = {
     "properties cut": ([(METHOD, 1, PUBLISH), (HEADER, 1, properties(0x8000, b"\x05ab"))], (502, SYNTAX, 60, 40)),
     "properties and more": ([(METHOD, 1, PUBLISH), (HEADER, 1, properties(0, b"abc"))], (502, SYNTAX, 60, 40)),
     "headers cut": ([(METHOD, 1, PUBLISH), (HEADER, 1, properties(0x2000, b"\0\0\0\x09a"))], (502, SYNTAX, 60, 40)),
+    "unknown type in headers": (
+        [(METHOD, 1, PUBLISH), (HEADER, 1, properties(0x2000, long(b"\x01aZ1")))],
+        (502, "SYNTAX_ERROR - unknown field type 'Z'", 60, 40)),
+    "unknown type in a table in headers": (
+        [(METHOD, 1, PUBLISH), (HEADER, 1, properties(0x2000, table({"a": [1, {"b": Typed("Z", b"1")}]})))],
+        (502, "SYNTAX_ERROR - unknown field type 'Z'", 60, 40)),
+    "table over its table in headers": (
+        [(METHOD, 1, PUBLISH), (HEADER, 1, properties(0x2000, long(b"\x01aF\0\0\0\x05\x01bI\0\0")))],
+        (502, "SYNTAX_ERROR - field value runs over its table", 60, 40)),
     "timestamp cut": ([(METHOD, 1, PUBLISH), (HEADER, 1, properties(0x40, b"1234"))], (502, SYNTAX, 60, 40)),
     "flags of another class": (
         [(METHOD, 1, PUBLISH), (HEADER, 1, properties(1, b"\0\0"))], (502, SYNTAX, 60, 40)),
