@@ -406,3 +406,17 @@ def test_a_closing_channel_ignores_everything(raw: RawClient, unique: str) -> No
     raw.send("channel.close-ok")
     raw.call("channel.open")
     assert raw.fail("queue.declare", queue=unique, passive=True)[0] == 404
+
+
+def test_of_several_mistakes_in_a_publish_the_first_is_told(raw: RawClient) -> None:
+    mistakes: dict[str, tuple[Any, str]] = {
+        "reply_to": ("amq.rabbitmq.reply-to", "fast reply consumer does not exist"),
+        "user_id": ("bob", "user_id property set to 'bob' but authenticated user was 'guest'"),
+        "expiration": ("x", "invalid expiration 'x': no_integer"),
+        "headers": ({"CC": "x"}, 'invalid message: {unacceptable_type_in_header,"CC",longstr}'),
+        "delivery_mode": (3, "invalid message: {delivery_mode_unknown,3}"),
+    }
+    while mistakes:
+        raw.publish(b"", **{name: item for name, (item, _) in mistakes.items()})
+        first = next(iter(mistakes))
+        assert raw.closed() == (406, f"PRECONDITION_FAILED - {mistakes.pop(first)[1]}", 60, 40)
