@@ -48,6 +48,13 @@ FOUND: dict[str, Script] = {
         step("1.1", "exchange.declare", exchange="amq.new", type="x-missing"),
         step("1.1", "exchange.declare", exchange="amq.new", type="direct", arguments={"alternate-exchange": 1}),
     ],
+    "no queue, and another mistake": [
+        step("1.2", "queue.declare", queue="q1"),
+        step("1.1", "basic.consume", queue="q1", consumer_tag="c1", no_ack=True),
+        step("1.1", "basic.consume", consumer_tag="c1"),
+        step("1.1", "queue.bind", exchange="missing"),
+        step("1.1", "queue.unbind", exchange="missing"),
+    ],
     "line ends in names": [
         step("1.1", "exchange.declare", exchange="e\n1", type="topic"),
         step("1.1", "queue.declare", queue="q\r1"),
