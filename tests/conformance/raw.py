@@ -183,7 +183,7 @@ class Reader:
         if kind in NUMBERS:
             return self.number(NUMBERS[kind])
         if kind == "s":
-            return self.take(self.number(">B")).decode()
+            return self.take(self.number(">B")).decode(errors="surrogateescape")
         if kind == "S":
             return self.take(self.number(">I")).decode()
         return self.table()
@@ -210,6 +210,8 @@ class Reader:
             return self.table()
         if kind == "V":
             return None
+        if kind == "D":
+            return Typed("D", self.take(5))
         assert kind == "A", f"unknown table value type {kind!r}"
         inner = Reader(self.take(self.number(">I")))
         items = []

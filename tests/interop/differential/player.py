@@ -107,9 +107,11 @@ class Player:
     def _lose(self, link: Link) -> None:
         other = next(each for each in self.links.values() if each is not link)
         link.lose()
-        while other.is_known(link.marker):
-            pass
-        link.open()
+        try:
+            while other.is_known(link.marker):
+                pass
+        finally:
+            link.open()
 
     def _settle(self, is_quiet: bool) -> Seen:
         queues: dict[str, tuple[Any, ...]] = {}
