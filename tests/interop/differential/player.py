@@ -12,10 +12,7 @@ from .script import CHANNELS, LINKS, Script, Step
 
 QUEUES_MAX = 12
 # these move no message, unless they fail and close the channel
-QUIET = (
-    "confirm.select", "tx.select", "channel.flow", "exchange.declare", "exchange.bind", "queue.bind",
-    "connection.update-secret",
-)  # fmt: skip
+QUIET = ("confirm.select", "tx.select", "channel.flow", "exchange.declare", "connection.update-secret")
 
 
 @dataclass
