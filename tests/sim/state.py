@@ -7,14 +7,14 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from leveret.broker.broker import Broker
-from leveret.broker.deadletter import body_of, deaths_of, header_of
+from leveret.broker.burial import split_key
+from leveret.broker.deadletter import body_of, header_of
 from leveret.broker.entry import Entry
 from leveret.broker.exchange import Exchange
 from leveret.broker.page import Page
 from leveret.broker.peer import Peer
 from leveret.broker.queue import Queue
 from leveret.broker.run import Run
-from leveret.broker.vhost import split_key
 from leveret.wire.properties import decode_header
 
 
@@ -116,7 +116,7 @@ def meaning_of(header: bytes, content: bytes) -> Meaning:
             str(death["queue"]), str(death["reason"]), int(death["count"]), str(death["exchange"]),  # type: ignore[call-overload]
             str(death["routing-keys"][0]), death.get("original-expiration"),  # type: ignore[arg-type,index]
         )
-        for death in deaths_of(properties)
+        for death in headers.get("x-death", [])  # type: ignore[union-attr]
     )  # fmt: skip
     first = None
     if deaths:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from leveret.broker.burial import split_key
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.consumer import Consumer, write_content
 from leveret.broker.entry import Entry
@@ -12,7 +13,6 @@ from leveret.broker.overflow import trim
 from leveret.broker.queue_methods import fail, find
 from leveret.broker.returned import Returned, with_delivery_count
 from leveret.broker.transaction import REJECT, REQUEUE
-from leveret.broker.vhost import split_key
 from leveret.session.confirms import Confirms
 from leveret.wire import grammar
 from leveret.wire.errors import (

@@ -5,29 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from librt.strings import read_i32_be
 from mypy_extensions import i64
 
-from leveret.broker import copies, overflow
+from leveret.broker import burial, copies, overflow
 from leveret.broker.binding import Binding, Destination
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.consumer import Consumer
-from leveret.broker.deadletter import HEADER_AT, buried, deaths_of, header_of, headers_of, is_cycle
 from leveret.broker.entry import Entry
 from leveret.broker.exchange import Exchange
 from leveret.broker.log import Log
 from leveret.broker.queue import Queue
-from leveret.broker.returned import published_content
 from leveret.broker.route import Route
 from leveret.broker.run import Stretch
 from leveret.broker.timers import Timers
 from leveret.session.confirms import HANDLED, JOURNALLED
 from leveret.session.connection import Connection
-from leveret.wire.errors import ProtocolError
 from leveret.wire.grammar import BASIC_CANCEL
-from leveret.wire.properties import decode_header
-from leveret.wire.scan import HeaderScan
-from leveret.wire.table import Value, encode_short
+from leveret.wire.table import Value
 
 ROUTES_MAX: Final = 65536
 PREDECLARED: Final = (
@@ -61,7 +55,6 @@ class VHost:
         self.replies: dict[str, Consumer] = {}
         self.channels: set[BrokerChannel] = set()
         self.discards: dict[str, int] = {}
-        self._scan = HeaderScan()
         self._next_number = 1
         self._nowhere = Queue(self, "", False, False, {})  # where direct replies come from
         for exchange_name, kind in PREDECLARED:
@@ -213,7 +206,7 @@ class VHost:
     def copied_route(self, route: Route, found: copies.Copies) -> Route:
         """The route of a message with CC or BCC."""
         keys = [route.keys[0], *found.cc, *found.bcc]
-        copied = self.route(route.exchange, found.blind_key(route.key), keys)
+        copied = self.route(route.exchange, found.kept_key(route.key), keys)
         copied.is_mandatory = route.is_mandatory
         copied.is_repeatable = False
         return copied
@@ -292,63 +285,14 @@ class VHost:
     def expire(self, queue: Queue, entry: Entry) -> None:
         """The time to live of an entry that was taken out of its queue has ended."""
         # counted from the instant it was due, so that being late does not add up over several hops
-        self.bury(queue, entry, "expired", entry.expires_us)
+        burial.bury(self, queue, entry, "expired", entry.expires_us)
 
     def bury(self, queue: Queue, entry: Entry, reason: str, now_us: i64) -> None:
         """Dead-letter an entry that was taken out of its queue, or drop it where the queue has no such exchange."""
-        name = queue.dead_letter_exchange
-        is_moved = False
-        if name is not None:
-            exchange = self.exchanges.get(name)
-            if exchange is not None or name == "":
-                try:
-                    is_moved = self._bury_in(exchange, queue, entry, reason, now_us)
-                except ProtocolError:
-                    # Nobody has looked into its headers before, and whoever rejects it is not to blame. Without its
-                    # history of deaths it might go in a circle for ever.
-                    self._discard(queue, "dead letter with malformed headers")
-            else:
-                self._discard(queue, "dead letter exchange missing")
-        if entry.id and not is_moved:
-            self.log.settle(queue, entry.id)
+        burial.bury(self, queue, entry, reason, now_us)
 
-    def _bury_in(self, exchange: Exchange | None, queue: Queue, entry: Entry, reason: str, now_us: i64) -> bool:
-        """True if the journal's record of the arrivals says also that the message has left its queue."""
-        content = published_content(entry)
-        old_exchange, old_key = split_key(entry.key)
-        scan = self._scan
-        scan.scan(content, HEADER_AT, HEADER_AT + i64(read_i32_be(content, 3)))
-        persistent = scan.delivery_mode == 2
-        has_copies = scan.headers_at != 0 and copies.may_have(content, scan.headers_at)
-        keys = [old_key, *copies.Copies(content).cc] if has_copies else [old_key]
-        content = buried(content, queue.name, reason, old_exchange, keys, int(now_us))
-        key = encode_short(exchange.name if exchange else "")
-        if queue.dead_letter_key is None:
-            keys += copies.blind_keys(entry.key)
-            key += entry.key[1 + entry.key[0] :]
-        else:
-            keys = [queue.dead_letter_key]
-            key += encode_short(queue.dead_letter_key)
-            content = copies.without_cc(content) if has_copies else content
-        route = self.route(exchange, key, keys)
-        if route.by_headers and exchange is not None:
-            route.set_queues(self.targets(exchange, keys, headers_of(content)))
-        for requester in route.replies:
-            self.reply(requester, content, route.key)
-        if route.replies and not route.queues:
-            return False
-        if reason != "rejected":
-            deaths = deaths_of(decode_header(header_of(content))[0])
-            free = [target for target in route.queues if not is_cycle(deaths, target.name)]
-            if len(free) < len(route.queues):
-                self._discard(queue, "dead letter cycle")
-            route.set_queues(free)
-        if not route.queues:
-            self._discard(queue, "dead letter without a route")
-        moved = entry if entry.id else None
-        return self.accept(route, content, persistent, -1, now_us, moved) == JOURNALLED
-
-    def _discard(self, queue: Queue, reason: str) -> None:
+    def discard(self, queue: Queue, reason: str) -> None:
+        """Count a dead letter that is dropped."""
         self.discards[reason] = self.discards.get(reason, 0) + 1
         if reason not in queue.discards_told:
             queue.discards_told.add(reason)
@@ -415,13 +359,6 @@ class VHost:
         self.replies.pop(channel.reply_name.decode(), None)
         channel.reply = None
         self.changed()
-
-
-def split_key(key: bytes) -> tuple[str, str]:
-    """(exchange, routing key) from the key of an entry."""
-    middle = 1 + key[0]
-    end = middle + 1 + key[middle]
-    return key[1:middle].decode("utf-8", "surrogateescape"), key[middle + 1 : end].decode("utf-8", "surrogateescape")
 
 
 def exchange_record(vhost: str, exchange: Exchange) -> dict[str, Value]:
