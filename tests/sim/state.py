@@ -136,11 +136,15 @@ def _row(entry: Entry) -> Row:
     return Row(id, exchange, key, persistent, int(entry.expires_us), deaths, first, entry.redelivered)
 
 
+def _place(entry: Entry) -> tuple[int, int]:
+    return int(-entry.shelf.index), int(entry.position)
+
+
 def _waiting(queue: Queue) -> list[Entry]:
     """What waits in a queue, in any order; its pages are read and left where they are."""
-    ready, log = queue.ready, queue.vhost.log
-    found = ready.in_memory()
-    for page in ready._items[ready._head :]:
+    log = queue.vhost.log
+    found = queue.in_memory()
+    for page in [item for shelf in queue.shelves for item in shelf.ready._items[shelf.ready._head :]]:
         if isinstance(page, Page):
             data = log.read_page(int(page.segment), int(page.offset), int(page.size))
             assert data is not None, "a page is not there"
@@ -170,6 +174,6 @@ def state_of(broker: Broker, peers: Iterable[Peer]) -> State:
             for binding in exchange.outgoing.values()
             if not isinstance(binding.destination, Exchange)
         ),
-        {name: tuple(_row(e) for e in sorted(found, key=lambda e: e.position)) for name, found in entries.items()},
+        {name: tuple(_row(e) for e in sorted(found, key=_place)) for name, found in entries.items()},
         frozenset(name for name, queue in vhost.queues.items() if queue.durable),
     )

@@ -60,11 +60,11 @@ def test_everything_from_the_first_content_on_waits_however_it_arrives(size: int
     assert seen == ["basic.qos-ok", "connection.blocked"]
     assert client.peer.is_blocked
     queue = bench.broker.vhosts["/"].queues["q"]
-    assert len(list(queue.ready.in_memory())) == 0
+    assert len(list(queue.in_memory())) == 0
     bench.broker.block_reason = ""
     client.raw(client.peer.release())
     assert names(client) == ["connection.unblocked", "basic.qos-ok"]
-    assert len(list(queue.ready.in_memory())) == 2
+    assert len(list(queue.in_memory())) == 2
     assert not client.peer.is_blocked
 
 
@@ -77,10 +77,10 @@ def test_a_message_begun_before_the_alarm_waits_for_its_end() -> None:
     bench.broker.block_reason = "low on memory"
     client.raw(said[80_000:])
     queue = bench.broker.vhosts["/"].queues["q"]
-    assert len(list(queue.ready.in_memory())) == 0
+    assert len(list(queue.in_memory())) == 0
     bench.broker.block_reason = ""
     client.raw(client.peer.release())
-    assert len(list(queue.ready.in_memory())) == 1
+    assert len(list(queue.in_memory())) == 1
 
 
 def test_the_protocol_header_is_no_frame() -> None:

@@ -29,7 +29,7 @@ def test_a_file_stays_while_a_message_in_it_lives_however_fast_the_thread_is(has
     assert house.journal.files() == [2, 3, 4]
     disk.crash()
     queue = House(disk).bench.broker.vhosts["/"].queues["q"]
-    assert [entry.content[-2:-1] for entry in queue.ready.in_memory()] == [b"3", b"4", b"5", b"6"]
+    assert [entry.content[-2:-1] for entry in queue.in_memory()] == [b"3", b"4", b"5", b"6"]
 
 
 def stopped_after(disk: MemoryDisk, bodies: list[bytes], fetched: int) -> None:
@@ -47,7 +47,7 @@ def stopped_after(disk: MemoryDisk, bodies: list[bytes], fetched: int) -> None:
 
 
 def redelivered(disk: MemoryDisk) -> list[bool]:
-    return [entry.redelivered for entry in House(disk).bench.broker.vhosts["/"].queues["q"].ready.in_memory()]
+    return [entry.redelivered for entry in House(disk).bench.broker.vhosts["/"].queues["q"].in_memory()]
 
 
 def test_an_orderly_stop_is_one_though_its_batch_filled_the_file() -> None:

@@ -45,7 +45,7 @@ def revived(bench: Bench) -> Bench:
 def kill(vhost: VHost, name: str, reason: str, now_us: int) -> bool:
     """The oldest message of a queue dies; False if there is none."""
     queue = vhost.queues[name]
-    entry = queue.ready.peek()
+    entry = queue.peek()
     if entry is None:
         return False
     queue.drop_head(entry)
@@ -64,7 +64,7 @@ def history(entry: Entry) -> list[tuple[Value, Value, Value]]:
 
 
 def only(bench: Bench, name: str) -> Entry:
-    (entry,) = bench.broker.vhosts["/"].queues[name].ready.in_memory()
+    (entry,) = bench.broker.vhosts["/"].queues[name].in_memory()
     return entry
 
 
@@ -183,7 +183,7 @@ def test_random_histories(targets: list[set[str]], actions: list[tuple[str, str,
                 if what == "rejected" or not model_circle(past, target):
                     model[target].append((headers, past))
         for each in QUEUES:
-            entries = bench.broker.vhosts["/"].queues[each].ready.in_memory()
+            entries = bench.broker.vhosts["/"].queues[each].in_memory()
             assert len(entries) == len(model[each])
             for entry, (headers, past) in zip(entries, model[each], strict=True):
                 if past:

@@ -33,7 +33,7 @@ def publishes(key: str, *bodies: bytes, **values: object) -> bytes:
 
 def bodies(bench: Bench, queue: str) -> list[bytes]:
     """All that is ready in a queue."""
-    entries = bench.broker.vhosts["/"].queues[queue].ready.in_memory()
+    entries = bench.broker.vhosts["/"].queues[queue].in_memory()
     return [content[7 + int.from_bytes(content[3:7], "big") + 1 + 7 : -1] for content in (e.content for e in entries)]
 
 
@@ -214,7 +214,7 @@ def test_returned_messages_keep_their_count_over_the_turns(bench: Bench, client:
         assert bodies(bench, "q") == ([b"1", b"2", b"3"] if turn == 0 else [])
     assert bodies(bench, "grave") == [b"1", b"2", b"3"]
     queue = bench.broker.vhosts["/"].queues["q"]
-    assert (int(queue.unacked), int(queue.ready.count())) == (0, 0)
+    assert (int(queue.unacked), int(queue.count())) == (0, 0)
 
 
 @pytest.mark.parametrize("limit", [None, -1])

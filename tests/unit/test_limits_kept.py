@@ -24,7 +24,7 @@ def filled(house: House, **arguments: object) -> Client:
         client.raw(publishes("q", *[b"%08d" % number for number in range(first, first + 20)], delivery_mode=2))
         house.write()
         house.page()
-    assert len(house.bench.broker.vhosts["/"].queues["q"].ready.in_memory()) < 50
+    assert len(house.bench.broker.vhosts["/"].queues["q"].in_memory()) < 50
     client.frames()
     return client
 
@@ -76,7 +76,7 @@ def test_no_page_is_read_for_a_queue_with_limits_that_is_not_full() -> None:
     filled(House(disk, octets_max=3000), x_max_length=1000, x_message_ttl=60_000)
     disk.crash()
     house = House(disk, octets_max=3000)
-    assert house.bench.broker.vhosts["/"].queues["q"].ready.in_memory() == []
+    assert house.bench.broker.vhosts["/"].queues["q"].in_memory() == []
     places: list[int] = []
 
     def read(segment: int, offset: int, size: int) -> bytes | None:
@@ -115,7 +115,7 @@ def test_the_count_of_returns_is_not_written_to_disk() -> None:
         client.send(1, grammar.QUEUE_PURGE, queue="other")
         house.write()
         house.page()
-    assert house.bench.broker.vhosts["/"].queues["q"].pages
+    assert house.bench.broker.vhosts["/"].queues["q"].shelf.pages
     disk.crash()
     reader = House(disk).bench.connect()
     reader.send(1, grammar.BASIC_CONSUME, queue="q")
@@ -178,5 +178,5 @@ def test_copies_wait_for_the_commit_and_find_new_queues() -> None:
         client.call(1, grammar.QUEUE_DECLARE, queue=name)
     assert [bodies(bench, name) for name in ("first", "second", "third")] == [[], [], []]
     client.call(1, grammar.TX_COMMIT)
-    ready = [len(bench.broker.vhosts["/"].queues[name].ready.in_memory()) for name in ("first", "second", "third")]
+    ready = [len(bench.broker.vhosts["/"].queues[name].in_memory()) for name in ("first", "second", "third")]
     assert ready == [1, 1, 1]

@@ -50,7 +50,7 @@ def drain(client: Client, queue: str) -> list[bytes]:
 
 
 def in_memory(house: House, queue: str) -> int:
-    return len(house.bench.broker.vhosts["/"].queues[queue].ready.in_memory())
+    return len(house.bench.broker.vhosts["/"].queues[queue].in_memory())
 
 
 @pytest.mark.parametrize("queue", ["d", "t"])
@@ -198,10 +198,10 @@ def contents(house: House) -> list[list[tuple[bytes, bool]]]:
     for name in ("d", "t"):
         queue = house.bench.broker.vhosts["/"].queues.get(name)
         entries: list[tuple[bytes, bool]] = []
-        while queue is not None and (entry := queue.ready.peek()) is not None:
+        while queue is not None and (entry := queue.peek()) is not None:
             entries.append((entry.content, entry.redelivered))
-            queue.ready.drop()
-        assert queue is None or queue.ready.count() == 0
+            queue.shelf.ready.drop()
+        assert queue is None or queue.count() == 0
         found.append(entries)
     client.peer.lost(house.bench.now_us)
     return found
@@ -259,7 +259,7 @@ def always_paging(disk: MemoryDisk, file_size: int = FILE_SIZE) -> tuple[House, 
 
 
 def count(house: House, queue: str) -> int:
-    return int(house.bench.broker.vhosts["/"].queues[queue].ready.count())
+    return int(house.bench.broker.vhosts["/"].queues[queue].count())
 
 
 def test_pages_do_not_overlap_though_what_lies_between_unacknowledged_messages_has_one() -> None:
@@ -314,9 +314,9 @@ def test_what_an_orderly_stop_says_of_messages_in_pages_is_not_lost_with_its_fil
     house.write()
     queue = House(disk).bench.broker.vhosts["/"].queues["d"]
     found = []
-    while (entry := queue.ready.peek()) is not None:
+    while (entry := queue.peek()) is not None:
         found.append(entry.redelivered)
-        queue.ready.drop()
+        queue.shelf.ready.drop()
     assert found == [True, False]
 
 
@@ -332,7 +332,7 @@ def test_a_segment_that_is_ready_after_an_orderly_stop_is_not_recorded_behind_it
     house.write()
     house.page_step()
     assert not house.bench.broker.log.size()
-    assert not House(disk).bench.broker.vhosts["/"].queues["d"].ready.in_memory()[0].redelivered
+    assert not House(disk).bench.broker.vhosts["/"].queues["d"].in_memory()[0].redelivered
 
 
 def test_paging_is_behind_while_memory_grows_and_a_segment_is_on_its_way() -> None:

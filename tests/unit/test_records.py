@@ -33,7 +33,7 @@ def a_batch() -> bytes:
     client.publish("one", b"another", delivery_mode=2)
     log = bench.broker.log
     queue = bench.broker.vhosts["/"].queues["one"]
-    log.settle(queue, 1)
+    log.settle(queue.shelf, 1)
     log.delivered(2, 1)
     log.clean()
     log.start()
@@ -45,7 +45,7 @@ def a_page() -> bytes:
     queue = Bench().broker.vhosts["/"]._nowhere
     queue.number = 1
     content = b"c" * 20
-    page = Page(queue, [Run(queue, Stretch(content * 5, 20, 20, 5, b"key"), 5, 99, 1)], 0, 1)
+    page = Page(queue.shelf, [Run(queue.shelf, Stretch(content * 5, 20, 20, 5, b"key"), 5, 99, 1)], 0, 1)
     page.segment, page.offset, page.size = 3, 8212, 127
     page.settle(7)
     return page_record(page)

@@ -49,7 +49,7 @@ def start() -> tuple[Bench, Client]:
 
 def runs(bench: Bench, queue: str) -> list[int]:
     """Lengths of the runs at the head of a queue; looking at them takes them out."""
-    ready = bench.broker.vhosts["/"].queues[queue].ready
+    ready = bench.broker.vhosts["/"].queues[queue].shelf.ready
     found: list[int] = []
     while (run := ready.run()) is not None or ready.peek() is not None:
         if isinstance(run, Run):
@@ -260,8 +260,8 @@ def play(operations: list[tuple[object, ...]], *, whole: bool) -> list[object]:
     seen.sort(key=lambda frame: frame[1])  # type: ignore[index]
     seen.append(answers([decode_method(frame.payload) for frame in frames if frame.channel == 1]))
     for queue in bench.broker.vhosts["/"].queues.values():
-        seen.append((queue.name, int(queue.ready.count()), int(queue.unacked)))
-        seen.append([(entry.content, int(entry.id), entry.redelivered) for entry in queue.ready.in_memory()])
+        seen.append((queue.name, int(queue.count()), int(queue.unacked)))
+        seen.append([(entry.content, int(entry.id), entry.redelivered) for entry in queue.in_memory()])
     return seen
 
 

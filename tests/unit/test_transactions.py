@@ -46,7 +46,7 @@ def fetch(client: Client, queue: str, count: int = 1) -> None:
 
 def left(bench: Bench, queue: str) -> list[bytes]:
     """Bodies of what is ready."""
-    return [entry.content[-2:-1] for entry in bench.broker.vhosts["/"].queues[queue].ready.in_memory()]
+    return [entry.content[-2:-1] for entry in bench.broker.vhosts["/"].queues[queue].in_memory()]
 
 
 def names(client: Client) -> list[str]:
@@ -440,7 +440,7 @@ def test_any_order_of_operations_against_the_model(operations: list[tuple[object
         outstanding = [each for each in [*model.unacked.values(), *((q, m) for _, _, q, m in model.settled)]
                        if each[0] == name]
         assert int(queue.unacked) == len(outstanding)
-        found = [(entry.content[-2:-1], entry.redelivered) for entry in queue.ready.in_memory()]
+        found = [(entry.content[-2:-1], entry.redelivered) for entry in queue.in_memory()]
         assert found == [(message.body, message.redelivered) for message in messages]
 
 
@@ -454,4 +454,4 @@ def test_what_a_closed_channel_had_settled_but_not_committed_is_ready_again() ->
     client.send(1, grammar.BASIC_ACK, delivery_tag=1)
     client.send(1, grammar.CHANNEL_CLOSE)
     queue = bench.broker.vhosts["/"].queues["q"]
-    assert (int(queue.ready.count()), int(queue.unacked)) == (1, 0)
+    assert (int(queue.count()), int(queue.unacked)) == (1, 0)

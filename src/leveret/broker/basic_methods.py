@@ -97,11 +97,11 @@ def get(peer: Peer, channel: BrokerChannel, method: Method) -> None:
     queue = find(peer, method, channel)
     vhost = peer.vhost
     vhost.used(queue, peer.now_us)
-    entry = queue.ready.peek()
+    entry = queue.peek()
     while entry is not None and entry.expires_us != 0 and entry.expires_us < peer.now_us:
         queue.drop_head(entry)
         vhost.expire(queue, entry)
-        entry = queue.ready.peek()
+        entry = queue.peek()
     if entry is None:
         peer.send(channel.number, grammar.BASIC_GET_EMPTY)
         return
@@ -118,7 +118,7 @@ def get(peer: Peer, channel: BrokerChannel, method: Method) -> None:
         redelivered=entry.redelivered,
         exchange=exchange,
         routing_key=key,
-        message_count=int(queue.ready.count()),
+        message_count=int(queue.count()),
     )
     content = entry.content
     if queue.delivery_limit >= 0 and not isinstance(entry, Returned):
@@ -126,7 +126,7 @@ def get(peer: Peer, channel: BrokerChannel, method: Method) -> None:
     write_content(peer.out, content, channel.number, peer.frame_max)
     if method.flag("no_ack"):
         if entry.id:
-            vhost.log.settle(queue, entry.id)
+            vhost.log.settle(entry.shelf, entry.id)
     else:
         queue.unacked += 1
         channel.unacked.add(tag, entry)
@@ -163,7 +163,7 @@ def put_away(peer: Peer, channel: BrokerChannel, entries: list[Entry], requeue: 
             entry.queue.unacked -= 1
             if entry.queue.is_deleted:
                 if entry.id:
-                    peer.vhost.log.forget(entry.queue, entry.id)
+                    peer.vhost.log.forget(entry.shelf, entry.id)
                 continue
             peer.vhost.bury(entry.queue, entry, "rejected", peer.now_us)
             if not entry.queue.is_touched:

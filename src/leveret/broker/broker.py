@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from leveret.broker.log import CLEAN, START, Log, meta_record, page_record, state_record
 from leveret.broker.names import RandomBytes
-from leveret.broker.queue import Queue
+from leveret.broker.shelf import Shelf
 from leveret.broker.timers import Timers
 from leveret.broker.vhost import PREDECLARED, VHost, binding_record, exchange_record, queue_record
 from leveret.session.connection import Connection
@@ -133,7 +133,8 @@ class Broker:
             for queue in vhost.queues.values():
                 if queue.is_journalled:
                     records.append(meta_record(queue_record(vhost.name, queue)))
-                    records.extend(page_record(page) for page in queue.pages if page.is_stored and page.live > 0)
+                    pages = [page for shelf in queue.shelves for page in shelf.pages]
+                    records.extend(page_record(page) for page in pages if page.is_stored and page.live > 0)
             for exchange in vhost.exchanges.values():
                 for binding in exchange.outgoing.values():
                     if binding.is_durable:
@@ -146,18 +147,19 @@ class Broker:
         for vhost in self.vhosts.values():
             for queue in vhost.queues.values():
                 if queue.is_journalled:
-                    for entry in queue.ready.in_memory():
+                    for entry in queue.in_memory():
                         if entry.id and entry.redelivered:
-                            self.log.delivered(queue.number, entry.id)
-                    self._stop_pages(queue)
+                            self.log.delivered(entry.shelf.number, entry.id)
+                    for shelf in queue.shelves:
+                        self._stop_pages(shelf)
         self.log.clean()
 
-    def _stop_pages(self, queue: Queue) -> None:
+    def _stop_pages(self, shelf: Shelf) -> None:
         """What an earlier stop or crash said of messages that were not looked at since is said again."""
-        for page in queue.pages:
+        for page in shelf.pages:
             if page.is_waiting:
                 if page.is_redelivered:
                     self.log.page(page)
                 for id in sorted(page.delivered):
                     if page.first_id <= id <= page.last_id:
-                        self.log.delivered(queue.number, id)
+                        self.log.delivered(shelf.number, id)

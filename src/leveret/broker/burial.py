@@ -54,7 +54,7 @@ def bury(vhost: VHost, queue: Queue, entry: Entry, reason: str, now_us: i64) -> 
         # True if the journal's record of the arrivals says also that the message has left its queue
         is_moved = vhost.accept(found.route, found.content, found.persistent, -1, now_us, moved) == JOURNALLED
     if entry.id and not is_moved:
-        vhost.log.settle(queue, entry.id)
+        vhost.log.settle(entry.shelf, entry.id)
 
 
 def prepare(vhost: VHost, queue: Queue, entry: Entry, reason: str, now_us: i64) -> Burial:

@@ -11,16 +11,17 @@ from leveret.session.unacked import Delivery
 if TYPE_CHECKING:
     from leveret.broker.consumer import Consumer
     from leveret.broker.queue import Queue
+    from leveret.broker.shelf import Shelf
 
 
 class Entry(Delivery):
     """content: header frame and body frames as the publisher cut them; key: exchange and routing key as they stand in
     basic.deliver; id: the journal's number of the message, 0 = not in the journal; expires_us: when its time to live
-    ends, 0 = never; position: its place in the queue's order, kept when it is requeued; consumer: who has it while it
+    ends, 0 = never; position: its place on its shelf, kept when it is requeued; consumer: who has it while it
     is unacknowledged (None: fetched by basic.get)."""
 
-    def __init__(self, queue: Queue, content: bytes, key: bytes, id: i64, expires_us: i64, position: i64) -> None:
-        self.queue = queue
+    def __init__(self, shelf: Shelf, content: bytes, key: bytes, id: i64, expires_us: i64, position: i64) -> None:
+        self.shelf = shelf
         self.content = content
         self.key = key
         self.id = id
@@ -28,3 +29,8 @@ class Entry(Delivery):
         self.position = position
         self.redelivered = False
         self.consumer: Consumer | None = None
+
+    @property
+    def queue(self) -> Queue:
+        """Whose message it is."""
+        return self.shelf.queue

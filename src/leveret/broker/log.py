@@ -1,7 +1,7 @@
 """What the journal is told: durable events as records, collected into batches.
 
 A record is kind (u8), length of the rest (u32), rest. The records of one batch are written, synced and replayed
-together or not at all.
+together or not at all. A queue number is that of a shelf (shelf.py): the queue's own for most of them.
 
 | kind | rest |
 | MESSAGES | id i64, count u32, stride u32, size u32, length of key u16, key (exchange and routing key as short strings), number of queues u16, per queue: number i64, expires_us i64; then `count` contents (header frame and body frames) of `size` octets, each `stride` octets behind the one before, with ids that follow without a gap |
@@ -29,6 +29,7 @@ from leveret.broker.entry import Entry
 from leveret.broker.page import Page
 from leveret.broker.queue import Queue
 from leveret.broker.run import Run, Stretch
+from leveret.broker.shelf import Shelf
 from leveret.wire.table import Value, encode_table
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ class Log:
 
     # -- records -----------------------------------------------------------------------------------------------------
 
-    def messages(self, stretch: Stretch, queues: list[Queue], expiries: list[i64], moved: Entry | None) -> i64:
+    def messages(self, stretch: Stretch, shelves: list[Shelf], expiries: list[i64], moved: Entry | None) -> i64:
         """Messages arrived in durable queues. Returns the id of the first.
 
         moved: the dead letter that arrives here and leaves its queue, by the same record.
@@ -91,7 +92,7 @@ class Log:
         id = self.next_id
         self.next_id = id + stretch.count
         key = stretch.key
-        count: i64 = len(queues)
+        count: i64 = len(shelves)
         size = 24 + i64(len(key)) + 16 * count + len(stretch.data)
         if moved is None:
             out.append(MESSAGES)
@@ -99,9 +100,9 @@ class Log:
         else:
             out.append(HOP)
             write_i32_be(out, i32(16 + size))
-            write_i64_be(out, moved.queue.number)
+            write_i64_be(out, moved.shelf.number)
             write_i64_be(out, moved.id)
-            self.forget(moved.queue, moved.id)
+            self.forget(moved.shelf, moved.id)
         write_i64_be(out, id)
         write_i32_be(out, i32(stretch.count))
         write_i32_be(out, i32(stretch.stride))
@@ -111,22 +112,22 @@ class Log:
         write_i16_be(out, i16(count))
         index: i64 = 0
         while index < count:
-            write_i64_be(out, queues[index].number)
+            write_i64_be(out, shelves[index].number)
             write_i64_be(out, expiries[index])
             index += 1
         out.write(stretch.data)
         self._current_live += count * stretch.count
         return id
 
-    def settle(self, queue: Queue, id: i64) -> None:
+    def settle(self, shelf: Shelf, id: i64) -> None:
         """A message left a durable queue for good."""
-        self._pass(SETTLE, queue.number, id)
-        self.forget(queue, id)
+        self._pass(SETTLE, shelf.number, id)
+        self.forget(shelf, id)
 
-    def forget(self, queue: Queue, id: i64) -> None:
+    def forget(self, shelf: Shelf, id: i64) -> None:
         """A message is not alive any more, as another record says."""
-        if id < queue.paged_below:
-            page = queue.page_of(id)
+        if id < shelf.paged_below:
+            page = shelf.page_of(id)
             if page is not None:
                 page.settle(id)
                 if page.is_stored:
@@ -145,7 +146,7 @@ class Log:
 
     def paged(self, page: Page) -> None:
         """What is alive of a page has left the journal's files for a segment."""
-        if page.live > 0 and not page.queue.is_deleted:
+        if page.live > 0 and not page.shelf.queue.is_deleted:
             self.page(page)
         for item in page.items:
             if item.id == 0:
@@ -182,17 +183,18 @@ class Log:
         if page.live > 0:
             page.live = 0
             self._write_passed()
-            self._out.write(struct.pack(">BIqq", DROP, 16, int(page.queue.number), int(page.first_id)))
+            self._out.write(struct.pack(">BIqq", DROP, 16, int(page.shelf.number), int(page.first_id)))
         page.is_waiting = False
         self.look_at(page)
 
     def abandon(self, queue: Queue) -> None:
         """A queue was deleted: nothing in its pages is alive."""
-        for page in queue.pages:
-            if page.is_stored and not page.is_dead:
-                page.live = 0
-                page.is_waiting = False
-                self.look_at(page)
+        for shelf in queue.shelves:
+            for page in shelf.pages:
+                if page.is_stored and not page.is_dead:
+                    page.live = 0
+                    page.is_waiting = False
+                    self.look_at(page)
 
     def look_at(self, page: Page) -> None:
         """Let go of a page if it is not needed any more."""
@@ -324,7 +326,7 @@ def _no_pages(segment: int, offset: int, size: int) -> bytes | None:
 
 def page_record(page: Page) -> bytes:
     """One PAGE record."""
-    place = (int(page.queue.number), int(page.segment), int(page.offset), int(page.size))
+    place = (int(page.shelf.number), int(page.segment), int(page.offset), int(page.size))
     alive = (int(page.first_id), int(page.last_id), int(page.expires_us), int(page.live), page.is_redelivered)
     settled = sorted(page.settled)
     rest = PAGE_HEAD.pack(*place, *alive) + struct.pack(f">{len(settled)}q", *settled)

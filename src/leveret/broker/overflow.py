@@ -27,7 +27,7 @@ def accept(
     refusing = refusing_queues(vhost, route, content, now_us)
     for queue in refusing:
         if queue.limits is not None and queue.limits.buries:
-            queue.refused.append(Entry(queue, content, route.key, 0, 0, 0))
+            queue.refused.append(Entry(queue.shelf, content, route.key, 0, 0, 0))
             vhost.over.append(queue)
     taking = [queue for queue in route.queues if queue not in refusing]
     standing = vhost.accept(route.unlimited(taking), content, persistent, ttl_us, now_us, moved)
@@ -53,7 +53,7 @@ def refusing_queues(vhost: VHost, route: Route, content: bytes, now_us: i64) -> 
         if queue.is_touched:
             trim(vhost, now_us)
             queue.serve(now_us)
-        if limits.refuses_one(queue.ready.count(), size):
+        if limits.refuses_one(queue.count(), size):
             found.append(queue)
     return found
 
@@ -88,8 +88,8 @@ def _trim_queue(vhost: VHost, queue: Queue, now_us: i64) -> None:
     limits = queue.limits
     if limits is None:
         return
-    while not limits.refuses and limits.is_over(queue.ready.count()):
-        head = queue.ready.peek()
+    while not limits.refuses and limits.is_over(queue.count()):
+        head = queue.peek()
         if head is None:
             break
         queue.drop_head(head)

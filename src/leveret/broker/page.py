@@ -1,4 +1,4 @@
-"""A page: messages of one queue, in order, that were moved from memory to a segment on disk.
+"""A page: messages of one shelf, in order, that were moved from memory to a segment on disk.
 
 A journalled message whose page is recorded in the journal lives there and no longer in its journal file, so the file
 can be reused. Others are in a page for memory's sake only, and gone after a restart as they always are.
@@ -30,7 +30,7 @@ from leveret.broker.returned import published_content
 from leveret.broker.run import Run, Stretch
 
 if TYPE_CHECKING:
-    from leveret.broker.queue import Queue
+    from leveret.broker.shelf import Shelf
 
 _HEAD_OCTETS: Final[i64] = 27
 
@@ -39,13 +39,13 @@ class Page:
     """One page and what is still alive of it.
 
     segment, offset, size: where its bytes are, once `is_stored`. first_id, last_id: of its journalled messages (0, -1:
-    it has none); no other message of the queue that lives has an id between them. live: journalled messages that are
-    not settled; settled: the ids of the others. is_waiting: it stands in its queue in place of its messages, of which
+    it has none); no other message of the shelf that lives has an id between them. live: journalled messages that are
+    not settled; settled: the ids of the others. is_waiting: it stands on its shelf in place of its messages, of which
     there are `count`, the first at `position`. start, stop: the items that it is made from, as indices of Ready.
     """
 
-    def __init__(self, queue: Queue, items: list[Entry | Run], start: i64, stop: i64) -> None:
-        self.queue = queue
+    def __init__(self, shelf: Shelf, items: list[Entry | Run], start: i64, stop: i64) -> None:
+        self.shelf = shelf
         self.items = items
         self.start = start
         self.stop = stop
@@ -122,14 +122,14 @@ class Page:
             if id == 0 and self.is_recovered:
                 continue
             if count > 1 and (id == 0 or not self._differ(id, count)):
-                run = Run(self.queue, Stretch(data[body:at], size, size, count, key), id, expires_us, position)
+                run = Run(self.shelf, Stretch(data[body:at], size, size, count, key), id, expires_us, position)
                 run.redelivered = redelivered
                 items.append(run)
                 position += count
                 continue
             while body < at:
                 if id == 0 or int(id) not in self.settled:
-                    entry = Entry(self.queue, data[body : body + size], key, id, expires_us, position)
+                    entry = Entry(self.shelf, data[body : body + size], key, id, expires_us, position)
                     entry.redelivered = redelivered or int(id) in self.delivered
                     items.append(entry)
                     position += 1

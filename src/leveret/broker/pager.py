@@ -7,10 +7,10 @@ It only decides and builds, a part at a time, so that nobody waits; its owner wr
     number, payloads = pager.segment()           write these, on another thread
     pager.stored(places)                         or pager.failed()
 
-A page is announced to its queue when it is built, so that what is settled meanwhile is not forgotten; the messages
+A page is announced to its shelf when it is built, so that what is settled meanwhile is not forgotten; the messages
 count as moved when the segment is on disk and the journal's next batch says so.
 
-Pages of one queue never overlap, and their order is that of the queue: each range is cut from its end to its front,
+Pages of one shelf never overlap, and their order is that of the shelf: each range is cut from its end to its front,
 since meanwhile only the front changes. What is requeued or unacknowledged is older than all that waits, and comes last.
 """
 
@@ -21,8 +21,8 @@ from typing import Final
 from leveret.broker.broker import Broker
 from leveret.broker.entry import Entry
 from leveret.broker.page import Page
-from leveret.broker.queue import Queue
 from leveret.broker.run import Run
+from leveret.broker.shelf import Shelf
 
 # of one page, of what is built in one step, and of one segment
 PAGE_OCTETS: Final = 256 * 1024
@@ -30,15 +30,15 @@ STEP_OCTETS: Final = 1 << 20
 SEGMENT_OCTETS: Final = 16 << 20
 # messages in a page of those that are requeued or unacknowledged
 REQUEUED_MAX: Final = 1000
-# what is kept in memory at the front of a queue, since it is wanted soon
+# what is kept in memory at the front of a shelf, since it is wanted soon
 FRONT_OCTETS: Final = 1 << 20
 
 
 class Range:
-    """Items of a queue to be moved: indices from `floor` up to `stop`, which comes down as pages are built."""
+    """Items of a shelf to be moved: indices from `floor` up to `stop`, which comes down as pages are built."""
 
-    def __init__(self, queue: Queue, floor: int, stop: int) -> None:
-        self.queue = queue
+    def __init__(self, shelf: Shelf, floor: int, stop: int) -> None:
+        self.shelf = shelf
         self.floor = floor
         self.stop = stop
 
@@ -77,33 +77,34 @@ class Pager:
 
     def octets(self) -> int:
         """What the messages of all queues take in memory, roughly."""
-        return sum(int(queue.ready.octets) for queue in self._queues())
+        return sum(int(shelf.ready.octets) for shelf in self._shelves())
 
     def relieve(self, octets_max: int) -> None:
         """Move the longest queues, all but their front, until all take less than this."""
         excess = self.octets() - octets_max
-        queues = sorted(self._queues(), key=lambda queue: queue.ready.octets, reverse=True)
-        front = min(self._front_octets, octets_max // (len(queues) + 1))
-        for queue in queues:
-            if excess <= 0 or queue.ready.octets <= front:
+        shelves = sorted(self._shelves(), key=lambda shelf: shelf.ready.octets, reverse=True)
+        front = min(self._front_octets, octets_max // (len(shelves) + 1))
+        for shelf in shelves:
+            if excess <= 0 or shelf.ready.octets <= front:
                 return
-            excess -= int(queue.ready.octets) - front
-            self._ranges.append(Range(queue, queue.ready.behind(front), queue.ready.span()[1]))
+            excess -= int(shelf.ready.octets) - front
+            self._ranges.append(Range(shelf, shelf.ready.behind(front), shelf.ready.span()[1]))
 
     def clear_files(self) -> None:
         """Move what keeps the journal's oldest files, if there are too many."""
         limit = self._broker.log.crowded_below()
         if limit == 0:
             return
-        for queue in self._queues():
-            first, _ = queue.ready.span()
-            stop = queue.ready.before_id(limit) if queue.is_journalled else first
+        for shelf in self._shelves():
+            first, _ = shelf.ready.span()
+            stop = shelf.ready.before_id(limit) if shelf.queue.is_journalled else first
             if stop > first:
-                self._ranges.append(Range(queue, first, stop))
+                self._ranges.append(Range(shelf, first, stop))
         self._requeued_below = limit
 
-    def _queues(self) -> list[Queue]:
-        return [queue for vhost in self._broker.vhosts.values() for queue in vhost.queues.values()]
+    def _shelves(self) -> list[Shelf]:
+        vhosts = self._broker.vhosts.values()
+        return [shelf for vhost in vhosts for queue in vhost.queues.values() for shelf in queue.shelves]
 
     # -- building ------------------------------------------------------------------------------------------------------
 
@@ -121,42 +122,42 @@ class Pager:
         return not (self._ranges or self._requeued_below)
 
     def _build(self, part: Range) -> None:
-        queue = part.queue
-        items, start, stop = queue.ready.tail(part.floor, part.stop, self._page_octets)
+        shelf = part.shelf
+        items, start, stop = shelf.ready.tail(part.floor, part.stop, self._page_octets)
         part.stop = start
-        if not items or queue.is_deleted:
+        if not items or shelf.queue.is_deleted:
             self._ranges.pop()
             return
-        self._add(Page(queue, items, start, stop))
+        self._add(Page(shelf, items, start, stop))
 
     def _build_requeued(self) -> None:
         """Pages of what is not waiting in order: requeued or unacknowledged, in files that should be cleared."""
         limit, self._requeued_below = self._requeued_below, 0
         found: dict[int, list[Entry | Run]] = {}
-        queues = {int(queue.number): queue for queue in self._queues() if queue.is_journalled}
-        for number, queue in queues.items():
-            found[number] = [entry for entry in queue.ready.returned() if entry.id]
+        shelves = {int(shelf.number): shelf for shelf in self._shelves() if shelf.queue.is_journalled}
+        for number, shelf in shelves.items():
+            found[number] = [entry for entry in shelf.ready.returned() if entry.id]
         for vhost in self._broker.vhosts.values():
             for channel in vhost.channels:
                 for entry in channel.outstanding():
-                    if entry.id and int(entry.queue.number) in found:
-                        found[int(entry.queue.number)].append(entry)
+                    if entry.id and int(entry.shelf.number) in found:
+                        found[int(entry.shelf.number)].append(entry)
         for number, entries in found.items():
-            queue = queues[number]
-            alone = [entry for entry in entries if entry.id < limit and queue.page_of(entry.id) is None]
+            shelf = shelves[number]
+            alone = [entry for entry in entries if entry.id < limit and shelf.page_of(entry.id) is None]
             alone.sort(key=lambda entry: entry.id)
             while alone:
                 # up to the next page: were they to overlap, a message would be looked for in the wrong one
-                following = queue.page_index(alone[0].id)
-                stop = queue.pages[following].first_id if following < len(queue.pages) else limit
+                following = shelf.page_index(alone[0].id)
+                stop = shelf.pages[following].first_id if following < len(shelf.pages) else limit
                 count = sum(entry.id < stop for entry in alone[:REQUEUED_MAX])
-                self._add(Page(queue, alone[:count], 0, 0))
+                self._add(Page(shelf, alone[:count], 0, 0))
                 del alone[:count]
 
     def _add(self, page: Page) -> None:
         payload = page.encode()
         if page.live > 0:
-            page.queue.add_page(page)
+            page.shelf.add_page(page)
         self._pages.append(page)
         self._payloads.append(payload)
         self._octets += len(payload)
@@ -179,10 +180,10 @@ class Pager:
             page.segment, page.offset, page.size = number, offset, size
             page.is_stored = True
             log.paged(page)
-            if page.queue.is_deleted:
+            if page.shelf.queue.is_deleted:
                 page.live = 0
             elif page.stop > 0:
-                page.is_waiting = page.queue.ready.replace(page)
+                page.is_waiting = page.shelf.ready.replace(page)
             page.items = []
             log.look_at(page)
         self._next_segment += 1
@@ -191,8 +192,8 @@ class Pager:
     def failed(self) -> None:
         """The segment could not be written: everything stays where it is."""
         for page in self._pages:
-            if page in page.queue.pages:
-                page.queue.pages.remove(page)
+            if page in page.shelf.pages:
+                page.shelf.pages.remove(page)
         self._ranges.clear()
         self._requeued_below = 0
         self._reset()
@@ -215,8 +216,8 @@ class Pager:
             if batch > log.synced:
                 waiting.append((batch, page))
                 continue
-            if page in page.queue.pages:
-                page.queue.pages.remove(page)
+            if page in page.shelf.pages:
+                page.shelf.pages.remove(page)
             number = int(page.segment)
             self.segments[number] -= 1
             if self.segments[number] == 0:

@@ -149,6 +149,15 @@ class Peer(Connection):
             if queue is not None and not queue.is_touched:
                 queue.touch()
 
+    def last_routes(self) -> list[Route]:
+        """Where each channel published last."""
+        found: list[Route] = []
+        for channel in self.channels.values():
+            assert isinstance(channel, BrokerChannel)
+            if channel.last_route is not None:
+                found.append(channel.last_route)
+        return found
+
     # -- the session's part --------------------------------------------------------------------------------------------
 
     def start(self) -> None:
@@ -225,7 +234,7 @@ class Peer(Connection):
             queue.touch()
         # a deleted queue's unacknowledged entries are settled here, too: their file can go
         if entry.id != 0:
-            self.broker.log.settle(queue, entry.id)
+            self.broker.log.settle(entry.shelf, entry.id)
 
     # -- publish -------------------------------------------------------------------------------------------------------
 

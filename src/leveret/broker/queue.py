@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
 from leveret.broker.entry import Entry
 from leveret.broker.limits import Limits, body_octets
-from leveret.broker.page import Page
-from leveret.broker.ready import Ready
 from leveret.broker.returned import returned
-from leveret.broker.run import Run, Stretch
+from leveret.broker.run import Run
+from leveret.broker.shelf import Shelf
 from leveret.wire.table import Value
 
 if TYPE_CHECKING:
@@ -20,9 +19,14 @@ if TYPE_CHECKING:
     from leveret.broker.vhost import VHost
     from leveret.session.connection import Connection
 
+# A queue with more messages that its consumers may not take yet is crowded: see net/fairness.py.
+CROWD: Final[i64] = 4096
+
 
 class Queue:
-    """number: unique for the life of the data directory (0 = not durable); owner: the connection of an exclusive one.
+    """shelves: all of them, those whose messages are delivered first in front; shelf: the one with index 0.
+
+    number: unique for the life of the data directory (0 = not durable); owner: the connection of an exclusive one.
 
     ttl_us: x-message-ttl, -1 = none; idle_us: x-expires, 0 = none; dead_letter_exchange: None = expired and rejected
     messages are dropped. limits: of its length, None = none; delivery_limit: how often a message may come back, -1 = as
@@ -40,7 +44,8 @@ class Queue:
         # an exclusive queue never outlives its connection, so the journal need not know it
         self.is_journalled = durable
         self.number: i64 = 0
-        self.ready = Ready()
+        self.shelf = Shelf(self, 0)
+        self.shelves = [self.shelf]
         self.unacked: i64 = 0
         self.consumers: list[Consumer] = []
         self.bindings: dict[tuple[str, str, bytes], Binding] = {}
@@ -56,72 +61,47 @@ class Queue:
         self.is_touched = False
         self.is_deleted = False
         self.used_us: i64 = 0
+        # its consumers are slow: until then no publisher waits for them, the next time for so much longer
+        self.respite_until_us: i64 = 0
+        self.respite_us: i64 = 0
         self.alarm_us: i64 = 0  # when its timer is set for, 0 = none
-        # pages with journalled messages of this queue, by id; every id below paged_below may be in one
-        self.pages: list[Page] = []
-        self.paged_below: i64 = 0
-        self._position: i64 = 0
         self._turn: i64 = 0
 
-    def enqueue(self, content: bytes, key: bytes, id: i64, expires_us: i64, redelivered: bool = False) -> None:
-        """Take a message at the tail; it is delivered at the end of the turn."""
-        self._position += 1
-        entry = Entry(self, content, key, id, expires_us, self._position)
-        entry.redelivered = redelivered
-        self.ready.append(entry)
+    # -- what waits ----------------------------------------------------------------------------------------------------
+
+    def shelf_of(self, content: bytes) -> Shelf:
+        """Where a message with this content belongs, or alike ones that begin with it."""
+        return self.shelf
+
+    def shelf_at(self, index: i64) -> Shelf:
+        """The shelf that the journal knows by this index."""
+        return self.shelf
+
+    def count(self) -> i64:
+        """How many messages wait for delivery."""
+        return self.shelf.ready.count()
+
+    def peek(self) -> Entry | None:
+        """The message that is next, left where it is."""
+        return self.shelf.ready.peek()
+
+    def run(self) -> Run | None:
+        """The run whose first remaining message is next, if it belongs to any."""
+        return self.shelf.ready.run()
+
+    def expires_us(self) -> i64:
+        """When the next message expires, 0 = never; no page is read for it, so it may be an earlier time."""
+        return self.shelf.ready.expires_us()
+
+    def in_memory(self) -> list[Entry]:
+        """All messages that are not on disk only, shelf by shelf, oldest first, left where they are."""
+        return [entry for shelf in self.shelves for entry in shelf.ready.in_memory()]
+
+    def drop_head(self, entry: Entry) -> None:
+        """Take out the oldest message of a shelf, as peek() showed it."""
+        entry.shelf.ready.drop()
         if self.limits is not None:
-            self.limits.octets += body_octets(content)
-        if not self.is_touched:
-            self.touch()
-
-    def enqueue_stretch(self, stretch: Stretch, id: i64, expires_us: i64, redelivered: bool = False) -> None:
-        """Take alike messages at the tail; id: the journal's number of the first."""
-        run = Run(self, stretch, id, expires_us, self._position + 1)
-        run.redelivered = redelivered
-        self.ready.append_run(run)
-        self._position += stretch.count
-        if self.limits is not None:
-            self.limits.octets += stretch.count * body_octets(stretch.data)
-        if not self.is_touched:
-            self.touch()
-
-    def enqueue_page(self, page: Page) -> None:
-        """Take messages that are on disk at the tail, after a restart."""
-        page.position = self._position + 1
-        self._position += page.count
-        page.is_waiting = True
-        self.ready.append_page(page)
-        if self.limits is not None and self.limits.octets_max >= 0:
-            self.limits.octets += self.vhost.log.body_octets(page)  # the only queues that read theirs at a start
-        if not self.is_touched:
-            self.touch()  # its messages may expire
-
-    def add_page(self, page: Page) -> None:
-        """From here on the ids of the page are looked for in it."""
-        index: i64 = len(self.pages)
-        while index > 0 and self.pages[index - 1].first_id > page.first_id:
-            index -= 1
-        self.pages.insert(index, page)
-        self.paged_below = max(self.paged_below, page.last_id + 1)
-
-    def page_of(self, id: i64) -> Page | None:
-        """The page that has this message."""
-        index = self.page_index(id)
-        if index < len(self.pages) and self.pages[index].first_id <= id:
-            return self.pages[index]
-        return None
-
-    def page_index(self, id: i64) -> i64:
-        """Where the first page stands that ends with this id or a later one."""
-        low: i64 = 0
-        high: i64 = len(self.pages)
-        while low < high:
-            middle = (low + high) // 2
-            if self.pages[middle].last_id < id:
-                low = middle + 1
-            else:
-                high = middle
-        return low
+            self.limits.octets -= body_octets(entry.content)
 
     def touch(self) -> None:
         """Something changed that may allow deliveries: look at the end of the turn."""
@@ -145,26 +125,27 @@ class Queue:
 
         Without a consumer nothing is looked at, so that no page is read for nobody.
         """
-        ready = self.ready
         consumers = self.consumers
-        entry = ready.peek() if consumers else None
+        entry = self.peek() if consumers else None
         if len(consumers) == 1:
             consumer = consumers[0]
             while entry is not None and consumer.can_take():
-                run = ready.run() if consumer.no_ack else None
+                run = self.run() if consumer.no_ack else None
                 if run is not None and (run.expires_us == 0 or run.expires_us >= now_us):
                     self._give_run(consumer, run)
                 else:
                     self._give(consumer, entry, now_us)
-                entry = ready.peek()
+                entry = self.peek()
         elif consumers:
             while entry is not None:
                 chosen = self._choose()
                 if chosen is None:
                     break
                 self._give(chosen, entry, now_us)
-                entry = ready.peek()
-        expires_us = ready.expires_us()
+                entry = self.peek()
+        if entry is not None and self.count() > CROWD:
+            self.vhost.crowded.append(self)
+        expires_us = self.expires_us()
         if expires_us != 0 and self.alarm_us != expires_us:
             self.alarm_us = expires_us
             self.vhost.timers.add(expires_us, self)
@@ -177,27 +158,21 @@ class Queue:
         elif consumer.no_ack:
             consumer.deliver(entry)
             if entry.id != 0:
-                self.vhost.log.settle(self, entry.id)
+                self.vhost.log.settle(entry.shelf, entry.id)
         else:
             consumer.deliver(entry)
             self.unacked += 1
 
     def _give_run(self, consumer: Consumer, run: Run) -> None:
-        self.ready.drop_run(run)
+        run.shelf.ready.drop_run(run)
         if self.limits is not None:
             self.limits.octets -= (run.stretch.count - run.taken) * body_octets(run.stretch.data)
         consumer.deliver_run(run)
         if run.id != 0:
             index = run.taken
             while index < run.stretch.count:
-                self.vhost.log.settle(self, run.id + index)
+                self.vhost.log.settle(run.shelf, run.id + index)
                 index += 1
-
-    def drop_head(self, entry: Entry) -> None:
-        """Take out the oldest message, the one that ready.peek() showed."""
-        self.ready.drop()
-        if self.limits is not None:
-            self.limits.octets -= body_octets(entry.content)
 
     def _choose(self) -> Consumer | None:
         consumers = self.consumers
@@ -222,7 +197,7 @@ class Queue:
         entry.consumer = None
         if self.is_deleted:
             if entry.id != 0:
-                self.vhost.log.forget(self, entry.id)
+                self.vhost.log.forget(entry.shelf, entry.id)
             return
         if self.delivery_limit >= 0:
             again = returned(entry)
@@ -231,7 +206,7 @@ class Queue:
                 self.spent.append(again)
                 self.vhost.over.append(self)
                 return
-        self.ready.requeue(entry)
+        entry.shelf.ready.requeue(entry)
         if self.limits is not None:
             self.limits.octets += body_octets(entry.content)
             self.vhost.over.append(self)

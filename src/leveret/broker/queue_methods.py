@@ -9,6 +9,7 @@ from leveret.broker.channel import BrokerChannel
 from leveret.broker.exchange import Exchange
 from leveret.broker.limits import limits_of
 from leveret.broker.names import REPLY_TO, generated
+from leveret.broker.priority import PriorityQueue
 from leveret.broker.queue import Queue
 from leveret.wire import grammar
 from leveret.wire.errors import ACCESS_REFUSED, NOT_FOUND, PRECONDITION_FAILED, RESOURCE_LOCKED, ProtocolError
@@ -17,6 +18,7 @@ from leveret.wire.table import Value
 
 if TYPE_CHECKING:
     from leveret.broker.peer import Peer
+    from leveret.broker.vhost import VHost
 
 # arguments that two declarations of one queue must agree on
 COMPARED: Final = (
@@ -117,7 +119,7 @@ def declare(peer: Peer, channel: BrokerChannel, method: Method) -> None:
     channel.last_queue = queue.name
     if queue.idle_us:
         vhost.used(queue, peer.now_us)
-    _declared(peer, channel, method, queue.name, int(queue.ready.count()), len(queue.consumers))
+    _declared(peer, channel, method, queue.name, int(queue.count()), len(queue.consumers))
 
 
 def _declared(peer: Peer, channel: BrokerChannel, method: Method, name: str, messages: int, consumers: int) -> None:
@@ -135,11 +137,11 @@ def _declare_reply(peer: Peer, channel: BrokerChannel, method: Method, name: str
 
 def _create(peer: Peer, method: Method, name: str) -> Queue:
     durable, auto_delete = method.flag("durable"), method.flag("auto_delete")
-    queue = Queue(peer.vhost, name, durable, auto_delete, method.table("arguments"))
-    refused = refused_argument(queue.arguments, f"queue '{name}' in vhost '{peer.vhost.name}'")
+    arguments = method.table("arguments")
+    refused = refused_argument(arguments, f"queue '{name}' in vhost '{peer.vhost.name}'")
     if refused:
         raise fail(method, PRECONDITION_FAILED, refused)
-    apply_arguments(queue)
+    queue = make_queue(peer.vhost, name, durable, auto_delete, arguments)
     if method.flag("exclusive"):
         queue.owner = peer
         queue.is_journalled = False
@@ -161,8 +163,18 @@ def _check_same(peer: Peer, method: Method, queue: Queue) -> None:
     inequivalent_argument(method, COMPARED, what, queue.arguments)
 
 
-def apply_arguments(queue: Queue) -> None:
-    """Take over the x-arguments that the queue acts on; they were checked before."""
+def make_queue(vhost: VHost, name: str, durable: bool, auto_delete: bool, arguments: dict[str, Value]) -> Queue:
+    """A queue that acts on its x-arguments, which were checked before; it is not declared yet."""
+    priority = arguments.get("x-max-priority")
+    if isinstance(priority, int):
+        queue: Queue = PriorityQueue(vhost, name, durable, auto_delete, arguments, priority)
+    else:
+        queue = Queue(vhost, name, durable, auto_delete, arguments)
+    _apply_arguments(queue)
+    return queue
+
+
+def _apply_arguments(queue: Queue) -> None:
     ttl, idle = queue.arguments.get("x-message-ttl"), queue.arguments.get("x-expires")
     exchange, key = (queue.arguments.get(f"x-dead-letter-{name}") for name in ("exchange", "routing-key"))
     if isinstance(ttl, int):
@@ -189,7 +201,7 @@ def delete(peer: Peer, channel: BrokerChannel, method: Method) -> None:
         what = f"queue '{name}' in vhost '{peer.vhost.name}'"
         if method.flag("if_unused") and queue.consumers:
             raise fail(method, PRECONDITION_FAILED, f"{what} in use")
-        if method.flag("if_empty") and queue.ready.count():
+        if method.flag("if_empty") and queue.count():
             raise fail(method, PRECONDITION_FAILED, f"{what} not empty")
         count = peer.vhost.delete_queue(queue)
         peer.exclusive.pop(name, None)

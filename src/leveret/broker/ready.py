@@ -1,4 +1,4 @@
-"""The messages of a queue that wait for delivery, in order.
+"""The messages of a shelf that wait for delivery, in order.
 
 The one place that knows how they are kept. New ones come, alone or as runs, to the tail of a list whose consumed front
 is cut off when it is half of the list. A stretch of that list may have been moved to disk: a page then stands in its
@@ -21,7 +21,7 @@ ITEM_OCTETS: Final[i64] = 150
 
 
 class Ready:
-    """A queue's waiting messages. append, peek, drop and requeue are O(1) for the usual patterns.
+    """A shelf's waiting messages. append, peek, drop and requeue are O(1) for the usual patterns.
 
     octets: memory that those which could be moved to disk take, roughly.
     """
@@ -111,7 +111,7 @@ class Ready:
             if not isinstance(item, Page):
                 return item
             self._advance()
-            self._loaded = item.queue.vhost.log.load(item)
+            self._loaded = item.shelf.queue.vhost.log.load(item)
             self._loaded.reverse()
             for loaded in self._loaded:
                 self._count += loaded.stretch.count if isinstance(loaded, Run) else 1
@@ -243,7 +243,7 @@ def _is_paged(item: Entry | Run) -> bool:
     id = item.id
     if isinstance(item, Run) and id != 0:
         id += item.taken
-    return id != 0 and id < item.queue.paged_below and item.queue.page_of(id) is not None
+    return id != 0 and id < item.shelf.paged_below and item.shelf.page_of(id) is not None
 
 
 def _octets(item: Entry | Run | Page | None) -> i64:

@@ -10,9 +10,10 @@ from leveret.broker.exchange import Exchange
 from leveret.broker.log import CLEAN, DROP, SETTLE, START
 from leveret.broker.page import Page
 from leveret.broker.queue import Queue
-from leveret.broker.queue_methods import apply_arguments
+from leveret.broker.queue_methods import make_queue
 from leveret.broker.records import Arrived, Declared, Paged, Passed, records
 from leveret.broker.run import Stretch
+from leveret.broker.shelf import INDEX_SHIFT, QUEUE_MASK, Shelf
 from leveret.broker.vhost import VHost
 from leveret.wire.table import Value
 
@@ -37,10 +38,10 @@ class Arrival:
 
 
 class Backlog:
-    """A queue and what the journal has for it so far: arrivals by id, pages by the id that they begin with."""
+    """A shelf and what the journal has for it so far: arrivals by id, pages by the id that they begin with."""
 
-    def __init__(self, queue: Queue) -> None:
-        self.queue = queue
+    def __init__(self, shelf: Shelf) -> None:
+        self.shelf = shelf
         self.pages: dict[int, Page] = {}
         self.delivered: set[int] = set()
         self._arrivals: list[Arrival | None] = []
@@ -54,7 +55,7 @@ class Backlog:
     def settled(self, first_id: int, count: int) -> None:
         """Messages left the queue; those that are unknown stood in a file that went before this record's."""
         end = first_id + count
-        for page in self.queue.pages[self.queue.page_index(first_id) :]:
+        for page in self.shelf.pages[self.shelf.page_index(first_id) :]:
             if page.first_id >= end:
                 break
             for id in range(max(first_id, int(page.first_id)), min(end, int(page.last_id) + 1)):
@@ -66,7 +67,7 @@ class Backlog:
         """Messages went to a page, or stand in one, as the beginning of a journal file says again."""
         self._remove(record.first_id, record.last_id)
         self.dropped(record.first_id)
-        page = Page(self.queue, [], 0, 0)
+        page = Page(self.shelf, [], 0, 0)
         page.segment, page.offset, page.size = record.segment, record.offset, record.size
         page.first_id, page.last_id, page.expires_us = record.first_id, record.last_id, record.expires_us
         page.live = record.live
@@ -74,13 +75,13 @@ class Backlog:
         page.is_redelivered = record.is_redelivered
         page.is_stored = page.is_recovered = True
         self.pages[record.first_id] = page
-        self.queue.add_page(page)
+        self.shelf.add_page(page)
 
     def dropped(self, first_id: int) -> None:
         """Nothing of the page that begins with this id is alive any more."""
         page = self.pages.pop(first_id, None)
         if page is not None:
-            self.queue.pages.remove(page)
+            self.shelf.pages.remove(page)
 
     def _remove(self, first_id: int, last_id: int) -> None:
         """Take ids out of the arrivals."""
@@ -92,8 +93,7 @@ class Backlog:
             index += 1
 
     def fill(self, is_clean: bool) -> tuple[int, int]:
-        """Put everything into the queue, oldest first; returns how many messages, and how many not in pages."""
-        queue = self.queue
+        """Put everything on the shelf, oldest first; returns how many messages, and how many not in pages."""
         found: list[tuple[int, Page | Arrival]] = [(id, page) for id, page in self.pages.items() if page.live > 0]
         for arrival in self._arrivals:
             if arrival is not None:
@@ -106,24 +106,24 @@ class Backlog:
                 item.count = item.live
                 item.is_redelivered = item.is_redelivered or not is_clean
                 item.delivered = self.delivered
-                queue.enqueue_page(item)
+                self.shelf.enqueue_page(item)
                 count += int(item.count)
             else:
                 in_journal += self._fill_arrival(item, not is_clean)
         return count + in_journal, in_journal
 
     def _fill_arrival(self, arrival: Arrival, redelivered: bool) -> int:
-        queue, stretch = self.queue, arrival.stretch
+        shelf, stretch = self.shelf, arrival.stretch
         ids = range(arrival.first_id, arrival.last_id + 1)
         if len(ids) > 1 and not arrival.gone and self.delivered.isdisjoint(ids):
-            queue.enqueue_stretch(stretch, arrival.first_id, arrival.expires_us, redelivered)
+            shelf.enqueue_stretch(stretch, arrival.first_id, arrival.expires_us, redelivered)
             return len(ids)
         for index, id in enumerate(ids):
             if id not in arrival.gone:
                 at = index * int(stretch.stride)
                 content = stretch.data[at : at + int(stretch.size)]
                 again = redelivered or id in self.delivered
-                queue.enqueue(content, stretch.key, id, arrival.expires_us, again)
+                shelf.enqueue(content, stretch.key, id, arrival.expires_us, again)
         return len(ids) - len(arrival.gone)
 
 
@@ -141,6 +141,7 @@ class Recovery:
         self._now_us = now_us
         broker.log.is_replaying = True
         self._backlogs: dict[int, Backlog] = {}
+        self._queues: dict[int, Queue] = {}
         self._is_clean = True
         self._last_id = 0
 
@@ -153,7 +154,7 @@ class Recovery:
                 self._meta(record.fields)
             elif isinstance(record, Paged):
                 self._last_id = max(self._last_id, record.last_id)
-                backlog = self._backlogs.get(record.queue)
+                backlog = self._backlog(record.queue)
                 if backlog is not None:
                     backlog.paged(record)
             elif isinstance(record, Passed):
@@ -168,10 +169,19 @@ class Recovery:
         if record.left is not None and record.left[0] in self._backlogs:
             self._backlogs[record.left[0]].settled(record.left[1], 1)
         for number, expires_us in record.queues:
-            backlog = self._backlogs.get(number)
+            backlog = self._backlog(number)
             if backlog is not None:
                 backlog.arrived(Arrival(record.stretch, record.first_id, expires_us))
         self._last_id = max(self._last_id, record.first_id + int(record.stretch.count) - 1)
+
+    def _backlog(self, number: int) -> Backlog | None:
+        """That of a shelf, if its queue is there: made with the first message or page on it."""
+        found = self._backlogs.get(number)
+        if found is None:
+            queue = self._queues.get(number & int(QUEUE_MASK))
+            if queue is not None:
+                found = self._backlogs[number] = Backlog(queue.shelf_at(number >> int(INDEX_SHIFT)))
+        return found
 
     def _passed(self, record: Passed) -> None:
         backlog = self._backlogs.get(record.queue)
@@ -206,8 +216,10 @@ class Recovery:
         elif op == "queue.delete":
             if str(name) in vhost.queues:
                 queue = vhost.queues[str(name)]
-                self._backlogs.pop(int(queue.number), None)
-                queue.pages.clear()
+                del self._queues[int(queue.number)]
+                for shelf in queue.shelves:
+                    self._backlogs.pop(int(shelf.number), None)
+                    shelf.pages.clear()
                 vhost.delete_queue(queue)
         else:
             self._binding(vhost, record, arguments)
@@ -217,10 +229,9 @@ class Recovery:
         assert isinstance(number, int)
         if name in vhost.queues:
             return
-        queue = Queue(vhost, name, True, bool(record["auto_delete"]), arguments)
-        apply_arguments(queue)
+        queue = make_queue(vhost, name, True, bool(record["auto_delete"]), arguments)
         vhost.add_queue(queue, number, self._now_us)
-        self._backlogs[number] = Backlog(queue)
+        self._queues[number] = queue
 
     def _binding(self, vhost: VHost, record: dict[str, Value], arguments: dict[str, Value]) -> None:
         source = vhost.exchanges.get(str(record["source"]))
@@ -262,5 +273,5 @@ class Recovery:
             elif number in segments:
                 self.segments[number] = self.segments.get(number, 0) + 1
             else:
-                self.lost[backlog.queue.name] = self.lost.get(backlog.queue.name, 0) + int(page.live)
+                self.lost[backlog.shelf.queue.name] = self.lost.get(backlog.shelf.queue.name, 0) + int(page.live)
                 backlog.dropped(first_id)

@@ -25,7 +25,7 @@ class Returned(Entry):
 
     def __init__(self, entry: Entry, original: bytes, returns: i64) -> None:
         content = with_delivery_count(original, returns)
-        super().__init__(entry.queue, content, entry.key, entry.id, entry.expires_us, entry.position)
+        super().__init__(entry.shelf, content, entry.key, entry.id, entry.expires_us, entry.position)
         self.original = original
         self.returns = returns
         self.redelivered = True

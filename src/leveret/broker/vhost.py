@@ -17,6 +17,7 @@ from leveret.broker.log import Log
 from leveret.broker.queue import Queue
 from leveret.broker.route import Route
 from leveret.broker.run import Stretch
+from leveret.broker.shelf import Shelf
 from leveret.broker.timers import Timers
 from leveret.session.confirms import HANDLED, JOURNALLED
 from leveret.session.connection import Connection
@@ -37,7 +38,8 @@ PREDECLARED: Final = (
 class VHost:
     """touched: queues to look at at the end of the turn; generation: grows when a cached route may be wrong.
 
-    over: queues that may hold more than their limits allow; on_event: hears of what is dropped, once for each kind.
+    over: queues that may hold more than their limits allow; crowded: queues of this turn with many messages that their
+    consumers may not take yet; on_event: hears of what is dropped, once for each kind.
     """
 
     def __init__(self, name: str, log: Log, timers: Timers, on_event: Callable[[str], None]) -> None:
@@ -49,6 +51,7 @@ class VHost:
         self.queues: dict[str, Queue] = {}
         self.touched: list[Queue] = []
         self.over: list[Queue] = []
+        self.crowded: list[Queue] = []
         self.is_trimming = False
         self.generation: i64 = 1
         self.routes: dict[bytes, Route] = {}
@@ -146,11 +149,11 @@ class VHost:
         for consumer in list(queue.consumers):
             self._cancelled(consumer)
         queue.consumers.clear()
-        count = int(queue.ready.count())
+        count = int(queue.count())
         if queue.is_journalled:
-            for entry in queue.ready.in_memory():
+            for entry in queue.in_memory():
                 if entry.id:
-                    self.log.forget(queue, entry.id)
+                    self.log.forget(entry.shelf, entry.id)
             self.log.abandon(queue)
             self.log.meta({"op": "queue.delete", "vhost": self.name, "name": queue.name})
         self.changed()
@@ -164,13 +167,14 @@ class VHost:
 
     def purge(self, queue: Queue) -> int:
         """Drop all ready messages; those that are unacknowledged stay."""
-        count = int(queue.ready.count())
-        entries, pages = queue.ready.clear()
-        for entry in entries:
-            if entry.id:
-                self.log.settle(queue, entry.id)
-        for page in pages:
-            self.log.drop(page)
+        count = int(queue.count())
+        for shelf in queue.shelves:
+            entries, pages = shelf.ready.clear()
+            for entry in entries:
+                if entry.id:
+                    self.log.settle(shelf, entry.id)
+            for page in pages:
+                self.log.drop(page)
         return count
 
     def remove_consumer(self, consumer: Consumer, now_us: i64) -> None:
@@ -261,7 +265,8 @@ class VHost:
             size: i64 = len(content)
             id = self._journal(route, Stretch(content, size, size, 1, route.key), ttl_us, now_us, moved)
         for queue in route.queues:
-            queue.enqueue(content, route.key, id if queue.is_journalled else 0, queue.expiry(now_us, ttl_us))
+            shelf = queue.shelf_of(content)
+            shelf.enqueue(content, route.key, id if queue.is_journalled else 0, queue.expiry(now_us, ttl_us))
         return HANDLED if id == 0 else JOURNALLED
 
     def accept_stretch(self, route: Route, stretch: Stretch, persistent: bool, ttl_us: i64, now_us: i64) -> i64:
@@ -273,14 +278,17 @@ class VHost:
         for queue in route.queues:
             if not queue.consumers:
                 stretch.compact()  # it may stay for long
-            queue.enqueue_stretch(stretch, id if queue.is_journalled else 0, queue.expiry(now_us, ttl_us))
+            shelf = queue.shelf_of(stretch.data)
+            shelf.enqueue_stretch(stretch, id if queue.is_journalled else 0, queue.expiry(now_us, ttl_us))
         return HANDLED if id == 0 else JOURNALLED
 
     def _journal(self, route: Route, stretch: Stretch, ttl_us: i64, now_us: i64, moved: Entry | None) -> i64:
+        shelves: list[Shelf] = []
         expiries: list[i64] = []
         for queue in route.durable:
+            shelves.append(queue.shelf_of(stretch.data))
             expiries.append(queue.expiry(now_us, ttl_us))
-        return self.log.messages(stretch, route.durable, expiries, moved)
+        return self.log.messages(stretch, shelves, expiries, moved)
 
     def expire(self, queue: Queue, entry: Entry) -> None:
         """The time to live of an entry that was taken out of its queue has ended."""
@@ -301,12 +309,13 @@ class VHost:
 
     def reply(self, requester: Consumer, content: bytes, key: bytes) -> None:
         """Hand a direct reply to its requester, which has no queue: it is written now or never."""
-        requester.deliver(Entry(self._nowhere, content, key, 0, 0, 0))
+        requester.deliver(Entry(self._nowhere.shelf, content, key, 0, 0, 0))
 
     # -- the end of a turn and time ------------------------------------------------------------------------------------
 
     def settle_turn(self, now_us: i64) -> None:
         """Deliver what this turn made deliverable."""
+        self.crowded.clear()
         overflow.trim(self, now_us)
         while self.touched:
             touched = self.touched
@@ -322,21 +331,21 @@ class VHost:
         if queue.alarm_us != 0 and queue.alarm_us <= now_us:
             queue.alarm_us = 0
         self.expire_due(queue, now_us)
-        if queue.ready.count() and not queue.is_touched:
+        if queue.count() and not queue.is_touched:
             queue.touch()
         if queue.idle_us and not queue.consumers and now_us >= queue.used_us + queue.idle_us:
             self.delete_queue(queue)
 
     def expire_due(self, queue: Queue, now_us: i64) -> None:
         """Take out the oldest messages whose time to live has ended. No page is read for a time that has not come."""
-        first_us = queue.ready.expires_us()
+        first_us = queue.expires_us()
         if first_us == 0 or first_us > now_us:
             return
-        entry = queue.ready.peek()
+        entry = queue.peek()
         while entry is not None and entry.expires_us != 0 and entry.expires_us <= now_us:
             queue.drop_head(entry)
             self.expire(queue, entry)
-            entry = queue.ready.peek()
+            entry = queue.peek()
 
     def forget_channel(self, connection: Connection, channel: BrokerChannel, now_us: i64) -> None:
         """A channel is gone: its consumers end, its unacknowledged messages return."""

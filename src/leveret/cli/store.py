@@ -20,6 +20,7 @@ from leveret.broker.page import Page
 from leveret.broker.queue import Queue
 from leveret.broker.records import Arrived, Declared, Paged, Passed, Record, RecordError, records
 from leveret.broker.run import Run, Stretch
+from leveret.broker.shelf import INDEX_SHIFT, QUEUE_MASK
 from leveret.store.disk import RealDisk
 from leveret.store.format import BATCH_HEADER_SIZE, JournalVersionError
 from leveret.store.inspection import Inspection, NoDataDirectory
@@ -179,13 +180,14 @@ def _fields(record: Record, names: dict[int, str], bodies: bool) -> dict[str, ob
 
 
 def _queue(number: int, names: dict[int, str]) -> dict[str, object]:
-    return {"queue": names.get(number), "number": number}
+    index, number = number >> int(INDEX_SHIFT), number & int(QUEUE_MASK)
+    return {"queue": names.get(number), "number": number, **({"shelf": index} if index else {})}
 
 
 def _page(data: bytes) -> Iterator[tuple[int, Stretch]]:
     """The messages of a page, alike ones together: the id of the first (0: not in the journal), and what they are."""
     nowhere = Queue(Broker(Settings(), bytes).vhosts["/"], "", True, False, {})
-    for item in Page(nowhere, [], 0, 0).load(data):
+    for item in Page(nowhere.shelf, [], 0, 0).load(data):
         if isinstance(item, Run):
             yield int(item.id), item.stretch
         else:

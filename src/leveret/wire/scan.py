@@ -62,3 +62,20 @@ class HeaderScan:
                     at += 1 + i64(data[at])
             bit -= 1
         return at == end
+
+
+def priority_of(content: bytes) -> i64:
+    """The priority in stored content frames whose header was scanned before; 0 if it has none."""
+    flags: i64 = i64(read_i16_be(content, 19)) & 0xFFFF
+    if flags & 0x0800 == 0:
+        return 0
+    at: i64 = 21
+    if flags & 0x8000 != 0:
+        at += 1 + i64(content[at])
+    if flags & 0x4000 != 0:
+        at += 1 + i64(content[at])
+    if flags & 0x2000 != 0:
+        at += 4 + i64(read_i32_be(content, at))
+    if flags & 0x1000 != 0:
+        at += 1
+    return i64(content[at])

@@ -1,0 +1,72 @@
+"""A priority queue: what waits with a higher priority is delivered first (RabbitMQ's "Priority Queue Support").
+
+A message without a priority has 0, and none has more than the queue allows. As in RabbitMQ only the message that is
+next expires by its time to live: one of lower priority waits for those before it; and a full queue drops the one that
+is next, whatever its priority.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mypy_extensions import i64
+
+from leveret.broker.entry import Entry
+from leveret.broker.queue import Queue
+from leveret.broker.run import Run
+from leveret.broker.shelf import Shelf
+from leveret.wire.scan import priority_of
+from leveret.wire.table import Value
+
+if TYPE_CHECKING:
+    from leveret.broker.vhost import VHost
+
+
+class PriorityQueue(Queue):
+    """A shelf's index is its priority; there is one for each priority that was ever used. max_priority: 0 to 255."""
+
+    def __init__(
+        self, vhost: VHost, name: str, durable: bool, auto_delete: bool, arguments: dict[str, Value], max_priority: int
+    ) -> None:
+        super().__init__(vhost, name, durable, auto_delete, arguments)
+        self.max_priority: i64 = max_priority
+
+    def shelf_of(self, content: bytes) -> Shelf:
+        return self.shelf_at(min(priority_of(content), self.max_priority))
+
+    def shelf_at(self, index: i64) -> Shelf:
+        at: i64 = 0
+        for shelf in self.shelves:
+            if shelf.index == index:
+                return shelf
+            if shelf.index < index:
+                break
+            at += 1
+        made = Shelf(self, index)
+        self.shelves.insert(at, made)
+        return made
+
+    def count(self) -> i64:
+        count: i64 = 0
+        for shelf in self.shelves:
+            count += shelf.ready.count()
+        return count
+
+    def peek(self) -> Entry | None:
+        for shelf in self.shelves:
+            entry = shelf.ready.peek()
+            if entry is not None:
+                return entry
+        return None
+
+    def run(self) -> Run | None:
+        for shelf in self.shelves:
+            if shelf.ready.peek() is not None:
+                return shelf.ready.run()
+        return None
+
+    def expires_us(self) -> i64:
+        for shelf in self.shelves:
+            if shelf.ready.count() > 0:
+                return shelf.ready.expires_us()
+        return 0
