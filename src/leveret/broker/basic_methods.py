@@ -69,6 +69,9 @@ def _consume_replies(peer: Peer, channel: BrokerChannel, method: Method, tag: st
 
 def _consume_queue(peer: Peer, channel: BrokerChannel, method: Method, tag: str) -> None:
     queue = find(peer, method, channel)
+    if queue.is_quorum and channel.limit != 0:
+        text = f"queue '{queue.name}' in vhost '{peer.vhost.name}' does not support global qos"
+        raise fail(method, NOT_IMPLEMENTED, text)
     exclusive = method.flag("exclusive")
     if queue.consumers and (exclusive or queue.consumers[0].is_exclusive):
         raise fail(method, ACCESS_REFUSED, f"queue '{queue.name}' in vhost '{peer.vhost.name}' in exclusive use")
@@ -121,7 +124,7 @@ def get(peer: Peer, channel: BrokerChannel, method: Method) -> None:
         message_count=int(queue.count()),
     )
     content = entry.content
-    if queue.delivery_limit >= 0 and not isinstance(entry, Returned):
+    if queue.counts_returns and not isinstance(entry, Returned):
         content = with_delivery_count(content, 0)
     write_content(peer.out, content, channel.number, peer.frame_max)
     if method.flag("no_ack"):

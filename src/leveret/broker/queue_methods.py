@@ -4,15 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from leveret.broker.arguments import refused_argument, type_name
+from leveret.broker.arguments import type_name
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.exchange import Exchange
 from leveret.broker.limits import limits_of
 from leveret.broker.names import REPLY_TO, generated
 from leveret.broker.priority import PriorityQueue
 from leveret.broker.queue import Queue
+from leveret.broker.queue_types import QUORUM, is_at_least_once, refused_declaration, refused_property, type_of
+from leveret.broker.stranded import Stranded
 from leveret.wire import grammar
-from leveret.wire.errors import ACCESS_REFUSED, NOT_FOUND, PRECONDITION_FAILED, RESOURCE_LOCKED, ProtocolError
+from leveret.wire.errors import (
+    ACCESS_REFUSED,
+    NOT_FOUND,
+    NOT_IMPLEMENTED,
+    PRECONDITION_FAILED,
+    RESOURCE_LOCKED,
+    ProtocolError,
+)
 from leveret.wire.method import Method
 from leveret.wire.table import Value
 
@@ -24,7 +33,8 @@ if TYPE_CHECKING:
 COMPARED: Final = (
     "x-expires", "x-message-ttl", "x-dead-letter-exchange", "x-dead-letter-routing-key", "x-max-length",
     "x-max-length-bytes", "x-max-priority", "x-overflow", "x-queue-mode", "x-queue-type", "x-single-active-consumer",
-    "x-delivery-limit",
+    "x-delivery-limit", "x-dead-letter-strategy", "x-max-in-memory-length", "x-max-in-memory-bytes",
+    "x-quorum-initial-group-size", "x-queue-leader-locator",
 )  # fmt: skip
 
 
@@ -115,6 +125,9 @@ def declare(peer: Peer, channel: BrokerChannel, method: Method) -> None:
     else:
         if name.startswith("amq."):
             raise fail(method, ACCESS_REFUSED, f"queue name '{name}' contains reserved prefix 'amq.*'")
+        if not name and type_of(method.table("arguments")) == QUORUM:
+            text = "Cannot declare a server-named queue for type rabbit_quorum_queue"
+            raise fail(method, PRECONDITION_FAILED, text)
         queue = _create(peer, method, name or generated("amq.gen-", peer.broker.random_bytes))
     channel.last_queue = queue.name
     if queue.idle_us:
@@ -138,7 +151,9 @@ def _declare_reply(peer: Peer, channel: BrokerChannel, method: Method, name: str
 def _create(peer: Peer, method: Method, name: str) -> Queue:
     durable, auto_delete = method.flag("durable"), method.flag("auto_delete")
     arguments = method.table("arguments")
-    refused = refused_argument(arguments, f"queue '{name}' in vhost '{peer.vhost.name}'")
+    what = f"queue '{name}' in vhost '{peer.vhost.name}'"
+    refused = refused_declaration(arguments, what)
+    refused = refused or refused_property(type_of(arguments), durable, method.flag("exclusive"), auto_delete, what)
     if refused:
         raise fail(method, PRECONDITION_FAILED, refused)
     queue = make_queue(peer.vhost, name, durable, auto_delete, arguments)
@@ -184,6 +199,12 @@ def _apply_arguments(queue: Queue) -> None:
     limit = queue.arguments.get("x-delivery-limit")
     if isinstance(limit, int):
         queue.delivery_limit = limit
+    if type_of(queue.arguments) == QUORUM:
+        queue.is_quorum = queue.counts_returns = True
+    if queue.delivery_limit >= 0:
+        queue.counts_returns = True
+    if is_at_least_once(queue.arguments):
+        queue.stranded = Stranded()
     queue.limits = limits_of(queue.arguments)
     if isinstance(exchange, str):
         queue.dead_letter_exchange = exchange
@@ -199,6 +220,7 @@ def delete(peer: Peer, channel: BrokerChannel, method: Method) -> None:
     if queue is not None:
         check_owner(peer, method, queue)
         what = f"queue '{name}' in vhost '{peer.vhost.name}'"
+        _check_deletable(method, queue, what)
         if method.flag("if_unused") and queue.consumers:
             raise fail(method, PRECONDITION_FAILED, f"{what} in use")
         if method.flag("if_empty") and queue.count():
@@ -210,6 +232,14 @@ def delete(peer: Peer, channel: BrokerChannel, method: Method) -> None:
         peer.hold_until_synced()
     if not method.flag("no_wait"):
         peer.send(channel.number, grammar.QUEUE_DELETE_OK, message_count=count)
+
+
+def _check_deletable(method: Method, queue: Queue, what: str) -> None:
+    """540 if a quorum queue shall be deleted on a condition."""
+    for flag, word in (("if_unused", "if-unused"), ("if_empty", "if-empty")):
+        if queue.is_quorum and method.flag(flag):
+            text = f"cannot delete {what}. queue.delete operations with {word} flag set are not supported by quorum"
+            raise fail(method, NOT_IMPLEMENTED, f"{text} queues")
 
 
 def purge(peer: Peer, channel: BrokerChannel, method: Method) -> None:

@@ -58,6 +58,9 @@ class VHost:
         self.replies: dict[str, Consumer] = {}
         self.channels: set[BrokerChannel] = set()
         self.discards: dict[str, int] = {}
+        # queues that keep dead letters, and the generation with which these were tried last
+        self.stranding: set[Queue] = set()
+        self.stranded_generation: i64 = 1
         self._next_number = 1
         self._nowhere = Queue(self, "", False, False, {})  # where direct replies come from
         for exchange_name, kind in PREDECLARED:
@@ -261,31 +264,35 @@ class VHost:
         if route.is_limited:
             return overflow.accept(self, route, content, persistent, ttl_us, now_us, moved)
         id: i64 = 0
-        if persistent and route.durable:
+        keeping = route.durable if persistent else route.quorum
+        if keeping:
             size: i64 = len(content)
-            id = self._journal(route, Stretch(content, size, size, 1, route.key), ttl_us, now_us, moved)
+            id = self._journal(keeping, Stretch(content, size, size, 1, route.key), ttl_us, now_us, moved)
         for queue in route.queues:
             shelf = queue.shelf_of(content)
-            shelf.enqueue(content, route.key, id if queue.is_journalled else 0, queue.expiry(now_us, ttl_us))
+            is_kept = queue.is_journalled if persistent else queue.is_quorum
+            shelf.enqueue(content, route.key, id if is_kept else 0, queue.expiry(now_us, ttl_us))
         return HANDLED if id == 0 else JOURNALLED
 
     def accept_stretch(self, route: Route, stretch: Stretch, persistent: bool, ttl_us: i64, now_us: i64) -> i64:
         """The same for alike messages; none of the queues has limits."""
         id: i64 = 0
-        if persistent and route.durable:
+        keeping = route.durable if persistent else route.quorum
+        if keeping:
             stretch.compact()
-            id = self._journal(route, stretch, ttl_us, now_us, None)
+            id = self._journal(keeping, stretch, ttl_us, now_us, None)
         for queue in route.queues:
             if not queue.consumers:
                 stretch.compact()  # it may stay for long
             shelf = queue.shelf_of(stretch.data)
-            shelf.enqueue_stretch(stretch, id if queue.is_journalled else 0, queue.expiry(now_us, ttl_us))
+            is_kept = queue.is_journalled if persistent else queue.is_quorum
+            shelf.enqueue_stretch(stretch, id if is_kept else 0, queue.expiry(now_us, ttl_us))
         return HANDLED if id == 0 else JOURNALLED
 
-    def _journal(self, route: Route, stretch: Stretch, ttl_us: i64, now_us: i64, moved: Entry | None) -> i64:
+    def _journal(self, queues: list[Queue], stretch: Stretch, ttl_us: i64, now_us: i64, moved: Entry | None) -> i64:
         shelves: list[Shelf] = []
         expiries: list[i64] = []
-        for queue in route.durable:
+        for queue in queues:
             shelves.append(queue.shelf_of(stretch.data))
             expiries.append(queue.expiry(now_us, ttl_us))
         return self.log.messages(stretch, shelves, expiries, moved)
@@ -302,10 +309,13 @@ class VHost:
     def discard(self, queue: Queue, reason: str) -> None:
         """Count a dead letter that is dropped."""
         self.discards[reason] = self.discards.get(reason, 0) + 1
-        if reason not in queue.discards_told:
-            queue.discards_told.add(reason)
-            text = f"queue '{queue.name}' in vhost '{self.name}': {reason}: the message is dropped"
-            self.on_event(f"{text} (told once; all are counted)")
+        self.tell_once(queue, f"{reason}: the message is dropped")
+
+    def tell_once(self, queue: Queue, text: str) -> None:
+        """Something that may happen to each message of this queue."""
+        if text not in queue.told:
+            queue.told.add(text)
+            self.on_event(f"queue '{queue.name}' in vhost '{self.name}': {text} (told once; all are counted)")
 
     def reply(self, requester: Consumer, content: bytes, key: bytes) -> None:
         """Hand a direct reply to its requester, which has no queue: it is written now or never."""
@@ -316,6 +326,8 @@ class VHost:
     def settle_turn(self, now_us: i64) -> None:
         """Deliver what this turn made deliverable."""
         self.crowded.clear()
+        if self.stranding and self.stranded_generation != self.generation:
+            burial.hurry(self, now_us)
         overflow.trim(self, now_us)
         while self.touched:
             touched = self.touched
@@ -331,6 +343,8 @@ class VHost:
         if queue.alarm_us != 0 and queue.alarm_us <= now_us:
             queue.alarm_us = 0
         self.expire_due(queue, now_us)
+        if queue.stranded is not None:
+            burial.retry(self, queue, queue.stranded, now_us)
         if queue.count() and not queue.is_touched:
             queue.touch()
         if queue.idle_us and not queue.consumers and now_us >= queue.used_us + queue.idle_us:
