@@ -98,6 +98,8 @@ def hurry(vhost: VHost, now_us: i64) -> None:
 def _plan(vhost: VHost, queue: Queue, stranded: Stranded, now_us: i64, is_moving: bool) -> None:
     _take_room(queue, stranded)
     if stranded.plan(now_us, is_moving):
+        if not vhost.stranding:
+            vhost.stranded_generation = vhost.generation
         vhost.stranding.add(queue)
         vhost.timers.add(stranded.retry_us, queue)
 

@@ -38,9 +38,11 @@ class Limits:
             return False
         if count == 0:
             self.octets = 0
-        count += self.aside + 1
-        octets += self.octets + self.octets_aside
-        return count > self.length_max >= 0 or octets > self.octets_max >= 0
+        return count + 1 + self.aside > self.length_max >= 0 or self._with(octets) > self.octets_max >= 0
+
+    def _with(self, octets: i64) -> i64:
+        """What there would be with one more message of this size."""
+        return self.octets + self.octets_aside + octets
 
 
 def limits_of(arguments: dict[str, Value]) -> Limits | None:
