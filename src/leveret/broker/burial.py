@@ -12,8 +12,9 @@ from mypy_extensions import i64
 
 from leveret.broker import overflow
 from leveret.broker.copies import blind_keys, is_claimed, keys_in
-from leveret.broker.deadletter import HEADER_AT, DeadLetter, headers_of
+from leveret.broker.deadletter import HEADER_AT, DeadLetter
 from leveret.broker.entry import Entry
+from leveret.broker.kinds.envelope import Envelope
 from leveret.broker.queue import Queue
 from leveret.broker.returned import published_content
 from leveret.broker.route import Route
@@ -177,8 +178,8 @@ def _addressed(
     persistent = _is_persistent(content)
     content = letter.content()
     route = vhost.route(exchange, key, keys)
-    if route.by_headers and exchange is not None:
-        route.set_queues(vhost.targets(exchange, keys, headers_of(content)))
+    if route.is_per_message and exchange is not None:
+        route.set_queues(vhost.targets(exchange, Envelope(keys, key, content)))
     for requester in route.replies:
         vhost.reply(requester, content, route.key)
     trouble = "" if route.queues or route.replies else "dead letter without a route"

@@ -54,7 +54,7 @@ class DeadLetter:
         self._content = content
         self._header = header_of(content)
         self._entries = raw_headers(self._header)
-        values = dict(self._entries)
+        values = dict(reversed(self._entries))  # of two with one name the first counts
         self.cc = values.get(b"CC")
         self.deaths = [] if is_claimed else _decode_deaths(values.get(b"x-death", b""))
 
@@ -121,13 +121,3 @@ def _encode_deaths(deaths: list[dict[str, Value]]) -> bytes:
         parts.append(b"F" + join_table(fixed))
     body = b"".join(parts)
     return b"A" + struct.pack(">I", len(body)) + body
-
-
-def headers_of(content: bytes) -> dict[str, Value]:
-    """The decoded headers of stored content, for headers exchanges."""
-    header = header_of(content)
-    for name, start, stop in property_spans(header):
-        if name == "headers":
-            value, _ = decode_value(b"F" + header[start:stop], 0, stop - start + 1, 0)
-            return value if isinstance(value, dict) else {}
-    return {}

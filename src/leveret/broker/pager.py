@@ -131,7 +131,7 @@ class Pager:
         self._add(Page(shelf, items, start, stop))
 
     def _build_requeued(self) -> None:
-        """Pages of what is not waiting in order: requeued, unacknowledged, kept dead letters; in files to be cleared."""
+        """Pages of what is not waiting in order (requeued, unacknowledged, kept dead letters), of files to clear."""
         limit, self._requeued_below = self._requeued_below, 0
         found: dict[int, list[Entry | Run]] = {}
         shelves = {int(shelf.number): shelf for shelf in self._shelves() if shelf.queue.is_journalled}
