@@ -38,6 +38,7 @@ def revived(bench: Bench) -> Bench:
     for batch in bench.batches:
         recovery.batch(batch)
     recovery.finish()
+    again.broker.log.recovered(1, recovery.in_journal)
     again.batches = list(bench.batches)
     return again
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from leveret.broker.deadletter import body_of
 from leveret.broker.queue import Queue
@@ -269,3 +271,68 @@ def test_they_hold_no_journal_file(client: Client) -> None:
     assert (queue.count(), queue.in_memory()) == (2, [])
     kill(again.bench.broker.vhosts["/"], "q", "rejected", again.bench.now_us)
     assert (bodies(again.bench, "q"), kept(again.bench, "q")) == ([b"2"], [b"1"])
+
+
+# -- whatever happens --------------------------------------------------------------------------------------------------
+
+NAMES = ["a", "b", "full"]
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("publish"), st.sampled_from(["a", "b"]), st.just("")),
+        st.tuples(st.just("kill"), st.sampled_from(["a", "b"]), st.sampled_from(["rejected", "expired"])),
+        st.tuples(st.sampled_from(["bind", "unbind"]), st.sampled_from(["a", "b"]), st.sampled_from(NAMES)),
+        st.tuples(st.just("take"), st.just("full"), st.just("")),
+        st.tuples(st.just("time"), st.just(""), st.sampled_from(["soon", "late"])),
+        st.tuples(st.just("restart"), st.just(""), st.just("")),
+        st.tuples(st.just("stop"), st.just(""), st.just("")),
+    ),
+    max_size=30,
+)
+
+
+@given(steps=STEPS)
+def test_no_dead_letter_vanishes(steps: list[tuple[str, str, str]]) -> None:
+    """Ways come and go, queues are full, the broker falls: each message is somewhere, and in the end where it belongs."""
+    bench = Bench()
+    client = bench.connect()
+    full: dict[str, Value] = {"x-max-length": 1, "x-overflow": "reject-publish"}
+    for name in ("a", "b"):
+        client.call(1, grammar.EXCHANGE_DECLARE, exchange=f"x-{name}", type="fanout", durable=True)
+        client.queue(name, durable=True, arguments={**SURE, "x-dead-letter-exchange": f"x-{name}"})
+    client.queue("full", durable=True, arguments=full)
+    published: set[bytes] = set()
+    taken: set[bytes] = set()
+    for step, name, what in [*steps, ("unbind", "a", "a"), ("unbind", "b", "b")]:
+        if step == "publish":
+            published.add(body := b"%d" % len(published))
+            client.publish(name, body, delivery_mode=2)
+        elif step == "kill":
+            kill(bench.broker.vhosts["/"], name, what, bench.now_us)
+        elif step in ("bind", "unbind"):
+            spec = grammar.QUEUE_BIND if step == "bind" else grammar.QUEUE_UNBIND
+            client.call(1, spec, queue=what, exchange=f"x-{name}")
+        elif step == "take":
+            taken.update(bodies(bench, "full"))
+            client.call(1, grammar.QUEUE_PURGE, queue="full")
+        elif step == "time":
+            bench.pass_time(int(SOON_US if what == "soon" else PAUSE_MAX_US))
+        else:
+            if step == "stop":
+                bench.broker.stop()
+            bench.sync()
+            bench = revived(bench)
+            client = bench.connect()
+        present = {body for name in NAMES for body in bodies(bench, name) + kept(bench, name)}
+        assert present | taken == published
+        alive = sum(int(queue_of(bench, name).count()) + len(kept(bench, name)) for name in NAMES)
+        assert bench.broker.log.live() == alive
+    client.queue("grave", durable=True)
+    for name in ("a", "b"):
+        for target in NAMES:
+            client.call(1, grammar.QUEUE_UNBIND, queue=target, exchange=f"x-{name}")
+        client.call(1, grammar.QUEUE_BIND, queue="grave", exchange=f"x-{name}")
+        while kill(bench.broker.vhosts["/"], name, "expired", bench.now_us):
+            pass
+    bench.pass_time(int(SOON_US))
+    assert [kept(bench, name) for name in NAMES] == [[], [], []]
+    assert set(bodies(bench, "grave")) | taken | set(bodies(bench, "full")) == published
