@@ -7,10 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leveret.broker.deadletter import body_of
+from leveret.broker.entry import Entry
 from leveret.broker.queue import Queue
 from leveret.broker.stranded import NEXT_US, PAUSE_MAX_US, PAUSE_MIN_US, ROUND_MAX, SOON_US
 from leveret.store.disk import MemoryDisk
 from leveret.wire import grammar
+from leveret.wire.properties import decode_header
 from leveret.wire.table import Value
 
 from .house import House
@@ -52,6 +54,16 @@ def strand(bench: Bench, client: Client, *bodies: bytes, name: str = "q") -> Non
     for body in bodies:
         client.publish(name, body, delivery_mode=2)
         assert kill(bench.broker.vhosts["/"], name, "rejected", bench.now_us)
+
+
+def traffic(house: House, client: Client) -> None:
+    """So much through the queue "busy" that every journal file goes that may go."""
+    first = house.journal.files()[-1]
+    while house.journal.files()[0] <= first:
+        client.publish("busy", b"b" * 1000, delivery_mode=2)
+        client.send(1, grammar.BASIC_GET, queue="busy", no_ack=True)
+        house.write()
+        house.page()
 
 
 def way(client: Client, *queues: str, exchange: str = "x") -> None:
@@ -259,11 +271,7 @@ def test_they_hold_no_journal_file(client: Client) -> None:
     client.send(1, grammar.QUEUE_DECLARE, queue="q", durable=True, arguments=SURE)
     client.send(1, grammar.QUEUE_DECLARE, queue="busy", durable=True)
     strand(house.bench, client, b"1", b"2")
-    for _ in range(200):
-        client.publish("busy", b"b" * 1000, delivery_mode=2)
-        client.send(1, grammar.BASIC_GET, queue="busy", no_ack=True)
-        house.write()
-        house.page()
+    traffic(house, client)
     assert len(house.journal.files()) <= 4
     house.disk.crash()
     again = House(house.disk)
@@ -271,6 +279,121 @@ def test_they_hold_no_journal_file(client: Client) -> None:
     assert (queue.count(), queue.in_memory()) == (2, [])
     kill(again.bench.broker.vhosts["/"], "q", "rejected", again.bench.now_us)
     assert (bodies(again.bench, "q"), kept(again.bench, "q")) == ([b"2"], [b"1"])
+
+
+# -- counts of deliveries ----------------------------------------------------------------------------------------------
+
+MOVES = st.lists(
+    st.one_of(
+        st.tuples(st.just("publish"), st.integers(1, 12)),
+        st.tuples(st.sampled_from(["return", "return", "hold", "take"]), st.integers(1, 6)),
+        st.tuples(st.sampled_from(["page", "page", "write", "crash", "stop"]), st.just(0)),
+    ),
+    max_size=25,
+)
+
+
+def counts_of(house: House) -> list[tuple[bytes, Value]]:
+    """Every message of "q" with what get says of its deliveries; nothing is taken."""
+    house.write()
+    client = house.bench.connect()
+    found: list[tuple[bytes, Value]] = []
+    while True:
+        client.send(1, grammar.BASIC_GET, queue="q")
+        frames = client.frames()
+        if len(frames) == 1:
+            break
+        headers = decode_header(frames[1].payload)[0].headers or {}
+        found.append((frames[2].payload, headers["x-delivery-count"]))
+    # not a return: whoever looks must change nothing
+    queue = queue_of(house.bench, "q")
+    for entry in reversed(client.peer.channels[1].unacked.take_until(0)):
+        assert isinstance(entry, Entry)
+        queue.unacked -= 1
+        entry.shelf.ready.requeue(entry)
+    return found
+
+
+@pytest.mark.parametrize("is_held", [False, True])
+def test_a_count_outlives_the_journal_file_that_it_stands_in(is_held: bool) -> None:
+    """The message is in a page by then, and came back once more: waiting, held, or not even looked at since a start."""
+    house = House(MemoryDisk())
+    client = house.bench.connect()
+    client.send(1, grammar.QUEUE_DECLARE, queue="q", durable=True, arguments=QUORUM)
+    client.send(1, grammar.QUEUE_DECLARE, queue="busy", durable=True)
+    client.publish("q", b"x")
+    client.send(1, grammar.BASIC_GET, queue="q")
+    traffic(house, client)
+    client.send(1, grammar.BASIC_REJECT, delivery_tag=1, requeue=True)
+    if is_held:
+        client.send(1, grammar.BASIC_GET, queue="q")
+    for _ in range(3):
+        traffic(house, client)
+        house.disk.crash()
+        house = House(house.disk)
+        client = house.bench.connect()
+    assert counts_of(house) == [(b"x", 1)]
+
+
+def test_pages_know_how_often_their_messages_came_back() -> None:
+    house = House(MemoryDisk())
+    client = house.bench.connect()
+    client.send(1, grammar.QUEUE_DECLARE, queue="q", durable=True, arguments=QUORUM)
+    client.raw(publishes("q", *[b"%02d" % number for number in range(40)]))
+    for _ in range(2):
+        for _ in range(20):
+            client.send(1, grammar.BASIC_GET, queue="q")
+        client.send(1, grammar.BASIC_NACK, delivery_tag=0, multiple=True, requeue=True)
+    expected = [(b"%02d" % number, 2 if number < 20 else 0) for number in range(40)]
+    for octets_max in (3000, 1 << 30):
+        house.write()
+        house.disk.crash()
+        house = House(house.disk, octets_max=octets_max)
+        house.page()
+        if octets_max == 3000:
+            assert len(queue_of(house.bench, "q").in_memory()) < 20
+        assert counts_of(house) == expected
+
+
+@given(moves=MOVES)
+def test_counts_survive_pages_new_files_and_restarts(moves: list[tuple[str, int]]) -> None:
+    """Every return that is on disk counts, wherever the message and its count have been since."""
+    house = House(MemoryDisk(), octets_max=3000)
+    client = house.bench.connect()
+    client.send(1, grammar.QUEUE_DECLARE, queue="q", durable=True, arguments=QUORUM)
+    model: list[tuple[bytes, int]] = []
+    number = 0
+    for move, count in moves:
+        if move == "publish":
+            made = [b"%08d" % (number + each) for each in range(count)]
+            number += count
+            client.raw(publishes("q", *made))
+            model += [(body, 0) for body in made]
+        elif move in ("return", "hold", "take"):
+            for _ in range(count):
+                client.send(1, grammar.BASIC_GET, queue="q")
+            if move == "hold":
+                house.page()
+            if move == "take":
+                client.send(1, grammar.BASIC_ACK, delivery_tag=0, multiple=True)
+                del model[:count]
+            else:
+                client.send(1, grammar.BASIC_NACK, delivery_tag=0, multiple=True, requeue=True)
+                model[:count] = [(body, returns + 1) for body, returns in model[:count]]
+        elif move == "page":
+            house.page()
+        else:
+            if move == "stop":
+                house.bench.broker.stop()
+            house.write()
+            if move != "write":
+                house.disk.crash()
+                house = House(house.disk, octets_max=3000)
+                client = house.bench.connect()
+    assert counts_of(house) == model
+    house.write()
+    house.disk.crash()
+    assert counts_of(House(house.disk, octets_max=3000)) == model
 
 
 # -- whatever happens --------------------------------------------------------------------------------------------------
@@ -292,7 +415,7 @@ STEPS = st.lists(
 
 @given(steps=STEPS)
 def test_no_dead_letter_vanishes(steps: list[tuple[str, str, str]]) -> None:
-    """Ways come and go, queues are full, the broker falls: each message is somewhere, and in the end where it belongs."""
+    """Ways come and go, queues are full, the broker falls: each message is somewhere, in the end where it belongs."""
     bench = Bench()
     client = bench.connect()
     full: dict[str, Value] = {"x-max-length": 1, "x-overflow": "reject-publish"}

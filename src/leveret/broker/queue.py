@@ -216,6 +216,8 @@ class Queue:
                 self.spent.append(again)
                 self.vhost.over.append(self)
                 return
+            if again.id != 0:
+                self.vhost.log.returned(again.shelf, again.id, again.returns)
         entry.shelf.ready.requeue(entry)
         if self.limits is not None:
             self.limits.octets += body_octets(entry.content)

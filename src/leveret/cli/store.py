@@ -15,7 +15,7 @@ from typing import Final
 import click
 
 from leveret.broker.broker import Broker, Settings
-from leveret.broker.log import CLEAN, DELIVERED, DROP, PAGE, SETTLE, START
+from leveret.broker.log import CLEAN, DELIVERED, DROP, PAGE, RETURNED, SETTLE, START
 from leveret.broker.page import Page
 from leveret.broker.queue import Queue
 from leveret.broker.records import Arrived, Declared, Paged, Passed, Record, RecordError, records
@@ -35,6 +35,7 @@ EXIT_VERSION: Final = 6
 
 KINDS: Final = {
     SETTLE: "settled", DELIVERED: "delivered", PAGE: "page", DROP: "page dropped", CLEAN: "clean stop", START: "start",
+    RETURNED: "returned",
 }  # fmt: skip
 
 
