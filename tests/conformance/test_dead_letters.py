@@ -365,3 +365,46 @@ def test_properties_stay(raw: RawClient, grave: str, mode: int) -> None:
     got = take(raw, grave)
     got.properties.pop("headers")
     assert (got.properties, got.body, got["redelivered"]) == (given, b"x" * 300_000, False)
+
+
+def test_through_an_internal_exchange_and_its_alternate(raw: RawClient, unique: str, grave: str) -> None:
+    """No client may publish there, but dead letters come."""
+    raw.call("exchange.declare", exchange=f"{unique}-alt", type="fanout", auto_delete=True)
+    raw.call("queue.bind", queue=grave, exchange=f"{unique}-alt")
+    arguments = {"alternate-exchange": f"{unique}-alt"}
+    raw.call("exchange.declare", exchange=unique, type="direct", internal=True, arguments=arguments)
+    queue = exclusive(raw, x_dead_letter_exchange=unique)
+    raw.publish(b"x", routing_key=queue)
+    reject(raw, queue)
+    got = take(raw, grave)
+    assert (got["exchange"], got["routing_key"], history(got)) == (unique, queue, [(queue, "rejected", 1)])
+    raw.call("exchange.delete", exchange=unique)
+
+
+def test_no_dead_letter_is_returned(raw: RawClient, unique: str) -> None:
+    """Though it was published as mandatory, and confirmed."""
+    raw.call("exchange.declare", exchange=unique, type="direct", auto_delete=True)
+    queue = exclusive(raw, x_dead_letter_exchange=unique)
+    raw.publish(b"x", routing_key=queue, mandatory=True)
+    reject(raw, queue)
+    assert content(raw, queue) == []
+    raw.quiet()
+
+
+def test_what_dies_unseen_is_not_redelivered(raw: RawClient, grave: str) -> None:
+    """And what was seen is a new message in its next queue."""
+    queue = mortal(raw, grave)
+    raw.publish(b"x", routing_key=queue)
+    got = take(raw, queue, no_ack=False)
+    raw.send("basic.reject", delivery_tag=got["delivery_tag"], requeue=True)
+    assert reject(raw, queue)["redelivered"]
+    assert not take(raw, grave)["redelivered"]
+
+
+def test_a_priority_goes_along(raw: RawClient, unique: str) -> None:
+    grave = exclusive(raw, x_max_priority=5)
+    queue = mortal(raw, grave, x_max_length=0)
+    for number in range(4):
+        raw.publish(b"%d" % number, routing_key=queue, priority=number)
+    until(lambda: ready(raw, grave) == 4)
+    assert content(raw, grave) == [b"3", b"2", b"1", b"0"]
