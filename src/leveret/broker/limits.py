@@ -5,7 +5,7 @@ from __future__ import annotations
 from librt.strings import read_i64_be
 from mypy_extensions import i64
 
-from leveret.broker.queue_types import QUORUM, type_of
+from leveret.broker.queue_types import QUORUM, queue_type
 from leveret.wire.table import Value
 
 
@@ -51,7 +51,7 @@ def limits_of(arguments: dict[str, Value]) -> Limits | None:
     if length is None and octets is None:
         return None
     overflow = str(arguments.get("x-overflow", "drop-head"))
-    if overflow == "reject-publish-dlx" and type_of(arguments) == QUORUM:
+    if overflow == "reject-publish-dlx" and queue_type(arguments) == QUORUM:
         overflow = "drop-head"  # which is what RabbitMQ's quorum queues make of it
     return Limits(length if isinstance(length, int) else -1, octets if isinstance(octets, int) else -1, overflow)
 

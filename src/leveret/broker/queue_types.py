@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from leveret.broker.arguments import refused_argument, type_name
+from leveret.broker.arguments import refused_argument
+from leveret.broker.terms import type_of
 from leveret.wire.table import Value
 
 CLASSIC: Final = "classic"
@@ -28,7 +29,7 @@ _STRATEGIES: Final = ("at-most-once", "at-least-once")
 _LOCATORS: Final = ("client-local", "balanced", "random", "least-leaders")
 
 
-def type_of(arguments: dict[str, Value]) -> str:
+def queue_type(arguments: dict[str, Value]) -> str:
     """The type that a queue with these arguments has."""
     return str(arguments.get("x-queue-type", CLASSIC))
 
@@ -36,27 +37,27 @@ def type_of(arguments: dict[str, Value]) -> str:
 def is_at_least_once(arguments: dict[str, Value]) -> bool:
     """Whether dead letters stay until a queue has them. RabbitMQ asks for reject-publish and else drops them, too."""
     return (
-        type_of(arguments) == QUORUM
+        queue_type(arguments) == QUORUM
         and arguments.get("x-dead-letter-strategy") == "at-least-once"
         and arguments.get("x-overflow") == "reject-publish"
         and "x-dead-letter-exchange" in arguments
     )
 
 
-def refused_declaration(arguments: dict[str, Value], what: str) -> str:
-    """The text of the 406 that these arguments of a queue deserve, "" if they are fine."""
-    if "x-queue-type" in arguments and not isinstance(arguments["x-queue-type"], str):
-        kind = type_name(arguments["x-queue-type"])
-        return f"invalid arg 'x-queue-type' for {what}: {{unacceptable_type,{kind}}}"
-    kind = type_of(arguments)
+def refused_declaration(arguments: dict[str, Value], types: dict[str, bytes], what: str) -> str:
+    """The text of the 406 that these arguments of a queue deserve, "" if they are fine. types: see arguments.typed.
+
+    As in RabbitMQ values come first, but only of arguments that the type takes.
+    """
+    kind = queue_type(arguments)
     strange = _REFUSED.get(kind, ())
     known = {name: value for name, value in arguments.items() if name not in strange}
-    refused = refused_argument(known, what)
+    refused = refused_argument(known, types, what)
     if refused:
         return refused
     if kind == QUORUM:
         for name, value in known.items():
-            reason = _quorum_reason(name, value)
+            reason = _quorum_reason(name, value, type_of(types[name]))
             if reason:
                 return f"invalid arg '{name}' for {what}: {reason}"
     for name in arguments:
@@ -65,9 +66,9 @@ def refused_declaration(arguments: dict[str, Value], what: str) -> str:
     return ""
 
 
-def refused_property(kind: str, durable: bool, exclusive: bool, auto_delete: bool, what: str) -> str:
+def refused_property(arguments: dict[str, Value], durable: bool, exclusive: bool, auto_delete: bool, what: str) -> str:
     """The text of the 406 for a quorum queue that is not there for good, "" if it is."""
-    if kind != QUORUM:
+    if queue_type(arguments) != QUORUM:
         return ""
     for is_wrong, name in ((auto_delete, "auto-delete"), (exclusive, "exclusive-owner"), (not durable, "non-durable")):
         if is_wrong:
@@ -75,10 +76,10 @@ def refused_property(kind: str, durable: bool, exclusive: bool, auto_delete: boo
     return ""
 
 
-def _quorum_reason(name: str, value: Value) -> str:
+def _quorum_reason(name: str, value: Value, kind: str) -> str:
     if name in ("x-max-in-memory-length", "x-max-in-memory-bytes", "x-quorum-initial-group-size"):
         if isinstance(value, bool) or not isinstance(value, int):
-            return f'"expected integer, got {type_name(value)}"'
+            return f'"expected integer, got {kind}"'
         if value < 0:
             return f"{{value_negative,{value}}}"
         return f"{{value_zero,{value}}}" if value == 0 and name == "x-quorum-initial-group-size" else ""
@@ -89,5 +90,5 @@ def _quorum_reason(name: str, value: Value) -> str:
     if not words:
         return ""
     if not isinstance(value, str):
-        return f"{{unacceptable_type,{type_name(value)}}}"
+        return f"{{unacceptable_type,{kind}}}"
     return "" if value in words else complaint
