@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from leveret.broker.ack_timeout import given_timeout_ms
 from leveret.broker.arguments import refused_of_consumer, typed
+from leveret.broker.burial import split_key
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.consumer import Consumer, write_content
 from leveret.broker.entry import Entry
@@ -14,7 +15,6 @@ from leveret.broker.overflow import trim
 from leveret.broker.queue_methods import fail, find, last_declared
 from leveret.broker.returned import Returned, with_delivery_count
 from leveret.broker.transaction import REJECT, REQUEUE
-from leveret.broker.vhost import split_key
 from leveret.session.confirms import Confirms
 from leveret.wire import grammar
 from leveret.wire.errors import (
@@ -79,6 +79,8 @@ def _consume_queue(peer: Peer, channel: BrokerChannel, method: Method, tag: str)
     queue = find(peer, method, channel)
     what = f"queue '{queue.name}' in vhost '{peer.vhost.name}'"
     arguments, exclusive = method.table("arguments"), method.flag("exclusive")
+    if queue.is_quorum and channel.limit != 0:
+        raise fail(method, NOT_IMPLEMENTED, f"{what} does not support global qos")
     refused = refused_of_consumer(arguments, typed(method.tables["arguments"]), what, queue.arguments)
     if refused:
         raise fail(method, PRECONDITION_FAILED, refused)
@@ -139,7 +141,7 @@ def get(peer: Peer, channel: BrokerChannel, method: Method) -> None:
         message_count=int(queue.count()),
     )
     content = entry.content
-    if queue.delivery_limit >= 0 and not isinstance(entry, Returned):
+    if queue.counts_returns and not isinstance(entry, Returned):
         content = with_delivery_count(content, 0)
     write_content(peer.out, content, channel.number, peer.frame_max)
     if vhost.tracing is not None:
