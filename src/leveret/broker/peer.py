@@ -292,22 +292,23 @@ class Peer(Connection):
         scan = self._scan_header
         if not scan.scan(data, start + 7, start + 7 + i64(read_i32_be(data, start + 3))):
             raise ProtocolError(SYNTAX_ERROR, "malformed content header", 60, 40)
-        ttl_us: i64 = -1
-        if scan.expiration_at != 0:
-            ttl_us = self._expiration_us(data, scan.expiration_at)
-        mode = scan.delivery_mode
-        if mode == 0 or mode > 2:
-            raise ProtocolError(PRECONDITION_FAILED, f"invalid message: {{delivery_mode_unknown,{mode}}}", 60, 40)
-        if scan.user_id_at != 0:
-            self._check_user_id(data, scan.user_id_at)
+        # of several mistakes the first one is told, in RabbitMQ's order
         content = data[start:stop]
         if scan.reply_to_at != 0 and data[scan.reply_to_at] == 21:
             content = self._with_reply_name(channel, content, scan.reply_to_at - start)
+        if scan.user_id_at != 0:
+            self._check_user_id(data, scan.user_id_at)
+        ttl_us: i64 = -1
+        if scan.expiration_at != 0:
+            ttl_us = self._expiration_us(data, scan.expiration_at)
         if scan.headers_at != 0 and copies.may_have(data, scan.headers_at):
             found = copies.Copies(content)
             if found.has_any:
                 route = vhost.copied_route(route, found)
                 content = found.content
+        mode = scan.delivery_mode
+        if mode == 0 or mode > 2:
+            raise ProtocolError(PRECONDITION_FAILED, f"invalid message: {{delivery_mode_unknown,{mode}}}", 60, 40)
         standing = HANDLED
         if route.is_per_message:
             if route.exchange is not None:
