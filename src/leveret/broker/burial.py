@@ -89,9 +89,9 @@ def retry(vhost: VHost, queue: Queue, stranded: Stranded, now_us: i64) -> None:
 def hurry(vhost: VHost, now_us: i64) -> None:
     """A binding, an exchange or a queue came or went: there may be a way for what is kept."""
     vhost.stranded_generation = vhost.generation
-    for queue in list(vhost.stranding):
+    for queue in list(vhost.stranding.values()):
         if queue.is_deleted or queue.stranded is None or not queue.stranded.letters:
-            vhost.stranding.discard(queue)
+            del vhost.stranding[int(queue.number)]
         elif queue.stranded.hurry(now_us):
             vhost.timers.add(queue.stranded.retry_us, queue)
 
@@ -101,7 +101,7 @@ def _plan(vhost: VHost, queue: Queue, stranded: Stranded, now_us: i64, is_moving
     if stranded.plan(now_us, is_moving):
         if not vhost.stranding:
             vhost.stranded_generation = vhost.generation
-        vhost.stranding.add(queue)
+        vhost.stranding[int(queue.number)] = queue
         vhost.timers.add(stranded.retry_us, queue)
 
 

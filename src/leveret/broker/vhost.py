@@ -64,8 +64,8 @@ class VHost:
         self.replies: dict[str, Consumer] = {}
         self.channels: set[BrokerChannel] = set()
         self.discards: dict[str, int] = {}
-        # queues that keep dead letters, and the generation with which these were tried last
-        self.stranding: set[Queue] = set()
+        # queues that keep dead letters, by number, and the generation with which these were tried last
+        self.stranding: dict[int, Queue] = {}
         self.stranded_generation: i64 = 1
         self.tracing: Tracing | None = None  # see tracing.start
         self._next_number = 1
