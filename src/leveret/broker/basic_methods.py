@@ -140,6 +140,8 @@ def get(peer: Peer, channel: BrokerChannel, method: Method) -> None:
     if queue.delivery_limit >= 0 and not isinstance(entry, Returned):
         content = with_delivery_count(content, 0)
     write_content(peer.out, content, channel.number, peer.frame_max)
+    if vhost.tracing is not None:
+        vhost.tracing.delivered(peer, int(channel.number), queue, entry)
     if method.flag("no_ack"):
         if entry.id:
             vhost.log.settle(entry.shelf, entry.id)
@@ -237,6 +239,11 @@ def confirm_select(peer: Peer, channel: BrokerChannel, method: Method) -> None:
         channel.confirms = Confirms()
     if not method.flag("no_wait"):
         peer.send(channel.number, grammar.CONFIRM_SELECT_OK)
+
+
+def access(peer: Peer, channel: BrokerChannel, method: Method) -> None:
+    """access.request, of AMQP 0-8: some clients still ask, and everybody gets the same ticket."""
+    peer.send(channel.number, grammar.ACCESS_REQUEST_OK, ticket=1)
 
 
 def flow(peer: Peer, channel: BrokerChannel, method: Method) -> None:

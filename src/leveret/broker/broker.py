@@ -7,7 +7,9 @@ import hmac
 import logging
 from collections.abc import Callable
 
+from leveret.broker import tracing
 from leveret.broker.ack_timeout import AckTimeout
+from leveret.broker.kinds.recent_history import SNAPSHOT_OCTETS_MAX
 from leveret.broker.log import CLEAN, START, Log, meta_record, page_record, state_record
 from leveret.broker.names import RandomBytes
 from leveret.broker.shelf import Shelf
@@ -100,6 +102,13 @@ class Broker:
     def _tell(self, text: str) -> None:
         self.on_event(text)
 
+    def trace(self, name: str, is_on: bool) -> None:
+        """Turn the firehose of a virtual host on or off. KeyError if there is none of this name."""
+        if is_on:
+            tracing.start(self.vhosts[name], self.settings.cluster_name)
+        else:
+            tracing.stop(self.vhosts[name])
+
     def server_properties(self) -> dict[str, Value]:
         """For connection.start."""
         settings = self.settings
@@ -145,8 +154,19 @@ class Broker:
                 for binding in exchange.outgoing.values():
                     if binding.is_durable:
                         records.append(binding.record(vhost.name))
+        records.extend(self._histories())
         records.append(state_record(CLEAN if self.log.is_stopped else START))
         return b"".join(records)
+
+    def _histories(self) -> list[bytes]:
+        """The last messages of the recent-history exchanges, as far as a journal file has room for them."""
+        found = [(vhost.name, x) for vhost in self.vhosts.values() for x in vhost.exchanges.values() if x.history]
+        records: list[bytes] = []
+        for name, exchange in found:
+            assert exchange.history is not None
+            kept = exchange.history.newest(SNAPSHOT_OCTETS_MAX // len(found))
+            records.extend(each.record(name, exchange.name) for each in kept)
+        return records
 
     def stop(self) -> None:
         """An orderly stop: write down which messages were delivered, so that the others come back as new ones."""

@@ -10,6 +10,7 @@ from mypy_extensions import i16, i32, i64
 from leveret.broker.ack_timeout import NOT_GIVEN
 from leveret.broker.entry import Entry
 from leveret.broker.run import Run
+from leveret.wire.grammar import BASIC_CANCEL
 
 if TYPE_CHECKING:
     from leveret.broker.channel import BrokerChannel
@@ -47,6 +48,11 @@ class Consumer:
         self._prefix = b""
         self._suffix = b""
 
+    def tell_cancelled(self) -> None:
+        """Its queue is gone: write basic.cancel, for a client that understands it."""
+        if self.connection.hears_cancel:
+            self.connection.send(self.channel.number, BASIC_CANCEL, consumer_tag=self.tag, no_wait=True)
+
     def can_take(self) -> bool:
         """Whether the next message may go to it: its socket takes bytes and no prefetch limit is reached."""
         connection = self.connection
@@ -74,7 +80,7 @@ class Consumer:
         out = connection.out
         key = entry.key
         if self._key is not key:
-            self._set_key(key)
+            self._meet(entry)
         tag = channel.next_tag
         channel.next_tag = tag + 1
         out.write(self._prefix)
@@ -99,7 +105,7 @@ class Consumer:
         channel = self.channel
         stretch = run.stretch
         data = stretch.data
-        if i64(read_i16_be(data, 1)) & 0xFFFF != channel.number or channel.must_cut:
+        if i64(read_i16_be(data, 1)) & 0xFFFF != channel.number or channel.must_cut or self._is_traced():
             index = run.taken
             while index < stretch.count:
                 self.deliver(run.entry(index))
@@ -124,6 +130,21 @@ class Consumer:
         channel.next_tag = tag
         if not connection.is_dirty:
             connection.mark()
+
+    def forget_key(self) -> None:
+        """The next message is looked at as if it were of another route than the last one."""
+        self._key = None
+
+    def _is_traced(self) -> bool:
+        return self.queue is not None and self.queue.vhost.tracing is not None
+
+    def _meet(self, entry: Entry) -> None:
+        """A message of another route than the last one; any message, while the firehose is on."""
+        self._set_key(entry.key)
+        queue = self.queue
+        if queue is not None and queue.vhost.tracing is not None:
+            queue.vhost.tracing.delivered(self.connection, int(self.channel.number), queue, entry)
+            self.forget_key()
 
     def _set_key(self, key: bytes) -> None:
         tag = self.tag.encode("utf-8", "surrogateescape")

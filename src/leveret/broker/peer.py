@@ -24,6 +24,7 @@ from leveret.broker.entry import Entry
 from leveret.broker.kinds.envelope import Envelope
 from leveret.broker.names import REPLY_TO
 from leveret.broker.queue import Queue
+from leveret.broker.ready import ITEM_OCTETS
 from leveret.broker.route import Route
 from leveret.broker.run import Stretch
 from leveret.broker.transaction import ACK
@@ -32,10 +33,11 @@ from leveret.session import lifecycle
 from leveret.session.channel import Channel
 from leveret.session.confirms import HANDLED, JOURNALLED
 from leveret.session.connection import Connection
-from leveret.wire import grammar
+from leveret.wire import dump, grammar
 from leveret.wire.errors import (
     ACCESS_REFUSED,
     COMMAND_INVALID,
+    FRAME_ERROR,
     NO_ROUTE,
     NOT_ALLOWED,
     NOT_FOUND,
@@ -69,6 +71,7 @@ HANDLERS: Final[dict[int, Handler]] = {
     grammar.BASIC_RECOVER_ASYNC.key: basic_methods.recover,
     grammar.CONFIRM_SELECT.key: basic_methods.confirm_select,
     grammar.CHANNEL_FLOW.key: basic_methods.flow,
+    grammar.ACCESS_REQUEST.key: basic_methods.access,
     grammar.TX_SELECT.key: tx_methods.select,
     grammar.TX_COMMIT.key: tx_methods.commit,
     grammar.TX_ROLLBACK.key: tx_methods.rollback,
@@ -92,7 +95,7 @@ class Peer(Connection):
         self.vhost = broker.vhosts["/"]  # until connection.open says which
         self.address = address
         self.is_loopback = is_loopback
-        self.user = ""
+        self.name = address
         self.channel_max = broker.settings.channel_max
         self.must_cut = False
         self.hears_refusal = False
@@ -144,8 +147,9 @@ class Peer(Connection):
             self.broker.end_turn(now_us)
 
     def drained(self, now_us: int) -> None:
-        """The network takes bytes again: consumers go on."""
+        """The network takes bytes again: consumers go on. What a flood of answers held up is to be received now."""
         self.is_full = False
+        self.is_flooded = False
         self.now_us = now_us
         for channel in self.channels.values():
             assert isinstance(channel, BrokerChannel)
@@ -193,7 +197,7 @@ class Peer(Connection):
         if len(self.channels) >= self.channel_max:
             most = self.channel_max
             text = f"number of channels opened ({most}) has reached the negotiated channel_max ({most})"
-            raise ProtocolError(NOT_ALLOWED, text, 20, 10)
+            raise ProtocolError(NOT_ALLOWED, text)
         channel = BrokerChannel(number, self.must_cut)
         self.vhost.channels.add(channel)
         return channel
@@ -304,15 +308,24 @@ class Peer(Connection):
             if found.has_any:
                 route = vhost.copied_route(route, found)
                 content = found.content
-        if route.is_per_message and route.exchange is not None:
-            route.set_queues(vhost.targets(route.exchange, Envelope(route.keys, route.key, content)))
+        standing = HANDLED
+        if route.is_per_message:
+            if route.exchange is not None:
+                events = vhost.log.events
+                route.set_queues(vhost.targets(route.exchange, Envelope(route.keys, route.key, content)))
+                if vhost.log.events != events:
+                    standing = JOURNALLED  # a history took it
+            if vhost.tracing is not None:
+                vhost.tracing.published(self, int(channel.number), route, content)
         for requester in route.replies:
             vhost.reply(requester, content, route.key)
         if channel.tx is not None:
             return self._hold(channel, route, content, mode == 2, ttl_us)
-        standing = HANDLED
         if route.queues:
-            standing = vhost.accept(route, content, mode == 2, ttl_us, self.now_us)
+            self.cost += stop - start + ITEM_OCTETS * len(route.queues)
+            accepted = vhost.accept(route, content, mode == 2, ttl_us, self.now_us)
+            if accepted != HANDLED:
+                standing = accepted
         elif route.is_mandatory:
             self.give_back(channel, route, content)
         self.is_publisher = True
@@ -327,6 +340,7 @@ class Peer(Connection):
         assert route is not None
         stretch = Stretch(data, stride, size, count, route.key)
         persistent = self._scan_header.delivery_mode == 2
+        self.cost += len(data) + ITEM_OCTETS * len(route.queues)
         standing = self.vhost.accept_stretch(route, stretch, persistent, self._ttl_us, self.now_us)
         if channel.confirms is not None:
             self._confirm(channel, count, standing)
@@ -359,7 +373,7 @@ class Peer(Connection):
         size: i64 = len(fields)
         middle: i64 = 1 + fields[0] if size else 0
         if middle >= size or middle + 2 + fields[middle] != size:
-            raise ProtocolError(SYNTAX_ERROR, "malformed arguments of basic.publish", 60, 40)
+            raise ProtocolError(FRAME_ERROR, f"cannot decode {dump.numbers(method[11:-1])}", 60, 40)
         flags = fields[size - 1]
         if flags & 2:
             raise ProtocolError(NOT_IMPLEMENTED, "immediate=true", 60, 40)

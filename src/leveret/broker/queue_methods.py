@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from leveret.broker.ack_timeout import given_timeout_ms
 from leveret.broker.arguments import are_equivalent, plain, refused_argument, typed
 from leveret.broker.channel import BrokerChannel
+from leveret.broker.consumer import Consumer
 from leveret.broker.limits import limits_of
 from leveret.broker.names import REPLY_TO, generated
 from leveret.broker.priority import PriorityQueue
@@ -212,6 +213,7 @@ def delete(peer: Peer, channel: BrokerChannel, method: Method) -> None:
     name = method.text("queue") or last_declared(channel, method)
     queue = lookup(peer, name)
     count = 0
+    consumers: list[Consumer] = []
     if queue is not None:
         check_owner(peer, method, queue)
         what = f"queue '{name}' in vhost '{peer.vhost.name}'"
@@ -219,12 +221,16 @@ def delete(peer: Peer, channel: BrokerChannel, method: Method) -> None:
             raise fail(method, PRECONDITION_FAILED, f"{what} not empty")
         if method.flag("if_unused") and queue.consumers.count > 0:
             raise fail(method, PRECONDITION_FAILED, f"{what} in use")
+        consumers = queue.consumers.all()
         count = peer.vhost.delete_queue(queue)
     if queue is None or queue.is_journalled:
         # who deleted it first may still be waiting for the disk
         peer.hold_until_synced()
     if not method.flag("no_wait"):
         peer.send(channel.number, grammar.QUEUE_DELETE_OK, message_count=count)
+    # RabbitMQ's channels hear of a queue's end after the one who asked for it has the answer; clients rely on it
+    for consumer in consumers:
+        consumer.tell_cancelled()
 
 
 def purge(peer: Peer, channel: BrokerChannel, method: Method) -> None:

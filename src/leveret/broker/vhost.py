@@ -19,15 +19,16 @@ from leveret.broker.kinds.envelope import Envelope
 from leveret.broker.log import Log
 from leveret.broker.names import RandomBytes
 from leveret.broker.queue import Queue
+from leveret.broker.ready import Ready
 from leveret.broker.returned import published_content
 from leveret.broker.route import Route
 from leveret.broker.run import Stretch
 from leveret.broker.shelf import Shelf
 from leveret.broker.timers import Timers
+from leveret.broker.tracing import Tracing
 from leveret.session.confirms import HANDLED, JOURNALLED
 from leveret.session.connection import Connection
 from leveret.wire.errors import ProtocolError
-from leveret.wire.grammar import BASIC_CANCEL
 from leveret.wire.properties import decode_header
 from leveret.wire.scan import HeaderScan
 from leveret.wire.table import Value, encode_short
@@ -69,6 +70,7 @@ class VHost:
         self.replies: dict[str, Consumer] = {}
         self.channels: set[BrokerChannel] = set()
         self.discards: dict[str, int] = {}
+        self.tracing: Tracing | None = None  # see tracing.start
         self._scan = HeaderScan()
         self._next_number = 1
         self._nowhere = Queue(self, "", False, False, {})  # where direct replies come from
@@ -163,7 +165,10 @@ class VHost:
             self.timers.add(now_us + queue.idle_us, queue)
 
     def delete_queue(self, queue: Queue) -> int:
-        """Delete a queue with its messages and bindings; its consumers hear of it. Returns the number of messages."""
+        """Delete a queue with its messages and bindings. Returns the number of messages.
+
+        Its consumers are gone from their channels; who deletes a queue that clients consume from tells them.
+        """
         if queue.is_deleted:
             return 0
         queue.is_deleted = True
@@ -173,7 +178,7 @@ class VHost:
         self._drop(list(queue.bindings.values()))
         for consumer in queue.consumers.all():
             queue.consumers.remove(consumer)
-            self._cancelled(consumer)
+            consumer.channel.consumers.pop(consumer.tag, None)
         count = int(queue.count())
         if queue.is_journalled:
             for entry in queue.in_memory():
@@ -181,14 +186,13 @@ class VHost:
                     self.log.forget(entry.shelf, entry.id)
             self.log.abandon(queue)
             self.log.meta({"op": "queue.delete", "vhost": self.name, "name": queue.name})
+        # queue, shelves and messages know each other, and the collector, which could let go of such circles, is off
+        for shelf in queue.shelves:
+            shelf.ready = Ready()
+        queue.shelves = []
+        queue.shelf = Shelf(self._nowhere, 0)
         self.changed()
         return count
-
-    def _cancelled(self, consumer: Consumer) -> None:
-        channel = consumer.channel
-        channel.consumers.pop(consumer.tag, None)
-        if consumer.connection.hears_cancel:
-            consumer.connection.send(channel.number, BASIC_CANCEL, consumer_tag=consumer.tag, no_wait=True)
 
     def purge(self, queue: Queue) -> int:
         """Drop all ready messages; those that are unacknowledged stay."""
@@ -221,6 +225,7 @@ class VHost:
         """A new route for an exchange (None: the default exchange) and routing keys; several of them with CC or BCC."""
         route = Route(self.generation, key, exchange, keys)
         if exchange is None:
+            route.is_per_message = self.tracing is not None
             found: dict[str, Queue] = {}
             for name in keys:
                 if name in self.queues:
@@ -229,7 +234,7 @@ class VHost:
                     route.replies.append(self.replies[name])
             route.set_queues(list(found.values()))
         else:
-            route.is_per_message = self._is_per_message(exchange)
+            route.is_per_message = self.tracing is not None or self._is_per_message(exchange)
             if not route.is_per_message:
                 route.set_queues(self.targets(exchange, Envelope(keys, key, b"")))
         return route
@@ -267,6 +272,8 @@ class VHost:
         while todo:
             exchange = todo.pop()
             bindings = exchange.matcher.match(envelope)
+            if exchange.history is not None and exchange.history.news is not None:
+                self.log.declared(exchange.history.news.record(self.name, exchange.name))
             alternate = self.exchanges.get(exchange.alternate) if exchange.alternate and not bindings else None
             if alternate is not None and alternate.name not in seen:
                 seen.add(alternate.name)
@@ -395,7 +402,7 @@ class VHost:
         """Deliver what this turn made deliverable."""
         self.crowded.clear()
         overflow.trim(self, now_us)
-        while self.touched:
+        while self.touched or (self.tracing is not None and self.tracing.emit(int(now_us))):
             touched = self.touched
             self.touched = []
             for queue in touched:

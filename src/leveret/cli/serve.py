@@ -39,6 +39,7 @@ from leveret.store.segment import SegmentStore
 
 logger = logging.getLogger("leveret")
 
+EXIT_OPTIONS: Final = 2
 EXIT_IN_USE: Final = 3
 EXIT_ADDRESS: Final = 4
 EXIT_JOURNAL: Final = 5
@@ -103,6 +104,7 @@ def _check_quantity(name: str, value: object) -> None:
     type=click.IntRange(0),
     help="Channels with a delivery that is unacknowledged for longer are closed; 0: never.  [default: 1800000]",
 )
+@click.option("--trace", multiple=True, help="Virtual host whose firehose is on; repeat it for several.")
 @click.option("--config", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="TOML file of settings.")
 def command(
     host: tuple[str, ...],
@@ -112,6 +114,7 @@ def command(
     disk_free_limit: str | None,
     memory_high_watermark: str | None,
     consumer_timeout_ms: int | None,
+    trace: tuple[str, ...],
     config: Path | None,
 ) -> None:
     given: dict[str, object] = {"host": list(host) or None, "port": port, "data_dir": data_dir, "log_level": log_level}
@@ -141,7 +144,7 @@ def command(
         logger.critical("the data directory %s can't be used: %s", directory, error.strerror or error)
         sys.exit(2)
     with lock:
-        sys.exit(asyncio.run(_serve(chosen, choose if config else None)))
+        sys.exit(asyncio.run(_serve(chosen, trace, choose if config else None)))
 
 
 def _limits(chosen: dict[str, object]) -> Limits:
@@ -156,7 +159,9 @@ def _reload(server: Server, choose_again: Callable[[], dict[str, object]]) -> No
         logger.error("nothing was changed: %s", error.message)
 
 
-async def _serve(chosen: dict[str, object], choose_again: Callable[[], dict[str, object]] | None) -> int:
+async def _serve(
+    chosen: dict[str, object], traced: tuple[str, ...], choose_again: Callable[[], dict[str, object]] | None
+) -> int:
     names = (
         "product", "version", "cluster_name", "frame_max", "channel_max", "heartbeat_s", "max_message_octets",
         "consumer_timeout_ms",
@@ -179,6 +184,12 @@ async def _serve(chosen: dict[str, object], choose_again: Callable[[], dict[str,
     except (JournalFailed, JournalFull, OSError) as error:
         logger.critical("the data directory %s can't be served: %s", directory, error)
         return EXIT_JOURNAL
+    for name in traced:
+        if name not in broker.vhosts:
+            logger.critical("--trace: there is no virtual host %r", name)
+            return EXIT_OPTIONS
+        broker.trace(name, True)
+        logger.info("the firehose of virtual host %r is on", name)
     logger.info("leveret %s (%s core), %d messages recovered from %s", __version__, core(), count, directory)
     for line in journal.report.lines():
         logger.warning("%s", line)
