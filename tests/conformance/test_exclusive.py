@@ -10,7 +10,7 @@ import pytest
 
 from leveret.testing.processes import LeveretProcess
 
-from .raw import Eof, RawClient
+from .raw import Eof, RawClient, encode_method
 from .support import until
 
 LOCKED = (
@@ -135,6 +135,26 @@ def test_a_client_that_only_listens_is_gone(broker: str, unique: str) -> None:
             back.publish(bytes(1 << 20), routing_key=unique)
         lost.socket.shutdown(socket.SHUT_WR)
         until(lambda: is_gone(broker, unique))
+
+
+@pytest.mark.parametrize("is_half", [False, True])
+def test_what_was_said_before_is_heard(broker: str, unique: str, is_half: bool) -> None:
+    """A publisher without confirms that does not say goodbye; its messages take more than one turn of the broker."""
+    count = 1000
+    with RawClient.open(broker) as raw, RawClient.open(broker) as lost:
+        queues = [raw.call("queue.declare", exclusive=True)["queue"] for _ in range(40)]
+        raw.call("exchange.declare", exchange=unique, type="fanout", auto_delete=True)
+        for queue in queues:
+            raw.call("queue.bind", queue=queue, exchange=unique)
+        method = encode_method("basic.publish", exchange=unique)
+        lost.socket.sendall(b"".join(lost.content(1, method, b"x" * 90, {"type": str(n)}) for n in range(count)))
+        hang_up(lost, is_half)
+        for queue in queues:
+            until(lambda queue=queue: waiting(raw, queue) == count)  # type: ignore[misc]
+
+
+def waiting(client: RawClient, queue: str) -> int:
+    return int(client.call("queue.declare", queue=queue, passive=True)["message_count"])
 
 
 def is_gone(url: str, queue: str) -> bool:
