@@ -116,14 +116,15 @@ def declare(peer: Peer, channel: BrokerChannel, method: Method) -> None:
         if queue is None:
             raise fail(method, NOT_FOUND, f"no queue '{name}' in vhost '{vhost.name}'")
         check_owner(peer, method, queue)
+    elif name.startswith("amq."):
+        # even where it is there: only the broker gives such names
+        raise fail(method, ACCESS_REFUSED, f"queue name '{name}' contains reserved prefix 'amq.*'")
     elif queue is not None:
         _check_same(peer, method, queue)
         if queue.is_journalled:
             # who declared it first may still be waiting for the disk
             peer.hold_until_synced()
     else:
-        if name.startswith("amq."):
-            raise fail(method, ACCESS_REFUSED, f"queue name '{name}' contains reserved prefix 'amq.*'")
         queue = _create(peer, method, name or generated("amq.gen-", peer.broker.random_bytes))
     channel.last_queue = queue.name
     if queue.idle_us:
