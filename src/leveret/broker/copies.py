@@ -15,10 +15,12 @@ from leveret.broker.deadletter import header_of, raw_headers, with_header
 from leveret.broker.terms import type_of
 from leveret.wire.errors import PRECONDITION_FAILED, ProtocolError
 from leveret.wire.properties import replace_property
-from leveret.wire.table import decode_value, encode_short, join_table
+from leveret.wire.table import DEPTH_MAX, decode_value, encode_short, join_table
 
 _B: Final[i64] = 0x42
 _C: Final[i64] = 0x43
+_TABLE: Final[i64] = 0x46
+_ARRAY: Final[i64] = 0x41
 _UNKNOWN: Final[i64] = -2
 _COUNTED: Final[i64] = -1  # four octets of length, then the value
 
@@ -39,7 +41,8 @@ BLIND_OCTETS_MAX: Final = 30_000
 def may_have(data: bytes, at: i64) -> bool:
     """Whether the encoded headers at this offset name CC or BCC; True also for what must be looked at with more care.
 
-    Most messages end here, so names are stepped over and nothing is decoded.
+    Most messages end here, so names are stepped over and nothing is decoded. What is malformed must not come to
+    consumers, whose clients would fail at it: RabbitMQ does not take it either.
     """
     end = at + 4 + i64(read_i32_be(data, at))
     at += 4
@@ -61,7 +64,37 @@ def may_have(data: bytes, at: i64) -> bool:
             if size < 0:
                 return True
             at = value + 5 + size
+            kind = i64(data[value])
+            if at > end or (kind in (_TABLE, _ARRAY) and not _is_sound(data, value + 5, at, kind == _TABLE, 1)):
+                return True
     return at != end
+
+
+def _is_sound(data: bytes, at: i64, end: i64, has_names: bool, depth: i64) -> bool:
+    """Whether data[at:end] is the inside of a table (it has names) or an array, down to the innermost one."""
+    if depth > DEPTH_MAX:
+        return False
+    while at < end:
+        if has_names:
+            at += 1 + i64(data[at])
+        if at >= end:
+            return False
+        kind = i64(data[at])
+        size = _SIZES[kind]
+        at += 1
+        if size == _UNKNOWN:
+            return False
+        if size == _COUNTED:
+            if at + 4 > end:
+                return False
+            size = i64(read_i32_be(data, at))
+            at += 4
+            if size < 0 or size > end - at:
+                return False
+            if kind in (_TABLE, _ARRAY) and not _is_sound(data, at, at + size, kind == _TABLE, depth + 1):
+                return False
+        at += size
+    return at == end
 
 
 def blind_keys(key: bytes) -> list[str]:

@@ -46,6 +46,7 @@ from leveret.wire.errors import (
     SYNTAX_ERROR,
     ProtocolError,
 )
+from leveret.wire.frames import FRAME_MIN_SIZE
 from leveret.wire.method import Method
 from leveret.wire.scan import HeaderScan
 from leveret.wire.table import Value
@@ -90,7 +91,7 @@ class Peer(Connection):
     """address: for the log; is_loopback: whether guest may log in."""
 
     def __init__(self, broker: Broker, address: str, is_loopback: bool) -> None:
-        super().__init__(broker.settings.frame_max, broker.settings.max_message_octets)
+        super().__init__(FRAME_MIN_SIZE, broker.settings.max_message_octets)
         self.broker = broker
         self.vhost = broker.vhosts["/"]  # until connection.open says which
         self.address = address
@@ -365,7 +366,7 @@ class Peer(Connection):
 
     def _route(self, method: bytes) -> Route:
         """The route of a raw basic.publish frame: 7 octets of frame head, 4 of ids, 2 of ticket, then the fields."""
-        fields = method[13:-1]
+        fields = method[13:-1] if len(method) > 13 else b""  # compiled, a slice must not end before it begins
         routes = self.vhost.routes
         found = routes.get(fields)
         if found is not None:

@@ -191,6 +191,7 @@ class VHost:
             shelf.ready = Ready()
         queue.shelves = []
         queue.shelf = Shelf(self._nowhere, 0)
+        queue.owner = None  # its alarm may be days away, and would keep the connection as long
         self.changed()
         return count
 
