@@ -6,6 +6,7 @@ its records as from the snapshot that begins its next file.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import NamedTuple
 
 from hypothesis import given, settings
@@ -152,6 +153,9 @@ def test_a_life_of_exchanges(first: list[Node], life: list[tuple[str, str, str, 
     client = bench.connect()
     for name, node in zip([*EXCHANGES, *QUEUES], [*first, *first[:3]], strict=True):
         play(client, model, ("declare", name, "", "", node))
+    # a chain to begin with, so that much hangs on each of them
+    for name, destination in pairwise([*EXCHANGES, *QUEUES[:1]]):
+        play(client, model, ("bind", destination, name, KEYS[0], first[0]))
     for step in life:
         play(client, model, step)
     vhost = bench.broker.vhosts["/"]
