@@ -130,9 +130,10 @@ class Broker:
             for exchange in vhost.exchanges.values():
                 if exchange.durable and exchange.name not in predeclared:
                     records.append(meta_record(exchange_record(vhost.name, exchange)))
-            for queue in vhost.queues.values():
+            for queue in vhost.holders():
                 if queue.is_journalled:
-                    records.append(meta_record(queue_record(vhost.name, queue)))
+                    if not queue.is_schedule:
+                        records.append(meta_record(queue_record(vhost.name, queue)))
                     pages = [page for shelf in queue.shelves for page in shelf.pages]
                     records.extend(page_record(page) for page in pages if page.is_stored and page.live > 0)
             for exchange in vhost.exchanges.values():

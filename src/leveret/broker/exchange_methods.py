@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from leveret.broker.arguments import invalid_type
 from leveret.broker.channel import BrokerChannel
+from leveret.broker.delay import DELAYED, DELAYED_TYPE
 from leveret.broker.exchange import KINDS, Exchange
 from leveret.broker.queue_methods import fail, inequivalent, inequivalent_argument, not_default
 from leveret.wire import grammar
@@ -36,9 +37,7 @@ def declare(peer: Peer, channel: BrokerChannel, method: Method) -> None:
             not_default(method, name)
     else:
         kind = method.text("type")
-        if kind not in KINDS:
-            what = "unknown" if kind else "invalid"
-            raise fail(method, COMMAND_INVALID, f"{what} exchange type '{kind}'")
+        _check_type(method, kind)
         not_default(method, name)
         if exchange is not None:
             _check_same(peer, method, exchange)
@@ -51,12 +50,31 @@ def declare(peer: Peer, channel: BrokerChannel, method: Method) -> None:
             if not isinstance(alternate, str):
                 text = invalid_type("alternate-exchange", alternate, f"exchange '{name}' in vhost '{vhost.name}'")
                 raise fail(method, PRECONDITION_FAILED, text)
+            if kind == DELAYED:
+                _check_delayed_type(method)
             flags = [method.flag(flag) for flag in ("durable", "auto_delete", "internal")]
             vhost.add_exchange(Exchange(name, kind, flags[0], flags[1], flags[2], method.table("arguments")))
             if flags[0]:
                 peer.hold_until_synced()
     if not method.flag("no_wait"):
         peer.send(channel.number, grammar.EXCHANGE_DECLARE_OK)
+
+
+def _check_type(method: Method, kind: str) -> None:
+    if kind not in KINDS:
+        what = "unknown" if kind else "invalid"
+        raise fail(method, COMMAND_INVALID, f"{what} exchange type '{kind}'")
+
+
+def _check_delayed_type(method: Method) -> None:
+    """The type by whose rules a delayed exchange routes in the end; the texts are those of RabbitMQ's plugin."""
+    kind = method.table("arguments").get(DELAYED_TYPE)
+    if not isinstance(kind, str):
+        text = f"Invalid argument, '{DELAYED_TYPE}' must be an existing exchange type"
+        raise fail(method, PRECONDITION_FAILED, text)
+    if kind == DELAYED:
+        raise fail(method, PRECONDITION_FAILED, f"Invalid argument, '{DELAYED}' can't be used for '{DELAYED_TYPE}'")
+    _check_type(method, kind)
 
 
 def _check_same(peer: Peer, method: Method, exchange: Exchange) -> None:

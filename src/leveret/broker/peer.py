@@ -11,7 +11,6 @@ from mypy_extensions import i64
 from leveret.broker import basic_methods, copies, exchange_methods, handshake, queue_methods, tx_methods
 from leveret.broker.broker import Broker
 from leveret.broker.channel import BrokerChannel
-from leveret.broker.deadletter import headers_of
 from leveret.broker.entry import Entry
 from leveret.broker.names import REPLY_TO
 from leveret.broker.queue import Queue
@@ -257,7 +256,7 @@ class Peer(Connection):
                 route = vhost.copied_route(route, found)
                 content = found.content
         if route.by_headers and route.exchange is not None:
-            route.set_queues(vhost.targets(route.exchange, route.keys, headers_of(content)))
+            route.set_queues(vhost.targets(route.exchange, route.keys, content))
         for requester in route.replies:
             vhost.reply(requester, content, route.key)
         if channel.tx is not None:

@@ -40,6 +40,7 @@ class Queue:
         self.owner: Connection | None = None
         # an exclusive queue never outlives its connection, so the journal need not know it
         self.is_journalled = durable
+        self.is_schedule = False
         self.number: i64 = 0
         self.shelf = Shelf(self, 0)
         self.shelves = [self.shelf]
@@ -108,6 +109,14 @@ class Queue:
         if message_ttl_us >= 0 and (ttl < 0 or message_ttl_us < ttl):
             ttl = message_ttl_us
         return now_us + ttl if ttl >= 0 else 0
+
+    def what(self) -> str:
+        """Its kind and names, for messages to people."""
+        return f"queue '{self.name}' in vhost '{self.vhost.name}'"
+
+    def ring(self, now_us: i64) -> None:
+        """An alarm is due: let go what must go."""
+        self.vhost.expire_due(self, now_us)
 
     def dispatch(self, now_us: i64) -> None:
         """The end of a turn: deliver what can be delivered."""

@@ -207,22 +207,34 @@ class Recovery:
         if op == "exchange.declare":
             if str(name) not in vhost.exchanges:
                 auto_delete, internal = bool(record["auto_delete"]), bool(record["internal"])
-                vhost.add_exchange(Exchange(str(name), str(record["type"]), True, auto_delete, internal, arguments))
+                exchange = Exchange(str(name), str(record["type"]), True, auto_delete, internal, arguments)
+                number = record.get("number", 0)
+                assert isinstance(number, int)
+                vhost.add_exchange(exchange, number)
+                if exchange.schedule is not None:
+                    self._queues[number] = exchange.schedule
         elif op == "exchange.delete":
             if str(name) in vhost.exchanges:
-                vhost.delete_exchange(vhost.exchanges[str(name)])
+                exchange = vhost.exchanges[str(name)]
+                if exchange.schedule is not None:
+                    self._forget(exchange.schedule)
+                vhost.delete_exchange(exchange)
         elif op == "queue.declare":
             self._declare_queue(vhost, str(name), record, arguments)
         elif op == "queue.delete":
             if str(name) in vhost.queues:
                 queue = vhost.queues[str(name)]
-                del self._queues[int(queue.number)]
-                for shelf in queue.shelves:
-                    self._backlogs.pop(int(shelf.number), None)
-                    shelf.pages.clear()
+                self._forget(queue)
                 vhost.delete_queue(queue)
         else:
             self._binding(vhost, record, arguments)
+
+    def _forget(self, queue: Queue) -> None:
+        """A queue is deleted: so is all that it had."""
+        del self._queues[int(queue.number)]
+        for shelf in queue.shelves:
+            self._backlogs.pop(int(shelf.number), None)
+            shelf.pages.clear()
 
     def _declare_queue(self, vhost: VHost, name: str, record: dict[str, Value], arguments: dict[str, Value]) -> None:
         number = record["number"]

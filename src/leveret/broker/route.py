@@ -18,8 +18,8 @@ class Route:
 
     durable: those of the queues that are in the journal. by_headers: a headers exchange is on the way, so the queues
     are looked up for each message. replies: the requesters whose direct reply-to names are among the routing keys.
-    keys: the routing key, then those of CC and BCC. is_limited: some queue has limits. is_repeatable: messages that
-    differ in their bodies only may be handled as one.
+    keys: the routing key, then those of CC and BCC. is_limited: some queue has limits. is_delayed: among the queues is
+    what a delayed exchange holds. is_repeatable: messages that differ in their bodies only may be handled as one.
     """
 
     def __init__(self, generation: i64, key: bytes, exchange: Exchange | None, keys: list[str]) -> None:
@@ -32,6 +32,7 @@ class Route:
         self.by_headers = False
         self.is_mandatory = False
         self.is_limited = False
+        self.is_delayed = False
         self.is_repeatable = False
         self.replies: list[Consumer] = []
 
@@ -46,9 +47,12 @@ class Route:
         self.queues = queues
         self.durable = [queue for queue in queues if queue.is_journalled]
         self.is_limited = False
+        self.is_delayed = False
         for queue in queues:
             if queue.limits is not None:
                 self.is_limited = True
+            if queue.is_schedule:
+                self.is_delayed = True
         self.is_repeatable = len(queues) > 0 and not self.by_headers and not self.is_limited
 
     def unlimited(self, queues: list[Queue]) -> Route:

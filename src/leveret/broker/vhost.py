@@ -8,11 +8,12 @@ from typing import Final
 from librt.strings import read_i32_be
 from mypy_extensions import i64
 
-from leveret.broker import copies, overflow
+from leveret.broker import copies, overflow, schedule
 from leveret.broker.binding import Binding, Destination
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.consumer import Consumer
 from leveret.broker.deadletter import HEADER_AT, buried, deaths_of, header_of, headers_of, is_cycle
+from leveret.broker.delay import delay_us_of
 from leveret.broker.entry import Entry
 from leveret.broker.exchange import Exchange
 from leveret.broker.log import Log
@@ -20,6 +21,7 @@ from leveret.broker.queue import Queue
 from leveret.broker.returned import published_content
 from leveret.broker.route import Route
 from leveret.broker.run import Stretch
+from leveret.broker.schedule import Schedule
 from leveret.broker.shelf import Shelf
 from leveret.broker.timers import Timers
 from leveret.session.confirms import HANDLED, JOURNALLED
@@ -54,6 +56,7 @@ class VHost:
         self.on_event = on_event
         self.exchanges: dict[str, Exchange] = {}
         self.queues: dict[str, Queue] = {}
+        self.schedules: dict[str, Schedule] = {}  # what delayed exchanges hold
         self.touched: list[Queue] = []
         self.over: list[Queue] = []
         self.is_trimming = False
@@ -71,9 +74,12 @@ class VHost:
 
     # -- exchanges and bindings ----------------------------------------------------------------------------------------
 
-    def add_exchange(self, exchange: Exchange) -> None:
-        """Declare an exchange that is not there yet."""
+    def add_exchange(self, exchange: Exchange, number: int = 0) -> None:
+        """Declare an exchange that is not there yet; number: of what it holds, from the journal, 0 = a new one."""
         self.exchanges[exchange.name] = exchange
+        if exchange.is_delayed:
+            exchange.schedule = self.schedules[exchange.name] = Schedule(self, exchange)
+            self._give_number(exchange.schedule, number)
         self.changed()
         if exchange.durable:
             self.log.meta(exchange_record(self.name, exchange))
@@ -81,6 +87,10 @@ class VHost:
     def delete_exchange(self, exchange: Exchange) -> None:
         """Delete an exchange with its bindings."""
         del self.exchanges[exchange.name]
+        if exchange.schedule is not None:
+            del self.schedules[exchange.name]
+            exchange.schedule.is_deleted = True
+            self._forget_messages(exchange.schedule)
         for binding in list(exchange.outgoing.values()):
             self._drop_binding(binding)
         for binding in list(exchange.bindings.values()):
@@ -130,12 +140,20 @@ class VHost:
     def add_queue(self, queue: Queue, number: int, now_us: i64) -> None:
         """Declare a queue that is not there yet; number: from the journal, 0 = a new one."""
         self.queues[queue.name] = queue
+        self._give_number(queue, number)
         if queue.is_journalled:
-            queue.number = number or self._next_number
-            self._next_number = max(self._next_number, int(queue.number) + 1)
             self.log.meta(queue_record(self.name, queue))
         self.changed()
         self.used(queue, now_us)
+
+    def _give_number(self, queue: Queue, number: int) -> None:
+        if queue.is_journalled:
+            queue.number = number or self._next_number
+            self._next_number = max(self._next_number, int(queue.number) + 1)
+
+    def holders(self) -> list[Queue]:
+        """All that messages wait in."""
+        return [*self.queues.values(), *self.schedules.values()]
 
     def used(self, queue: Queue, now_us: i64) -> None:
         """x-expires counts from here."""
@@ -155,14 +173,19 @@ class VHost:
             self._cancelled(consumer)
         queue.consumers.clear()
         count = int(queue.count())
+        self._forget_messages(queue)
+        if queue.is_journalled:
+            self.log.meta({"op": "queue.delete", "vhost": self.name, "name": queue.name})
+        self.changed()
+        return count
+
+    def _forget_messages(self, queue: Queue) -> None:
+        """A queue goes with its messages."""
         if queue.is_journalled:
             for entry in queue.in_memory():
                 if entry.id:
                     self.log.forget(entry.shelf, entry.id)
             self.log.abandon(queue)
-            self.log.meta({"op": "queue.delete", "vhost": self.name, "name": queue.name})
-        self.changed()
-        return count
 
     def _cancelled(self, consumer: Consumer) -> None:
         channel = consumer.channel
@@ -207,10 +230,19 @@ class VHost:
                     route.replies.append(self.replies[name])
             route.set_queues(list(found.values()))
         else:
-            route.by_headers = self._meets_headers(exchange, set())
-            if not route.by_headers:
-                route.set_queues(self.targets(exchange, keys, {}))
+            self._set_targets(route, exchange, self._meets_headers(exchange, True, set()))
         return route
+
+    def onward_route(self, exchange: Exchange, key: bytes, keys: list[str]) -> Route:
+        """The same for messages that the exchange has held, and none will hold again."""
+        route = Route(self.generation, key, exchange, keys)
+        self._set_targets(route, exchange, self._meets_headers(exchange, False, set()))
+        return route
+
+    def _set_targets(self, route: Route, exchange: Exchange, by_headers: bool) -> None:
+        route.by_headers = by_headers
+        if not by_headers:
+            route.set_queues(self.targets(exchange, route.keys, b""))
 
     def copied_route(self, route: Route, found: copies.Copies) -> Route:
         """The route of a message with CC or BCC."""
@@ -220,8 +252,8 @@ class VHost:
         copied.is_repeatable = False
         return copied
 
-    def _meets_headers(self, exchange: Exchange, seen: set[str]) -> bool:
-        if exchange.kind == "headers":
+    def _meets_headers(self, exchange: Exchange, may_wait: bool, seen: set[str]) -> bool:
+        if exchange.matching == "headers" or (may_wait and exchange.is_delayed):
             return True
         seen.add(exchange.name)
         following: list[Exchange] = []
@@ -231,15 +263,23 @@ class VHost:
             destination = binding.destination
             if isinstance(destination, Exchange):
                 following.append(destination)
-        return any(self._meets_headers(other, seen) for other in following if other.name not in seen)
+        return any(self._meets_headers(other, may_wait, seen) for other in following if other.name not in seen)
 
-    def targets(self, exchange: Exchange, keys: list[str], headers: dict[str, Value]) -> list[Queue]:
-        """The queues that a message reaches from an exchange, each once."""
+    def targets(self, exchange: Exchange, keys: list[str], content: bytes) -> list[Queue]:
+        """The queues that a message reaches from an exchange, each once, and the schedules where it has to wait.
+
+        content: empty where nothing but the keys matters.
+        """
         found: dict[str, Queue] = {}
+        schedules: list[Queue] = []
         seen = {exchange.name}
         todo = [exchange]
+        headers = headers_of(content) if content else {}
         while todo:
             exchange = todo.pop()
+            if exchange.schedule is not None and content and delay_us_of(content) > 0:
+                schedules.append(exchange.schedule)
+                continue
             bindings = exchange.match(keys[0], headers)
             for key in keys[1:]:
                 bindings = bindings + exchange.match(key, headers)
@@ -254,7 +294,7 @@ class VHost:
                 elif destination.name not in seen:
                     seen.add(destination.name)
                     todo.append(destination)
-        return list(found.values())
+        return [*found.values(), *schedules]
 
     def accept(
         self, route: Route, content: bytes, persistent: bool, ttl_us: i64, now_us: i64, moved: Entry | None = None
@@ -265,6 +305,8 @@ class VHost:
         """
         if route.is_limited:
             return overflow.accept(self, route, content, persistent, ttl_us, now_us, moved)
+        if route.is_delayed:
+            return schedule.accept(self, route, content, persistent, ttl_us, now_us, moved)
         id: i64 = 0
         if persistent and route.durable:
             size: i64 = len(content)
@@ -312,9 +354,9 @@ class VHost:
                 except ProtocolError:
                     # Nobody has looked into its headers before, and whoever rejects it is not to blame. Without its
                     # history of deaths it might go in a circle for ever.
-                    self._discard(queue, "dead letter with malformed headers")
+                    self.discard(queue, "dead letter with malformed headers")
             else:
-                self._discard(queue, "dead letter exchange missing")
+                self.discard(queue, "dead letter exchange missing")
         if entry.id and not is_moved:
             self.log.settle(entry.shelf, entry.id)
 
@@ -338,7 +380,7 @@ class VHost:
             content = copies.without_cc(content) if has_copies else content
         route = self.route(exchange, key, keys)
         if route.by_headers and exchange is not None:
-            route.set_queues(self.targets(exchange, keys, headers_of(content)))
+            route.set_queues(self.targets(exchange, keys, content))
         for requester in route.replies:
             self.reply(requester, content, route.key)
         if route.replies and not route.queues:
@@ -347,18 +389,19 @@ class VHost:
             deaths = deaths_of(decode_header(header_of(content))[0])
             free = [target for target in route.queues if not is_cycle(deaths, target.name)]
             if len(free) < len(route.queues):
-                self._discard(queue, "dead letter cycle")
+                self.discard(queue, "dead letter cycle")
             route.set_queues(free)
         if not route.queues:
-            self._discard(queue, "dead letter without a route")
+            self.discard(queue, "dead letter without a route")
         moved = entry if entry.id else None
         return self.accept(route, content, persistent, -1, now_us, moved) == JOURNALLED
 
-    def _discard(self, queue: Queue, reason: str) -> None:
+    def discard(self, queue: Queue, reason: str) -> None:
+        """A message is dropped, and there is nobody to be told."""
         self.discards[reason] = self.discards.get(reason, 0) + 1
         if reason not in queue.discards_told:
             queue.discards_told.add(reason)
-            text = f"queue '{queue.name}' in vhost '{self.name}': {reason}: the message is dropped"
+            text = f"{queue.what()}: {reason}: the message is dropped"
             self.on_event(f"{text} (told once; all are counted)")
 
     def reply(self, requester: Consumer, content: bytes, key: bytes) -> None:
@@ -383,8 +426,8 @@ class VHost:
             return
         if queue.alarm_us != 0 and queue.alarm_us <= now_us:
             queue.alarm_us = 0
-        self.expire_due(queue, now_us)
-        if queue.count() and not queue.is_touched:
+        queue.ring(now_us)
+        if not queue.is_touched and queue.count():
             queue.touch()
         if queue.idle_us and not queue.consumers and now_us >= queue.used_us + queue.idle_us:
             self.delete_queue(queue)
@@ -433,7 +476,7 @@ def split_key(key: bytes) -> tuple[str, str]:
 
 def exchange_record(vhost: str, exchange: Exchange) -> dict[str, Value]:
     """The journal's record of a durable exchange."""
-    return {
+    record: dict[str, Value] = {
         "op": "exchange.declare",
         "vhost": vhost,
         "name": exchange.name,
@@ -442,6 +485,9 @@ def exchange_record(vhost: str, exchange: Exchange) -> dict[str, Value]:
         "internal": exchange.internal,
         "arguments": exchange.arguments,
     }
+    if exchange.schedule is not None:
+        record["number"] = int(exchange.schedule.number)  # in the journal, of what it holds
+    return record
 
 
 def queue_record(vhost: str, queue: Queue) -> dict[str, Value]:
