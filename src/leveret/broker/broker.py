@@ -11,7 +11,7 @@ from leveret.broker.log import CLEAN, START, Log, meta_record, page_record, stat
 from leveret.broker.names import RandomBytes
 from leveret.broker.shelf import Shelf
 from leveret.broker.timers import Timers
-from leveret.broker.vhost import PREDECLARED, VHost, binding_record, exchange_record, queue_record
+from leveret.broker.vhost import PREDECLARED, VHost
 from leveret.session.connection import Connection
 from leveret.wire.table import Value
 
@@ -84,7 +84,7 @@ class Broker:
         self.users = Users(random_bytes)
         self.log = Log()
         self.timers = Timers()
-        self.vhosts = {"/": VHost("/", self.log, self.timers, self._tell)}
+        self.vhosts = {"/": VHost("/", self.log, self.timers, self._tell, random_bytes)}
         self.dirty: list[Connection] = []
         # Why no messages are taken ("low on disk"), as connection.blocked says it; empty while they are.
         self.block_reason = ""
@@ -129,17 +129,17 @@ class Broker:
         for vhost in self.vhosts.values():
             for exchange in vhost.exchanges.values():
                 if exchange.durable and exchange.name not in predeclared:
-                    records.append(meta_record(exchange_record(vhost.name, exchange)))
+                    records.append(meta_record(exchange.record(vhost.name)))
             for queue in vhost.holders():
                 if queue.is_journalled:
                     if not queue.is_schedule:
-                        records.append(meta_record(queue_record(vhost.name, queue)))
+                        records.append(meta_record(queue.record()))
                     pages = [page for shelf in queue.shelves for page in shelf.pages]
                     records.extend(page_record(page) for page in pages if page.is_stored and page.live > 0)
             for exchange in vhost.exchanges.values():
                 for binding in exchange.outgoing.values():
                     if binding.is_durable:
-                        records.append(meta_record(binding_record(vhost.name, "bind", binding)))
+                        records.append(binding.record(vhost.name))
         records.append(state_record(CLEAN if self.log.is_stopped else START))
         return b"".join(records)
 

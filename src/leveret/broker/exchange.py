@@ -1,73 +1,76 @@
-"""An exchange: which of its bindings take a message."""
+"""An exchange: its declaration, its bindings, and the matcher that chooses among them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from leveret.broker.binding import Binding
 from leveret.broker.delay import DELAYED, DELAYED_TYPE
-from leveret.broker.headers import matches
-from leveret.broker.topic import Trie
+from leveret.broker.kinds.table import KINDS
+from leveret.broker.names import RandomBytes
 from leveret.wire.table import Value
 
 if TYPE_CHECKING:
     from leveret.broker.schedule import Schedule
 
-KINDS: Final = ("direct", "fanout", "topic", "headers", DELAYED)
-
 
 class Exchange:
-    """kind: its type; matching: the type by whose rules it chooses among its bindings. outgoing: those, by identity.
+    """kind: the name of its type. bindings: those of which it is the destination; outgoing: of which it is the source.
 
-    schedule: what it holds, None if it is not delayed.
+    onward: those of outgoing that lead to exchanges. alternate: where messages go that no binding takes, None =
+    nowhere; it need not exist. schedule: what it holds until it is due, None if it is not a delayed one.
     """
 
     def __init__(
-        self, name: str, kind: str, durable: bool, auto_delete: bool, internal: bool, arguments: dict[str, Value]
+        self,
+        name: str,
+        kind: str,
+        durable: bool,
+        auto_delete: bool,
+        internal: bool,
+        arguments: dict[str, Value],
+        random_bytes: RandomBytes,
     ) -> None:
         self.name = name
         self.kind = kind
-        self.is_delayed = kind == DELAYED
-        self.matching = str(arguments[DELAYED_TYPE]) if self.is_delayed else kind
-        self.schedule: Schedule | None = None
         self.durable = durable
         self.is_journalled = durable
         self.auto_delete = auto_delete
         self.internal = internal
         self.arguments = arguments
         alternate = arguments.get("alternate-exchange")
-        # where messages go that no binding takes; it need not exist
         self.alternate: str | None = alternate if isinstance(alternate, str) else None
-        self.bindings: dict[tuple[str, str, bytes], Binding] = {}  # those of which it is the destination
+        self.bindings: dict[tuple[str, str, bytes], Binding] = {}
         self.outgoing: dict[int, Binding] = {}
-        self._by_key: dict[str, list[Binding]] = {}
-        self._trie = Trie()
+        self.onward: dict[int, Binding] = {}
+        self.schedule: Schedule | None = None
+        matching = str(arguments[DELAYED_TYPE]) if kind == DELAYED else kind
+        self.matcher = KINDS[matching](self.outgoing, arguments, random_bytes)
 
     def add(self, binding: Binding) -> None:
-        """Put a new binding of this exchange into its index."""
+        """Put in a new binding."""
         self.outgoing[id(binding)] = binding
-        if self.matching == "topic":
-            self._trie.add(binding)
-        elif self.matching == "direct":
-            self._by_key.setdefault(binding.key, []).append(binding)
+        if isinstance(binding.destination, Exchange):
+            self.onward[id(binding)] = binding
+        self.matcher.add(binding)
 
     def remove(self, binding: Binding) -> None:
-        """Take a binding of this exchange out of its index."""
+        """Take out a binding."""
         del self.outgoing[id(binding)]
-        if self.matching == "topic":
-            self._trie.remove(binding)
-        elif self.matching == "direct":
-            same = self._by_key[binding.key]
-            same.remove(binding)
-            if not same:
-                del self._by_key[binding.key]
+        self.onward.pop(id(binding), None)
+        self.matcher.remove(binding)
 
-    def match(self, key: str, headers: dict[str, Value]) -> list[Binding]:
-        """The bindings that take a message with this routing key and these headers."""
-        if self.matching == "fanout":
-            return list(self.outgoing.values())
-        if self.matching == "direct":
-            return self._by_key.get(key, [])
-        if self.matching == "topic":
-            return self._trie.match(key)
-        return [binding for binding in self.outgoing.values() if matches(binding.arguments, headers)]
+    def record(self, vhost: str) -> dict[str, Value]:
+        """The journal's record of it, if it is durable. number: that of its schedule."""
+        record: dict[str, Value] = {
+            "op": "exchange.declare",
+            "vhost": vhost,
+            "name": self.name,
+            "type": self.kind,
+            "auto_delete": self.auto_delete,
+            "internal": self.internal,
+            "arguments": self.arguments,
+        }
+        if self.schedule is not None:
+            record["number"] = int(self.schedule.number)
+        return record

@@ -8,10 +8,19 @@ from typing import Final
 from librt.strings import read_i32_be
 from mypy_extensions import i64
 
-from leveret.broker import basic_methods, copies, exchange_methods, handshake, queue_methods, tx_methods
+from leveret.broker import (
+    basic_methods,
+    binding_methods,
+    copies,
+    exchange_methods,
+    handshake,
+    queue_methods,
+    tx_methods,
+)
 from leveret.broker.broker import Broker
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.entry import Entry
+from leveret.broker.kinds.envelope import Envelope
 from leveret.broker.names import REPLY_TO
 from leveret.broker.queue import Queue
 from leveret.broker.route import Route
@@ -42,13 +51,13 @@ Handler = Callable[["Peer", BrokerChannel, Method], None]
 HANDLERS: Final[dict[int, Handler]] = {
     grammar.EXCHANGE_DECLARE.key: exchange_methods.declare,
     grammar.EXCHANGE_DELETE.key: exchange_methods.delete,
-    grammar.EXCHANGE_BIND.key: exchange_methods.bind,
-    grammar.EXCHANGE_UNBIND.key: exchange_methods.unbind,
+    grammar.EXCHANGE_BIND.key: binding_methods.bind_exchange,
+    grammar.EXCHANGE_UNBIND.key: binding_methods.unbind_exchange,
     grammar.QUEUE_DECLARE.key: queue_methods.declare,
     grammar.QUEUE_DELETE.key: queue_methods.delete,
     grammar.QUEUE_PURGE.key: queue_methods.purge,
-    grammar.QUEUE_BIND.key: queue_methods.bind,
-    grammar.QUEUE_UNBIND.key: queue_methods.unbind,
+    grammar.QUEUE_BIND.key: binding_methods.bind_queue,
+    grammar.QUEUE_UNBIND.key: binding_methods.unbind_queue,
     grammar.BASIC_QOS.key: basic_methods.qos,
     grammar.BASIC_CONSUME.key: basic_methods.consume,
     grammar.BASIC_CANCEL.key: basic_methods.cancel,
@@ -147,6 +156,15 @@ class Peer(Connection):
             queue = consumer.queue
             if queue is not None and not queue.is_touched:
                 queue.touch()
+
+    def last_routes(self) -> list[Route]:
+        """Where each channel published last."""
+        found: list[Route] = []
+        for channel in self.channels.values():
+            assert isinstance(channel, BrokerChannel)
+            if channel.last_route is not None:
+                found.append(channel.last_route)
+        return found
 
     # -- the session's part --------------------------------------------------------------------------------------------
 
@@ -255,8 +273,8 @@ class Peer(Connection):
             if found.has_any:
                 route = vhost.copied_route(route, found)
                 content = found.content
-        if route.by_headers and route.exchange is not None:
-            route.set_queues(vhost.targets(route.exchange, route.keys, content))
+        if route.is_per_message and route.exchange is not None:
+            route.set_queues(vhost.targets(route.exchange, Envelope(route.keys, route.key, content)))
         for requester in route.replies:
             vhost.reply(requester, content, route.key)
         if channel.tx is not None:

@@ -1,7 +1,8 @@
 """A priority queue: what waits with a higher priority is delivered first (RabbitMQ's "Priority Queue Support").
 
-A message without a priority has 0, and none has more than the queue allows. Only the messages at the front of each
-priority expire by their time to live, and a full queue drops its next message, whatever its priority.
+A message without a priority has 0, and none has more than the queue allows. As in RabbitMQ only the message that is
+next expires by its time to live: one of lower priority waits for those before it; and a full queue drops the one that
+is next, whatever its priority.
 """
 
 from __future__ import annotations
@@ -65,9 +66,7 @@ class PriorityQueue(Queue):
         return None
 
     def expires_us(self) -> i64:
-        first_us: i64 = 0
         for shelf in self.shelves:
-            expires_us = shelf.ready.expires_us()
-            if expires_us != 0 and (first_us == 0 or expires_us < first_us):
-                first_us = expires_us
-        return first_us
+            if shelf.ready.count() > 0:
+                return shelf.ready.expires_us()
+        return 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from leveret.broker.consumer import Consumer
     from leveret.broker.vhost import VHost
     from leveret.session.connection import Connection
+
+# A queue with more messages that its consumers may not take yet is crowded: see net/fairness.py.
+CROWD: Final[i64] = 4096
 
 
 class Queue:
@@ -59,6 +62,9 @@ class Queue:
         self.is_touched = False
         self.is_deleted = False
         self.used_us: i64 = 0
+        # its consumers are slow: until then no publisher waits for them, the next time for so much longer
+        self.respite_until_us: i64 = 0
+        self.respite_us: i64 = 0
         self.alarm_us: i64 = 0  # when its timer is set for, 0 = none
         self._turn: i64 = 0
 
@@ -85,7 +91,7 @@ class Queue:
         return self.shelf.ready.run()
 
     def expires_us(self) -> i64:
-        """When a message may have to go next, 0 = never; no page is read for it, so it may be an earlier time."""
+        """When the next message expires, 0 = never; no page is read for it, so it may be an earlier time."""
         return self.shelf.ready.expires_us()
 
     def in_memory(self) -> list[Entry]:
@@ -114,9 +120,16 @@ class Queue:
         """Its kind and names, for messages to people."""
         return f"queue '{self.name}' in vhost '{self.vhost.name}'"
 
-    def ring(self, now_us: i64) -> None:
-        """An alarm is due: let go what must go."""
-        self.vhost.expire_due(self, now_us)
+    def record(self) -> dict[str, Value]:
+        """The journal's record of it, if it is durable."""
+        return {
+            "op": "queue.declare",
+            "vhost": self.vhost.name,
+            "name": self.name,
+            "number": int(self.number),
+            "auto_delete": self.auto_delete,
+            "arguments": self.arguments,
+        }
 
     def dispatch(self, now_us: i64) -> None:
         """The end of a turn: deliver what can be delivered."""
@@ -146,6 +159,8 @@ class Queue:
                     break
                 self._give(chosen, entry, now_us)
                 entry = self.peek()
+        if entry is not None and self.count() > CROWD:
+            self.vhost.crowded.append(self)
         expires_us = self.expires_us()
         if expires_us != 0 and self.alarm_us != expires_us:
             self.alarm_us = expires_us

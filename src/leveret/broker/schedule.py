@@ -23,6 +23,7 @@ from leveret.broker import copies
 from leveret.broker.deadletter import HEADER_AT
 from leveret.broker.delay import delay_us_of, released
 from leveret.broker.entry import Entry
+from leveret.broker.kinds.envelope import Envelope
 from leveret.broker.page import Page
 from leveret.broker.queue import Queue
 from leveret.broker.route import Route
@@ -188,10 +189,6 @@ class Schedule(Queue):
 
     # -- time ----------------------------------------------------------------------------------------------------------
 
-    def ring(self, now_us: i64) -> None:
-        if not self.is_touched:
-            self.touch()
-
     def dispatch(self, now_us: i64) -> None:
         # is_touched until the end: what is put on other shelves must not bring this queue back within the turn
         self._look(now_us)
@@ -289,8 +286,8 @@ class Schedule(Queue):
                 keys += copies.Copies(content).cc
             route = self.vhost.onward_route(self.exchange, key, keys)
             self._last_route = None if has_copies else route
-        if route.by_headers:
-            route.set_queues(self.vhost.targets(self.exchange, route.keys, content))
+        if route.is_per_message:
+            route.set_queues(self.vhost.targets(self.exchange, Envelope(route.keys, key, content)))
         return route
 
 

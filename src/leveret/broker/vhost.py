@@ -9,14 +9,16 @@ from librt.strings import read_i32_be
 from mypy_extensions import i64
 
 from leveret.broker import copies, overflow, schedule
-from leveret.broker.binding import Binding, Destination
+from leveret.broker.binding import Binding
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.consumer import Consumer
-from leveret.broker.deadletter import HEADER_AT, buried, deaths_of, header_of, headers_of, is_cycle
-from leveret.broker.delay import delay_us_of
+from leveret.broker.deadletter import HEADER_AT, buried, deaths_of, header_of, is_cycle
+from leveret.broker.delay import DELAYED, delay_us_of
 from leveret.broker.entry import Entry
 from leveret.broker.exchange import Exchange
+from leveret.broker.kinds.envelope import Envelope
 from leveret.broker.log import Log
+from leveret.broker.names import RandomBytes
 from leveret.broker.queue import Queue
 from leveret.broker.returned import published_content
 from leveret.broker.route import Route
@@ -46,19 +48,24 @@ PREDECLARED: Final = (
 class VHost:
     """touched: queues to look at at the end of the turn; generation: grows when a cached route may be wrong.
 
-    over: queues that may hold more than their limits allow; on_event: hears of what is dropped, once for each kind.
+    over: queues that may hold more than their limits allow; crowded: queues of this turn with many messages that their
+    consumers may not take yet; on_event: hears of what is dropped, once for each kind.
     """
 
-    def __init__(self, name: str, log: Log, timers: Timers, on_event: Callable[[str], None]) -> None:
+    def __init__(
+        self, name: str, log: Log, timers: Timers, on_event: Callable[[str], None], random_bytes: RandomBytes
+    ) -> None:
         self.name = name
         self.log = log
         self.timers = timers
         self.on_event = on_event
+        self.random_bytes = random_bytes
         self.exchanges: dict[str, Exchange] = {}
         self.queues: dict[str, Queue] = {}
-        self.schedules: dict[str, Schedule] = {}  # what delayed exchanges hold
+        self.schedules: dict[str, Schedule] = {}  # of delayed exchanges, by their names
         self.touched: list[Queue] = []
         self.over: list[Queue] = []
+        self.crowded: list[Queue] = []
         self.is_trimming = False
         self.generation: i64 = 1
         self.routes: dict[bytes, Route] = {}
@@ -70,65 +77,85 @@ class VHost:
         self._nowhere = Queue(self, "", False, False, {})  # where direct replies come from
         for exchange_name, kind in PREDECLARED:
             internal = exchange_name == "amq.rabbitmq.trace"
-            self.exchanges[exchange_name] = Exchange(exchange_name, kind, True, False, internal, {})
+            self.exchanges[exchange_name] = Exchange(exchange_name, kind, True, False, internal, {}, random_bytes)
 
     # -- exchanges and bindings ----------------------------------------------------------------------------------------
 
-    def add_exchange(self, exchange: Exchange, number: int = 0) -> None:
-        """Declare an exchange that is not there yet; number: of what it holds, from the journal, 0 = a new one."""
-        self.exchanges[exchange.name] = exchange
-        if exchange.is_delayed:
-            exchange.schedule = self.schedules[exchange.name] = Schedule(self, exchange)
+    def add_exchange(
+        self,
+        name: str,
+        kind: str,
+        durable: bool,
+        auto_delete: bool,
+        internal: bool,
+        arguments: dict[str, Value],
+        number: int = 0,
+    ) -> Exchange:
+        """Declare an exchange that is not there yet; number: of its schedule, from the journal, 0 = a new one."""
+        exchange = Exchange(name, kind, durable, auto_delete, internal, arguments, self.random_bytes)
+        self.exchanges[name] = exchange
+        if kind == DELAYED:
+            exchange.schedule = self.schedules[name] = Schedule(self, exchange)
             self._give_number(exchange.schedule, number)
         self.changed()
-        if exchange.durable:
-            self.log.meta(exchange_record(self.name, exchange))
+        if durable:
+            self.log.meta(exchange.record(self.name))
+        return exchange
 
     def delete_exchange(self, exchange: Exchange) -> None:
         """Delete an exchange with its bindings."""
+        self._drop(self._forget_exchange(exchange))
+
+    def bind(self, binding: Binding) -> bool:
+        """Put in a new binding; False if there is one like it already."""
+        destination = binding.destination
+        if binding.identity in destination.bindings:
+            return False
+        destination.bindings[binding.identity] = binding
+        binding.source.add(binding)
+        self.changed()
+        if binding.is_durable:
+            self.log.declared(binding.record(self.name))
+        return True
+
+    def unbind(self, binding: Binding) -> None:
+        """Remove a binding; an auto-delete source that has none left goes too."""
+        if binding.is_durable:
+            self.log.declared(binding.removal(self.name))
+        self._drop([binding])
+
+    def _drop(self, bindings: list[Binding]) -> None:
+        """Take bindings away, then the auto-delete exchanges that were left without any, and so on.
+
+        The journal hears of each exchange that goes, so a replay need not guess: transient bindings are unknown to it.
+        """
+        while bindings:
+            sources: dict[str, Exchange] = {}
+            for binding in bindings:
+                del binding.destination.bindings[binding.identity]
+                binding.source.remove(binding)
+                sources[binding.source.name] = binding.source
+            bindings = []
+            for name in sorted(sources):
+                source = sources[name]
+                is_idle = source.auto_delete and not source.outgoing and not self.log.is_replaying
+                if is_idle and self.exchanges.get(name) is source:
+                    bindings.extend(self._forget_exchange(source))
+        self.changed()
+
+    def _forget_exchange(self, exchange: Exchange) -> list[Binding]:
+        """Take an exchange away; returns its bindings, which must go, too."""
         del self.exchanges[exchange.name]
         if exchange.schedule is not None:
             del self.schedules[exchange.name]
             exchange.schedule.is_deleted = True
             self._forget_messages(exchange.schedule)
-        for binding in list(exchange.outgoing.values()):
-            self._drop_binding(binding)
-        for binding in list(exchange.bindings.values()):
-            self.unbind(binding)
-        self.changed()
         if exchange.durable:
             self.log.meta({"op": "exchange.delete", "vhost": self.name, "name": exchange.name})
-
-    def bind(self, source: Exchange, destination: Destination, key: str, arguments: dict[str, Value]) -> bool:
-        """Bind; False if this binding was there already."""
-        binding = Binding(source, destination, key, arguments)
-        if binding.identity in destination.bindings:
-            return False
-        destination.bindings[binding.identity] = binding
-        source.add(binding)
-        self.changed()
-        if binding.is_durable:
-            self.log.meta(binding_record(self.name, "bind", binding))
-        return True
-
-    def find_binding(
-        self, source: Exchange, destination: Destination, key: str, arguments: dict[str, Value]
-    ) -> Binding | None:
-        return destination.bindings.get(Binding(source, destination, key, arguments).identity)
-
-    def unbind(self, binding: Binding) -> None:
-        """Remove a binding; an auto-delete source that has none left goes too."""
-        self._drop_binding(binding)
-        if binding.is_durable:
-            self.log.meta(binding_record(self.name, "unbind", binding))
-        source = binding.source
-        if source.auto_delete and not source.outgoing and source.name in self.exchanges:
-            self.delete_exchange(source)
-
-    def _drop_binding(self, binding: Binding) -> None:
-        del binding.destination.bindings[binding.identity]
-        binding.source.remove(binding)
-        self.changed()
+        bindings = dict(exchange.outgoing)
+        for binding in exchange.bindings.values():
+            bindings[id(binding)] = binding
+        return list(bindings.values())
 
     def changed(self) -> None:
         """Cached routes may be wrong from now on."""
@@ -142,7 +169,7 @@ class VHost:
         self.queues[queue.name] = queue
         self._give_number(queue, number)
         if queue.is_journalled:
-            self.log.meta(queue_record(self.name, queue))
+            self.log.meta(queue.record())
         self.changed()
         self.used(queue, now_us)
 
@@ -167,8 +194,7 @@ class VHost:
             return 0
         queue.is_deleted = True
         del self.queues[queue.name]
-        for binding in list(queue.bindings.values()):
-            self.unbind(binding)
+        self._drop(list(queue.bindings.values()))
         for consumer in list(queue.consumers):
             self._cancelled(consumer)
         queue.consumers.clear()
@@ -180,7 +206,7 @@ class VHost:
         return count
 
     def _forget_messages(self, queue: Queue) -> None:
-        """A queue goes with its messages."""
+        """They go with their queue."""
         if queue.is_journalled:
             for entry in queue.in_memory():
                 if entry.id:
@@ -230,19 +256,19 @@ class VHost:
                     route.replies.append(self.replies[name])
             route.set_queues(list(found.values()))
         else:
-            self._set_targets(route, exchange, self._meets_headers(exchange, True, set()))
+            self._set_targets(route, exchange, True)
         return route
 
     def onward_route(self, exchange: Exchange, key: bytes, keys: list[str]) -> Route:
-        """The same for messages that the exchange has held, and none will hold again."""
+        """The same for messages that the exchange has held, and that none will hold again."""
         route = Route(self.generation, key, exchange, keys)
-        self._set_targets(route, exchange, self._meets_headers(exchange, False, set()))
+        self._set_targets(route, exchange, False)
         return route
 
-    def _set_targets(self, route: Route, exchange: Exchange, by_headers: bool) -> None:
-        route.by_headers = by_headers
-        if not by_headers:
-            route.set_queues(self.targets(exchange, route.keys, b""))
+    def _set_targets(self, route: Route, exchange: Exchange, may_wait: bool) -> None:
+        route.is_per_message = self._is_per_message(exchange, may_wait)
+        if not route.is_per_message:
+            route.set_queues(self.targets(exchange, Envelope(route.keys, route.key, b"")))
 
     def copied_route(self, route: Route, found: copies.Copies) -> Route:
         """The route of a message with CC or BCC."""
@@ -252,37 +278,35 @@ class VHost:
         copied.is_repeatable = False
         return copied
 
-    def _meets_headers(self, exchange: Exchange, may_wait: bool, seen: set[str]) -> bool:
-        if exchange.matching == "headers" or (may_wait and exchange.is_delayed):
-            return True
-        seen.add(exchange.name)
-        following: list[Exchange] = []
-        if exchange.alternate in self.exchanges:
-            following.append(self.exchanges[exchange.alternate])
-        for binding in exchange.outgoing.values():
-            destination = binding.destination
-            if isinstance(destination, Exchange):
-                following.append(destination)
-        return any(self._meets_headers(other, may_wait, seen) for other in following if other.name not in seen)
-
-    def targets(self, exchange: Exchange, keys: list[str], content: bytes) -> list[Queue]:
-        """The queues that a message reaches from an exchange, each once, and the schedules where it has to wait.
-
-        content: empty where nothing but the keys matters.
-        """
-        found: dict[str, Queue] = {}
-        schedules: list[Queue] = []
+    def _is_per_message(self, exchange: Exchange, may_wait: bool) -> bool:
+        """Whether one of the exchanges that a message may come to looks at more than its keys."""
         seen = {exchange.name}
         todo = [exchange]
-        headers = headers_of(content) if content else {}
         while todo:
             exchange = todo.pop()
-            if exchange.schedule is not None and content and delay_us_of(content) > 0:
-                schedules.append(exchange.schedule)
+            if exchange.matcher.is_per_message or (may_wait and exchange.schedule is not None):
+                return True
+            following = [binding.destination.name for binding in exchange.onward.values()]
+            if exchange.alternate in self.exchanges:
+                following.append(exchange.alternate)
+            for name in following:
+                if name not in seen:
+                    seen.add(name)
+                    todo.append(self.exchanges[name])
+        return False
+
+    def targets(self, exchange: Exchange, envelope: Envelope) -> list[Queue]:
+        """The queues that a message reaches from an exchange, each once, and the schedules where it waits."""
+        found: dict[str, Queue] = {}
+        waits: list[Queue] = []
+        seen = {exchange.name}
+        todo = [exchange]
+        while todo:
+            exchange = todo.pop()
+            if exchange.schedule is not None and envelope.content and delay_us_of(envelope.content) > 0:
+                waits.append(exchange.schedule)
                 continue
-            bindings = exchange.match(keys[0], headers)
-            for key in keys[1:]:
-                bindings = bindings + exchange.match(key, headers)
+            bindings = exchange.matcher.match(envelope)
             alternate = self.exchanges.get(exchange.alternate) if exchange.alternate and not bindings else None
             if alternate is not None and alternate.name not in seen:
                 seen.add(alternate.name)
@@ -294,7 +318,7 @@ class VHost:
                 elif destination.name not in seen:
                     seen.add(destination.name)
                     todo.append(destination)
-        return [*found.values(), *schedules]
+        return [*found.values(), *waits]
 
     def accept(
         self, route: Route, content: bytes, persistent: bool, ttl_us: i64, now_us: i64, moved: Entry | None = None
@@ -379,8 +403,8 @@ class VHost:
             key += encode_short(queue.dead_letter_key)
             content = copies.without_cc(content) if has_copies else content
         route = self.route(exchange, key, keys)
-        if route.by_headers and exchange is not None:
-            route.set_queues(self.targets(exchange, keys, content))
+        if route.is_per_message and exchange is not None:
+            route.set_queues(self.targets(exchange, Envelope(keys, key, content)))
         for requester in route.replies:
             self.reply(requester, content, route.key)
         if route.replies and not route.queues:
@@ -412,6 +436,7 @@ class VHost:
 
     def settle_turn(self, now_us: i64) -> None:
         """Deliver what this turn made deliverable."""
+        self.crowded.clear()
         overflow.trim(self, now_us)
         while self.touched:
             touched = self.touched
@@ -426,7 +451,7 @@ class VHost:
             return
         if queue.alarm_us != 0 and queue.alarm_us <= now_us:
             queue.alarm_us = 0
-        queue.ring(now_us)
+        self.expire_due(queue, now_us)
         if not queue.is_touched and queue.count():
             queue.touch()
         if queue.idle_us and not queue.consumers and now_us >= queue.used_us + queue.idle_us:
@@ -434,15 +459,14 @@ class VHost:
 
     def expire_due(self, queue: Queue, now_us: i64) -> None:
         """Take out the oldest messages whose time to live has ended. No page is read for a time that has not come."""
-        for shelf in queue.shelves:
-            first_us = shelf.ready.expires_us()
-            if first_us == 0 or first_us > now_us:
-                continue
-            entry = shelf.ready.peek()
-            while entry is not None and entry.expires_us != 0 and entry.expires_us <= now_us:
-                queue.drop_head(entry)
-                self.expire(queue, entry)
-                entry = shelf.ready.peek()
+        first_us = queue.expires_us()
+        if first_us == 0 or first_us > now_us:
+            return
+        entry = queue.peek()
+        while entry is not None and entry.expires_us != 0 and entry.expires_us <= now_us:
+            queue.drop_head(entry)
+            self.expire(queue, entry)
+            entry = queue.peek()
 
     def forget_channel(self, connection: Connection, channel: BrokerChannel, now_us: i64) -> None:
         """A channel is gone: its consumers end, its unacknowledged messages return."""
@@ -472,45 +496,3 @@ def split_key(key: bytes) -> tuple[str, str]:
     middle = 1 + key[0]
     end = middle + 1 + key[middle]
     return key[1:middle].decode("utf-8", "surrogateescape"), key[middle + 1 : end].decode("utf-8", "surrogateescape")
-
-
-def exchange_record(vhost: str, exchange: Exchange) -> dict[str, Value]:
-    """The journal's record of a durable exchange."""
-    record: dict[str, Value] = {
-        "op": "exchange.declare",
-        "vhost": vhost,
-        "name": exchange.name,
-        "type": exchange.kind,
-        "auto_delete": exchange.auto_delete,
-        "internal": exchange.internal,
-        "arguments": exchange.arguments,
-    }
-    if exchange.schedule is not None:
-        record["number"] = int(exchange.schedule.number)  # in the journal, of what it holds
-    return record
-
-
-def queue_record(vhost: str, queue: Queue) -> dict[str, Value]:
-    """The journal's record of a durable queue."""
-    return {
-        "op": "queue.declare",
-        "vhost": vhost,
-        "name": queue.name,
-        "number": int(queue.number),
-        "auto_delete": queue.auto_delete,
-        "arguments": queue.arguments,
-    }
-
-
-def binding_record(vhost: str, op: str, binding: Binding) -> dict[str, Value]:
-    """The journal's record of a durable binding made (op "bind") or removed ("unbind")."""
-    destination = binding.destination
-    return {
-        "op": op,
-        "vhost": vhost,
-        "source": binding.source.name,
-        "destination": destination.name,
-        "is_queue": isinstance(destination, Queue),
-        "key": binding.key,
-        "arguments": binding.arguments,
-    }

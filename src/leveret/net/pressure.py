@@ -5,9 +5,11 @@
 | journal | more waits for the disk than one batch should hold | connections that have published |
 | pages | messages come faster than they can be moved to disk | the same |
 | slow | a client's socket takes no more, but did until just now | the same, but for that client if it is alone |
+| fairness | a queue that it publishes to is crowded, its consumers are quick | that connection (fairness.py) |
 | alarm | `Broker.block_reason` is set | connections that have published since: `Peer.is_blocked` |
 
-The first three last milliseconds and nobody is told; an alarm lasts, and the core says connection.blocked by itself.
+All but the last one last milliseconds and nobody is told; an alarm lasts, and the core says connection.blocked by
+itself.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ class Pressure:
         self._protocols = protocols
         self._is_behind = {"journal": False, "pages": False}
         self._slow: set[PeerProtocol] = set()
+        self._held: set[PeerProtocol] = set()
 
     def journal(self, is_behind: bool) -> None:
         """The journal has fallen behind, or has caught up."""
@@ -46,6 +49,14 @@ class Pressure:
             self._slow ^= {protocol}
             self._review_all()
 
+    def hold(self, protocol: PeerProtocol, is_held: bool) -> None:
+        """Fairness wants this publisher to wait, or lets it go."""
+        if is_held:
+            self._held.add(protocol)
+        else:
+            self._held.discard(protocol)
+        self.review(protocol)
+
     def review(self, protocol: PeerProtocol) -> None:
         """Read from this connection, or stop reading from it, as the reasons are now."""
         if self._must_pause(protocol) != protocol.is_paused:
@@ -63,5 +74,7 @@ class Pressure:
             return True
         if not peer.is_publisher:
             return False
+        if protocol in self._held:
+            return True
         # A client that writes before it reads again would wait for itself.
         return any(self._is_behind.values()) or (len(self._slow) > 0 and self._slow != {protocol})

@@ -21,6 +21,7 @@ from leveret.broker.pager import Pager
 from leveret.broker.peer import Peer
 from leveret.net.alarms import Alarms, Limits
 from leveret.net.commit import Committer
+from leveret.net.fairness import Fairness
 from leveret.net.paging import Paging
 from leveret.net.pressure import Pressure
 from leveret.net.protocol import PeerProtocol
@@ -68,6 +69,7 @@ class Server:
         self._thread_id = threading.get_ident()
         self._protocols: dict[Peer, PeerProtocol] = {}
         self._pressure = Pressure(self._protocols)
+        self._fairness = Fairness(self._pressure, self._look_after)
         self._listeners: list[asyncio.Server] = []
         self._sync = SyncThread(journal, self._done, reserve)
         self._paging = Paging(broker, Pager(broker), segments, self._write_segment, self._remove_segment)
@@ -169,6 +171,7 @@ class Server:
             # a defect of ours: this connection ends with the protocol's own word for it, the others go on
             logger.exception("%s: internal error", peer.address)
             peer.close(541, "internal error")
+        self._fairness.turn(protocol, now_us)
         self._pressure.review(protocol)
         if self._paging.received(len(data)):
             self._pressure.pages(self._paging.is_behind)
@@ -182,6 +185,7 @@ class Server:
         if peer.state < lifecycle.CLOSING and not self.stopping.is_set():
             logger.warning("%s: connection lost without a close%s", peer.address, f": {error}" if error else "")
         peer.lost(self.now_us())
+        self._fairness.forget(protocol)
         self._pressure.slow(protocol, False)
         self._closed += 1
         if not self._protocols:
@@ -205,6 +209,9 @@ class Server:
         self._end_turn()
         # this very turn may have filled its socket again
         self._pressure.slow(protocol, protocol.is_choked and not protocol.is_stuck)
+
+    def _look_after(self, us: int) -> None:
+        self._loop.call_later(us / 1e6, lambda: self._fairness.look(self.now_us()))
 
     # -- turns ---------------------------------------------------------------------------------------------------------
 
