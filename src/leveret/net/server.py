@@ -287,6 +287,7 @@ class Server:
         self._check_alarms()
         if self._is_full or self.alarms.is_low_on_disk:
             self._sync.retry()
+        self._paging.look()
         self._pressure.pages(self._paging.is_behind)
         self._end_turn()
         if self._closed >= CLOSED_PER_COLLECTION:
