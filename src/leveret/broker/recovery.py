@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Collection
+from typing import Final
 
 from leveret.broker.binding import Binding
 from leveret.broker.broker import Broker
@@ -18,6 +19,10 @@ from leveret.broker.vhost import VHost
 from leveret.wire.table import Value, split_table
 
 
+# of most arrivals nothing is gone, and there may be a million of them
+_NOTHING: Final[set[int]] = set()
+
+
 class Arrival:
     """What one record brought to one queue. gone: ids of those that are settled, or in a page since."""
 
@@ -26,13 +31,15 @@ class Arrival:
         self.first_id = first_id
         self.last_id = first_id + int(stretch.count) - 1
         self.expires_us = expires_us
-        self.gone: set[int] = set()
+        self.gone = _NOTHING
 
     def is_gone_with(self, first_id: int, last_id: int) -> bool:
         """Whether nothing is left when the ids from first_id to last_id are gone, too."""
         first_id, last_id = max(first_id, self.first_id), min(last_id, self.last_id)
         if last_id - first_id + 1 == self.stretch.count:
             return True
+        if not self.gone:
+            self.gone = set()
         self.gone.update(range(first_id, last_id + 1))
         return len(self.gone) == self.stretch.count
 

@@ -98,6 +98,8 @@ class Server:
 
     def recover(self) -> int:
         """Read the journal back; returns the number of messages."""
+        # of what is made in such numbers nothing is garbage: looking for some would take most of the time
+        gc.disable()
         count = self._committer.recover(self.now_us(), self.reserve)
         self.reserve.fill()
         self._check_alarms()
