@@ -18,7 +18,6 @@ from leveret.broker.shelf import INDEX_SHIFT, QUEUE_MASK, Shelf
 from leveret.broker.vhost import VHost
 from leveret.wire.table import Value, split_table
 
-
 # of most arrivals nothing is gone, and there may be a million of them
 _NOTHING: Final[set[int]] = set()
 
