@@ -99,6 +99,7 @@ class Peer(Connection):
         self.exclusive: dict[str, Queue] = {}
         # has published, so a journal or a consumer that falls behind may pause it
         self.is_publisher = False
+        self._is_leaving = False
         self._confirming: list[BrokerChannel] = []
         self._scan_header = HeaderScan()
         self._ttl_us: i64 = -1  # of the last publish
@@ -182,9 +183,13 @@ class Peer(Connection):
 
     def channel_closed(self, channel: Channel) -> None:
         assert isinstance(channel, BrokerChannel)
+        if not self._is_leaving:
+            self._serve_touched()
         self.vhost.forget_channel(self, channel, self.now_us)
 
     def close_all_channels(self) -> None:
+        # what one channel gives back must not go to the next one that closes
+        self._is_leaving = True
         super().close_all_channels()
         for queue in list(self.exclusive.values()):
             self.vhost.delete_queue(queue)
@@ -210,7 +215,13 @@ class Peer(Connection):
         if handler is None:
             raise ProtocolError(COMMAND_INVALID, "unimplemented method", method.spec.class_id, method.spec.method_id)
         assert isinstance(channel, BrokerChannel)
+        self._serve_touched()
         handler(self, channel, method)
+
+    def _serve_touched(self) -> None:
+        """Publishes and acknowledgements of one read are served together; what comes behind them finds them served."""
+        if self.vhost.touched:
+            self.vhost.settle_turn(self.now_us)
 
     def acknowledge(self, channel: Channel, tag: i64, multiple: bool) -> None:
         assert isinstance(channel, BrokerChannel)
