@@ -7,7 +7,7 @@ from leveret.store.disk import MemoryDisk
 from leveret.wire import grammar
 from leveret.wire.table import Value
 
-from .house import House
+from .house import FILE_SIZE, House
 from .support import Bench, Client
 
 
@@ -54,10 +54,11 @@ def schedule_of(bench: Bench) -> Schedule:
 class Site:
     """A house whose clock goes on over crashes, with a client; every alarm rings at its time."""
 
-    def __init__(self, octets_max: int = 1 << 30) -> None:
+    def __init__(self, octets_max: int = 1 << 30, file_size: int = FILE_SIZE) -> None:
         self.disk = MemoryDisk()
         self.octets_max = octets_max
-        self.house = House(self.disk, octets_max=octets_max)
+        self.file_size = file_size
+        self.house = House(self.disk, file_size=file_size, octets_max=octets_max)
         self.client = self.house.bench.connect()
         declare(self.client)
         bind(self.client)
@@ -98,7 +99,7 @@ class Site:
             self.bench.broker.stop()
         self.house.write()
         self.disk.crash()
-        self.house = House(self.disk, octets_max=self.octets_max)
+        self.house = House(self.disk, file_size=self.file_size, octets_max=self.octets_max)
         self.bench.now_us = now_us
         self.client = self.bench.connect()
 

@@ -66,7 +66,10 @@ def test_a_burst_is_released_in_parts_and_in_order() -> None:
         send(client, b"%d" % number, 5000)
     queue = bench.broker.vhosts["/"].queues["q"]
     found: list[bytes] = []
-    bench.pass_time(5 * SECOND_US)
+    bench.pass_time(4 * SECOND_US)
+    while any(shelf.ready.count() for shelf in schedule_of(bench).shelves):
+        bench.pass_time(1)
+    bench.pass_time(SECOND_US)
     assert queue.count() == 1000
     while len(found) < count:
         found += fetch(client)
@@ -178,6 +181,23 @@ def test_many_held_messages_are_on_disk_and_come_back_in_time_without_their_jour
     assert site.house.recovered == 0
 
 
+def test_messages_of_a_wide_slice_are_in_time_whatever_their_order() -> None:
+    bench = Bench()
+    client = opened(bench)
+    hour_us = 1_700_000_000 * SECOND_US // (1 << 27) * (1 << 27) + (30 << 27)  # where a slice begins
+    offsets_s = [120, 90, 60, 3, 1, 100, 30]
+    for offset_s in offsets_s:
+        send(client, b"%d" % offset_s, (hour_us - bench.now_us) // MS + 1000 * offset_s)
+    assert len(schedule_of(bench).shelves) == 1
+    for offset_s in sorted(offsets_s):
+        due_us = bench.now_us + ((hour_us - bench.now_us) // MS + 1000 * offset_s) * MS
+        while bench.broker.timers.next_us() < due_us:
+            bench.pass_time(bench.broker.timers.next_us() - bench.now_us)
+        assert fetch(client) == []
+        bench.pass_time(due_us - bench.now_us)
+        assert fetch(client) == [b"%d" % offset_s]
+
+
 def test_messages_with_one_delay_are_not_moved_from_shelf_to_shelf() -> None:
     site = Site(octets_max=3000)
     for number in range(300):
@@ -194,6 +214,24 @@ def test_messages_with_one_delay_are_not_moved_from_shelf_to_shelf() -> None:
     assert found == [b"%d" % number for number in range(300)]
     # each leaves the schedule by one record, and few were on the way to another shelf
     assert site.bench.broker.log.next_id - next_id < 330
+
+
+def test_a_page_whose_messages_are_due_in_another_order_is_taken_as_a_whole() -> None:
+    """After a restart only the earliest time of a page is known."""
+    site = Site(octets_max=1)
+    width_us = 1 << 27  # of a slice in an hour
+    start_us = (site.now_us + 3_600 * SECOND_US) // width_us * width_us + width_us
+    offsets_s = [10, 70, 15, 20]
+    for offset_s in offsets_s:
+        send(site.client, b"%d" % offset_s, (start_us - site.now_us) // MS + offset_s * 1000)
+    site.page()
+    site.restart()
+    (shelf,) = site.schedule.shelves
+    assert len(shelf.pages) == 2  # 10 and 70, 15 and 20
+    site.pass_time(start_us - site.now_us)
+    for offset_s in sorted(offsets_s):
+        site.pass_time(start_us + offset_s * SECOND_US - site.now_us)
+        assert site.fetch() == [b"%d" % offset_s]
 
 
 @pytest.mark.parametrize("is_paged", [False, True])
@@ -216,6 +254,14 @@ def test_deleting_the_exchange_deletes_what_it_holds(is_paged: bool, is_orderly:
         assert site.house.recovered == 1
     site.pass_time(60 * SECOND_US)
     assert site.fetch() == [b"new"]
+
+
+def test_what_a_deleted_exchange_held_does_not_come_back_from_the_journal() -> None:
+    site = Site(file_size=1 << 20)  # all of it in one file
+    send(site.client, b"x", 1000)
+    site.client.send(1, grammar.EXCHANGE_DELETE, exchange="d")
+    site.restart()
+    assert site.house.recovered == 0
 
 
 def test_an_auto_delete_exchange_goes_with_its_last_binding_and_with_what_it_holds() -> None:
@@ -261,7 +307,10 @@ def test_a_delayed_exchange_is_as_its_model(operations: list[tuple[str, int, int
     number = 0
     for operation, count, value in operations:
         if operation in ("publish", "scatter"):
-            delays = [value] * count if operation == "publish" else [(n + 1) * value // count for n in range(count)]
+            delays = [value] * count
+            if operation == "scatter":
+                base = HOUR_MS if value < 100_000 else 0
+                delays = [base + (n + 1) * value // count for n in range(count)]
             for delay_ms in delays[::-1]:
                 send(site.client, b"%d" % number, delay_ms, delivery_mode=1 + number % 2)
                 model.append((site.now_us + max(0, delay_ms) * MS, number))
