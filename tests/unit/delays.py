@@ -54,8 +54,10 @@ def schedule_of(bench: Bench) -> Schedule:
 class Site:
     """A house whose clock goes on over crashes, with a client; every alarm rings at its time."""
 
-    def __init__(self, octets_max: int = 1 << 30, file_size: int = FILE_SIZE) -> None:
-        self.disk = MemoryDisk()
+    def __init__(
+        self, octets_max: int = 1 << 30, file_size: int = FILE_SIZE, disk: MemoryDisk | None = None
+    ) -> None:
+        self.disk = disk or MemoryDisk()
         self.octets_max = octets_max
         self.file_size = file_size
         self.house = House(self.disk, file_size=file_size, octets_max=octets_max)
