@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from leveret.broker.broker import Broker
+from leveret.broker.copies import split_key
 from leveret.broker.deadletter import body_of, deaths_of, header_of
 from leveret.broker.entry import Entry
 from leveret.broker.exchange import Exchange
@@ -14,7 +15,6 @@ from leveret.broker.page import Page
 from leveret.broker.peer import Peer
 from leveret.broker.queue import Queue
 from leveret.broker.run import Run
-from leveret.broker.vhost import split_key
 from leveret.wire.properties import decode_header
 
 

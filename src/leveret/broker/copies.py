@@ -64,6 +64,13 @@ def may_have(data: bytes, at: i64) -> bool:
     return at != end
 
 
+def split_key(key: bytes) -> tuple[str, str]:
+    """(exchange, routing key) from the key of an entry."""
+    middle = 1 + key[0]
+    end = middle + 1 + key[middle]
+    return key[1:middle].decode("utf-8", "surrogateescape"), key[middle + 1 : end].decode("utf-8", "surrogateescape")
+
+
 def blind_keys(key: bytes) -> list[str]:
     """The BCC keys that stand behind exchange and routing key."""
     keys: list[str] = []

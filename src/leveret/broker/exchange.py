@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from leveret.broker.binding import Binding
 from leveret.broker.delay import DELAYED, DELAYED_TYPE
+from leveret.broker.kinds.recent_history import RecentHistory
 from leveret.broker.kinds.table import KINDS
 from leveret.broker.names import RandomBytes
 from leveret.wire.table import Value
@@ -18,7 +19,8 @@ class Exchange:
     """kind: the name of its type. bindings: those of which it is the destination; outgoing: of which it is the source.
 
     onward: those of outgoing that lead to exchanges. alternate: where messages go that no binding takes, None =
-    nowhere; it need not exist. schedule: what it holds until it is due, None if it is not a delayed one.
+    nowhere; it need not exist. history: what the journal must hear of, None = nothing. schedule: what a delayed one
+    holds, None for others.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class Exchange:
         self.schedule: Schedule | None = None
         matching = str(arguments[DELAYED_TYPE]) if kind == DELAYED else kind
         self.matcher = KINDS[matching](self.outgoing, arguments, random_bytes)
+        self.history = self.matcher if durable and isinstance(self.matcher, RecentHistory) else None
 
     def add(self, binding: Binding) -> None:
         """Put in a new binding."""

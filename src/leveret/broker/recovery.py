@@ -6,8 +6,10 @@ from bisect import bisect_right
 from collections.abc import Collection
 from typing import Final
 
+from leveret.broker import copies
 from leveret.broker.binding import Binding
 from leveret.broker.broker import Broker
+from leveret.broker.kinds.recent_history import Kept
 from leveret.broker.log import CLEAN, DROP, SETTLE, START
 from leveret.broker.page import Page
 from leveret.broker.queue import Queue
@@ -212,6 +214,9 @@ class Recovery:
         if op == "bind" or op == "unbind":
             self._binding(vhost, declared)
             return
+        if op == "history":
+            self._history(vhost, record)
+            return
         arguments = record.get("arguments", {})
         assert isinstance(arguments, dict)
         if op == "exchange.declare":
@@ -265,6 +270,16 @@ class Recovery:
             vhost.bind(binding)
         elif binding.identity in destination.bindings:
             vhost.unbind(destination.bindings[binding.identity])
+
+    def _history(self, vhost: VHost, record: dict[str, Value]) -> None:
+        exchange = vhost.exchanges.get(str(record["exchange"]))
+        number, key, content = record["number"], record["key"], record["content"]
+        assert isinstance(number, int)
+        assert isinstance(key, bytes)
+        assert isinstance(content, bytes)
+        if exchange is not None and exchange.history is not None:
+            keys = [copies.split_key(key)[1], *copies.Copies(content).cc, *copies.blind_keys(key)]
+            exchange.history.restore(Kept(keys, key, content, number))
 
     def finish(self, segments: Collection[int] = ()) -> int:
         """Put the messages into their queues, oldest first. After an unclean stop all count as delivered before.

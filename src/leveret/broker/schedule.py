@@ -184,6 +184,13 @@ class Schedule(Queue):
     def in_memory(self) -> list[Entry]:
         return [entry for _, _, entry in self._near] + super().in_memory()
 
+    def forget(self) -> None:
+        """The exchange is deleted, and what it held is gone: no circle of references must stay."""
+        self._near.clear()
+        self._slices.clear()
+        self._last_route = None
+        self.exchange.schedule = None
+
     def what(self) -> str:
         return f"exchange '{self.name}' in vhost '{self.vhost.name}'"
 
@@ -279,9 +286,7 @@ class Schedule(Queue):
         has_copies = at != 0 and copies.may_have(content, at)
         route = self._last_route
         if route is None or route.generation != self.vhost.generation or route.key != key or has_copies:
-            middle = 1 + i64(key[0])
-            keys = [key[middle + 1 : middle + 1 + key[middle]].decode("utf-8", "surrogateescape")]
-            keys += copies.blind_keys(key)
+            keys = [copies.split_key(key)[1], *copies.blind_keys(key)]
             if has_copies:
                 keys += copies.Copies(content).cc
             route = self.vhost.onward_route(self.exchange, key, keys)

@@ -20,16 +20,17 @@ from leveret.broker.kinds.envelope import Envelope
 from leveret.broker.log import Log
 from leveret.broker.names import RandomBytes
 from leveret.broker.queue import Queue
+from leveret.broker.ready import Ready
 from leveret.broker.returned import published_content
 from leveret.broker.route import Route
 from leveret.broker.run import Stretch
 from leveret.broker.schedule import Schedule
 from leveret.broker.shelf import Shelf
 from leveret.broker.timers import Timers
+from leveret.broker.tracing import Tracing
 from leveret.session.confirms import HANDLED, JOURNALLED
 from leveret.session.connection import Connection
 from leveret.wire.errors import ProtocolError
-from leveret.wire.grammar import BASIC_CANCEL
 from leveret.wire.properties import decode_header
 from leveret.wire.scan import HeaderScan
 from leveret.wire.table import Value, encode_short
@@ -72,6 +73,7 @@ class VHost:
         self.replies: dict[str, Consumer] = {}
         self.channels: set[BrokerChannel] = set()
         self.discards: dict[str, int] = {}
+        self.tracing: Tracing | None = None  # see tracing.start
         self._scan = HeaderScan()
         self._next_number = 1
         self._nowhere = Queue(self, "", False, False, {})  # where direct replies come from
@@ -82,15 +84,9 @@ class VHost:
     # -- exchanges and bindings ----------------------------------------------------------------------------------------
 
     def add_exchange(
-        self,
-        name: str,
-        kind: str,
-        durable: bool,
-        auto_delete: bool,
-        internal: bool,
-        arguments: dict[str, Value],
+        self, name: str, kind: str, durable: bool, auto_delete: bool, internal: bool, arguments: dict[str, Value],
         number: int = 0,
-    ) -> Exchange:
+    ) -> Exchange:  # fmt: skip
         """Declare an exchange that is not there yet; number: of its schedule, from the journal, 0 = a new one."""
         exchange = Exchange(name, kind, durable, auto_delete, internal, arguments, self.random_bytes)
         self.exchanges[name] = exchange
@@ -147,9 +143,10 @@ class VHost:
         """Take an exchange away; returns its bindings, which must go, too."""
         del self.exchanges[exchange.name]
         if exchange.schedule is not None:
-            del self.schedules[exchange.name]
-            exchange.schedule.is_deleted = True
-            self._forget_messages(exchange.schedule)
+            held = self.schedules.pop(exchange.name)
+            held.is_deleted = True
+            self._forget_messages(held)
+            held.forget()
         if exchange.durable:
             self.log.meta({"op": "exchange.delete", "vhost": self.name, "name": exchange.name})
         bindings = dict(exchange.outgoing)
@@ -189,15 +186,20 @@ class VHost:
             self.timers.add(now_us + queue.idle_us, queue)
 
     def delete_queue(self, queue: Queue) -> int:
-        """Delete a queue with its messages and bindings; its consumers hear of it. Returns the number of messages."""
+        """Delete a queue with its messages and bindings. Returns the number of messages.
+
+        Its consumers are gone from their channels; who deletes a queue that clients consume from tells them.
+        """
         if queue.is_deleted:
             return 0
         queue.is_deleted = True
         del self.queues[queue.name]
+        if queue.owner is not None:
+            del queue.owner.exclusive[queue.name]
         self._drop(list(queue.bindings.values()))
-        for consumer in list(queue.consumers):
-            self._cancelled(consumer)
-        queue.consumers.clear()
+        for consumer in queue.consumers.all():
+            queue.consumers.remove(consumer)
+            consumer.channel.consumers.pop(consumer.tag, None)
         count = int(queue.count())
         self._forget_messages(queue)
         if queue.is_journalled:
@@ -212,12 +214,11 @@ class VHost:
                 if entry.id:
                     self.log.forget(entry.shelf, entry.id)
             self.log.abandon(queue)
-
-    def _cancelled(self, consumer: Consumer) -> None:
-        channel = consumer.channel
-        channel.consumers.pop(consumer.tag, None)
-        if consumer.connection.hears_cancel:
-            consumer.connection.send(channel.number, BASIC_CANCEL, consumer_tag=consumer.tag, no_wait=True)
+        # queue, shelves and messages know each other, and the collector, which could let go of such circles, is off
+        for shelf in queue.shelves:
+            shelf.ready = Ready()
+        queue.shelves = []
+        queue.shelf = Shelf(self._nowhere, 0)
 
     def purge(self, queue: Queue) -> int:
         """Drop all ready messages; those that are unacknowledged stay."""
@@ -235,12 +236,14 @@ class VHost:
         """A consumer was cancelled or its channel closed; the last one takes an auto-delete queue along."""
         queue = consumer.queue
         assert queue is not None
-        queue.remove_consumer(consumer)
-        if not queue.consumers:
+        queue.consumers.remove(consumer)
+        if queue.consumers.count == 0:
             if queue.auto_delete:
                 self.delete_queue(queue)
             else:
                 self.used(queue, now_us)
+        elif queue.consumers.has_active and not queue.is_touched:
+            queue.touch()  # another one may be active now
 
     # -- the way of a message ------------------------------------------------------------------------------------------
 
@@ -248,6 +251,7 @@ class VHost:
         """A new route for an exchange (None: the default exchange) and routing keys; several of them with CC or BCC."""
         route = Route(self.generation, key, exchange, keys)
         if exchange is None:
+            route.is_per_message = self.tracing is not None
             found: dict[str, Queue] = {}
             for name in keys:
                 if name in self.queues:
@@ -256,18 +260,18 @@ class VHost:
                     route.replies.append(self.replies[name])
             route.set_queues(list(found.values()))
         else:
-            self._set_targets(route, exchange, True)
+            self._set_targets(route, exchange, self.tracing is not None or self._is_per_message(exchange, True))
         return route
 
     def onward_route(self, exchange: Exchange, key: bytes, keys: list[str]) -> Route:
         """The same for messages that the exchange has held, and that none will hold again."""
         route = Route(self.generation, key, exchange, keys)
-        self._set_targets(route, exchange, False)
+        self._set_targets(route, exchange, self._is_per_message(exchange, False))
         return route
 
-    def _set_targets(self, route: Route, exchange: Exchange, may_wait: bool) -> None:
-        route.is_per_message = self._is_per_message(exchange, may_wait)
-        if not route.is_per_message:
+    def _set_targets(self, route: Route, exchange: Exchange, is_per_message: bool) -> None:
+        route.is_per_message = is_per_message
+        if not is_per_message:
             route.set_queues(self.targets(exchange, Envelope(route.keys, route.key, b"")))
 
     def copied_route(self, route: Route, found: copies.Copies) -> Route:
@@ -307,6 +311,8 @@ class VHost:
                 waits.append(exchange.schedule)
                 continue
             bindings = exchange.matcher.match(envelope)
+            if exchange.history is not None and exchange.history.news is not None:
+                self.log.declared(exchange.history.news.record(self.name, exchange.name))
             alternate = self.exchanges.get(exchange.alternate) if exchange.alternate and not bindings else None
             if alternate is not None and alternate.name not in seen:
                 seen.add(alternate.name)
@@ -347,7 +353,7 @@ class VHost:
             stretch.compact()
             id = self._journal(route, stretch, ttl_us, now_us, None)
         for queue in route.queues:
-            if not queue.consumers:
+            if queue.consumers.count == 0:
                 stretch.compact()  # it may stay for long
             shelf = queue.shelf_of(stretch.data)
             shelf.enqueue_stretch(stretch, id if queue.is_journalled else 0, queue.expiry(now_us, ttl_us))
@@ -387,7 +393,7 @@ class VHost:
     def _bury_in(self, exchange: Exchange | None, queue: Queue, entry: Entry, reason: str, now_us: i64) -> bool:
         """True if the journal's record of the arrivals says also that the message has left its queue."""
         content = published_content(entry)
-        old_exchange, old_key = split_key(entry.key)
+        old_exchange, old_key = copies.split_key(entry.key)
         scan = self._scan
         scan.scan(content, HEADER_AT, HEADER_AT + i64(read_i32_be(content, 3)))
         persistent = scan.delivery_mode == 2
@@ -438,7 +444,7 @@ class VHost:
         """Deliver what this turn made deliverable."""
         self.crowded.clear()
         overflow.trim(self, now_us)
-        while self.touched:
+        while self.touched or (self.tracing is not None and self.tracing.emit(int(now_us))):
             touched = self.touched
             self.touched = []
             for queue in touched:
@@ -454,7 +460,7 @@ class VHost:
         self.expire_due(queue, now_us)
         if not queue.is_touched and queue.count():
             queue.touch()
-        if queue.idle_us and not queue.consumers and now_us >= queue.used_us + queue.idle_us:
+        if queue.idle_us and queue.consumers.count == 0 and now_us >= queue.used_us + queue.idle_us:
             self.delete_queue(queue)
 
     def expire_due(self, queue: Queue, now_us: i64) -> None:
@@ -489,10 +495,3 @@ class VHost:
         self.replies.pop(channel.reply_name.decode(), None)
         channel.reply = None
         self.changed()
-
-
-def split_key(key: bytes) -> tuple[str, str]:
-    """(exchange, routing key) from the key of an entry."""
-    middle = 1 + key[0]
-    end = middle + 1 + key[middle]
-    return key[1:middle].decode("utf-8", "surrogateescape"), key[middle + 1 : end].decode("utf-8", "surrogateescape")
