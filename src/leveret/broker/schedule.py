@@ -39,9 +39,11 @@ if TYPE_CHECKING:
 # the narrowest slice, about a second, and into how many slices a delay is cut, as powers of two
 NARROWEST: Final[i64] = 20
 SLICES: Final[i64] = 5
-# what is due within two seconds is near; shelves are looked through when they have something due within one
+# what is due within two seconds is near; shelves are looked through when they have something due within one, and those
+# that are wide and in no order sooner, since it takes a while: by this part of their width, as a power of two
 NEAR_US: Final[i64] = 1 << 21
 LOOK_US: Final[i64] = 1 << 20
+EARLIER: Final[i64] = 2
 _NUMBER_BITS: Final[i64] = 24  # of a slice's number in a shelf's index
 # of what may be done in one turn: messages taken from shelves, messages routed
 TURN_MESSAGES: Final[i64] = 1000
@@ -72,6 +74,11 @@ class Slice(Shelf):
         self.earliest_us: i64 = 0
         self.is_sorted = True
         self._last_us: i64 = 0
+        self._earlier_us: i64 = (1 << (NARROWEST + (index >> _NUMBER_BITS))) >> EARLIER
+
+    def opens_us(self) -> i64:
+        """When it must be looked through at the latest."""
+        return self.earliest_us - LOOK_US - (0 if self.is_sorted else self._earlier_us)
 
     def enqueue(self, content: bytes, key: bytes, id: i64, expires_us: i64, redelivered: bool = False) -> None:
         self._expect(expires_us)
@@ -94,8 +101,9 @@ class Slice(Shelf):
             self.earliest_us = min(self.earliest_us, due_us)
         self._last_us = due_us
         schedule = self.schedule
-        if schedule.look_us == 0 or due_us - LOOK_US < schedule.look_us:
-            schedule.look_us = due_us - LOOK_US
+        opens_us = self.opens_us()
+        if schedule.look_us == 0 or opens_us < schedule.look_us:
+            schedule.look_us = opens_us
 
     def take(self) -> Entry | None:
         """Take the message at the head; None if it is not to be had, for the page that it was in can't be read."""
@@ -207,19 +215,19 @@ class Schedule(Queue):
         """Take what is near from the shelves."""
         if self.look_us == 0 or self.look_us > now_us:
             return
-        near_us = now_us + NEAR_US
-        slices = [found for found in self._slices.values() if 0 < found.earliest_us <= near_us]
+        soon_us = now_us + NEAR_US - LOOK_US
+        slices = [found for found in self._slices.values() if found.earliest_us != 0 and found.opens_us() <= soon_us]
         slices.sort(key=_earliest)
         left = TURN_MESSAGES
         for found in slices:
-            while left > 0 and self._has_room() and 0 < found.earliest_us <= near_us:
+            while left > 0 and self._has_room() and found.earliest_us != 0 and found.opens_us() <= soon_us:
                 left -= 1
                 entry = found.take()
                 if entry is not None:
                     self._sort_in(found, entry, now_us)
         self.look_us = 0
         for found in self._slices.values():
-            look_us = found.earliest_us - LOOK_US
+            look_us = found.opens_us()
             if found.earliest_us != 0 and (self.look_us == 0 or look_us < self.look_us):
                 self.look_us = look_us
 
