@@ -136,6 +136,17 @@ def test_what_a_durable_exchange_holds_survives(is_orderly: bool, delivery_mode:
     assert site.fetch() == [b"3"]
 
 
+@pytest.mark.parametrize("delivery_mode", [1, 2])
+def test_what_is_due_is_in_its_queue_after_a_crash(delivery_mode: int) -> None:
+    site = Site()
+    send(site.client, b"x", 1000, delivery_mode=delivery_mode)
+    site.save()
+    site.pass_time(SECOND_US)
+    site.restart()
+    assert (site.house.recovered, site.schedule.count()) == (1, 0)
+    assert site.fetch() == [b"x"]
+
+
 def test_a_transient_exchange_holds_its_messages_on_disk_only_for_the_sake_of_memory() -> None:
     site = Site(octets_max=3000)
     declare(site.client, "fleeting", durable=False)

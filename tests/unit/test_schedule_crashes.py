@@ -48,7 +48,8 @@ class Story:
         for delays_ms in ([HOUR_MS + 1000 * (n * 37 % 60) for n in range(14)], [3000, 1000, 2000], [HOUR_MS] * 5):
             for delay_ms in delays_ms:
                 self.due_us[len(self.due_us)] = site.now_us + delay_ms * 1000
-                send(site.client, b"%d" % (len(self.due_us) - 1), delay_ms)
+                number = len(self.due_us) - 1
+                send(site.client, b"%d" % number, delay_ms, delivery_mode=1 + number % 2)
             self._save(site)
             site.house.page()
             self._pass(site, SECOND_US)

@@ -282,8 +282,10 @@ class Schedule(Queue):
             if scan.expiration_at != 0:  # checked when it was published
                 at = scan.expiration_at
                 ttl_us = int(content[at + 1 : at + 1 + content[at]]) * 1000
+            # what was on disk stays there whatever its delivery mode: else a crash could bring it a second time
+            persistent = scan.delivery_mode == 2 or entry.id != 0
             moved = entry if entry.id != 0 else None
-            standing = self.vhost.accept(route, content, scan.delivery_mode == 2, ttl_us, now_us, moved)
+            standing = self.vhost.accept(route, content, persistent, ttl_us, now_us, moved)
         else:
             self.vhost.discard(self, "delayed message without a route")
         if entry.id != 0 and standing != JOURNALLED:
