@@ -11,7 +11,7 @@ from librt.strings import read_i32_be
 from mypy_extensions import i64
 
 from leveret.broker import overflow
-from leveret.broker.copies import blind_keys, is_claimed, keys_in
+from leveret.broker.copies import blind_keys, is_claimed, keys_in, split_key
 from leveret.broker.deadletter import HEADER_AT, DeadLetter
 from leveret.broker.entry import Entry
 from leveret.broker.kinds.envelope import Envelope
@@ -195,10 +195,3 @@ def _is_persistent(content: bytes) -> bool:
     scan = HeaderScan()
     scan.scan(content, HEADER_AT, HEADER_AT + i64(read_i32_be(content, 3)))
     return scan.delivery_mode == 2
-
-
-def split_key(key: bytes) -> tuple[str, str]:
-    """(exchange, routing key) from the key of an entry."""
-    middle = 1 + key[0]
-    end = middle + 1 + key[middle]
-    return key[1:middle].decode("utf-8", "surrogateescape"), key[middle + 1 : end].decode("utf-8", "surrogateescape")

@@ -49,6 +49,7 @@ class Queue:
         self.owner: Peer | None = None
         # an exclusive queue never outlives its connection, so the journal need not know it
         self.is_journalled = durable
+        self.is_schedule = False
         self.number: i64 = 0
         self.shelf = Shelf(self, 0)
         self.shelves = [self.shelf]
@@ -129,6 +130,21 @@ class Queue:
         if message_ttl_us >= 0 and (ttl < 0 or message_ttl_us < ttl):
             ttl = message_ttl_us
         return now_us + ttl if ttl >= 0 else 0
+
+    def what(self) -> str:
+        """Its kind and names, for messages to people."""
+        return f"queue '{self.name}' in vhost '{self.vhost.name}'"
+
+    def record(self) -> dict[str, Value]:
+        """The journal's record of it, if it is durable."""
+        return {
+            "op": "queue.declare",
+            "vhost": self.vhost.name,
+            "name": self.name,
+            "number": int(self.number),
+            "auto_delete": self.auto_delete,
+            "arguments": self.arguments,
+        }
 
     def dispatch(self, now_us: i64) -> None:
         """The end of a turn: deliver what can be delivered."""
