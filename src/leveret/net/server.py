@@ -26,7 +26,7 @@ from leveret.net.paging import Paging
 from leveret.net.pressure import Pressure
 from leveret.net.protocol import PeerProtocol
 from leveret.session import lifecycle
-from leveret.session.connection import TICK_US
+from leveret.session.connection import TICK_US, Connection
 from leveret.store.journal import Journal, JournalFull
 from leveret.store.reserve import Reserve
 from leveret.store.segment import SegmentStore
@@ -66,6 +66,7 @@ class Server:
         self.reserve = reserve
         self.alarms = alarms
         self.failure: Exception | None = None
+        broker.has_hung_up = self._has_hung_up
         self.buffer = memoryview(bytearray(READ_OCTETS))
         self._loop = asyncio.get_running_loop()
         self._thread_id = threading.get_ident()
@@ -194,6 +195,10 @@ class Server:
             self._empty.set()
         self._end_turn()
 
+    def _has_hung_up(self, connection: Connection) -> bool:
+        protocol = self._protocols.get(connection)  # type: ignore[call-overload]
+        return protocol is None or protocol.has_hung_up()
+
     def crowded(self, protocol: PeerProtocol) -> None:
         """A client does not read as fast as it is sent to: publishers wait, but only while it reads at all."""
         if protocol.is_stuck:
@@ -295,6 +300,8 @@ class Server:
                 continue
             if protocol.is_paused:
                 peer.received_us = now_us  # we do not listen, so silence says nothing
+            elif not peer.is_blocked:
+                peer.check_ack_timeouts(now_us)
             if not peer.tick():
                 logger.warning("%s: closed: missed heartbeats, %d s agreed", peer.address, peer.heartbeat_s)
                 protocol.transport.abort()

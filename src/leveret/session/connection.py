@@ -56,6 +56,8 @@ class Connection:
         self.is_full = False
         # it does not read the answers to what it says: it is not read from until they have left
         self.is_flooded = False
+        self.name = ""  # of both its ends, and who has logged in
+        self.user = ""
         self.heartbeat_s = 0
         self.hears_cancel = False  # the client understands basic.cancel from the broker
         self.hears_blocked = False  # the client understands connection.blocked
