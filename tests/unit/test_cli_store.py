@@ -245,3 +245,17 @@ def test_a_directory_of_a_newer_leveret(directory: Path) -> None:
         result = run(command, str(directory))
         assert result.exit_code == 6
         assert result.output.splitlines()[-1].endswith("start the version that wrote it, or a newer one")
+
+
+def test_dump_shows_the_routing_key_without_what_is_kept_behind_it(tmp_path: Path) -> None:
+    bench = Bench()
+    client = bench.connect()
+    client.send(1, grammar.QUEUE_DECLARE, queue="one", durable=True)
+    client.publish("one", b"", delivery_mode=2, headers={"BCC": ["blind"], "x-death": "mine"})
+    with DirectoryLock(str(tmp_path)):
+        journal = Journal(RealDisk(), str(tmp_path / "journal"), ahead_size=1000)
+        assert list(journal.replay()) == []
+        journal.append(bench.sync())
+        journal.close()
+    lines = [json.loads(line) for line in run("dump", str(tmp_path)).output.splitlines()]
+    assert [line["key"] for line in lines if line["kind"] == "messages"] == ["one"]

@@ -8,15 +8,16 @@ from collections.abc import Collection
 from leveret.broker import copies
 from leveret.broker.binding import Binding
 from leveret.broker.broker import Broker
+from leveret.broker.burial import split_key
 from leveret.broker.kinds.recent_history import Kept
-from leveret.broker.log import CLEAN, DROP, SETTLE, START
+from leveret.broker.log import CLEAN, DROP, RETURNED, SETTLE, START
 from leveret.broker.page import Page
 from leveret.broker.queue import Queue
 from leveret.broker.queue_methods import make_queue
 from leveret.broker.records import Arrived, Declared, Paged, Passed, records
 from leveret.broker.run import Stretch
 from leveret.broker.shelf import INDEX_SHIFT, QUEUE_MASK, Shelf
-from leveret.broker.vhost import VHost, split_key
+from leveret.broker.vhost import VHost
 from leveret.wire.table import Value, split_table
 
 
@@ -46,6 +47,7 @@ class Backlog:
         self.shelf = shelf
         self.pages: dict[int, Page] = {}
         self.delivered: set[int] = set()
+        self.returned: dict[int, int] = {}  # how often these came back
         self._arrivals: list[Arrival | None] = []
         self._first_ids: list[int] = []
 
@@ -108,6 +110,7 @@ class Backlog:
                 item.count = item.live
                 item.is_redelivered = item.is_redelivered or not is_clean
                 item.delivered = self.delivered
+                item.returned = self.returned
                 self.shelf.enqueue_page(item)
                 count += int(item.count)
             else:
@@ -117,7 +120,7 @@ class Backlog:
     def _fill_arrival(self, arrival: Arrival, redelivered: bool) -> int:
         shelf, stretch = self.shelf, arrival.stretch
         ids = range(arrival.first_id, arrival.last_id + 1)
-        if len(ids) > 1 and not arrival.gone and self.delivered.isdisjoint(ids):
+        if len(ids) > 1 and not arrival.gone and not self._differ(ids):
             shelf.enqueue_stretch(stretch, arrival.first_id, arrival.expires_us, redelivered)
             return len(ids)
         for index, id in enumerate(ids):
@@ -125,8 +128,12 @@ class Backlog:
                 at = index * int(stretch.stride)
                 content = stretch.data[at : at + int(stretch.size)]
                 again = redelivered or id in self.delivered
-                shelf.enqueue(content, stretch.key, id, arrival.expires_us, again)
+                shelf.enqueue(content, stretch.key, id, arrival.expires_us, again, self.returned.get(id, 0))
         return len(ids) - len(arrival.gone)
+
+    def _differ(self, ids: range) -> bool:
+        """Whether some of these messages were delivered before, or came back."""
+        return not (self.delivered.isdisjoint(ids) and self.returned.keys().isdisjoint(ids))
 
 
 class Recovery:
@@ -193,6 +200,8 @@ class Recovery:
             backlog.settled(record.id, record.count)
         elif record.kind == DROP:
             backlog.dropped(record.id)
+        elif record.kind == RETURNED:
+            backlog.returned[record.id] = record.count
         else:
             backlog.delivered.update(range(record.id, record.id + record.count))
 

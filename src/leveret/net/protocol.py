@@ -23,15 +23,20 @@ UNREAD_OCTETS_MAX = 128 << 20
 
 
 class PeerProtocol(asyncio.BufferedProtocol):
-    """is_paused: it is not read from (net/pressure.py); is_choked: its socket takes no more; is_stuck: for a while."""
+    """is_paused: it is not read from (net/pressure.py); is_choked: its socket takes no more; is_stuck: for a while;
+    is_going_on: another turn of it is on its way."""
 
-    __slots__ = ("_unread_octets", "is_choked", "is_paused", "is_stuck", "opened_us", "peer", "server", "transport")
+    __slots__ = (
+        "_unread_octets", "is_choked", "is_going_on", "is_paused", "is_stuck", "opened_us", "peer", "server",
+        "transport",
+    )  # fmt: skip
 
     def __init__(self, server: Server) -> None:
         self.server = server
         self.is_paused = False
         self.is_choked = False
         self.is_stuck = False
+        self.is_going_on = False
         self.opened_us = server.now_us()
         self._unread_octets = 0  # written since it is choked
 

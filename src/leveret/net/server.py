@@ -176,9 +176,18 @@ class Server:
             peer.close(541, "internal error")
         self._fairness.turn(protocol, now_us)
         self._pressure.review(protocol)
-        if self._paging.received(len(data)):
+        if peer.has_more and not protocol.is_going_on:
+            protocol.is_going_on = True
+            self._loop.call_soon(self._go_on, protocol)
+        if self._paging.received(max(len(data), peer.cost)):
             self._pressure.pages(self._paging.is_behind)
         self._end_turn()
+
+    def _go_on(self, protocol: PeerProtocol) -> None:
+        """Another turn for what one turn was too short for."""
+        protocol.is_going_on = False
+        if protocol.peer in self._protocols:
+            self.received(protocol, b"")
 
     def lost(self, protocol: PeerProtocol, error: Exception | None) -> None:
         """The socket is closed."""
