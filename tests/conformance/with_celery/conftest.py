@@ -42,18 +42,19 @@ def mortal(broker_url: str, tmp_path: Path) -> Iterator[ServerProcess]:
 
 
 @pytest.fixture(scope="session")
-def worker(broker_url: str) -> Iterator[Worker]:
-    """A stock worker with two processes."""
-    with Worker("stock", broker_url, "shared", "--concurrency", "2") as process:
-        yield process
-
-
-@pytest.fixture(scope="session")
 def app(broker_url: str) -> Iterator[Celery]:
     """The client side of the stock application."""
     app = APPLICATIONS["stock"](broker_url)
     yield app
     app.close()
+
+
+@pytest.fixture(scope="session")
+def worker(app: Celery, broker_url: str) -> Iterator[Worker]:
+    """A stock worker with two processes."""
+    with Worker("stock", broker_url, "shared", "--concurrency", "2") as process:
+        yield process
+        process.idle(app)
 
 
 @pytest.fixture

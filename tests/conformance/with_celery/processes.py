@@ -10,7 +10,11 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from celery import Celery
+
 from leveret.testing.processes import ServerProcess
+
+from ..support import until
 
 TESTS = Path(__file__).parents[2]
 APP = f"{__package__}.app"
@@ -70,6 +74,11 @@ class Worker(CeleryProcess):
     def __init__(self, app: str, broker_url: str, name: str, *arguments: str, desk: str = "") -> None:
         self.hostname = f"{name}@test"
         super().__init__(app, broker_url, "worker", "-l", "INFO", "-n", self.hostname, *arguments, desk=desk)
+
+    def idle(self, app: Celery) -> None:
+        """Waits until it has no task any more: a pool's process whose last result was not taken yet stops late (30 s)."""
+        inspect = app.control.inspect([self.hostname], timeout=DEADLINE_S, limit=1)
+        until(lambda: inspect.active() == {self.hostname: []})
 
     def retire(self) -> None:
         """Asks it to stop, and does not wait: it finishes what it is doing."""

@@ -16,7 +16,7 @@ DEADLINE_S = 30.0
 
 @pytest.fixture(scope="module")
 def worker(broker_url: str) -> Iterator[Worker]:
-    with Worker("quorum", broker_url, "quorum", "--concurrency", "1") as process:
+    with Worker("quorum", broker_url, "quorum", "-P", "solo") as process:
         yield process
 
 

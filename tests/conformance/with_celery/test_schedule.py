@@ -88,5 +88,5 @@ def test_beat(broker_url: str, desk: Desk) -> None:
 
 
 def test_a_worker_with_beat(broker_url: str, desk: Desk) -> None:
-    with Worker("ticking", broker_url, "beating", "-B", "--concurrency", "1", desk=desk.address):
+    with Worker("ticking", broker_url, "beating", "-B", "-P", "solo", desk=desk.address):
         desk.take(2)
