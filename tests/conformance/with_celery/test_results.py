@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from celery import Celery, chain, group, states
 from celery.exceptions import SoftTimeLimitExceeded, TimeLimitExceeded
@@ -50,8 +52,9 @@ def test_progress(app: Celery) -> None:
         *(("PROGRESS", {"step": number}) for number in range(3)), (states.SUCCESS, 3)]
 
 
-def test_results_are_asked_for_by_polling(app: Celery, desk: Desk) -> None:
-    """A caller that never waits looks into its reply queue by basic.get."""
+def test_results_are_asked_for_by_polling(client: Callable[[str, str], Celery], broker_url: str, desk: Desk) -> None:
+    """A caller that never waits, and so consumes nothing, looks into its reply queue by basic.get."""
+    app = client("stock", broker_url)
     result = app.tasks["visit"].delay(desk.address, "hello")
     visit = desk.next()
     assert result.state == states.PENDING
