@@ -18,7 +18,8 @@ ROOMS = ("wire", "session", "broker")
 def core_sources() -> list[str]:
     """The modules to compile, relative to this file. A package's __init__ stays Python: it only re-exports."""
     package = Path("src/leveret")
-    return [str(path) for room in ROOMS for path in sorted((package / room).glob("*.py")) if path.name != "__init__.py"]
+    found = [path for room in ROOMS for path in sorted((package / room).rglob("*.py"))]
+    return [str(path) for path in found if path.name != "__init__.py"]
 
 
 def obstacle() -> str | None:

@@ -36,7 +36,8 @@ class Actions:
                 arguments.get(f"x-{n}") for n in ("message-ttl", "dead-letter-exchange", "dead-letter-routing-key")
             )
             ttl_us = ttl * 1000 if isinstance(ttl, int) else -1
-            queue = ModelQueue(name, durable, ttl_us, exchange, key)  # type: ignore[arg-type]
+            rank_max = arguments.get("x-max-priority", 0)
+            queue = ModelQueue(name, durable, ttl_us, exchange, key, rank_max)  # type: ignore[arg-type]
             self._world.model.queues[name] = self._world.declared[name] = queue
         self._ask(durable, is_new, grammar.QUEUE_DECLARE, queue=name, durable=durable, arguments=arguments)
 

@@ -10,6 +10,7 @@ from leveret.wire.properties import Properties, encode_header
 
 from .model import Delivery
 from .state import body, meaning_of
+from .topology import priority_of
 
 FRAME_MAX = 131072
 
@@ -50,7 +51,8 @@ class SimClient:
     def publish(id: int, exchange: str, key: str, persistent: bool, ttl_ms: int | None) -> bytes:
         """The bytes of basic.publish."""
         expiration = None if ttl_ms is None else str(ttl_ms)
-        properties = Properties(delivery_mode=2 if persistent else 1, expiration=expiration)
+        mode = 2 if persistent else 1
+        properties = Properties(delivery_mode=mode, priority=priority_of(id), expiration=expiration)
         content = body(id)
         method = method_frame(1, grammar.BASIC_PUBLISH, exchange=exchange, routing_key=key)
         return method + content_frames(1, encode_header(properties, len(content)), content, FRAME_MAX)

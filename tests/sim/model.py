@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from .state import Death, Row, State
+from .topology import priority_of
 
 
 @dataclass(frozen=True)
@@ -61,18 +62,33 @@ class Copy:
 
 @dataclass
 class ModelQueue:
-    """A declared queue and its messages, oldest first, those that are unacknowledged included."""
+    """A declared queue and its messages in their order, those that are unacknowledged included.
+
+    rank_max: its largest priority.
+    """
 
     name: str
     durable: bool
     ttl_us: int = -1
     dead_letter_exchange: str | None = None
     dead_letter_key: str | None = None
+    rank_max: int = 0
     copies: list[Copy] = field(default_factory=list)
 
     def head(self) -> Copy | None:
         """The message that is delivered or expires next."""
         return next((copy for copy in self.copies if copy.holder is None), None)
+
+    def add(self, copy: Copy) -> None:
+        """Behind all that have its priority."""
+        rank = self._rank(copy)
+        place = len(self.copies)
+        while place > 0 and self._rank(self.copies[place - 1]) < rank:
+            place -= 1
+        self.copies.insert(place, copy)
+
+    def _rank(self, copy: Copy) -> int:
+        return min(priority_of(copy.id), self.rank_max)
 
     def keeps(self, copy: Copy) -> bool:
         """Whether this message survives a stop here."""
@@ -247,7 +263,7 @@ class Model:
     def _arrive(self, queue: ModelQueue, copy: Copy, now_us: int, ttl_ms: int | None) -> None:
         limits = [limit for limit in (queue.ttl_us, -1 if ttl_ms is None else ttl_ms * 1000) if limit >= 0]
         copy.expires_us = now_us + min(limits) if limits else 0
-        queue.copies.append(copy)
+        queue.add(copy)
 
     def _end(self, queue: ModelQueue, copy: Copy) -> None:
         if queue.keeps(copy) and (copy.id, copy.origin) in self.owed:
@@ -294,7 +310,7 @@ class Model:
         for name, rows in state.queues.items():
             queue = queues[name]
             self.queues[name] = ModelQueue(
-                name, queue.durable, queue.ttl_us, queue.dead_letter_exchange, queue.dead_letter_key,
+                name, queue.durable, queue.ttl_us, queue.dead_letter_exchange, queue.dead_letter_key, queue.rank_max,
                 [self._copy(row, name) for row in rows],
             )  # fmt: skip
         origins = {(copy.id, copy.origin) for queue in self.queues.values() for copy in queue.copies}

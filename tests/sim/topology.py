@@ -10,6 +10,7 @@ QUEUES: dict[str, tuple[bool, dict[str, str | int]]] = {
     "work": (True, _MAIN),
     "dead": (True, {}),
     "plain": (True, {}),
+    "ranked": (True, {"x-max-priority": 2, **_MAIN}),
     "brief": (False, {"x-message-ttl": 503, **_MAIN}),
     "lost": (True, {"x-message-ttl": 307, "x-dead-letter-exchange": "missing"}),
     "round": (True, {"x-message-ttl": 701, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "round"}),
@@ -17,6 +18,11 @@ QUEUES: dict[str, tuple[bool, dict[str, str | int]]] = {
 EXCHANGES: dict[str, bool] = {"in": True, "down": True, "out": True, "fleeting": False}
 BINDINGS = [
     ("in", "slow", "level1"), ("in", "fast", "level0"), ("in", "all", "work"), ("in", "all", "plain"),
-    ("in", "all", "level0"), ("down", "slow", "level0"), ("out", "slow", "work"), ("out", "fast", "work"),
-    ("out", "all", "work"), ("fleeting", "all", "plain"),
+    ("in", "all", "level0"), ("in", "all", "ranked"), ("down", "slow", "level0"), ("out", "slow", "work"),
+    ("out", "fast", "work"), ("out", "all", "work"), ("fleeting", "all", "plain"),
 ]  # fmt: skip
+
+
+def priority_of(id: int) -> int:
+    """What the message with this number is published with: the same for several in a row, so that they can be a run."""
+    return id // 4 % 5

@@ -85,7 +85,7 @@ def clock_readings(path: Path) -> list[str]:
 
 @pytest.mark.parametrize("room", CORE)
 def test_the_core_has_no_clock(room: str) -> None:
-    assert [place for path in (SRC / "leveret" / room).glob("*.py") for place in clock_readings(path)] == []
+    assert [place for path in (SRC / "leveret" / room).rglob("*.py") for place in clock_readings(path)] == []
 
 
 @pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(SRC)))

@@ -2,24 +2,59 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Union
+from typing import TYPE_CHECKING, Final, Union
 
-from leveret.wire.table import Value, encode_table
+from leveret.broker.log import meta_record_of
+from leveret.broker.queue import Queue
+from leveret.wire.table import Value, encode_short, encode_table, join_table, split_table
 
 if TYPE_CHECKING:
     from leveret.broker.exchange import Exchange
-    from leveret.broker.queue import Queue
 
-Destination = Union["Queue", "Exchange"]
+Destination = Union[Queue, "Exchange"]
+
+ARGUMENTS: Final = encode_short("arguments")
+_NONE: Final = b"\0\0\0\0"
 
 
 class Binding:
-    """identity: (source, routing key, encoded arguments), unique among the bindings of one destination."""
+    """arguments: an encoded table in the order of its names.
 
-    def __init__(self, source: Exchange, destination: Destination, key: str, arguments: dict[str, Value]) -> None:
+    identity: (source, routing key, arguments), unique among the bindings of one destination; a value of another type
+    makes another binding.
+    """
+
+    def __init__(self, source: Exchange, destination: Destination, key: str, arguments: bytes) -> None:
         self.source = source
         self.destination = destination
         self.key = key
-        self.arguments = arguments
-        self.identity = (source.name, key, encode_table(dict(sorted(arguments.items()))))
+        self.arguments = _NONE if arguments == _NONE else join_table(sorted(split_table(arguments), key=_name))
+        self.identity = (source.name, key, self.arguments)
         self.is_durable = source.is_journalled and destination.is_journalled
+        self._record = b""
+
+    def record(self, vhost: str) -> bytes:
+        """The journal's record of this binding, encoded once: each journal file begins with those of all bindings."""
+        if self._record == b"":
+            self._record = self._encoded("bind", vhost)
+        return self._record
+
+    def removal(self, vhost: str) -> bytes:
+        """The journal's record of its end."""
+        return self._encoded("unbind", vhost)
+
+    def _encoded(self, op: str, vhost: str) -> bytes:
+        fields: dict[str, Value] = {
+            "op": op,
+            "vhost": vhost,
+            "source": self.source.name,
+            "destination": self.destination.name,
+            "is_queue": isinstance(self.destination, Queue),
+            "key": self.key,
+        }
+        body = encode_table(fields)[4:] + ARGUMENTS + b"F" + self.arguments
+        return meta_record_of(len(body).to_bytes(4, "big") + body)
+
+
+def _name(entry: tuple[bytes, bytes]) -> bytes:
+    return entry[0]

@@ -11,7 +11,7 @@ from leveret.broker.log import CLEAN, START, Log, meta_record, page_record, stat
 from leveret.broker.names import RandomBytes
 from leveret.broker.shelf import Shelf
 from leveret.broker.timers import Timers
-from leveret.broker.vhost import PREDECLARED, VHost, binding_record, exchange_record, queue_record
+from leveret.broker.vhost import PREDECLARED, VHost, exchange_record, queue_record
 from leveret.session.connection import Connection
 from leveret.wire.table import Value
 
@@ -84,7 +84,7 @@ class Broker:
         self.users = Users(random_bytes)
         self.log = Log()
         self.timers = Timers()
-        self.vhosts = {"/": VHost("/", self.log, self.timers, self._tell)}
+        self.vhosts = {"/": VHost("/", self.log, self.timers, self._tell, random_bytes)}
         self.dirty: list[Connection] = []
         # Why no messages are taken ("low on disk"), as connection.blocked says it; empty while they are.
         self.block_reason = ""
@@ -138,7 +138,7 @@ class Broker:
             for exchange in vhost.exchanges.values():
                 for binding in exchange.outgoing.values():
                     if binding.is_durable:
-                        records.append(meta_record(binding_record(vhost.name, "bind", binding)))
+                        records.append(binding.record(vhost.name))
         records.append(state_record(CLEAN if self.log.is_stopped else START))
         return b"".join(records)
 

@@ -12,16 +12,11 @@ from librt.strings import read_i32_be
 from mypy_extensions import i64
 
 from leveret.broker.deadletter import header_of, raw_headers, with_header
+from leveret.broker.terms import type_of
 from leveret.wire.errors import PRECONDITION_FAILED, ProtocolError
 from leveret.wire.properties import replace_property
 from leveret.wire.table import decode_value, encode_short, join_table
 
-# RabbitMQ's names for what stands in a header instead of an array
-_TYPES: Final[dict[bytes, str]] = {
-    b"S": "longstr", b"I": "signedint", b"i": "unsignedint", b"l": "long", b"L": "long", b"b": "byte",
-    b"B": "unsignedbyte", b"s": "short", b"u": "unsignedshort", b"f": "float", b"d": "double", b"t": "bool",
-    b"x": "binary", b"D": "decimal", b"T": "timestamp", b"F": "table", b"V": "void",
-}  # fmt: skip
 _B: Final[i64] = 0x42
 _C: Final[i64] = 0x43
 _UNKNOWN: Final[i64] = -2
@@ -125,8 +120,7 @@ def _keys(name: str, value: bytes | None) -> list[str]:
     if value is None:
         return []
     if value[:1] != b"A":
-        kind = _TYPES.get(value[:1], "longstr")
-        text = f'invalid message: {{unacceptable_type_in_header,"{name}",{kind}}}'
+        text = f'invalid message: {{unacceptable_type_in_header,"{name}",{type_of(value)}}}'
         raise ProtocolError(PRECONDITION_FAILED, text, 60, 40)
     items, _ = decode_value(value, 0, len(value), 0)
     assert isinstance(items, list)

@@ -6,7 +6,7 @@ import struct
 from datetime import UTC, datetime
 
 from leveret.wire.properties import Properties, decode_header, property_spans, replace_property
-from leveret.wire.table import Value, decode_value, encode_table, encode_value, join_table, split_table
+from leveret.wire.table import Value, encode_table, encode_value, join_table, split_table
 
 HEADER_AT = 7
 
@@ -103,13 +103,3 @@ def is_cycle(deaths: list[dict[str, Value]], queue: str) -> bool:
         if death.get("queue") == queue:
             return all(d.get("reason") != "rejected" for d in deaths[: index + 1])
     return False
-
-
-def headers_of(content: bytes) -> dict[str, Value]:
-    """The decoded headers of stored content, for headers exchanges."""
-    header = header_of(content)
-    for name, start, stop in property_spans(header):
-        if name == "headers":
-            value, _ = decode_value(b"F" + header[start:stop], 0, stop - start + 1, 0)
-            return value if isinstance(value, dict) else {}
-    return {}

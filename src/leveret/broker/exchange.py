@@ -1,22 +1,29 @@
-"""An exchange: which of its bindings take a message."""
+"""An exchange: its declaration, its bindings, and the matcher that chooses among them."""
 
 from __future__ import annotations
 
-from typing import Final
-
 from leveret.broker.binding import Binding
-from leveret.broker.headers import matches
-from leveret.broker.topic import Trie
+from leveret.broker.kinds.table import KINDS
+from leveret.broker.names import RandomBytes
 from leveret.wire.table import Value
-
-KINDS: Final = ("direct", "fanout", "topic", "headers")
 
 
 class Exchange:
-    """kind: direct, fanout, topic or headers. outgoing: its bindings by destination and identity."""
+    """kind: the name of its type. bindings: those of which it is the destination; outgoing: of which it is the source.
+
+    onward: those of outgoing that lead to exchanges. alternate: where messages go that no binding takes, None =
+    nowhere; it need not exist.
+    """
 
     def __init__(
-        self, name: str, kind: str, durable: bool, auto_delete: bool, internal: bool, arguments: dict[str, Value]
+        self,
+        name: str,
+        kind: str,
+        durable: bool,
+        auto_delete: bool,
+        internal: bool,
+        arguments: dict[str, Value],
+        random_bytes: RandomBytes,
     ) -> None:
         self.name = name
         self.kind = kind
@@ -26,38 +33,21 @@ class Exchange:
         self.internal = internal
         self.arguments = arguments
         alternate = arguments.get("alternate-exchange")
-        # where messages go that no binding takes; it need not exist
         self.alternate: str | None = alternate if isinstance(alternate, str) else None
-        self.bindings: dict[tuple[str, str, bytes], Binding] = {}  # those of which it is the destination
+        self.bindings: dict[tuple[str, str, bytes], Binding] = {}
         self.outgoing: dict[int, Binding] = {}
-        self._by_key: dict[str, list[Binding]] = {}
-        self._trie = Trie()
+        self.onward: dict[int, Binding] = {}
+        self.matcher = KINDS[kind](self.outgoing, arguments, random_bytes)
 
     def add(self, binding: Binding) -> None:
-        """Put a new binding of this exchange into its index."""
+        """Put in a new binding."""
         self.outgoing[id(binding)] = binding
-        if self.kind == "topic":
-            self._trie.add(binding)
-        elif self.kind == "direct":
-            self._by_key.setdefault(binding.key, []).append(binding)
+        if isinstance(binding.destination, Exchange):
+            self.onward[id(binding)] = binding
+        self.matcher.add(binding)
 
     def remove(self, binding: Binding) -> None:
-        """Take a binding of this exchange out of its index."""
+        """Take out a binding."""
         del self.outgoing[id(binding)]
-        if self.kind == "topic":
-            self._trie.remove(binding)
-        elif self.kind == "direct":
-            same = self._by_key[binding.key]
-            same.remove(binding)
-            if not same:
-                del self._by_key[binding.key]
-
-    def match(self, key: str, headers: dict[str, Value]) -> list[Binding]:
-        """The bindings that take a message with this routing key and these headers."""
-        if self.kind == "fanout":
-            return list(self.outgoing.values())
-        if self.kind == "direct":
-            return self._by_key.get(key, [])
-        if self.kind == "topic":
-            return self._trie.match(key)
-        return [binding for binding in self.outgoing.values() if matches(binding.arguments, headers)]
+        self.onward.pop(id(binding), None)
+        self.matcher.remove(binding)

@@ -1,19 +1,28 @@
-"""exchange.*: declare, delete, bind, unbind (AMQP 0-9-1 reference; texts as RabbitMQ words them)."""
+"""exchange.*: declare, delete (AMQP 0-9-1 reference; texts as RabbitMQ words them)."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from leveret.broker.arguments import invalid_type
 from leveret.broker.channel import BrokerChannel
-from leveret.broker.exchange import KINDS, Exchange
-from leveret.broker.queue_methods import fail, inequivalent, inequivalent_argument, not_default
+from leveret.broker.exchange import Exchange
+from leveret.broker.kinds.table import KINDS, refused_arguments
+from leveret.broker.queue_methods import fail, inequivalent, not_default
+from leveret.broker.terms import shown, text_of, type_of
 from leveret.wire import grammar
 from leveret.wire.errors import ACCESS_REFUSED, COMMAND_INVALID, NOT_FOUND, PRECONDITION_FAILED
 from leveret.wire.method import Method
+from leveret.wire.table import split_table
 
 if TYPE_CHECKING:
     from leveret.broker.peer import Peer
+
+ALTERNATE: Final = "alternate-exchange"
+
+
+def name_of(method: Method, field: str) -> str:
+    """A name without line ends: RabbitMQ takes them out in methods that declare, bind or delete, not in a publish."""
+    return method.text(field).replace("\r", "").replace("\n", "")
 
 
 def find(peer: Peer, method: Method, name: str) -> Exchange:
@@ -25,41 +34,54 @@ def find(peer: Peer, method: Method, name: str) -> Exchange:
 
 
 def declare(peer: Peer, channel: BrokerChannel, method: Method) -> None:
-    """exchange.declare"""
-    name = method.text("exchange").replace("\r", "").replace("\n", "")
-    vhost = peer.vhost
-    exchange = vhost.exchanges.get(name)
+    """exchange.declare; a passive one asks for the name only."""
+    name = name_of(method, "exchange")
+    if not method.flag("passive"):
+        _check_type(method)
+    not_default(method, name)
+    exchange = peer.vhost.exchanges.get(name)
     if method.flag("passive"):
-        if name:
-            find(peer, method, name)
-        else:
-            not_default(method, name)
+        find(peer, method, name)
     else:
-        kind = method.text("type")
-        if kind not in KINDS:
-            what = "unknown" if kind else "invalid"
-            raise fail(method, COMMAND_INVALID, f"{what} exchange type '{kind}'")
-        not_default(method, name)
         if exchange is not None:
             _check_same(peer, method, exchange)
-            if exchange.durable:
-                peer.hold_until_synced()
         else:
-            if name.startswith("amq."):
-                raise fail(method, ACCESS_REFUSED, f"exchange name '{name}' contains reserved prefix 'amq.*'")
-            alternate = method.table("arguments").get("alternate-exchange", "")
-            if not isinstance(alternate, str):
-                text = invalid_type("alternate-exchange", alternate, f"exchange '{name}' in vhost '{vhost.name}'")
-                raise fail(method, PRECONDITION_FAILED, text)
-            flags = [method.flag(flag) for flag in ("durable", "auto_delete", "internal")]
-            vhost.add_exchange(Exchange(name, kind, flags[0], flags[1], flags[2], method.table("arguments")))
-            if flags[0]:
-                peer.hold_until_synced()
+            _create(peer, method, name)
+        if method.flag("durable"):
+            # who declared it first may still be waiting for the disk
+            peer.hold_until_synced()
     if not method.flag("no_wait"):
         peer.send(channel.number, grammar.EXCHANGE_DECLARE_OK)
 
 
+def _check_type(method: Method) -> None:
+    kind = method.text("type")
+    if kind not in KINDS:
+        what = "unknown" if kind else "invalid"
+        raise fail(method, COMMAND_INVALID, f"{what} exchange type '{kind}'")
+
+
+def _create(peer: Peer, method: Method, name: str) -> None:
+    vhost, kind = peer.vhost, method.text("type")
+    if name.startswith("amq."):
+        raise fail(method, ACCESS_REFUSED, f"exchange name '{name}' contains reserved prefix 'amq.*'")
+    alternate = _alternate(method)
+    if alternate is not None and alternate[:1] != b"S":
+        what = f"exchange '{name}' in vhost '{vhost.name}'"
+        raise fail(method, PRECONDITION_FAILED, f"invalid type '{type_of(alternate)}' for arg '{ALTERNATE}' in {what}")
+    refused = refused_arguments(kind, method.tables["arguments"])
+    if refused:
+        raise fail(method, PRECONDITION_FAILED, refused)
+    durable, auto_delete, internal = (method.flag(flag) for flag in ("durable", "auto_delete", "internal"))
+    vhost.add_exchange(name, kind, durable, auto_delete, internal, method.table("arguments"))
+
+
+def _alternate(method: Method) -> bytes | None:
+    return dict(split_table(method.tables["arguments"])).get(ALTERNATE.encode())
+
+
 def _check_same(peer: Peer, method: Method, exchange: Exchange) -> None:
+    """406 if the declaration differs in type, flags or alternate exchange; other arguments are not compared."""
     what = f"exchange '{exchange.name}' in vhost '{peer.vhost.name}'"
     if method.text("type") != exchange.kind:
         raise inequivalent(method, "type", what, method.text("type"), exchange.kind)
@@ -70,12 +92,28 @@ def _check_same(peer: Peer, method: Method, exchange: Exchange) -> None:
     ):
         if method.flag(flag) != current:
             raise inequivalent(method, flag, what, str(method.flag(flag)).lower(), str(current).lower())
-    inequivalent_argument(method, ("alternate-exchange",), what, exchange.arguments)
+    given, now = _alternate(method), exchange.alternate
+    if now is None and given is None:
+        return
+    if now is None or given is None:
+        received = "none" if given is None else f"the value '{_plain(given)}' of type '{type_of(given)}'"
+        current_text = "none" if now is None else f"the value '{now}' of type 'longstr'"
+    elif text_of(given) == now.encode("utf-8", "surrogateescape"):
+        return
+    else:
+        received, current_text = "none" if given[:1] == b"V" else f"'{_plain(given)}'", f"'{now}'"
+    text = f"inequivalent arg '{ALTERNATE}' for {what}: received {received} but current is {current_text}"
+    raise fail(method, PRECONDITION_FAILED, text)
+
+
+def _plain(value: bytes) -> str:
+    text = text_of(value)
+    return shown(value) if text is None else text.decode("utf-8", "surrogateescape")
 
 
 def delete(peer: Peer, channel: BrokerChannel, method: Method) -> None:
     """exchange.delete; deleting what is not there succeeds."""
-    name = method.text("exchange")
+    name = name_of(method, "exchange")
     not_default(method, name)
     if name.startswith("amq."):
         text = f"deletion of system exchange '{name}' in vhost '{peer.vhost.name}' not allowed"
@@ -89,33 +127,3 @@ def delete(peer: Peer, channel: BrokerChannel, method: Method) -> None:
         peer.hold_until_synced()
     if not method.flag("no_wait"):
         peer.send(channel.number, grammar.EXCHANGE_DELETE_OK)
-
-
-def bind(peer: Peer, channel: BrokerChannel, method: Method) -> None:
-    """exchange.bind: from source to destination."""
-    not_default(method, method.text("source"))
-    not_default(method, method.text("destination"))
-    source = find(peer, method, method.text("source"))
-    destination = find(peer, method, method.text("destination"))
-    peer.vhost.bind(source, destination, method.text("routing_key"), method.table("arguments"))
-    if source.durable and destination.durable:
-        peer.hold_until_synced()
-    if not method.flag("no_wait"):
-        peer.send(channel.number, grammar.EXCHANGE_BIND_OK)
-
-
-def unbind(peer: Peer, channel: BrokerChannel, method: Method) -> None:
-    """exchange.unbind; removing what is not there succeeds."""
-    not_default(method, method.text("source"))
-    not_default(method, method.text("destination"))
-    vhost = peer.vhost
-    source = vhost.exchanges.get(method.text("source"))
-    destination = vhost.exchanges.get(method.text("destination"))
-    if source is not None and destination is not None:
-        binding = vhost.find_binding(source, destination, method.text("routing_key"), method.table("arguments"))
-        if binding is not None:
-            vhost.unbind(binding)
-        if binding is None or binding.is_durable:
-            peer.hold_until_synced()
-    if not method.flag("no_wait"):
-        peer.send(channel.number, grammar.EXCHANGE_UNBIND_OK)

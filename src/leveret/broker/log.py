@@ -241,11 +241,15 @@ class Log:
         self._passed_next = 0
 
     def meta(self, record: dict[str, Value]) -> None:
-        """A declaration, binding or deletion of something durable."""
+        """A declaration or deletion of something durable."""
+        self.declared(meta_record(record))
+
+    def declared(self, record: bytes) -> None:
+        """A META record that is encoded already."""
         if not self.is_replaying:
             self.events += 1
             self._write_passed()
-            self._out.write(meta_record(record))
+            self._out.write(record)
 
     # -- batches -----------------------------------------------------------------------------------------------------
 
@@ -340,5 +344,9 @@ def state_record(kind: int) -> bytes:
 
 def meta_record(record: dict[str, Value]) -> bytes:
     """One META record."""
-    table = encode_table(record)
+    return meta_record_of(encode_table(record))
+
+
+def meta_record_of(table: bytes) -> bytes:
+    """One META record from an encoded table."""
     return bytes([META]) + len(table).to_bytes(4, "big") + table

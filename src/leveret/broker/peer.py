@@ -8,11 +8,19 @@ from typing import Final
 from librt.strings import read_i32_be
 from mypy_extensions import i64
 
-from leveret.broker import basic_methods, copies, exchange_methods, handshake, queue_methods, tx_methods
+from leveret.broker import (
+    basic_methods,
+    binding_methods,
+    copies,
+    exchange_methods,
+    handshake,
+    queue_methods,
+    tx_methods,
+)
 from leveret.broker.broker import Broker
 from leveret.broker.channel import BrokerChannel
-from leveret.broker.deadletter import headers_of
 from leveret.broker.entry import Entry
+from leveret.broker.kinds.envelope import Envelope
 from leveret.broker.names import REPLY_TO
 from leveret.broker.queue import Queue
 from leveret.broker.route import Route
@@ -43,13 +51,13 @@ Handler = Callable[["Peer", BrokerChannel, Method], None]
 HANDLERS: Final[dict[int, Handler]] = {
     grammar.EXCHANGE_DECLARE.key: exchange_methods.declare,
     grammar.EXCHANGE_DELETE.key: exchange_methods.delete,
-    grammar.EXCHANGE_BIND.key: exchange_methods.bind,
-    grammar.EXCHANGE_UNBIND.key: exchange_methods.unbind,
+    grammar.EXCHANGE_BIND.key: binding_methods.bind_exchange,
+    grammar.EXCHANGE_UNBIND.key: binding_methods.unbind_exchange,
     grammar.QUEUE_DECLARE.key: queue_methods.declare,
     grammar.QUEUE_DELETE.key: queue_methods.delete,
     grammar.QUEUE_PURGE.key: queue_methods.purge,
-    grammar.QUEUE_BIND.key: queue_methods.bind,
-    grammar.QUEUE_UNBIND.key: queue_methods.unbind,
+    grammar.QUEUE_BIND.key: binding_methods.bind_queue,
+    grammar.QUEUE_UNBIND.key: binding_methods.unbind_queue,
     grammar.BASIC_QOS.key: basic_methods.qos,
     grammar.BASIC_CONSUME.key: basic_methods.consume,
     grammar.BASIC_CANCEL.key: basic_methods.cancel,
@@ -91,6 +99,7 @@ class Peer(Connection):
         self.exclusive: dict[str, Queue] = {}
         # has published, so a journal or a consumer that falls behind may pause it
         self.is_publisher = False
+        self._is_leaving = False
         self._confirming: list[BrokerChannel] = []
         self._scan_header = HeaderScan()
         self._ttl_us: i64 = -1  # of the last publish
@@ -174,9 +183,13 @@ class Peer(Connection):
 
     def channel_closed(self, channel: Channel) -> None:
         assert isinstance(channel, BrokerChannel)
+        if not self._is_leaving:
+            self._serve_touched()
         self.vhost.forget_channel(self, channel, self.now_us)
 
     def close_all_channels(self) -> None:
+        # what one channel gives back must not go to the next one that closes
+        self._is_leaving = True
         super().close_all_channels()
         for queue in list(self.exclusive.values()):
             self.vhost.delete_queue(queue)
@@ -202,7 +215,13 @@ class Peer(Connection):
         if handler is None:
             raise ProtocolError(COMMAND_INVALID, "unimplemented method", method.spec.class_id, method.spec.method_id)
         assert isinstance(channel, BrokerChannel)
+        self._serve_touched()
         handler(self, channel, method)
+
+    def _serve_touched(self) -> None:
+        """Publishes and acknowledgements of one read are served together; what comes behind them finds them served."""
+        if self.vhost.touched:
+            self.vhost.settle_turn(self.now_us)
 
     def acknowledge(self, channel: Channel, tag: i64, multiple: bool) -> None:
         assert isinstance(channel, BrokerChannel)
@@ -265,8 +284,8 @@ class Peer(Connection):
             if found.has_any:
                 route = vhost.copied_route(route, found)
                 content = found.content
-        if route.by_headers and route.exchange is not None:
-            route.set_queues(vhost.targets(route.exchange, route.keys, headers_of(content)))
+        if route.is_per_message and route.exchange is not None:
+            route.set_queues(vhost.targets(route.exchange, Envelope(route.keys, route.key, content)))
         for requester in route.replies:
             vhost.reply(requester, content, route.key)
         if channel.tx is not None:

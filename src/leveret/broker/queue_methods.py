@@ -1,4 +1,4 @@
-"""queue.*: declare, delete, purge, bind, unbind (AMQP 0-9-1 reference; texts as RabbitMQ words them)."""
+"""queue.*: declare, delete, purge (AMQP 0-9-1 reference; texts as RabbitMQ words them)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Final
 
 from leveret.broker.arguments import refused_argument, type_name
 from leveret.broker.channel import BrokerChannel
-from leveret.broker.exchange import Exchange
 from leveret.broker.limits import limits_of
 from leveret.broker.names import REPLY_TO, generated
 from leveret.broker.priority import PriorityQueue
@@ -220,47 +219,6 @@ def purge(peer: Peer, channel: BrokerChannel, method: Method) -> None:
         peer.hold_until_synced()
     if not method.flag("no_wait"):
         peer.send(channel.number, grammar.QUEUE_PURGE_OK, message_count=count)
-
-
-def bind(peer: Peer, channel: BrokerChannel, method: Method) -> None:
-    """queue.bind; an empty routing key with an empty queue name means the queue's name."""
-    if method.text("queue") == "":
-        last_declared(channel, method)
-    exchange = _exchange(peer, method, method.text("exchange"))
-    queue = find(peer, method, channel)
-    key = method.text("routing_key")
-    if key == "" and method.text("queue") == "":
-        key = queue.name
-    peer.vhost.bind(exchange, queue, key, method.table("arguments"))
-    if queue.is_journalled and exchange.durable:
-        peer.hold_until_synced()
-    if not method.flag("no_wait"):
-        peer.send(channel.number, grammar.QUEUE_BIND_OK)
-
-
-def unbind(peer: Peer, channel: BrokerChannel, method: Method) -> None:
-    """queue.unbind; removing what is not there succeeds."""
-    name = method.text("queue") or last_declared(channel, method)
-    queue = peer.vhost.queues.get(name)
-    not_default(method, method.text("exchange"))
-    exchange = peer.vhost.exchanges.get(method.text("exchange"))
-    if queue is not None:
-        check_owner(peer, method, queue)
-    if queue is not None and exchange is not None:
-        binding = peer.vhost.find_binding(exchange, queue, method.text("routing_key"), method.table("arguments"))
-        if binding is not None:
-            peer.vhost.unbind(binding)
-        if binding is None or binding.is_durable:
-            peer.hold_until_synced()
-    peer.send(channel.number, grammar.QUEUE_UNBIND_OK)
-
-
-def _exchange(peer: Peer, method: Method, name: str) -> Exchange:
-    not_default(method, name)
-    exchange = peer.vhost.exchanges.get(name)
-    if exchange is None:
-        raise fail(method, NOT_FOUND, f"no exchange '{name}' in vhost '{peer.vhost.name}'")
-    return exchange
 
 
 def not_default(method: Method, name: str) -> None:

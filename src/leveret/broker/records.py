@@ -77,11 +77,12 @@ class Paged(Record):
 
 
 class Declared(Record):
-    """META: a declaration, a binding or a deletion, with "op" and its fields."""
+    """META: a declaration, a binding or a deletion, with "op" and its fields; table: the same, encoded."""
 
-    def __init__(self, fields: dict[str, Value]) -> None:
+    def __init__(self, fields: dict[str, Value], table: bytes) -> None:
         self.kind = META
         self.fields = fields
+        self.table = table
 
 
 def records(batch: bytes) -> Iterator[Record]:
@@ -115,7 +116,7 @@ def _record(batch: bytes, kind: int, start: int, stop: int) -> Record:
         number, id = _PAIR.unpack_from(batch, start)
         return Passed(kind, number, id, 1)
     if kind == META:
-        return Declared(decode_table(batch, start)[0])
+        return Declared(decode_table(batch, start)[0], batch[start:stop])
     if kind in (CLEAN, START):
         return Record(kind)
     raise RecordError(f"there is a record of kind {kind}, which this leveret does not know: a newer one wrote it")

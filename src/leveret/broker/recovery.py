@@ -5,8 +5,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Collection
 
+from leveret.broker.binding import Binding
 from leveret.broker.broker import Broker
-from leveret.broker.exchange import Exchange
 from leveret.broker.log import CLEAN, DROP, SETTLE, START
 from leveret.broker.page import Page
 from leveret.broker.queue import Queue
@@ -15,7 +15,7 @@ from leveret.broker.records import Arrived, Declared, Paged, Passed, records
 from leveret.broker.run import Stretch
 from leveret.broker.shelf import INDEX_SHIFT, QUEUE_MASK, Shelf
 from leveret.broker.vhost import VHost
-from leveret.wire.table import Value
+from leveret.wire.table import Value, split_table
 
 
 class Arrival:
@@ -151,7 +151,7 @@ class Recovery:
             if isinstance(record, Arrived):
                 self._arrived(record)
             elif isinstance(record, Declared):
-                self._meta(record.fields)
+                self._meta(record)
             elif isinstance(record, Paged):
                 self._last_id = max(self._last_id, record.last_id)
                 backlog = self._backlog(record.queue)
@@ -194,7 +194,8 @@ class Recovery:
         else:
             backlog.delivered.update(range(record.id, record.id + record.count))
 
-    def _meta(self, record: dict[str, Value]) -> None:
+    def _meta(self, declared: Declared) -> None:
+        record = declared.fields
         op, name = record["op"], record.get("name")
         if op == "next_id":
             next_id = record["id"]
@@ -202,27 +203,27 @@ class Recovery:
             self._last_id = max(self._last_id, next_id - 1)
             return
         vhost = self._broker.vhosts[str(record["vhost"])]
+        if op == "bind" or op == "unbind":
+            self._binding(vhost, declared)
+            return
         arguments = record.get("arguments", {})
         assert isinstance(arguments, dict)
         if op == "exchange.declare":
             if str(name) not in vhost.exchanges:
                 auto_delete, internal = bool(record["auto_delete"]), bool(record["internal"])
-                vhost.add_exchange(Exchange(str(name), str(record["type"]), True, auto_delete, internal, arguments))
+                vhost.add_exchange(str(name), str(record["type"]), True, auto_delete, internal, arguments)
         elif op == "exchange.delete":
             if str(name) in vhost.exchanges:
                 vhost.delete_exchange(vhost.exchanges[str(name)])
         elif op == "queue.declare":
             self._declare_queue(vhost, str(name), record, arguments)
-        elif op == "queue.delete":
-            if str(name) in vhost.queues:
-                queue = vhost.queues[str(name)]
-                del self._queues[int(queue.number)]
-                for shelf in queue.shelves:
-                    self._backlogs.pop(int(shelf.number), None)
-                    shelf.pages.clear()
-                vhost.delete_queue(queue)
-        else:
-            self._binding(vhost, record, arguments)
+        elif op == "queue.delete" and str(name) in vhost.queues:
+            queue = vhost.queues[str(name)]
+            del self._queues[int(queue.number)]
+            for shelf in queue.shelves:
+                self._backlogs.pop(int(shelf.number), None)
+                shelf.pages.clear()
+            vhost.delete_queue(queue)
 
     def _declare_queue(self, vhost: VHost, name: str, record: dict[str, Value], arguments: dict[str, Value]) -> None:
         number = record["number"]
@@ -233,18 +234,20 @@ class Recovery:
         vhost.add_queue(queue, number, self._now_us)
         self._queues[number] = queue
 
-    def _binding(self, vhost: VHost, record: dict[str, Value], arguments: dict[str, Value]) -> None:
+    def _binding(self, vhost: VHost, declared: Declared) -> None:
+        record = declared.fields
         source = vhost.exchanges.get(str(record["source"]))
         name = str(record["destination"])
         destination = vhost.queues.get(name) if record["is_queue"] else vhost.exchanges.get(name)
         if source is None or destination is None:
             return
+        # as they came: a binding's identity knows the types of its arguments
+        arguments = dict(split_table(declared.table))[b"arguments"][1:]
+        binding = Binding(source, destination, str(record["key"]), arguments)
         if record["op"] == "bind":
-            vhost.bind(source, destination, str(record["key"]), arguments)
-        else:
-            binding = vhost.find_binding(source, destination, str(record["key"]), arguments)
-            if binding is not None:
-                vhost.unbind(binding)
+            vhost.bind(binding)
+        elif binding.identity in destination.bindings:
+            vhost.unbind(destination.bindings[binding.identity])
 
     def finish(self, segments: Collection[int] = ()) -> int:
         """Put the messages into their queues, oldest first. After an unclean stop all count as delivered before.

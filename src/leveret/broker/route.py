@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 class Route:
     """key: exchange and routing key as two short strings, as basic.deliver carries them. exchange is None for "".
 
-    durable: those of the queues that are in the journal. by_headers: a headers exchange is on the way, so the queues
-    are looked up for each message. replies: the requesters whose direct reply-to names are among the routing keys.
-    keys: the routing key, then those of CC and BCC. is_limited: some queue has limits. is_repeatable: messages that
-    differ in their bodies only may be handled as one.
+    durable: those of the queues that are in the journal. is_per_message: an exchange on the way looks at more than the
+    keys, so the queues are looked up for each message. replies: the requesters whose direct reply-to names are among
+    the routing keys. keys: the routing key, then those of CC and BCC. is_limited: some queue has limits.
+    is_repeatable: messages that differ in their bodies only may be handled as one.
     """
 
     def __init__(self, generation: i64, key: bytes, exchange: Exchange | None, keys: list[str]) -> None:
@@ -29,7 +29,7 @@ class Route:
         self.keys = keys
         self.queues: list[Queue] = []
         self.durable: list[Queue] = []
-        self.by_headers = False
+        self.is_per_message = False
         self.is_mandatory = False
         self.is_limited = False
         self.is_repeatable = False
@@ -49,7 +49,7 @@ class Route:
         for queue in queues:
             if queue.limits is not None:
                 self.is_limited = True
-        self.is_repeatable = len(queues) > 0 and not self.by_headers and not self.is_limited
+        self.is_repeatable = len(queues) > 0 and not self.is_per_message and not self.is_limited
 
     def unlimited(self, queues: list[Queue]) -> Route:
         """The same route to those of its queues that have room, whose limits need not be asked again."""

@@ -57,7 +57,7 @@ class Transaction:
         if self._octets > TRANSACTION_OCTETS_MAX:
             text = f"transaction size {self._octets} is larger than max size {TRANSACTION_OCTETS_MAX}"
             raise ProtocolError(PRECONDITION_FAILED, text, 60, 40)
-        if route.by_headers:
+        if route.is_per_message:
             route = route.to(route.queues)  # the channel's next message changes the queues of the one it came with
         self.publishes.append(HeldPublish(route, content, persistent, ttl_us))
 

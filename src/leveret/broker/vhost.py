@@ -9,13 +9,15 @@ from librt.strings import read_i32_be
 from mypy_extensions import i64
 
 from leveret.broker import copies, overflow
-from leveret.broker.binding import Binding, Destination
+from leveret.broker.binding import Binding
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.consumer import Consumer
-from leveret.broker.deadletter import HEADER_AT, buried, deaths_of, header_of, headers_of, is_cycle
+from leveret.broker.deadletter import HEADER_AT, buried, deaths_of, header_of, is_cycle
 from leveret.broker.entry import Entry
 from leveret.broker.exchange import Exchange
+from leveret.broker.kinds.envelope import Envelope
 from leveret.broker.log import Log
+from leveret.broker.names import RandomBytes
 from leveret.broker.queue import Queue
 from leveret.broker.returned import published_content
 from leveret.broker.route import Route
@@ -48,11 +50,14 @@ class VHost:
     consumers may not take yet; on_event: hears of what is dropped, once for each kind.
     """
 
-    def __init__(self, name: str, log: Log, timers: Timers, on_event: Callable[[str], None]) -> None:
+    def __init__(
+        self, name: str, log: Log, timers: Timers, on_event: Callable[[str], None], random_bytes: RandomBytes
+    ) -> None:
         self.name = name
         self.log = log
         self.timers = timers
         self.on_event = on_event
+        self.random_bytes = random_bytes
         self.exchanges: dict[str, Exchange] = {}
         self.queues: dict[str, Queue] = {}
         self.touched: list[Queue] = []
@@ -69,58 +74,70 @@ class VHost:
         self._nowhere = Queue(self, "", False, False, {})  # where direct replies come from
         for exchange_name, kind in PREDECLARED:
             internal = exchange_name == "amq.rabbitmq.trace"
-            self.exchanges[exchange_name] = Exchange(exchange_name, kind, True, False, internal, {})
+            self.exchanges[exchange_name] = Exchange(exchange_name, kind, True, False, internal, {}, random_bytes)
 
     # -- exchanges and bindings ----------------------------------------------------------------------------------------
 
-    def add_exchange(self, exchange: Exchange) -> None:
+    def add_exchange(
+        self, name: str, kind: str, durable: bool, auto_delete: bool, internal: bool, arguments: dict[str, Value]
+    ) -> None:
         """Declare an exchange that is not there yet."""
-        self.exchanges[exchange.name] = exchange
+        exchange = Exchange(name, kind, durable, auto_delete, internal, arguments, self.random_bytes)
+        self.exchanges[name] = exchange
         self.changed()
-        if exchange.durable:
+        if durable:
             self.log.meta(exchange_record(self.name, exchange))
 
     def delete_exchange(self, exchange: Exchange) -> None:
         """Delete an exchange with its bindings."""
-        del self.exchanges[exchange.name]
-        for binding in list(exchange.outgoing.values()):
-            self._drop_binding(binding)
-        for binding in list(exchange.bindings.values()):
-            self.unbind(binding)
-        self.changed()
-        if exchange.durable:
-            self.log.meta({"op": "exchange.delete", "vhost": self.name, "name": exchange.name})
+        self._drop(self._forget_exchange(exchange))
 
-    def bind(self, source: Exchange, destination: Destination, key: str, arguments: dict[str, Value]) -> bool:
-        """Bind; False if this binding was there already."""
-        binding = Binding(source, destination, key, arguments)
+    def bind(self, binding: Binding) -> bool:
+        """Put in a new binding; False if there is one like it already."""
+        destination = binding.destination
         if binding.identity in destination.bindings:
             return False
         destination.bindings[binding.identity] = binding
-        source.add(binding)
+        binding.source.add(binding)
         self.changed()
         if binding.is_durable:
-            self.log.meta(binding_record(self.name, "bind", binding))
+            self.log.declared(binding.record(self.name))
         return True
-
-    def find_binding(
-        self, source: Exchange, destination: Destination, key: str, arguments: dict[str, Value]
-    ) -> Binding | None:
-        return destination.bindings.get(Binding(source, destination, key, arguments).identity)
 
     def unbind(self, binding: Binding) -> None:
         """Remove a binding; an auto-delete source that has none left goes too."""
-        self._drop_binding(binding)
         if binding.is_durable:
-            self.log.meta(binding_record(self.name, "unbind", binding))
-        source = binding.source
-        if source.auto_delete and not source.outgoing and source.name in self.exchanges:
-            self.delete_exchange(source)
+            self.log.declared(binding.removal(self.name))
+        self._drop([binding])
 
-    def _drop_binding(self, binding: Binding) -> None:
-        del binding.destination.bindings[binding.identity]
-        binding.source.remove(binding)
+    def _drop(self, bindings: list[Binding]) -> None:
+        """Take bindings away, then the auto-delete exchanges that were left without any, and so on.
+
+        The journal hears of each exchange that goes, so a replay need not guess: transient bindings are unknown to it.
+        """
+        while bindings:
+            sources: dict[str, Exchange] = {}
+            for binding in bindings:
+                del binding.destination.bindings[binding.identity]
+                binding.source.remove(binding)
+                sources[binding.source.name] = binding.source
+            bindings = []
+            for name in sorted(sources):
+                source = sources[name]
+                is_idle = source.auto_delete and not source.outgoing and not self.log.is_replaying
+                if is_idle and self.exchanges.get(name) is source:
+                    bindings.extend(self._forget_exchange(source))
         self.changed()
+
+    def _forget_exchange(self, exchange: Exchange) -> list[Binding]:
+        """Take an exchange away; returns its bindings, which must go, too."""
+        del self.exchanges[exchange.name]
+        if exchange.durable:
+            self.log.meta({"op": "exchange.delete", "vhost": self.name, "name": exchange.name})
+        bindings = dict(exchange.outgoing)
+        for binding in exchange.bindings.values():
+            bindings[id(binding)] = binding
+        return list(bindings.values())
 
     def changed(self) -> None:
         """Cached routes may be wrong from now on."""
@@ -151,8 +168,7 @@ class VHost:
             return 0
         queue.is_deleted = True
         del self.queues[queue.name]
-        for binding in list(queue.bindings.values()):
-            self.unbind(binding)
+        self._drop(list(queue.bindings.values()))
         for consumer in list(queue.consumers):
             self._cancelled(consumer)
         queue.consumers.clear()
@@ -209,9 +225,9 @@ class VHost:
                     route.replies.append(self.replies[name])
             route.set_queues(list(found.values()))
         else:
-            route.by_headers = self._meets_headers(exchange, set())
-            if not route.by_headers:
-                route.set_queues(self.targets(exchange, keys, {}))
+            route.is_per_message = self._is_per_message(exchange)
+            if not route.is_per_message:
+                route.set_queues(self.targets(exchange, Envelope(keys, key, b"")))
         return route
 
     def copied_route(self, route: Route, found: copies.Copies) -> Route:
@@ -222,29 +238,31 @@ class VHost:
         copied.is_repeatable = False
         return copied
 
-    def _meets_headers(self, exchange: Exchange, seen: set[str]) -> bool:
-        if exchange.kind == "headers":
-            return True
-        seen.add(exchange.name)
-        following: list[Exchange] = []
-        if exchange.alternate in self.exchanges:
-            following.append(self.exchanges[exchange.alternate])
-        for binding in exchange.outgoing.values():
-            destination = binding.destination
-            if isinstance(destination, Exchange):
-                following.append(destination)
-        return any(self._meets_headers(other, seen) for other in following if other.name not in seen)
+    def _is_per_message(self, exchange: Exchange) -> bool:
+        """Whether one of the exchanges that a message may come to looks at more than its keys."""
+        seen = {exchange.name}
+        todo = [exchange]
+        while todo:
+            exchange = todo.pop()
+            if exchange.matcher.is_per_message:
+                return True
+            following = [binding.destination.name for binding in exchange.onward.values()]
+            if exchange.alternate in self.exchanges:
+                following.append(exchange.alternate)
+            for name in following:
+                if name not in seen:
+                    seen.add(name)
+                    todo.append(self.exchanges[name])
+        return False
 
-    def targets(self, exchange: Exchange, keys: list[str], headers: dict[str, Value]) -> list[Queue]:
+    def targets(self, exchange: Exchange, envelope: Envelope) -> list[Queue]:
         """The queues that a message reaches from an exchange, each once."""
         found: dict[str, Queue] = {}
         seen = {exchange.name}
         todo = [exchange]
         while todo:
             exchange = todo.pop()
-            bindings = exchange.match(keys[0], headers)
-            for key in keys[1:]:
-                bindings = bindings + exchange.match(key, headers)
+            bindings = exchange.matcher.match(envelope)
             alternate = self.exchanges.get(exchange.alternate) if exchange.alternate and not bindings else None
             if alternate is not None and alternate.name not in seen:
                 seen.add(alternate.name)
@@ -339,8 +357,8 @@ class VHost:
             key += encode_short(queue.dead_letter_key)
             content = copies.without_cc(content) if has_copies else content
         route = self.route(exchange, key, keys)
-        if route.by_headers and exchange is not None:
-            route.set_queues(self.targets(exchange, keys, headers_of(content)))
+        if route.is_per_message and exchange is not None:
+            route.set_queues(self.targets(exchange, Envelope(keys, key, content)))
         for requester in route.replies:
             self.reply(requester, content, route.key)
         if route.replies and not route.queues:
@@ -455,18 +473,4 @@ def queue_record(vhost: str, queue: Queue) -> dict[str, Value]:
         "number": int(queue.number),
         "auto_delete": queue.auto_delete,
         "arguments": queue.arguments,
-    }
-
-
-def binding_record(vhost: str, op: str, binding: Binding) -> dict[str, Value]:
-    """The journal's record of a durable binding made (op "bind") or removed ("unbind")."""
-    destination = binding.destination
-    return {
-        "op": op,
-        "vhost": vhost,
-        "source": binding.source.name,
-        "destination": destination.name,
-        "is_queue": isinstance(destination, Queue),
-        "key": binding.key,
-        "arguments": binding.arguments,
     }

@@ -44,6 +44,8 @@ NAMES: Final[dict[int, str]] = {
 # codes that close the channel only; every other one closes the connection
 SOFT: Final = frozenset({311, 403, 404, 405, 406})
 
+TEXT_OCTETS_MAX: Final = 255
+
 
 class ProtocolError(Exception):
     """A violation that AMQP answers with channel.close or connection.close.
@@ -63,9 +65,14 @@ class ProtocolError(Exception):
 
     @property
     def reply_text(self) -> str:
-        """The reply_text field as RabbitMQ words it: the code's name, a dash, the text; at most 255 octets."""
-        whole = f"{NAMES.get(self.code, 'ERROR')} - {self.text}"
-        return whole.encode()[:255].decode(errors="ignore")
+        """The reply_text field as RabbitMQ words it: the code's name, a dash, the text; at most 255 octets.
+
+        Octets of a client's names that are no UTF-8 come back as they are (as surrogates, here).
+        """
+        whole = f"{NAMES.get(self.code, 'ERROR')} - {self.text}".encode("utf-8", "surrogateescape")
+        if len(whole) > TEXT_OCTETS_MAX:
+            whole = whole[: TEXT_OCTETS_MAX - 3] + b"..."
+        return whole.decode("utf-8", "surrogateescape")
 
     def __str__(self) -> str:
-        return f"{self.code} {self.reply_text}"
+        return f"{self.code} {self.reply_text.encode('utf-8', 'surrogateescape').decode('utf-8', 'replace')}"

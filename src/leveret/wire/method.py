@@ -14,11 +14,15 @@ _LAYOUTS: Final[dict[str, str]] = {"octet": ">B", "short": ">H", "long": ">I", "
 
 
 class Method:
-    """A decoded method: its spec and its fields by name. The accessors give a field as the table's type."""
+    """A decoded method: its spec and its fields by name. The accessors give a field as the table's type.
 
-    def __init__(self, spec: MethodSpec, values: dict[str, Value]) -> None:
+    tables: its field tables as they came, by field name: values of different types on the wire may be decoded alike.
+    """
+
+    def __init__(self, spec: MethodSpec, values: dict[str, Value], tables: dict[str, bytes]) -> None:
         self.spec = spec
         self.values = values
+        self.tables = tables
 
     @property
     def name(self) -> str:
@@ -61,14 +65,15 @@ def decode_method(payload: bytes) -> Method:
     if spec is None:
         raise ProtocolError(COMMAND_INVALID, f"unknown method {class_id}.{method_id}", class_id, method_id)
     try:
-        return Method(spec, _decode_fields(spec, payload))
+        tables: dict[str, bytes] = {}
+        return Method(spec, _decode_fields(spec, payload, tables), tables)
     except ProtocolError as error:
         raise ProtocolError(FRAME_ERROR, f"cannot decode {spec.name}: {error.text}", class_id, method_id) from None
     except (IndexError, struct.error):
         raise ProtocolError(FRAME_ERROR, f"cannot decode {spec.name}: field missing", class_id, method_id) from None
 
 
-def _decode_fields(spec: MethodSpec, payload: bytes) -> dict[str, Value]:
+def _decode_fields(spec: MethodSpec, payload: bytes, tables: dict[str, bytes]) -> dict[str, Value]:
     values: dict[str, Value] = {}
     offset = 4
     bit = 0  # the next bit within the octet before offset; 0 = none is open
@@ -94,7 +99,9 @@ def _decode_fields(spec: MethodSpec, payload: bytes) -> dict[str, Value]:
             values[name] = payload[offset + 4 : stop]
             offset = stop
         elif kind == "table":
+            start = offset
             values[name], offset = decode_table(payload, offset)
+            tables[name] = payload[start:offset]
         else:
             values[name] = struct.unpack_from(_LAYOUTS[kind], payload, offset)[0]
             offset += _SIZES[kind]

@@ -1,0 +1,127 @@
+"""queue.bind, queue.unbind, exchange.bind, exchange.unbind (AMQP 0-9-1 reference; texts as RabbitMQ words them)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from leveret.broker.binding import Binding
+from leveret.broker.channel import BrokerChannel
+from leveret.broker.deadletter import header_of
+from leveret.broker.exchange import Exchange
+from leveret.broker.exchange_methods import find, name_of
+from leveret.broker.kinds.recent_history import RecentHistory
+from leveret.broker.queue import Queue
+from leveret.broker.queue_methods import check_owner, fail, last_declared, not_default
+from leveret.broker.route import Route
+from leveret.wire import grammar
+from leveret.wire.errors import NOT_FOUND, PRECONDITION_FAILED
+from leveret.wire.method import Method
+from leveret.wire.properties import decode_header
+
+if TYPE_CHECKING:
+    from leveret.broker.peer import Peer
+
+
+def bind_queue(peer: Peer, channel: BrokerChannel, method: Method) -> None:
+    """queue.bind: from exchange to queue."""
+    name, key = _queue_and_key(channel, method)
+    source = _source(peer, method, "exchange")
+    queue = peer.vhost.queues.get(name)
+    if queue is None:
+        raise fail(method, NOT_FOUND, f"no queue '{name}' in vhost '{peer.vhost.name}'")
+    _bind(peer, method, Binding(source, queue, key, method.tables["arguments"]))
+    if not method.flag("no_wait"):
+        peer.send(channel.number, grammar.QUEUE_BIND_OK)
+
+
+def bind_exchange(peer: Peer, channel: BrokerChannel, method: Method) -> None:
+    """exchange.bind: from source to destination."""
+    not_default(method, name_of(method, "destination"))
+    source = _source(peer, method, "source")
+    destination = find(peer, method, name_of(method, "destination"))
+    _bind(peer, method, Binding(source, destination, method.text("routing_key"), method.tables["arguments"]))
+    if not method.flag("no_wait"):
+        peer.send(channel.number, grammar.EXCHANGE_BIND_OK)
+
+
+def unbind_queue(peer: Peer, channel: BrokerChannel, method: Method) -> None:
+    """queue.unbind; removing what is not there succeeds."""
+    name, key = _queue_and_key(channel, method)
+    not_default(method, name_of(method, "exchange"))
+    source = peer.vhost.exchanges.get(name_of(method, "exchange"))
+    queue = peer.vhost.queues.get(name)
+    if source is not None and queue is not None:
+        _unbind(peer, method, Binding(source, queue, key, method.tables["arguments"]))
+    peer.send(channel.number, grammar.QUEUE_UNBIND_OK)
+
+
+def unbind_exchange(peer: Peer, channel: BrokerChannel, method: Method) -> None:
+    """exchange.unbind; removing what is not there succeeds."""
+    not_default(method, name_of(method, "source"))
+    not_default(method, name_of(method, "destination"))
+    source = peer.vhost.exchanges.get(name_of(method, "source"))
+    destination = peer.vhost.exchanges.get(name_of(method, "destination"))
+    if source is not None and destination is not None:
+        key = method.text("routing_key")
+        _unbind(peer, method, Binding(source, destination, key, method.tables["arguments"]))
+    if not method.flag("no_wait"):
+        peer.send(channel.number, grammar.EXCHANGE_UNBIND_OK)
+
+
+def _queue_and_key(channel: BrokerChannel, method: Method) -> tuple[str, str]:
+    """An empty queue name means the queue declared last; with an empty routing key this, too, is the queue's name."""
+    key = method.text("routing_key")
+    if method.text("queue") == "":
+        name = last_declared(channel, method)
+        return name, key or name
+    return name_of(method, "queue"), key
+
+
+def _source(peer: Peer, method: Method, field: str) -> Exchange:
+    not_default(method, name_of(method, field))
+    return find(peer, method, name_of(method, field))
+
+
+def _bind(peer: Peer, method: Method, binding: Binding) -> None:
+    refusal = binding.source.matcher.refusal(binding.key, method.tables["arguments"])
+    if refusal:
+        raise fail(method, PRECONDITION_FAILED, refusal)
+    if isinstance(binding.destination, Queue):
+        check_owner(peer, method, binding.destination)
+    if peer.vhost.bind(binding):
+        _deliver_history(peer, binding)
+    if binding.is_durable:
+        peer.hold_until_synced()
+
+
+def _unbind(peer: Peer, method: Method, like: Binding) -> None:
+    binding = like.destination.bindings.get(like.identity)
+    if binding is not None:
+        if isinstance(binding.destination, Queue):
+            check_owner(peer, method, binding.destination)
+        peer.vhost.unbind(binding)
+    if like.is_durable:
+        # who removed it first may still be waiting for the disk
+        peer.hold_until_synced()
+
+
+def _deliver_history(peer: Peer, binding: Binding) -> None:
+    """What a recent-history exchange has kept goes to its new destination; an exchange gets the newest first.
+
+    Their times to live begin now. That no queue takes one of them is no error (in RabbitMQ an internal one).
+    """
+    matcher = binding.source.matcher
+    if not isinstance(matcher, RecentHistory):
+        return
+    vhost, destination = peer.vhost, binding.destination
+    history = list(matcher.history)
+    if isinstance(destination, Exchange):
+        history.reverse()
+    for envelope in history:
+        queues = vhost.targets(destination, envelope) if isinstance(destination, Exchange) else [destination]
+        route = Route(vhost.generation, envelope.key, binding.source, envelope.keys)
+        route.set_queues(queues)
+        if queues:
+            properties, _ = decode_header(header_of(envelope.content))
+            ttl_us = -1 if properties.expiration is None else int(properties.expiration) * 1000
+            vhost.accept(route, envelope.content, properties.delivery_mode == 2, ttl_us, peer.now_us)

@@ -1,0 +1,1 @@
+"""The exchange types, a matcher each; `table` names them all."""

@@ -1,0 +1,119 @@
+"""x-consistent-hash: each routing key, header or property has one destination, by weight (RabbitMQ's plugin).
+
+The binding key is the weight. Each destination bids for a hash, and the highest bid wins (weighted rendezvous hashing):
+when a destination goes, only its own share moves, and a new one takes something from each. No bid depends on the order
+of the bindings or on the process, so a restart changes nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from typing import TYPE_CHECKING, Final
+
+from mypy_extensions import i64
+
+from leveret.broker.kinds.envelope import Envelope
+from leveret.broker.kinds.matcher import Matcher
+from leveret.broker.names import RandomBytes
+from leveret.broker.queue import Queue
+from leveret.broker.terms import binary, text_of
+from leveret.wire.table import Value
+
+if TYPE_CHECKING:
+    from leveret.broker.binding import Binding, Destination
+
+PROPERTIES: Final = ("correlation_id", "message_id", "timestamp")
+_INTEGER: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
+_WORD: Final[i64] = 0xFFFF_FFFF
+
+
+def refused(arguments: dict[bytes, bytes]) -> str:
+    """The text of the 406 that an exchange with these arguments deserves, "" if they are fine."""
+    header, wanted = arguments.get(b"hash-header"), arguments.get(b"hash-property")
+    for name, value in (("hash-header", header), ("hash-property", wanted)):
+        if value is not None and value[:1] != b"S":
+            # RabbitMQ closes the connection with an internal error
+            return f"{name} must be a longstr"
+    if header is not None and wanted is not None:
+        return "hash-header and hash-property are mutually exclusive"
+    unsupported = (text_of(wanted) or b"").decode("utf-8", "surrogateescape")
+    if wanted is not None and unsupported not in PROPERTIES:
+        return f"Unsupported property: {unsupported}"
+    return ""
+
+
+class Share:
+    """One destination; its weight and the hash of its name are what it bids with."""
+
+    def __init__(self, binding: Binding) -> None:
+        self.binding = binding
+        self.weight = float(int(binding.key))
+        self.hash = hash_of(place(binding.destination).encode("utf-8", "surrogateescape"))
+
+
+class ConsistentHash(Matcher):
+    """header: the header that is hashed; by_property: the property; neither: the routing key.
+
+    A destination that is bound twice keeps the weight of its first binding, and has no share any more when one of its
+    bindings goes. That is the plugin's way.
+    """
+
+    def __init__(self, bindings: dict[int, Binding], arguments: dict[str, Value], random_bytes: RandomBytes) -> None:
+        super().__init__(bindings, arguments, random_bytes)
+        header, wanted = arguments.get("hash-header"), arguments.get("hash-property")
+        self._header = header.encode("utf-8", "surrogateescape") if isinstance(header, str) else None
+        self._property = wanted if isinstance(wanted, str) else None
+        self.is_per_message = self._header is not None or self._property is not None
+        self._shares: dict[str, Share] = {}
+
+    def refusal(self, key: str, arguments: bytes) -> str:
+        if _INTEGER.fullmatch(key) is None:
+            return f"The binding key must be an integer: {binary(key.encode('utf-8', 'surrogateescape'))}"
+        return "" if int(key) >= 1 else "The binding key must be greater than 0"
+
+    def add(self, binding: Binding) -> None:
+        name = place(binding.destination)
+        if name not in self._shares:
+            self._shares[name] = Share(binding)
+
+    def remove(self, binding: Binding) -> None:
+        self._shares.pop(place(binding.destination), None)
+
+    def match(self, envelope: Envelope) -> list[Binding]:
+        hash = hash_of(self._hashed(envelope))
+        best: Share | None = None
+        highest = 0.0
+        for share in self._shares.values():
+            bid = share.weight / -math.log(fraction(hash, share.hash))
+            if bid > highest:
+                highest = bid
+                best = share
+        return [best.binding] if best is not None else []
+
+    def _hashed(self, envelope: Envelope) -> bytes:
+        if self._header is not None:
+            return envelope.headers().get(self._header, b"")
+        if self._property is not None:
+            return envelope.property(self._property)
+        return envelope.keys[0].encode("utf-8", "surrogateescape")
+
+
+def place(destination: Destination) -> str:
+    """Queues and exchanges may have the same names."""
+    return ("queue " if isinstance(destination, Queue) else "exchange ") + destination.name
+
+
+def hash_of(data: bytes) -> i64:
+    """32 bits, the same in every process."""
+    return int.from_bytes(hashlib.blake2b(data, digest_size=4).digest(), "big")
+
+
+def fraction(left: i64, right: i64) -> float:
+    """A number between 0 and 1, evenly spread, from two hashes."""
+    mixed = left ^ right
+    for _ in range(2):
+        mixed = (mixed ^ mixed >> 16) * 0x45D9_F3B & _WORD
+    mixed = mixed ^ mixed >> 16
+    return (float(mixed) + 0.5) / 4294967296.0

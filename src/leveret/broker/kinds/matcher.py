@@ -1,0 +1,38 @@
+"""What the matchers of all exchange types have in common."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from leveret.broker.kinds.envelope import Envelope
+from leveret.broker.names import RandomBytes
+from leveret.wire.table import Value
+
+if TYPE_CHECKING:
+    from leveret.broker.binding import Binding
+
+
+class Matcher:
+    """How the exchanges of one type choose among their bindings; this one takes all (fanout).
+
+    bindings: those of the exchange, by identity, kept by the exchange. arguments: of its declaration. is_per_message:
+    messages with equal routing keys may take different ways, so each is asked for.
+    """
+
+    def __init__(self, bindings: dict[int, Binding], arguments: dict[str, Value], random_bytes: RandomBytes) -> None:
+        self.bindings = bindings
+        self.is_per_message = False
+
+    def refusal(self, key: str, arguments: bytes) -> str:
+        """The text of the 406 that a new binding deserves, "" if it is fine."""
+        return ""
+
+    def add(self, binding: Binding) -> None:
+        """Put a new binding into the index, if there is one."""
+
+    def remove(self, binding: Binding) -> None:
+        """Take a binding out of the index."""
+
+    def match(self, envelope: Envelope) -> list[Binding]:
+        """The bindings that take a message; one may come twice."""
+        return list(self.bindings.values())

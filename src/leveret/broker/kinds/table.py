@@ -1,0 +1,38 @@
+"""The exchange types by their names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from leveret.broker.kinds import consistent_hash, recent_history
+from leveret.broker.kinds.any_one import AnyOne
+from leveret.broker.kinds.consistent_hash import ConsistentHash
+from leveret.broker.kinds.direct import Direct
+from leveret.broker.kinds.headers import Headers
+from leveret.broker.kinds.matcher import Matcher
+from leveret.broker.kinds.modulus_hash import ModulusHash
+from leveret.broker.kinds.recent_history import RecentHistory
+from leveret.broker.kinds.topic import Topic
+from leveret.wire.table import split_table
+
+KINDS: Final[dict[str, type[Matcher]]] = {
+    "direct": Direct,
+    "fanout": Matcher,
+    "topic": Topic,
+    "headers": Headers,
+    "x-consistent-hash": ConsistentHash,
+    "x-modulus-hash": ModulusHash,
+    "x-random": AnyOne,
+    "x-recent-history": RecentHistory,
+}
+_CHECKS: Final[dict[str, Callable[[dict[bytes, bytes]], str]]] = {
+    "x-consistent-hash": consistent_hash.refused,
+    "x-recent-history": recent_history.refused,
+}
+
+
+def refused_arguments(kind: str, arguments: bytes) -> str:
+    """The text of the 406 that an exchange of this type with these arguments deserves, "" if they are fine."""
+    check = _CHECKS.get(kind)
+    return check(dict(split_table(arguments))) if check is not None else ""

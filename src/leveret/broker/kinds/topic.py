@@ -1,0 +1,86 @@
+"""The topic exchange: patterns of words separated by dots, * for one word, # for any number of words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from leveret.broker.kinds.envelope import Envelope
+from leveret.broker.kinds.matcher import Matcher
+from leveret.broker.names import RandomBytes
+from leveret.wire.table import Value
+
+if TYPE_CHECKING:
+    from leveret.broker.binding import Binding
+
+
+class Node:
+    """One word of a pattern; the bindings whose pattern ends here."""
+
+    def __init__(self) -> None:
+        self.children: dict[str, Node] = {}
+        self.bindings: dict[int, Binding] = {}
+
+
+def words_of(key: str) -> list[str]:
+    """The words of a key or pattern; an empty one has none."""
+    return key.split(".") if key else []
+
+
+class Topic(Matcher):
+    """A trie of patterns. A lookup costs the number of nodes that match a prefix of the key."""
+
+    def __init__(self, bindings: dict[int, Binding], arguments: dict[str, Value], random_bytes: RandomBytes) -> None:
+        super().__init__(bindings, arguments, random_bytes)
+        self._root = Node()
+
+    def add(self, binding: Binding) -> None:
+        node = self._root
+        for word in words_of(binding.key):
+            child = node.children.get(word)
+            if child is None:
+                child = node.children[word] = Node()
+            node = child
+        node.bindings[id(binding)] = binding
+
+    def remove(self, binding: Binding) -> None:
+        path: list[tuple[Node, str]] = []
+        node = self._root
+        for word in words_of(binding.key):
+            path.append((node, word))
+            node = node.children[word]
+        del node.bindings[id(binding)]
+        for parent, word in reversed(path):
+            child = parent.children[word]
+            if child.bindings or child.children:
+                break
+            del parent.children[word]
+
+    def match(self, envelope: Envelope) -> list[Binding]:
+        """All bindings whose pattern matches one of the keys; one that matches in several ways may come twice."""
+        found: list[Binding] = []
+        for key in envelope.keys:
+            _match(self._root, words_of(key), 0, found, set())
+        return found
+
+
+def _match(node: Node, words: list[str], index: int, found: list[Binding], seen: set[tuple[int, int]]) -> None:
+    if index == len(words):
+        found.extend(node.bindings.values())
+    else:
+        word = words[index]
+        # a literal "*" or "#" in a key is an ordinary word, for which only a wildcard can stand
+        child = node.children.get(word) if word != "*" and word != "#" else None
+        if child is not None:
+            _match(child, words, index + 1, found, seen)
+        star = node.children.get("*")
+        if star is not None:
+            _match(star, words, index + 1, found, seen)
+    rest = node.children.get("#")
+    if rest is None:
+        return
+    for start in range(index, len(words) + 1):
+        # several # in one pattern reach the same place in many ways: each is followed once
+        place = (id(rest), start)
+        if place not in seen:
+            seen.add(place)
+            _match(rest, words, start, found, seen)
