@@ -12,9 +12,11 @@ WITH_CORE = $(BIN)/python tools/with_core.py
 DEMO ?=
 SEEDS ?= 20
 KILLS ?= 500
+# What `make conformance` hands to the tool, for example SUITES="kombu --broker rabbitmq".
+SUITES ?=
 .DEFAULT_GOAL := help
 
-.PHONY: help run test lint build compiled bench bench-quick soak mutants clean
+.PHONY: help run test lint build compiled bench bench-quick conformance soak mutants clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
@@ -41,6 +43,9 @@ bench: $(VENV)/dev.stamp  ## all scenarios against the brokers installed here (h
 
 bench-quick: $(VENV)/dev.stamp  ## five scenarios against RabbitMQ, in turns: three minutes
 	$(WITH_CORE) best $(BIN)/python bench/run.py --quick
+
+conformance: $(VENV)/dev.stamp  ## clients' own test suites against leveret: half an hour; fetches them (SUITES=kombu for one)
+	$(WITH_CORE) $(CORE) $(BIN)/python -m tests.suites $(SUITES)
 
 soak: $(VENV)/dev.stamp  ## property tests with SEEDS=20 other seeds, thousands of simulated worlds, KILLS=500 kills and power cuts
 	LEVERET_SIM_SEEDS=$$(( 1000 * $(SEEDS) )) $(WITH_CORE) $(CORE) $(BIN)/python -m pytest -q -s tests/sim/test_seeds.py

@@ -244,6 +244,13 @@ def test_consumer_is_told_when_its_queue_goes(channel: BlockingChannel, unique: 
     assert cancelled == ["watcher"]
 
 
+def test_who_deletes_the_queue_has_the_answer_before_its_consumer_hears_of_it(raw: RawClient, unique: str) -> None:
+    raw.call("queue.declare", queue=unique)
+    raw.call("basic.consume", queue=unique, consumer_tag="watcher")
+    raw.call("queue.delete", queue=unique)
+    assert raw.read("basic.cancel")["consumer_tag"] == "watcher"
+
+
 def test_automatic_acknowledgement_leaves_nothing(channel: BlockingChannel) -> None:
     queue = declare(channel)
     second = channel.connection.channel()

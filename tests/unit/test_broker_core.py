@@ -193,6 +193,35 @@ def test_topic_wildcards(client: Client) -> None:
     assert [get(client, "q") for _ in range(3)] == [b"a.b.z", b"a.b.c.d.z", None]
 
 
+@pytest.mark.parametrize("interval_s", [1, 2, 5, 60])
+def test_a_heartbeat_is_sent_before_half_an_interval_without_output_is_over(bench: Bench, interval_s: int) -> None:
+    client = bench.connect()
+    client.peer.heartbeat_s = interval_s
+    client.peer.sent_us = bench.now_us
+    silences = []
+    for _ in range(4 * interval_s):
+        bench.now_us += SECOND_US
+        client.peer.now_us = client.peer.received_us = bench.now_us
+        assert client.peer.tick()
+        if client.frames():
+            silences.append((bench.now_us - client.peer.sent_us) // SECOND_US)
+            client.peer.sent_us = bench.now_us
+    assert max(silences) <= max(1, interval_s / 2)
+    assert interval_s < 5 or min(silences) > 1
+
+
+def test_two_silent_intervals_are_the_end(bench: Bench) -> None:
+    client = bench.connect()
+    client.peer.heartbeat_s = 10
+    client.peer.received_us = bench.now_us
+    client.peer.now_us = bench.now_us + 20 * SECOND_US
+    assert client.peer.tick()
+    client.peer.now_us += 1
+    assert not client.peer.tick()
+    client.peer.heartbeat_s = 0
+    assert client.peer.tick()
+
+
 def test_a_frame_without_its_end_closes_the_connection(client: Client) -> None:
     select = method_frame(1, grammar.CONFIRM_SELECT)
     client.raw(select[:-1] + b"\x00" + select)

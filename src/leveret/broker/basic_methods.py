@@ -220,6 +220,11 @@ def confirm_select(peer: Peer, channel: BrokerChannel, method: Method) -> None:
         peer.send(channel.number, grammar.CONFIRM_SELECT_OK)
 
 
+def access(peer: Peer, channel: BrokerChannel, method: Method) -> None:
+    """access.request, of AMQP 0-8: some clients still ask, and everybody gets the same ticket."""
+    peer.send(channel.number, grammar.ACCESS_REQUEST_OK, ticket=1)
+
+
 def flow(peer: Peer, channel: BrokerChannel, method: Method) -> None:
     """channel.flow: clients limit deliveries by prefetch, as in RabbitMQ."""
     if not method.flag("active"):

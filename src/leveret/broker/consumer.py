@@ -9,6 +9,7 @@ from mypy_extensions import i16, i32, i64
 
 from leveret.broker.entry import Entry
 from leveret.broker.run import Run
+from leveret.wire.grammar import BASIC_CANCEL
 
 if TYPE_CHECKING:
     from leveret.broker.channel import BrokerChannel
@@ -36,6 +37,11 @@ class Consumer:
         self._key: bytes | None = None
         self._prefix = b""
         self._suffix = b""
+
+    def tell_cancelled(self) -> None:
+        """Its queue is gone: write basic.cancel, for a client that understands it."""
+        if self.connection.hears_cancel:
+            self.connection.send(self.channel.number, BASIC_CANCEL, consumer_tag=self.tag, no_wait=True)
 
     def can_take(self) -> bool:
         """Whether the next message may go to it: its socket takes bytes and no prefetch limit is reached."""

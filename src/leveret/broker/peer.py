@@ -31,10 +31,11 @@ from leveret.session import lifecycle
 from leveret.session.channel import Channel
 from leveret.session.confirms import HANDLED, JOURNALLED
 from leveret.session.connection import Connection
-from leveret.wire import grammar
+from leveret.wire import dump, grammar
 from leveret.wire.errors import (
     ACCESS_REFUSED,
     COMMAND_INVALID,
+    FRAME_ERROR,
     NO_ROUTE,
     NOT_ALLOWED,
     NOT_FOUND,
@@ -68,6 +69,7 @@ HANDLERS: Final[dict[int, Handler]] = {
     grammar.BASIC_RECOVER_ASYNC.key: basic_methods.recover,
     grammar.CONFIRM_SELECT.key: basic_methods.confirm_select,
     grammar.CHANNEL_FLOW.key: basic_methods.flow,
+    grammar.ACCESS_REQUEST.key: basic_methods.access,
     grammar.TX_SELECT.key: tx_methods.select,
     grammar.TX_COMMIT.key: tx_methods.commit,
     grammar.TX_ROLLBACK.key: tx_methods.rollback,
@@ -132,8 +134,9 @@ class Peer(Connection):
         self.broker.end_turn(now_us)
 
     def drained(self, now_us: int) -> None:
-        """The network takes bytes again: consumers go on."""
+        """The network takes bytes again: consumers go on. What a flood of answers held up is to be received now."""
         self.is_full = False
+        self.is_flooded = False
         self.now_us = now_us
         for channel in self.channels.values():
             assert isinstance(channel, BrokerChannel)
@@ -176,7 +179,7 @@ class Peer(Connection):
         if len(self.channels) >= self.channel_max:
             most = self.channel_max
             text = f"number of channels opened ({most}) has reached the negotiated channel_max ({most})"
-            raise ProtocolError(NOT_ALLOWED, text, 20, 10)
+            raise ProtocolError(NOT_ALLOWED, text)
         channel = BrokerChannel(number, self.must_cut)
         self.vhost.channels.add(channel)
         return channel
@@ -339,7 +342,7 @@ class Peer(Connection):
         size: i64 = len(fields)
         middle: i64 = 1 + fields[0] if size else 0
         if middle >= size or middle + 2 + fields[middle] != size:
-            raise ProtocolError(SYNTAX_ERROR, "malformed arguments of basic.publish", 60, 40)
+            raise ProtocolError(FRAME_ERROR, f"cannot decode {dump.numbers(method[11:-1])}", 60, 40)
         flags = fields[size - 1]
         if flags & 2:
             raise ProtocolError(NOT_IMPLEMENTED, "immediate=true", 60, 40)

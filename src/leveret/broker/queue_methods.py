@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from leveret.broker.arguments import refused_argument, type_name
 from leveret.broker.channel import BrokerChannel
+from leveret.broker.consumer import Consumer
 from leveret.broker.limits import limits_of
 from leveret.broker.names import REPLY_TO, generated
 from leveret.broker.priority import PriorityQueue
@@ -195,6 +196,7 @@ def delete(peer: Peer, channel: BrokerChannel, method: Method) -> None:
     name = method.text("queue") or last_declared(channel, method)
     queue = peer.vhost.queues.get(name)
     count = 0
+    consumers: list[Consumer] = []
     if queue is not None:
         check_owner(peer, method, queue)
         what = f"queue '{name}' in vhost '{peer.vhost.name}'"
@@ -202,6 +204,7 @@ def delete(peer: Peer, channel: BrokerChannel, method: Method) -> None:
             raise fail(method, PRECONDITION_FAILED, f"{what} in use")
         if method.flag("if_empty") and queue.count():
             raise fail(method, PRECONDITION_FAILED, f"{what} not empty")
+        consumers = list(queue.consumers)
         count = peer.vhost.delete_queue(queue)
         peer.exclusive.pop(name, None)
     if queue is None or queue.is_journalled:
@@ -209,6 +212,9 @@ def delete(peer: Peer, channel: BrokerChannel, method: Method) -> None:
         peer.hold_until_synced()
     if not method.flag("no_wait"):
         peer.send(channel.number, grammar.QUEUE_DELETE_OK, message_count=count)
+    # RabbitMQ's channels hear of a queue's end after the one who asked for it has the answer; clients rely on it
+    for consumer in consumers:
+        consumer.tell_cancelled()
 
 
 def purge(peer: Peer, channel: BrokerChannel, method: Method) -> None:

@@ -27,7 +27,6 @@ from leveret.broker.timers import Timers
 from leveret.session.confirms import HANDLED, JOURNALLED
 from leveret.session.connection import Connection
 from leveret.wire.errors import ProtocolError
-from leveret.wire.grammar import BASIC_CANCEL
 from leveret.wire.properties import decode_header
 from leveret.wire.scan import HeaderScan
 from leveret.wire.table import Value, encode_short
@@ -163,14 +162,17 @@ class VHost:
             self.timers.add(now_us + queue.idle_us, queue)
 
     def delete_queue(self, queue: Queue) -> int:
-        """Delete a queue with its messages and bindings; its consumers hear of it. Returns the number of messages."""
+        """Delete a queue with its messages and bindings. Returns the number of messages.
+
+        Its consumers are gone from their channels; who deletes a queue that clients consume from tells them.
+        """
         if queue.is_deleted:
             return 0
         queue.is_deleted = True
         del self.queues[queue.name]
         self._drop(list(queue.bindings.values()))
-        for consumer in list(queue.consumers):
-            self._cancelled(consumer)
+        for consumer in queue.consumers:
+            consumer.channel.consumers.pop(consumer.tag, None)
         queue.consumers.clear()
         count = int(queue.count())
         if queue.is_journalled:
@@ -181,12 +183,6 @@ class VHost:
             self.log.meta({"op": "queue.delete", "vhost": self.name, "name": queue.name})
         self.changed()
         return count
-
-    def _cancelled(self, consumer: Consumer) -> None:
-        channel = consumer.channel
-        channel.consumers.pop(consumer.tag, None)
-        if consumer.connection.hears_cancel:
-            consumer.connection.send(channel.number, BASIC_CANCEL, consumer_tag=consumer.tag, no_wait=True)
 
     def purge(self, queue: Queue) -> int:
         """Drop all ready messages; those that are unacknowledged stay."""

@@ -8,16 +8,21 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING, cast
 
 from leveret.broker.peer import Peer
+from leveret.session.connection import FLOOD_OCTETS
 
 if TYPE_CHECKING:
     from leveret.net.server import Server
 
 WRITE_HIGH_OCTETS = 1 << 20
 WRITE_LOW_OCTETS = 1 << 18
+# only direct replies can come to this: their requester has no queue that could keep them
+UNREAD_OCTETS_MAX = 128 << 20
 
 
 class PeerProtocol(asyncio.BufferedProtocol):
     """is_paused: it is not read from (net/pressure.py); is_choked: its socket takes no more; is_stuck: for a while."""
+
+    __slots__ = ("_unread_octets", "is_choked", "is_paused", "is_stuck", "opened_us", "peer", "server", "transport")
 
     def __init__(self, server: Server) -> None:
         self.server = server
@@ -25,6 +30,7 @@ class PeerProtocol(asyncio.BufferedProtocol):
         self.is_choked = False
         self.is_stuck = False
         self.opened_us = server.now_us()
+        self._unread_octets = 0  # written since it is choked
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
@@ -46,6 +52,17 @@ class PeerProtocol(asyncio.BufferedProtocol):
         else:
             self.transport.resume_reading()
 
+    def write(self, data: bytes) -> None:
+        """Send. While the socket is choked consumers get nothing, so it is answers that pile up."""
+        if self.is_choked:
+            self._unread_octets += len(data)
+            if self._unread_octets > FLOOD_OCTETS:
+                self.peer.is_flooded = True
+            if self._unread_octets > UNREAD_OCTETS_MAX:
+                self.server.overrun(self)
+                return
+        self.transport.write(data)
+
     def get_buffer(self, sizehint: int) -> memoryview:
         return self.server.buffer
 
@@ -60,6 +77,7 @@ class PeerProtocol(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         self.is_choked = False
         self.is_stuck = False
+        self._unread_octets = 0
         self.server.drained(self)
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -26,6 +26,7 @@ from leveret.net.paging import Paging
 from leveret.net.pressure import Pressure
 from leveret.net.protocol import PeerProtocol
 from leveret.session import lifecycle
+from leveret.session.connection import TICK_US
 from leveret.store.journal import Journal, JournalFull
 from leveret.store.reserve import Reserve
 from leveret.store.segment import SegmentStore
@@ -37,13 +38,14 @@ READ_OCTETS = 256 * 1024
 # more than this waiting for the disk pauses publishers
 BATCH_OCTETS_MAX = 4 << 20
 HANDSHAKE_US_MAX = 10_000_000
-CLOSE_S_MAX = 5.0
+# a client has this long to close its socket, or to answer our close, as in RabbitMQ
+CLOSE_US_MAX = 30_000_000
 # clients have this long to answer the close of an orderly stop
 GOODBYE_S_MAX = 1.0
 # a consumer that has taken nothing for this long does not hold up publishers any more
 STUCK_S = 0.1
 # how often heartbeats are looked after, resources measured, and a write that found no room is tried again
-CHECK_S = 1.0
+CHECK_S = TICK_US / 1_000_000
 CLOSED_PER_COLLECTION = 256
 # for so long only one client has been heard: it is alone
 ALONE_US = 50_000
@@ -199,14 +201,23 @@ class Server:
         self._pressure.slow(protocol, True)
         self._loop.call_later(STUCK_S, self._stuck, protocol)
 
+    def overrun(self, protocol: PeerProtocol) -> None:
+        """More waits for a client that does not read than can be kept."""
+        logger.warning("%s: closed: it does not read what it is sent", protocol.peer.address)
+        protocol.transport.abort()
+
     def _stuck(self, protocol: PeerProtocol) -> None:
         protocol.is_stuck = protocol.is_choked
         self._pressure.slow(protocol, False)
 
     def drained(self, protocol: PeerProtocol) -> None:
         """It reads again."""
+        was_flooded = protocol.peer.is_flooded
         protocol.peer.drained(self.now_us())
-        self._end_turn()
+        if was_flooded:
+            self.received(protocol, b"")
+        else:
+            self._end_turn()
         # this very turn may have filled its socket again
         self._pressure.slow(protocol, protocol.is_choked and not protocol.is_stuck)
 
@@ -243,7 +254,9 @@ class Server:
             data = connection.take(synced)
             if data:
                 connection.sent_us = now_us
-                protocol.transport.write(data)
+                protocol.write(data)
+                if connection.is_flooded:
+                    self._pressure.review(protocol)
             if connection.is_gated:
                 self._committer.hold(protocol.peer)
             else:
@@ -254,9 +267,7 @@ class Server:
         peer = protocol.peer
         if peer.state == lifecycle.CLOSED:
             protocol.transport.close()
-        elif peer.state == lifecycle.CLOSING:
-            self._loop.call_later(CLOSE_S_MAX, protocol.transport.close)
-        elif peer.is_full and not protocol.is_choked:
+        elif (peer.is_full or peer.is_flooded) and not protocol.is_choked:
             self._loop.call_soon(self.drained, protocol)
 
     def _set_alarm(self, when_us: int) -> None:
@@ -277,6 +288,9 @@ class Server:
             peer.now_us = now_us
             if peer.state < lifecycle.RUNNING and now_us - protocol.opened_us > HANDSHAKE_US_MAX:
                 logger.warning("%s: closed: no handshake within %d s", peer.address, HANDSHAKE_US_MAX // 1_000_000)
+                protocol.transport.abort()
+                continue
+            if peer.state >= lifecycle.CLOSING and not peer.is_gated and now_us - peer.sent_us > CLOSE_US_MAX:
                 protocol.transport.abort()
                 continue
             if protocol.is_paused:

@@ -4,18 +4,10 @@ from __future__ import annotations
 
 from mypy_extensions import i64
 
+from leveret.session.assembly import Assembly
 from leveret.session.confirms import Confirms
 from leveret.session.lifecycle import OPEN
 from leveret.session.unacked import Unacked
-
-
-class Assembly:
-    """A publish whose content did not arrive in one piece: its frames so far, and how much body is missing."""
-
-    def __init__(self, method: bytes) -> None:
-        self.method = method
-        self.frames: list[bytes] = []
-        self.left: i64 = -1  # -1: the header frame has not come yet
 
 
 class Channel:

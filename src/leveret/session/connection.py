@@ -15,25 +15,28 @@ from typing import Final
 from librt.strings import BytesWriter, read_i16_be, read_i32_be, read_i64_be
 from mypy_extensions import i64
 
-from leveret.session import lifecycle
-from leveret.session.channel import Assembly, Channel
+from leveret.session import lifecycle, violations
+from leveret.session.assembly import Assembly
+from leveret.session.channel import Channel
 from leveret.session.holdback import Holdback
 from leveret.wire import grammar
-from leveret.wire.errors import CHANNEL_ERROR, COMMAND_INVALID, FRAME_ERROR, UNEXPECTED_FRAME, ProtocolError
+from leveret.wire.errors import CHANNEL_ERROR, COMMAND_INVALID, ProtocolError
 from leveret.wire.frames import HEARTBEAT, PROTOCOL_HEADER
 from leveret.wire.grammar import MethodSpec
 from leveret.wire.method import Method, decode_method, method_frame
 
 PUBLISH: Final[i64] = 0x003C0028
 ACK: Final[i64] = 0x003C0050
+TICK_US: Final[i64] = 1_000_000
+# With so many octets of answers that have not left yet, nothing more is done for a client: a few octets of basic.get
+# can ask for gigabytes. Consumers are given far less at a time, so deliveries never keep a client from being heard.
+FLOOD_OCTETS: Final[i64] = 8 << 20
 # a content that is not all there waits in the read buffer up to this size, and is assembled frame by frame beyond
 WAIT_OCTETS_MAX: Final[i64] = 65536
 # A run keeps its stretch of the read buffer and is copied once more at delivery: not worth it for larger messages.
 RUN_CONTENT_OCTETS_MAX: Final[i64] = 2048
-
-
-def _unexpected(what: str) -> ProtocolError:
-    return ProtocolError(UNEXPECTED_FRAME, f"expected content {what} instead", 60, 40)
+# 0-9-1, and 0-9 as old clients say it: the methods are the same
+PROTOCOL_HEADERS: Final = (PROTOCOL_HEADER, b"AMQP\x01\x01\x00\x09")
 
 
 class Connection:
@@ -51,6 +54,8 @@ class Connection:
         self.is_dirty = False
         # there is enough output for now: consumers of this connection are skipped until the network has taken it
         self.is_full = False
+        # it does not read the answers to what it says: it is not read from until they have left
+        self.is_flooded = False
         self.heartbeat_s = 0
         self.hears_cancel = False  # the client understands basic.cancel from the broker
         self.hears_blocked = False  # the client understands connection.blocked
@@ -149,13 +154,13 @@ class Connection:
             self._fail(ProtocolError(code, text, hard=True), None)
 
     def tick(self) -> bool:
-        """Once a second or so: sends a heartbeat when due; False if the peer has been silent for two intervals."""
-        if self.heartbeat_s == 0 or self.state < lifecycle.OPENING:
+        """Once in TICK_US: sends a heartbeat after half an interval; False if the peer was silent for two."""
+        if self.heartbeat_s == 0 or self.state < lifecycle.OPENING or self.state >= lifecycle.CLOSING:
             return True
         interval: i64 = i64(self.heartbeat_s) * 1_000_000
         if self.now_us - self.received_us > 2 * interval:
             return False
-        if self.now_us - self.sent_us >= interval // 2:
+        if self.now_us - self.sent_us > interval // 2 - TICK_US:  # the next time would be too late
             self.send_ahead(HEARTBEAT)
         return True
 
@@ -189,14 +194,14 @@ class Connection:
     def receive(self, data: bytes) -> None:
         """Take bytes from the peer. Violations are answered in the output; nothing is raised for them."""
         self.received_us = self.now_us
-        if self.state == lifecycle.CLOSED:
+        if self.state >= lifecycle.DRAINING:
             return
         left: i64 = len(self._data) - self._position
         self._data = self._data[self._position :] + data if left > 0 else data
         self._position = 0
         if self.state == lifecycle.HEADER and not self._protocol_header():
             return
-        while self.state != lifecycle.CLOSED:
+        while self.state < lifecycle.DRAINING:
             before = self._position
             try:
                 self._scan()
@@ -212,9 +217,9 @@ class Connection:
 
     def _protocol_header(self) -> bool:
         data = self._data
-        if len(data) < 8 and PROTOCOL_HEADER.startswith(data):
+        if len(data) < 8 and any(header.startswith(data) for header in PROTOCOL_HEADERS):
             return False
-        if data[:8] != PROTOCOL_HEADER:
+        if data[:8] not in PROTOCOL_HEADERS:
             # AMQP 0-9-1, section 4.2.2: answer with the header that would be understood, and close
             self.out.write(PROTOCOL_HEADER)
             self.state = lifecycle.CLOSED
@@ -233,19 +238,20 @@ class Connection:
         data = self._data
         end: i64 = len(data)
         position = self._position
-        while end - position >= 8:
+        while end - position >= 7:
             self._current = None
-            size: i64 = i64(read_i32_be(data, position + 3))
+            size: i64 = i64(read_i32_be(data, position + 3)) & 0xFFFF_FFFF
             kind: i64 = i64(data[position])
-            if size < 0 or size + 8 > self.frame_max or kind == 0 or (kind > 3 and kind != 8):
-                self._bad_frame(kind, size)
+            if size > self.frame_max:
+                # 8 octets more than agreed are forgiven: some clients do not count the frame's own
+                raise violations.frame_too_large(kind, size, self.frame_max)
             after = position + size + 8
             if after > end:
                 break
             number: i64 = i64(read_i16_be(data, position + 1)) & 0xFFFF
             channel = self._channel(number)
             if data[after - 1] != 0xCE:
-                raise ProtocolError(FRAME_ERROR, f"{{invalid_frame_end_marker,{data[after - 1]}}}")
+                raise violations.wrong_end(data[position:after])
             if kind == 1 and channel is not None and channel.assembly is None and size >= 4 and channel.state == 0:
                 key: i64 = i64(read_i32_be(data, position + 7))
                 if key == PUBLISH:
@@ -261,7 +267,7 @@ class Connection:
                         continue
                     if stop == 0 and end - position < WAIT_OCTETS_MAX:
                         break
-                    channel.assembly = Assembly(data[position:after])
+                    channel.assembly = Assembly(data[position:after], self.frame_max, self.message_octets_max)
                     position = after
                     self._position = after
                     continue
@@ -270,10 +276,13 @@ class Connection:
                     self.acknowledge(channel, read_i64_be(data, position + 11), data[position + 19] & 1 != 0)
                     position = after
                     continue
+            if len(self.out) > FLOOD_OCTETS:
+                self.is_flooded = True
+                return
             self._position = after
             self._frame(kind, number, channel, data[position:after])
             position = after
-            if self.state == lifecycle.CLOSED:
+            if self.state >= lifecycle.DRAINING:
                 return
 
     def _repeats(self, channel: Channel, data: bytes, first: i64, content: i64, stop: i64) -> i64:
@@ -305,12 +314,6 @@ class Connection:
             channel = self.channels.get(int(number)) if number != 0 else None
             self._current = channel
         return channel
-
-    def _bad_frame(self, kind: i64, size: i64) -> None:
-        if kind == 0 or (kind > 3 and kind != 8):
-            raise ProtocolError(FRAME_ERROR, f"unknown frame type {kind}")
-        largest = self.frame_max - 8
-        raise ProtocolError(FRAME_ERROR, f"type {kind}, payload size {size}: {{frame_too_large,{size},{largest}}}")
 
     def _content_end(self, data: bytes, start: i64, end: i64, number: i64) -> i64:
         """Where the content that begins at start ends; 0 if it is not all there; -1 if it needs the careful way."""
@@ -347,80 +350,63 @@ class Connection:
 
     def _frame(self, kind: i64, number: i64, channel: Channel | None, raw: bytes) -> None:
         """Any frame off the fast path; raw is all of it."""
-        if kind == 8:
+        size: i64 = len(raw) - 8
+        if kind == 0 or kind > 3:
+            if kind != 8 or size > 0:
+                raise violations.unknown_frame(raw)
             if number != 0:
-                raise ProtocolError(UNEXPECTED_FRAME, "type 8 on a channel")
-            if len(raw) > 8:
-                raise ProtocolError(FRAME_ERROR, "type 8 with a payload: unknown_frame")
+                raise violations.unexpected_frame(raw)
             return
+        if (kind == 1 and size < 4) or (kind == 2 and size < 12):
+            raise violations.unknown_frame(raw)
         if channel is not None and channel.state == lifecycle.CLOSE_SENT:
             self._frame_after_close(kind, channel, raw)
             return
-        if self.state == lifecycle.CLOSING and kind != 1:
+        if number == 0 and kind == 1:
+            self._connection_method(decode_method(raw[7:-1], True))
+        elif self.state == lifecycle.CLOSING:
             return
-        if kind == 1:
-            if channel is not None and channel.assembly is not None:
-                raise ProtocolError(UNEXPECTED_FRAME, "expected content header or body, got method frame instead")
-            self._method(number, channel, decode_method(raw[7:-1]), raw)
-        elif channel is None:
-            raise ProtocolError(UNEXPECTED_FRAME, "expected method frame, got non method frame instead")
+        elif number == 0 or self.state != lifecycle.RUNNING:
+            raise violations.unexpected_frame(raw)
+        elif kind == 1:
+            self._method(number, channel, raw)
         else:
             self._content(kind, channel, raw)
 
     def _frame_after_close(self, kind: i64, channel: Channel, raw: bytes) -> None:
         if kind != 1:
             return
-        method = decode_method(raw[7:-1])
+        method = decode_method(raw[7:-1], True)
         if method.spec is grammar.CHANNEL_CLOSE_OK:
             del self.channels[int(channel.number)]
             self._current = None
         elif method.spec is grammar.CHANNEL_CLOSE:
             self.send(channel.number, grammar.CHANNEL_CLOSE_OK)
+        elif method.spec is grammar.CHANNEL_OPEN:
+            raise _second_open()
 
-    def _content(self, kind: i64, channel: Channel, raw: bytes) -> None:
-        assembly = channel.assembly
-        if assembly is None:
-            raise ProtocolError(UNEXPECTED_FRAME, "expected method frame, got non method frame instead")
-        if kind == 2:
-            if assembly.left >= 0:
-                raise _unexpected("body, got non content body frame")
-            if len(raw) < 22:
-                raise ProtocolError(FRAME_ERROR, "content header too short", 60, 40)
-            if i64(read_i32_be(raw, 7)) != 0x003C0000:
-                raise ProtocolError(UNEXPECTED_FRAME, "content header of another class, or with a weight", 60, 40)
-            assembly.left = read_i64_be(raw, 11)
-            if assembly.left < 0 or assembly.left > self.message_octets_max:
-                channel.assembly = None
-                size = assembly.left
-                text = f"message size {size} is larger than configured max size {self.message_octets_max}"
-                raise ProtocolError(406, text, 60, 40)
-        else:
-            if assembly.left < 0:
-                raise _unexpected("header for class 60, got non content header frame")
-            assembly.left -= len(raw) - 8
-            if assembly.left < 0:
-                raise ProtocolError(UNEXPECTED_FRAME, "content body longer than its header says", 60, 40)
-        assembly.frames.append(raw)
+    def _content(self, kind: i64, channel: Channel | None, raw: bytes) -> None:
+        assembly = channel.assembly if channel is not None else None
+        if channel is None or assembly is None:
+            raise violations.expected_method()
+        assembly.add(kind, raw)
         if assembly.left == 0:
             channel.assembly = None
-            content = b"".join(assembly.frames)
+            content = assembly.content()
             self.publish(channel, assembly.method, content, 0, len(content))
 
-    def _method(self, number: i64, channel: Channel | None, method: Method, raw: bytes) -> None:
+    def _method(self, number: i64, channel: Channel | None, raw: bytes) -> None:
+        if channel is not None and channel.assembly is not None:
+            raise violations.expected_header() if channel.assembly.left < 0 else violations.expected_body()
+        method = decode_method(raw[7:-1], True)
         spec = method.spec
-        if self.state != lifecycle.RUNNING or spec.class_id == 10:
-            self._connection_method(number, method)
-            return
-        if number == 0:
-            text = "unexpected method in connection state running"
-            raise ProtocolError(CHANNEL_ERROR, text, spec.class_id, spec.method_id)
         if channel is None:
             if spec is not grammar.CHANNEL_OPEN:
                 raise ProtocolError(CHANNEL_ERROR, "expected 'channel.open'", spec.class_id, spec.method_id)
             self.channels[int(number)] = self.open_channel(int(number))
             self.send(number, grammar.CHANNEL_OPEN_OK)
         elif spec is grammar.CHANNEL_OPEN:
-            raise ProtocolError(CHANNEL_ERROR, "second 'channel.open' seen", spec.class_id, spec.method_id)
+            raise _second_open()
         elif spec is grammar.CHANNEL_CLOSE:
             self.channel_closed(channel)
             del self.channels[int(number)]
@@ -429,17 +415,18 @@ class Connection:
         elif spec.has_content:
             if spec is not grammar.BASIC_PUBLISH:
                 raise ProtocolError(COMMAND_INVALID, "unimplemented method", spec.class_id, spec.method_id)
-            channel.assembly = Assembly(raw)
+            channel.assembly = Assembly(raw, self.frame_max, self.message_octets_max)
         else:
             self.handle(channel, method)
 
-    def _connection_method(self, number: i64, method: Method) -> None:
+    def _connection_method(self, method: Method) -> None:
         spec = method.spec
         next_state = lifecycle.CONNECTION.get((self.state, spec.key))
-        if next_state is None and self.state == lifecycle.CLOSING:
-            return
-        if next_state is None or number != 0:
-            raise ProtocolError(COMMAND_INVALID, "unimplemented method", spec.class_id, spec.method_id)
+        if next_state is None:
+            if self.state == lifecycle.CLOSING:
+                return
+            text = f"unexpected method in connection state {lifecycle.NAMES[self.state]}"
+            raise ProtocolError(CHANNEL_ERROR, text, spec.class_id, spec.method_id)
         if spec is grammar.CONNECTION_CLOSE:
             self.close_all_channels()
             self.send(0, grammar.CONNECTION_CLOSE_OK)
@@ -484,3 +471,7 @@ class Connection:
     def after_failure(self, error: ProtocolError) -> int:
         """CLOSING (connection.close is sent) or CLOSED (a client that did not open yet and could not read it)."""
         return lifecycle.CLOSING
+
+
+def _second_open() -> ProtocolError:
+    return ProtocolError(CHANNEL_ERROR, "second 'channel.open' seen", 20, 10)

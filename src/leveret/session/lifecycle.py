@@ -3,6 +3,9 @@
 A connection says its protocol header, agrees on a login and on limits, opens a virtual host, runs, and closes from
 either side (AMQP 0-9-1, sections 2.2.4 and 4.2.1). A channel is opened, runs, and is closed from either side; after the
 broker closed it, everything but the client's close-ok is dropped unread. What a table does not list is a violation.
+
+After its close-ok the broker leaves the socket to the client and drops what still comes (as RabbitMQ does): a client
+that writes its channels in turn may send frames behind its own connection.close, and must not fail for it.
 """
 
 from __future__ import annotations
@@ -18,7 +21,10 @@ TUNING: Final = 2
 OPENING: Final = 3
 RUNNING: Final = 4
 CLOSING: Final = 5
-CLOSED: Final = 6
+DRAINING: Final = 6
+CLOSED: Final = 7
+# as RabbitMQ calls them
+NAMES: Final = ("waiting for header", "starting", "tuning", "opening", "running", "closing", "closed", "closed")
 
 # (state, method) -> next state
 CONNECTION: Final[dict[tuple[int, int], int]] = {
@@ -26,11 +32,11 @@ CONNECTION: Final[dict[tuple[int, int], int]] = {
     (TUNING, grammar.CONNECTION_TUNE_OK.key): OPENING,
     (OPENING, grammar.CONNECTION_OPEN.key): RUNNING,
     (RUNNING, grammar.CONNECTION_UPDATE_SECRET.key): RUNNING,
-    (STARTING, grammar.CONNECTION_CLOSE.key): CLOSED,
-    (TUNING, grammar.CONNECTION_CLOSE.key): CLOSED,
-    (OPENING, grammar.CONNECTION_CLOSE.key): CLOSED,
-    (RUNNING, grammar.CONNECTION_CLOSE.key): CLOSED,
-    (CLOSING, grammar.CONNECTION_CLOSE.key): CLOSED,
+    (STARTING, grammar.CONNECTION_CLOSE.key): DRAINING,
+    (TUNING, grammar.CONNECTION_CLOSE.key): DRAINING,
+    (OPENING, grammar.CONNECTION_CLOSE.key): DRAINING,
+    (RUNNING, grammar.CONNECTION_CLOSE.key): DRAINING,
+    (CLOSING, grammar.CONNECTION_CLOSE.key): DRAINING,
     (CLOSING, grammar.CONNECTION_CLOSE_OK.key): CLOSED,
 }
 

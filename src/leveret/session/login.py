@@ -17,7 +17,10 @@ def parse_response(mechanism: str, response: bytes) -> tuple[str, str]:
         if len(parts) == 3:
             return parts[1].decode(errors="replace"), parts[2].decode(errors="replace")
     elif mechanism == "AMQPLAIN":
-        table, _ = decode_table(struct.pack(">I", len(response)) + response, 0)
+        try:
+            table, _ = decode_table(struct.pack(">I", len(response)) + response, 0)
+        except ProtocolError:
+            raise refused(mechanism) from None
         user, password = table.get("LOGIN"), table.get("PASSWORD")
         if isinstance(user, str) and isinstance(password, str):
             return user, password

@@ -69,6 +69,11 @@ CHANNEL_FLOW_OK: Final[MethodSpec] = _method("channel.flow-ok", 20, 21, "active:
 CHANNEL_CLOSE: Final[MethodSpec] = _method("channel.close", 20, 40, _CLOSE)
 CHANNEL_CLOSE_OK: Final[MethodSpec] = _method("channel.close-ok", 20, 41)
 
+ACCESS_REQUEST: Final[MethodSpec] = _method(
+    "access.request", 30, 10, "realm:shortstr exclusive:bit passive:bit active:bit write:bit read:bit"
+)
+ACCESS_REQUEST_OK: Final[MethodSpec] = _method("access.request-ok", 30, 11, "ticket:short")
+
 EXCHANGE_DECLARE: Final[MethodSpec] = _method(
     "exchange.declare", 40, 10,
     "ticket:short exchange:shortstr type:shortstr passive:bit durable:bit auto_delete:bit internal:bit no_wait:bit arguments:table",

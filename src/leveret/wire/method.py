@@ -5,9 +5,10 @@ from __future__ import annotations
 import struct
 from typing import Final
 
+from leveret.wire import dump
 from leveret.wire.errors import COMMAND_INVALID, FRAME_ERROR, ProtocolError
 from leveret.wire.grammar import METHODS, MethodSpec
-from leveret.wire.table import Value, decode_table, encode_short, encode_table, malformed
+from leveret.wire.table import Value, decode_table, encode_short, encode_table
 
 _SIZES: Final[dict[str, int]] = {"octet": 1, "short": 2, "long": 4, "longlong": 8}
 _LAYOUTS: Final[dict[str, str]] = {"octet": ">B", "short": ">H", "long": ">I", "longlong": ">Q"}
@@ -55,10 +56,13 @@ class Method:
         return f"<{self.spec.name} {self.values}>"
 
 
-def decode_method(payload: bytes) -> Method:
-    """Decode a method frame's payload. ProtocolError 503 for an unknown method, 501 for malformed arguments."""
+def decode_method(payload: bytes, strict: bool = False) -> Method:
+    """Decode a method frame's payload. ProtocolError 503 for an unknown method, 501 for malformed arguments.
+
+    strict: short strings must be UTF-8, as RabbitMQ asks of its clients; but not those of a publish.
+    """
     if len(payload) < 4:
-        raise ProtocolError(FRAME_ERROR, "type 1 too short for a method: unknown_frame")
+        raise ProtocolError(FRAME_ERROR, f"type 1, {dump.snippet(payload)}: unknown_frame")
     class_id = payload[0] << 8 | payload[1]
     method_id = payload[2] << 8 | payload[3]
     spec = METHODS.get(class_id << 16 | method_id)
@@ -66,14 +70,19 @@ def decode_method(payload: bytes) -> Method:
         raise ProtocolError(COMMAND_INVALID, f"unknown method {class_id}.{method_id}", class_id, method_id)
     try:
         tables: dict[str, bytes] = {}
-        return Method(spec, _decode_fields(spec, payload, tables), tables)
+        errors = "strict" if strict and not spec.has_content else "surrogateescape"
+        return Method(spec, _decode_fields(spec, payload, errors, tables), tables)
+    except UnicodeDecodeError:
+        raise ProtocolError(FRAME_ERROR, "Malformed UTF-8 in shortstr") from None
     except ProtocolError as error:
+        # RabbitMQ does not survive a malformed table and has no words for it
         raise ProtocolError(FRAME_ERROR, f"cannot decode {spec.name}: {error.text}", class_id, method_id) from None
     except (IndexError, struct.error):
-        raise ProtocolError(FRAME_ERROR, f"cannot decode {spec.name}: field missing", class_id, method_id) from None
+        raise ProtocolError(FRAME_ERROR, f"cannot decode {dump.numbers(payload[4:])}", class_id, method_id) from None
 
 
-def _decode_fields(spec: MethodSpec, payload: bytes, tables: dict[str, bytes]) -> dict[str, Value]:
+def _decode_fields(spec: MethodSpec, payload: bytes, errors: str, tables: dict[str, bytes]) -> dict[str, Value]:
+    """IndexError or struct.error if the fields don't fill the payload."""
     values: dict[str, Value] = {}
     offset = 4
     bit = 0  # the next bit within the octet before offset; 0 = none is open
@@ -89,24 +98,24 @@ def _decode_fields(spec: MethodSpec, payload: bytes, tables: dict[str, bytes]) -
         if kind == "shortstr":
             stop = offset + 1 + payload[offset]
             if stop > len(payload):
-                raise malformed(f"field {name} runs over the frame")
-            values[name] = payload[offset + 1 : stop].decode("utf-8", "surrogateescape")
+                raise IndexError
+            values[name] = payload[offset + 1 : stop].decode("utf-8", errors)
             offset = stop
-        elif kind == "longstr":
+        elif kind == "longstr" or kind == "table":
             stop = offset + 4 + int(struct.unpack_from(">I", payload, offset)[0])
             if stop > len(payload):
-                raise malformed(f"field {name} runs over the frame")
-            values[name] = payload[offset + 4 : stop]
+                raise IndexError
+            if kind == "longstr":
+                values[name] = payload[offset + 4 : stop]
+            else:
+                values[name] = decode_table(payload, offset)[0]
+                tables[name] = payload[offset:stop]
             offset = stop
-        elif kind == "table":
-            start = offset
-            values[name], offset = decode_table(payload, offset)
-            tables[name] = payload[start:offset]
         else:
             values[name] = struct.unpack_from(_LAYOUTS[kind], payload, offset)[0]
             offset += _SIZES[kind]
     if offset < len(payload):
-        raise malformed(f"{len(payload) - offset} octets behind the arguments of {spec.name}")
+        raise IndexError
     return values
 
 

@@ -24,8 +24,8 @@ _FIXED: Final[dict[str, str]] = {
 
 
 def malformed(what: str) -> ProtocolError:
-    """The error for bytes that the grammar does not allow (502)."""
-    return ProtocolError(SYNTAX_ERROR, what)
+    """The error for bytes that the grammar does not allow (502); for those in a method, see decode_method."""
+    return ProtocolError(SYNTAX_ERROR, what, 60, 40)
 
 
 def decode_table(data: bytes, offset: int, depth: int = 0) -> tuple[dict[str, Value], int]:
@@ -94,7 +94,8 @@ def _decode_rest(kind: str, data: bytes, offset: int, end: int) -> tuple[Value, 
         try:
             return datetime.fromtimestamp(seconds, UTC), offset + 8
         except (ValueError, OverflowError, OSError):
-            return seconds, offset + 8  # beyond the calendar: the number is all that can be said
+            # beyond the calendar: the number is all that can be said
+            return (seconds if seconds < 1 << 63 else seconds - (1 << 64)), offset + 8
     unscaled: int = struct.unpack_from(">i", data, offset + 1)[0]
     return Decimal(unscaled).scaleb(-data[offset]), offset + 5
 

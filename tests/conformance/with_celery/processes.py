@@ -76,7 +76,7 @@ class Worker(CeleryProcess):
         super().__init__(app, broker_url, "worker", "-l", "INFO", "-n", self.hostname, *arguments, desk=desk)
 
     def idle(self, app: Celery) -> None:
-        """Waits until it has no task any more: a pool's process whose last result was not taken yet stops late (30 s)."""
+        """Waits until it has no task: a process of the pool whose last result was not taken yet stops late (30 s)."""
         inspect = app.control.inspect([self.hostname], timeout=DEADLINE_S, limit=1)
         until(lambda: inspect.active() == {self.hostname: []})
 

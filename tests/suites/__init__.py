@@ -1,0 +1,1 @@
+"""The test suites that AMQP clients bring along, run unpatched against leveret or RabbitMQ; docs/CONFORMANCE.md."""

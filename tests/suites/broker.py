@@ -1,0 +1,73 @@
+"""The broker that a suite runs against: alone on its ports, with an empty data directory."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from leveret.testing.processes import LeveretProcess, RabbitMQProcess, ServerProcess, free_port
+
+from .deletions import deletions
+
+__all__ = ["LEVERET", "OFFERS", "RABBITMQ", "Broker", "running"]
+
+LEVERET: Final = "leveret"
+RABBITMQ: Final = "rabbitmq"
+OFFERS: Final[Mapping[str, frozenset[str]]] = {LEVERET: frozenset(), RABBITMQ: frozenset({"tls", "http"})}
+"""What each broker has besides plain AMQP."""
+SERVICES: Final[Mapping[str, type[ServerProcess]]] = {}
+"""Servers that a suite wants besides the broker, by the name that its entry has for them."""
+
+
+@dataclass(frozen=True)
+class Broker:
+    """A running broker.
+
+    Attributes:
+        server: its process.
+        ports: by what is spoken there: "port" for AMQP, "tls_port", "http_port", and "redis_port" and the like.
+    """
+
+    server: ServerProcess
+    ports: Mapping[str, int]
+
+    @property
+    def complaints(self) -> str:
+        """What it wrote, if a traceback is in it: no client may bring that about. Otherwise empty."""
+        return self.server.output if "Traceback" in self.server.output else ""
+
+
+@contextmanager
+def running(kind: str, services: Sequence[str], certificates: Path) -> Iterator[Broker]:
+    """Starts a broker and what runs beside it; stops all at the end.
+
+    Args:
+        kind: LEVERET or RABBITMQ. The latter is a private node with TLS and the management plugin.
+        services: names of other servers, see SERVICES.
+        certificates: a directory with ca.pem, server.pem and server.key.
+    """
+    tls_port, http_port = free_port(), free_port()
+    server: ServerProcess
+    if kind == LEVERET:
+        server = LeveretProcess()
+    else:
+        settings = [
+            f"listeners.ssl.default = 127.0.0.1:{tls_port}",
+            f"ssl_options.cacertfile = {certificates / 'ca.pem'}",
+            f"ssl_options.certfile = {certificates / 'server.pem'}",
+            f"ssl_options.keyfile = {certificates / 'server.key'}",
+            "ssl_options.verify = verify_peer",
+            "ssl_options.fail_if_no_peer_cert = false",
+            "management.tcp.ip = 127.0.0.1",
+            f"management.tcp.port = {http_port}",
+        ]
+        server = RabbitMQProcess(plugins=["rabbitmq_management"], settings="\n".join(settings))
+    with ExitStack() as stack:
+        ports = {"port": server.port, "tls_port": tls_port, "http_port": http_port}
+        for name in services:
+            ports[f"{name}_port"] = stack.enter_context(SERVICES[name]()).port
+        stack.enter_context(server)
+        if "http" not in OFFERS[kind]:
+            stack.enter_context(deletions(server.url, http_port))
+        yield Broker(server, ports)

@@ -1,0 +1,34 @@
+"""Certificates for TLS tests: those that come with aiormq's suite, and copies under the names that others look for."""
+
+import shutil
+from pathlib import Path
+from typing import Final
+
+from .installation import Installation, call
+from .suite import Suite
+
+__all__ = ["certificates", "provide"]
+
+COPIES: Final = {
+    "ca_certificate.pem": "ca.pem",
+    "client_certificate.pem": "client.pem",
+    "client_key.pem": "client.key",
+}
+UNKNOWN: Final = ("client_certificate_broken.pem", "client_key_broken.pem")
+"""A pair that no authority has signed."""
+
+
+def certificates() -> Path:
+    """A directory with ca.pem and the pairs server.pem, server.key and client.pem, client.key."""
+    [aiormq] = [suite for suite in Suite.load() if suite.name == "aiormq"]
+    return Installation.of(aiormq).source / "tests" / "certs"
+
+
+def provide(directory: Path) -> None:
+    """Makes py-amqp's directory of certificates, which its package lacks. Raises InstallationFailed without openssl."""
+    directory.mkdir(exist_ok=True)
+    for name, source in COPIES.items():
+        shutil.copyfile(certificates() / source, directory / name)
+    certificate, key = (str(directory / name) for name in UNKNOWN)
+    new = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=nobody", "-days", "3650"]
+    call(*new, "-out", certificate, "-keyout", key)

@@ -1,0 +1,112 @@
+"""A client's source package, unpacked, and an environment of its own in which its tests run."""
+
+import fcntl
+import hashlib
+import shutil
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Self
+
+from .suite import Suite
+
+__all__ = ["CACHE", "Installation", "InstallationFailed", "call"]
+
+TOP: Final = Path(__file__).parents[2]
+CACHE: Final = TOP / "build" / "conformance"
+DOWNLOAD_TIMEOUT_S: Final = 600
+
+
+class InstallationFailed(Exception):
+    """A package could not be fetched or installed. The text says which command failed, and how."""
+
+
+@dataclass(frozen=True)
+class Installation:
+    """Where a suite lies, ready to run.
+
+    Attributes:
+        source: the unpacked package.
+        binaries: the directory with the environment's commands, for PATH.
+    """
+
+    source: Path
+    binaries: Path
+
+    @classmethod
+    def of(cls, suite: Suite) -> Self:
+        """The suite's installation; made if it is not there, or was made for something else.
+
+        It needs the network the first time, and is kept under build/conformance/. Raises InstallationFailed.
+        """
+        place = CACHE / f"{suite.name}-{suite.version}"
+        here = cls(place / "source", place / "venv" / "bin")
+        wanted = fingerprint(suite)
+        stamp = place / "stamp"
+        with locked(suite.name):
+            if not stamp.exists() or stamp.read_text() != wanted:
+                shutil.rmtree(place, ignore_errors=True)
+                place.mkdir(parents=True)
+                here.make(suite)
+                stamp.write_text(wanted)
+        return here
+
+    def make(self, suite: Suite) -> None:
+        """Fetches, unpacks and installs."""
+        print(f"{suite.name}: installing", file=sys.stderr, flush=True)
+        place = self.source.parent
+        if suite.registry == "npm":
+            call("npm", "pack", "--silent", f"{suite.name}@{suite.version}", directory=place)
+        else:
+            exact = f"{suite.name}=={suite.version}"
+            pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
+            call(*pip, "download", "--no-deps", "--no-binary", suite.name, exact, directory=place)
+            call(sys.executable, "-m", "venv", str(self.binaries.parent))
+            pip[0] = str(self.binaries / "python")
+            # The client itself is imported from its source; installing it brings what it depends on.
+            call(*pip, "install", exact, "pytest-timeout==2.4.0", *suite.packages)
+        unpack(next(iter([*place.glob("*.tar.gz"), *place.glob("*.tgz")])), self.source)
+
+
+def fingerprint(suite: Suite) -> str:
+    """What an installation depends on."""
+    told = [sys.version, suite.registry, suite.name, suite.version, *suite.packages]
+    return hashlib.sha256("\0".join(told).encode()).hexdigest()
+
+
+@contextmanager
+def locked(name: str) -> Iterator[None]:
+    """Keeps other processes from making the same installation at the same time."""
+    CACHE.mkdir(parents=True, exist_ok=True)
+    # pytest looks for settings in all directories above, and must not find leveret's.
+    (CACHE / "pytest.ini").touch()
+    with (CACHE / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def call(*command: str, directory: Path | None = None) -> None:
+    """Runs a command to its end. Raises InstallationFailed unless it succeeded."""
+    told = " ".join(command)
+    try:
+        done = subprocess.run(
+            command, cwd=directory, capture_output=True, text=True, check=False, timeout=DOWNLOAD_TIMEOUT_S
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise InstallationFailed(f"{told}: {error}") from None
+    if done.returncode != 0:
+        raise InstallationFailed(f"{told} (does it reach the package registry?):\n{done.stdout}{done.stderr}")
+
+
+def unpack(archive: Path, to: Path) -> None:
+    """Unpacks an archive whose content lies in one directory, so that `to` is that directory."""
+    unpacked = to.with_name("unpacked")
+    with tarfile.open(archive) as tar:
+        tar.extractall(unpacked, filter="data")
+    only: Sequence[Path] = list(unpacked.iterdir())
+    only[0].rename(to)
+    unpacked.rmdir()

@@ -1,0 +1,63 @@
+"""The outcomes as tables: on the terminal, and in docs/CONFORMANCE.md."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from .outcome import Outcome
+from .suite import Suite
+
+__all__ = ["DOCUMENT", "document", "lines", "table"]
+
+DOCUMENT: Final = Path(__file__).parents[2] / "docs" / "CONFORMANCE.md"
+HEAD: Final = """\
+# Clients' own test suites
+
+`make conformance` fetches these clients' source packages from their registries and runs the tests in them, unpatched,
+against a fresh leveret. What the same tests do on RabbitMQ 3.10.8 is kept test by test in `tests/suites/baselines/`.
+A test that passes there must pass here; the run fails with a list if one does not.
+
+"""
+FOOT: Final = """
+A test that fails is tried once more on a fresh broker, because these suites measure times; "again" counts what passed
+only then. `python -m tests.suites --broker rabbitmq` runs the same against a private RabbitMQ with TLS and the
+management plugin, and `--update` adds what it finds to the baseline. `make test` contains the suites marked with a
+star, in part or whole.
+
+This file is written by the tool, from the last whole run of each suite.
+"""
+
+
+def table(outcomes: Sequence[Outcome]) -> Iterator[str]:
+    """A Markdown table, a suite a line."""
+    columns = ["suite", "tests", "not run", "ran", "pass on RabbitMQ", "pass here", "skipped", "again", "exceptions"]
+    yield "| " + " | ".join(columns) + " |"
+    yield "|---" * len(columns) + "|"
+    fast = {suite.name for suite in Suite.load() if suite.fast}
+    for one in outcomes:
+        star = " *" if one.suite in fast else ""
+        absent = sum(one.left_out.values())
+        counts = [one.tests, absent, one.tests - absent, one.expected, one.passed, one.skipped, len(one.again)]
+        cells = [f"{one.suite} {one.version}{star}", *map(str, counts), str(len(one.excused))]
+        yield "| " + " | ".join(cells) + " |"
+
+
+def reasons(outcome: Outcome, suite: Suite) -> Iterator[str]:
+    """Why some tests of a suite did not run, or may fail."""
+    for reason, count in outcome.left_out.items():
+        yield f"- {suite.name}: {count} not run: {reason}."
+    for rule in suite.exceptions:
+        yield f"- {suite.name}: {', '.join(f'`{test}`' for test in rule.tests)}: {rule.reason}."
+
+
+def lines(outcome: Outcome) -> Iterator[str]:
+    """What went wrong, a test a line."""
+    for test, problem in outcome.problems.items():
+        yield f"{outcome.suite}: {test} {problem}"
+
+
+def document(outcomes: Sequence[Outcome]) -> str:
+    """The text of docs/CONFORMANCE.md."""
+    suites = {suite.name: suite for suite in Suite.load()}
+    apart = [line for outcome in outcomes for line in reasons(outcome, suites[outcome.suite])]
+    return HEAD + "\n".join([*table(outcomes), "", *apart]) + "\n" + FOOT
