@@ -19,6 +19,8 @@ from ..support import until
 TESTS = Path(__file__).parents[2]
 APP = f"{__package__}.app"
 DEADLINE_S = 60.0
+SOLO = ("-P", "solo", "--without-mingle")
+"""A worker that runs its tasks itself, and starts quickly: it greets no other workers."""
 
 
 def environment(app: str, broker_url: str, desk: str = "") -> dict[str, str]:

@@ -122,13 +122,11 @@ def test_commands(worker: Worker, broker_url: str) -> None:
     replies = json.loads(celery("stock", broker_url, "inspect", *only, "--json", "ping"))
     assert replies == {worker.hostname: {"ok": "pong"}}
     assert f"->  {worker.hostname}: OK" in celery("stock", broker_url, "status", *only)
-    assert f"->  {worker.hostname}: OK" in celery("stock", broker_url, "control", *only, "heartbeat")
 
 
 def test_purge(app: Celery, broker_url: str) -> None:
     for number in range(3):
         app.tasks["add"].apply_async((number, 0), queue="to-purge")
     assert "Purged 3 messages from 1 known task queue." in celery("stock", broker_url, "purge", "-f", "-Q", "to-purge")
-    assert "No messages purged from 1 queue" in celery("stock", broker_url, "purge", "-f", "-Q", "to-purge")
     with app.connection_for_write() as connection:
         assert app.amqp.queues["to-purge"](connection.default_channel).delete() == 0

@@ -13,7 +13,7 @@ from leveret.testing.processes import ServerProcess
 
 from ..support import until
 from .desk import Desk
-from .processes import Worker
+from .processes import SOLO, Worker
 
 DEADLINE_S = 60.0
 
@@ -26,7 +26,7 @@ def delete(app: Celery, queue: str) -> None:
 
 def test_acks_late_and_a_killed_worker(app: Celery, broker_url: str, desk: Desk) -> None:
     """Nothing is lost with the worker: what it had goes to the next one, marked as redelivered."""
-    options = ["-P", "solo", "-Q", "fragile"]
+    options = [*SOLO, "-Q", "fragile"]
     result = app.tasks["visit_late"].apply_async((desk.address, "first"), queue="fragile")
     waiting = app.tasks["visit_late"].apply_async((desk.address, "second"), queue="fragile")
     with Worker("stock", broker_url, "killed", *options) as doomed:
@@ -63,7 +63,7 @@ def test_warm_shutdown(app: Celery, broker_url: str, desk: Desk) -> None:
         running.answer("finished")
         assert first.stop() == 0
         assert results[0].get(timeout=DEADLINE_S) == "finished"
-        stack.enter_context(Worker("stock", broker_url, "following", "-P", "solo", "-Q", "handed-over"))
+        stack.enter_context(Worker("stock", broker_url, "following", *SOLO, "-Q", "handed-over"))
         assert [each["word"] for each in desk.take(2)] == ["1", "2"]
     delete(app, "handed-over")
 

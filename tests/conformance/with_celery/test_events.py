@@ -11,7 +11,7 @@ import pytest
 from celery import Celery
 from celery.events import EventReceiver
 
-from .processes import Worker
+from .processes import SOLO, Worker
 
 DEADLINE_S = 30.0
 
@@ -86,7 +86,7 @@ def test_failed_and_revoked(app: Celery, events: Events) -> None:
 
 
 def test_workers_come_and_go(broker_url: str, events: Events) -> None:
-    with Worker("stock", broker_url, "guest", "-E", "-P", "solo", "--without-mingle") as guest:
+    with Worker("stock", broker_url, "guest", "-E", *SOLO) as guest:
         events.wait("worker-online", hostname=guest.hostname)
         guest.stop()
         events.wait("worker-offline", hostname=guest.hostname)

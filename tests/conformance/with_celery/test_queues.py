@@ -8,7 +8,7 @@ import pytest
 from celery import Celery
 
 from .desk import Desk
-from .processes import Worker
+from .processes import SOLO, Worker
 
 DEADLINE_S = 30.0
 
@@ -16,7 +16,7 @@ DEADLINE_S = 30.0
 @pytest.fixture(scope="module")
 def pair(broker_url: str) -> Iterator[list[Worker]]:
     """Two workers of one process each: what is broadcast comes to both."""
-    options = ["-P", "solo", "-Q", "feeds,videos,everybody"]
+    options = [*SOLO, "-Q", "feeds,videos,everybody"]
     with (
         Worker("routed", broker_url, "first", *options) as first,
         Worker("routed", broker_url, "second", *options) as second,
@@ -60,7 +60,7 @@ def test_priorities(routed: Celery, broker_url: str, desk: Desk) -> None:
     for priority in (3, 9, None, 0, 5, 20, 8):
         task = routed.tasks["visit_parent" if priority == 5 else "visit"]
         task.apply_async((desk.address, f"{priority}"), queue="urgent", priority=priority)
-    with Worker("routed", broker_url, "urgent", "-P", "solo", "-Q", "urgent"):
+    with Worker("routed", broker_url, "urgent", *SOLO, "-Q", "urgent"):
         visits = {str(each["word"]): each for each in desk.take(8)}
     order = list(visits)
     child = order.index("5-child")

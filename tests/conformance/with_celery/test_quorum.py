@@ -9,14 +9,14 @@ import pytest
 from celery import Celery
 
 from .desk import Desk
-from .processes import Worker
+from .processes import SOLO, Worker
 
 DEADLINE_S = 30.0
 
 
 @pytest.fixture(scope="module")
 def worker(broker_url: str) -> Iterator[Worker]:
-    with Worker("quorum", broker_url, "quorum", "-P", "solo") as process:
+    with Worker("quorum", broker_url, "quorum", *SOLO) as process:
         yield process
 
 
@@ -51,17 +51,3 @@ def test_retries_with_back_off(quorum: Celery, worker: Worker, desk: Desk) -> No
     with pytest.raises(Exception, match=r"^$"):
         result.get(timeout=DEADLINE_S)
     assert worker.output.count("Retry in 1s") == worker.output.count("Retry in 2s") == 1
-
-
-def test_a_killed_worker(quorum: Celery, broker_url: str, desk: Desk) -> None:
-    """Requeued and delivered again, with the count in the header x-delivery-count."""
-    result = quorum.tasks["add"].delay(1, 2)
-    assert result.get(timeout=DEADLINE_S) == 3
-    quorum.tasks["visit_late"].apply_async((desk.address, "fragile"), queue="quorum-fragile")
-    with Worker("quorum", broker_url, "quorum-killed", "-P", "solo", "-Q", "quorum-fragile") as doomed:
-        assert desk.next()["redelivered"] is False
-        doomed.kill()
-    with Worker("quorum", broker_url, "quorum-heir", "-P", "solo", "-Q", "quorum-fragile"):
-        assert desk.next().answer()["redelivered"] is True
-    with quorum.connection_for_write() as connection:
-        quorum.amqp.queues["quorum-fragile"](connection.default_channel).delete()

@@ -11,7 +11,7 @@ from celery.exceptions import TaskRevokedError
 
 from ..support import until
 from .desk import Desk
-from .processes import Beat, Worker
+from .processes import Beat
 
 pytestmark = pytest.mark.usefixtures("worker")
 DEADLINE_S = 30.0
@@ -85,8 +85,3 @@ def test_beat(broker_url: str, desk: Desk) -> None:
         beat.stop()
         beat.start()
         assert desk.next().answer()["word"] == "tick"
-
-
-def test_a_worker_with_beat(broker_url: str, desk: Desk) -> None:
-    with Worker("ticking", broker_url, "beating", "-B", "-P", "solo", desk=desk.address):
-        desk.take(2)
