@@ -100,7 +100,7 @@ def test_rate_limit_and_time_limit(app: Celery, worker: Worker) -> None:
     results = [app.tasks["add"].delay(number, 0) for number in range(4)]
     assert [each.get(timeout=DEADLINE_S) for each in results] == [0, 1, 2, 3]
     assert told(app, worker, "rate_limit", "add", 0) == {"ok": "rate limit disabled successfully"}
-    assert told(app, worker, "time_limit", "add", 60, 30) == {"ok": "time limits set successfully"}
+    assert told(app, worker, "time_limit", "add", 30, 60) == {"ok": "time limits set successfully"}
 
 
 def test_pool_grows_and_shrinks(app: Celery, worker: Worker) -> None:

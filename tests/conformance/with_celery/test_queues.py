@@ -63,11 +63,10 @@ def test_priorities(routed: Celery, broker_url: str, desk: Desk) -> None:
     with Worker("routed", broker_url, "urgent", *SOLO, "-Q", "urgent"):
         visits = {str(each["word"]): each for each in desk.take(8)}
     order = list(visits)
-    child = order.index("5-child")
-    # When the child came, the worker may have had one more message already.
-    assert (visits["5-child"]["priority"], order[child - 1] in ("5", "3")) == (5, True)
+    # It is published on another connection than the one that takes tasks, so its place is not certain.
+    assert visits["5-child"]["priority"] == 5
+    order.remove("5-child")
     # Above the maximum is the maximum, none is 0, and equals keep their order.
-    del order[child]
     assert order == ["20", "9", "8", "5", "3", "None", "0"]
 
 
