@@ -30,6 +30,8 @@ METHODS: dict[str, tuple[int, int, str]] = {
     "connection.close-ok": (10, 51, ""),
     "connection.blocked": (10, 60, "reason:s"),
     "connection.unblocked": (10, 61, ""),
+    "connection.update-secret": (10, 70, "new_secret:S reason:s"),
+    "connection.update-secret-ok": (10, 71, ""),
     "channel.open": (20, 10, "reserved_1:s"),
     "channel.open-ok": (20, 11, "reserved_1:S"),
     "channel.flow": (20, 20, "active:b"),
@@ -71,6 +73,7 @@ METHODS: dict[str, tuple[int, int, str]] = {
     "basic.get-empty": (60, 72, "reserved_1:s"),
     "basic.ack": (60, 80, "delivery_tag:L multiple:b"),
     "basic.reject": (60, 90, "delivery_tag:L requeue:b"),
+    "basic.recover-async": (60, 100, "requeue:b"),
     "basic.recover": (60, 110, "requeue:b"),
     "basic.recover-ok": (60, 111, ""),
     "basic.nack": (60, 120, "delivery_tag:L multiple:b requeue:b"),
@@ -180,7 +183,7 @@ class Reader:
         if kind in NUMBERS:
             return self.number(NUMBERS[kind])
         if kind == "s":
-            return self.take(self.number(">B")).decode()
+            return self.take(self.number(">B")).decode(errors="surrogateescape")
         if kind == "S":
             return self.take(self.number(">I")).decode()
         return self.table()
@@ -207,6 +210,8 @@ class Reader:
             return self.table()
         if kind == "V":
             return None
+        if kind == "D":
+            return Typed("D", self.take(5))
         assert kind == "A", f"unknown table value type {kind!r}"
         inner = Reader(self.take(self.number(">I")))
         items = []

@@ -206,6 +206,20 @@ def test_closing_the_connection(raw: RawClient) -> None:
     raw.call("connection.close", 0, reply_code=200, reply_text="bye")
 
 
+def test_closing_with_consumers_returns_what_they_had(raw: RawClient, other: RawClient, unique: str) -> None:
+    """What was delivered comes back in its order, and nothing is delivered to who has said goodbye."""
+    raw.call("queue.declare", queue=unique)
+    raw.call("basic.consume", queue=unique)
+    for number in range(3):
+        raw.publish(b"%d" % number, routing_key=unique)
+    raw.deliveries(3)
+    raw.call("connection.close", 0)
+    other.publish(b"3", routing_key=unique)
+    other.call("basic.consume", queue=unique, consumer_tag="c")
+    assert [(each.body, each["redelivered"]) for each in other.deliveries(4)] == [
+        (b"0", True), (b"1", True), (b"2", True), (b"3", False)]
+    other.call("basic.cancel", consumer_tag="c")
+    other.call("queue.delete", queue=unique)
 def test_the_client_closes_the_socket(raw: RawClient, other: RawClient, unique: str) -> None:
     """amqplib writes its channels in turn, so frames of one may follow connection.close."""
     other.call("queue.declare", queue=unique, exclusive=True)

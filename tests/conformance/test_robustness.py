@@ -191,6 +191,24 @@ def test_idle_connections_are_cheap(alone: LeveretProcess) -> None:
         last.quiet()
 
 
+def test_connections_that_come_and_go_leave_nothing(alone: LeveretProcess, unique: str) -> None:
+    """With a consumer and a message on its way each; half of them go without a word."""
+    def rounds(count: int) -> None:
+        for number in range(count):
+            with RawClient.open(alone.url) as client:
+                queue = client.call("queue.declare", exclusive=True)["queue"]
+                client.call("basic.consume", queue=queue)
+                client.publish(bytes(5000), "", queue)
+                client.read("basic.deliver")
+                if number % 2:
+                    client.call("connection.close", 0)
+
+    rounds(600)
+    before = rss_octets(alone)
+    rounds(1800)
+    assert rss_octets(alone) - before < 6 * MIB
+
+
 def test_thousands_of_unacknowledged_messages_come_back(alone: LeveretProcess, unique: str) -> None:
     count = 50_000
     with RawClient.open(alone.url) as client:

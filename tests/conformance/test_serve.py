@@ -173,6 +173,12 @@ def test_a_wrong_configuration_at_sighup_changes_nothing(tmp_path: Path) -> None
         assert "Traceback" not in process.output
 
 
+def test_the_firehose_of_no_virtual_host(tmp_path: Path) -> None:
+    refused = serve("--port", "0", "--data-dir", str(tmp_path), "--trace", "nope")
+    assert refused.returncode == 2
+    assert "--trace: there is no virtual host 'nope'" in refused.stderr
+
+
 def test_a_data_directory_that_is_a_file(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     refused = serve("--port", "0", "--data-dir", str(tmp_path / "file"))

@@ -218,7 +218,7 @@ def operate(bench: Bench, client: Client, operation: tuple[object, ...], whole: 
     queues = bench.broker.vhosts["/"].queues
     match name, value:
         case "consume", bool(no_ack):
-            tag = f"{queue} {channel.next_tag} {len(queues[queue].consumers)}" if queue in queues else ""
+            tag = f"{queue} {channel.next_tag} {queues[queue].consumers.count}" if queue in queues else ""
             client.send(number, grammar.BASIC_CONSUME, queue=queue, no_ack=no_ack, consumer_tag=tag)
         case "cancel", _:
             client.send(number, grammar.BASIC_CANCEL, consumer_tag=f"{queue} 1 0")

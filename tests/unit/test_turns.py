@@ -77,3 +77,23 @@ def test_a_lost_connection_gives_nothing_from_one_channel_to_the_next() -> None:
     headers = decode_header(header)[0].headers
     assert headers is not None
     assert headers["x-delivery-count"] == 1
+
+
+def test_what_goes_to_thousands_of_queues_is_handled_in_several_turns() -> None:
+    client = Bench().connect()
+    for number in range(2000):
+        client.raw(method_frame(1, grammar.QUEUE_DECLARE, queue=str(number), no_wait=True))
+        client.raw(method_frame(1, grammar.QUEUE_BIND, queue=str(number), exchange="amq.fanout", no_wait=True))
+    method = method_frame(1, grammar.BASIC_PUBLISH, exchange="amq.fanout", routing_key="q")
+    bodies = [b"%d" % number * (1 + number % 2) for number in range(100)]  # unlike ones: no runs
+    said = b"".join(method + content_frames(1, encode_header(Properties(), len(body)), body, 131072) for body in bodies)
+    queue = client.bench.broker.vhosts["/"].queues["7"]
+    client.raw(said + method_frame(1, grammar.QUEUE_DECLARE, queue="7", passive=True))
+    turns = [int(queue.count())]
+    while client.peer.has_more:
+        client.raw(b"")
+        turns.append(int(queue.count()))
+    assert len(turns) > 5
+    assert sorted(set(turns)) == turns
+    assert client.methods()[-1].number("message_count") == len(bodies)
+    assert [entry.content.endswith(body + b"\xce") for entry, body in zip(queue.in_memory(), bodies)] == [True] * 100

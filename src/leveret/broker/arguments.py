@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from decimal import Decimal
 from typing import Final
 
-from leveret.wire.table import Value
+from leveret.broker.terms import comparable, shown, text_of, type_of
+from leveret.wire.table import Value, encode_value, split_table
 
 # RabbitMQ's limit for times in milliseconds: what an Erlang timer can take, and ten years for a message's life
 EXPIRES_MS_MAX: Final = 4_294_967_295
@@ -19,66 +18,120 @@ _INTEGERS: Final[dict[str, tuple[int, int, str]]] = {
     "x-max-length": (0, 1 << 63, "value_too_large"),
     "x-max-length-bytes": (0, 1 << 63, "value_too_large"),
     "x-max-priority": (0, 255, "max_value_exceeded"),
+    "x-queue-version": (0, 1 << 63, "value_too_large"),
     # negative: no limit, as from RabbitMQ 4.0 on
     "x-delivery-limit": (-1 << 63, 1 << 63, "value_too_large"),
 }
-_OVERFLOWS: Final = ("drop-head", "reject-publish", "reject-publish-dlx")
-_TYPE_NAMES: Final[dict[type, str]] = {
-    type(None): "void", bytes: "binary", datetime: "timestamp", Decimal: "decimal", float: "double", dict: "table",
-    list: "array",
-}  # fmt: skip
-_TYPES: Final = ("classic", "quorum", "stream")
+# argument -> the words it may be
+_WORDS: Final[dict[str, tuple[str, ...]]] = {
+    "x-overflow": ("drop-head", "reject-publish", "reject-publish-dlx"),
+    "x-queue-mode": ("default", "lazy"),
+    "x-queue-type": ("classic", "quorum", "stream"),
+}
+# of several arguments that are wrong RabbitMQ names the first of these
+_CHECKED: Final = (
+    "x-queue-type", "x-dead-letter-exchange", "x-expires", "x-message-ttl", "x-dead-letter-routing-key",
+    "x-max-length", "x-max-length-bytes", "x-max-priority", "x-overflow", "x-queue-mode", "x-queue-version",
+    "x-single-active-consumer", "x-delivery-limit",
+)  # fmt: skip
+_CLASSIC: Final = encode_value("classic")
+# what other types of queues take, and a classic one refuses
+_NOT_CLASSIC: Final = (
+    "x-max-in-memory-length", "x-max-in-memory-bytes", "x-quorum-initial-group-size", "x-dead-letter-strategy",
+    "x-queue-leader-locator", "x-max-age", "x-stream-max-segment-size-bytes", "x-initial-cluster-size",
+)  # fmt: skip
 
 
-def type_name(value: Value) -> str:
-    """RabbitMQ's name for the type of a table value."""
-    if isinstance(value, bool):
-        return "bool"
-    if isinstance(value, int):
-        return "signedint" if -(1 << 31) <= value < 1 << 31 else "long"
-    return _TYPE_NAMES.get(type(value), "longstr")
+def typed(table: bytes) -> dict[str, bytes]:
+    """The values of an encoded table, with their types: integers of any width are one to Python, not to an error."""
+    return {name.decode("utf-8", "surrogateescape"): value for name, value in split_table(table)}
 
 
-def invalid_type(name: str, value: Value, what: str) -> str:
-    """The text for an exchange name that is no text."""
-    return f"invalid type '{type_name(value)}' for arg '{name}' in {what}"
+def are_equivalent(name: str, some: dict[str, bytes], others: dict[str, bytes]) -> bool:
+    """Whether two declarations say the same in this argument: 1 is no "1", nor 1.0; but the width of an integer is no
+    matter, nor whether text came as text or as octets."""
+    one, other = some.get(name), others.get(name)
+    if name == "x-queue-type":
+        one, other = one or _CLASSIC, other or _CLASSIC
+    if one is None or other is None:
+        return one is other
+    plain, others_plain = comparable(one), comparable(other)
+    return type(plain) is type(others_plain) and plain == others_plain
 
 
-def refused_argument(arguments: dict[str, Value], what: str) -> str:
-    """The text of the 406 that these arguments of a queue deserve, "" if they are fine. Unknown ones are fine."""
-    for name, value in arguments.items():
-        if name == "x-dead-letter-exchange" and not isinstance(value, str):
-            return invalid_type(name, value, what)
-        reason = _reason(name, value, arguments)
+def plain(value: bytes) -> str:
+    """A value as RabbitMQ writes it into the errors of declarations."""
+    text = text_of(value)
+    return shown(value) if text is None else text.decode(errors="replace")
+
+
+def refused_argument(arguments: dict[str, Value], types: dict[str, bytes], what: str) -> str:
+    """The text of the 406 that these arguments of a queue deserve, "" if they are fine. Unknown ones are fine.
+
+    types: the same as `typed` gives them.
+    """
+    for name in _CHECKED:
+        if name not in arguments:
+            continue
+        value, kind = arguments[name], type_of(types[name])
+        if name == "x-dead-letter-exchange":
+            if not isinstance(value, str):
+                return f"invalid type '{kind}' for arg '{name}' in {what}"
+            continue
+        reason = _reason(name, value, kind, arguments)
         if reason:
             return f"invalid arg '{name}' for {what}: {reason}"
+    if arguments.get("x-queue-type", "classic") == "classic":
+        for name in arguments:
+            if name in _NOT_CLASSIC:
+                return f"invalid arg '{name}' for {what} of queue type rabbit_classic_queue"
     return ""
 
 
-def _reason(name: str, value: Value, arguments: dict[str, Value]) -> str:
+def refused_of_consumer(
+    arguments: dict[str, Value], types: dict[str, bytes], what: str, queue_arguments: dict[str, Value]
+) -> str:
+    """The same for the arguments of a consumer; queue_arguments: of its queue."""
+    priority, failover = arguments.get("x-priority", 0), arguments.get("x-cancel-on-ha-failover", False)
+    if isinstance(priority, bool) or not isinstance(priority, int) or types.get("x-priority", b"I")[:1] == b"T":
+        return f"invalid arg 'x-priority' for {what}: {_no_integer(type_of(types['x-priority']))}"
+    if not isinstance(failover, bool):
+        kind = type_of(types["x-cancel-on-ha-failover"])
+        return f"invalid arg 'x-cancel-on-ha-failover' for {what}: {{unacceptable_type,{kind}}}"
+    if "x-stream-offset" in arguments:
+        kind = str(queue_arguments.get("x-queue-type", "classic"))
+        return f"invalid arg 'x-stream-offset' for {what} of queue type rabbit_{kind}_queue"
+    return ""
+
+
+def _reason(name: str, value: Value, kind: str, arguments: dict[str, Value]) -> str:
     if name in _INTEGERS:
-        return _integer_reason(name, value)
+        return _integer_reason(name, value, kind)
+    if name == "x-single-active-consumer":
+        return "" if isinstance(value, bool) else f"{{unacceptable_type,{kind}}}"
+    if not isinstance(value, str):
+        return f"{{unacceptable_type,{kind}}}"
     if name == "x-dead-letter-routing-key":
-        if not isinstance(value, str):
-            return f"{{unacceptable_type,{type_name(value)}}}"
         return "" if "x-dead-letter-exchange" in arguments else "routing_key_but_no_dlx_defined"
-    if name == "x-overflow":
-        if not isinstance(value, str):
-            return f"{{unacceptable_type,{type_name(value)}}}"
-        return "" if value in _OVERFLOWS else "invalid_overflow"
-    if name == "x-queue-type" and value not in _TYPES:
-        return f"\"unsupported queue type '{value!s}'\""
-    if name == "x-single-active-consumer" and not isinstance(value, bool):
-        return f"{{unacceptable_type,{type_name(value)}}}"
-    return ""
+    if value in _WORDS[name]:
+        return ""
+    return "invalid_overflow" if name == "x-overflow" else f"\"unsupported {name[2:].replace('-', ' ')} '{value}'\""
 
 
-def _integer_reason(name: str, value: Value) -> str:
-    if isinstance(value, bool) or not isinstance(value, int):
-        return f'"expected integer, got {type_name(value)}"'
+def _no_integer(kind: str) -> str:
+    return f'"expected integer, got {kind}"'
+
+
+def _integer_reason(name: str, value: Value, kind: str) -> str:
+    if isinstance(value, bool) or not isinstance(value, int) or kind == "timestamp":
+        return _no_integer(kind)
     smallest, largest, word = _INTEGERS[name]
     if value < 0 <= smallest:
         return f"{{value_negative,{value}}}"
     if value < smallest:
         return f"{{value_zero,{value}}}"
-    return f"{{{word},{value}}}" if value > largest else ""
+    if value > largest:
+        return f"{{{word},{value}}}"
+    if name == "x-queue-version" and value not in (1, 2):
+        return f"\"unsupported queue version '{value}'\""
+    return ""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from leveret.broker.ack_timeout import given_timeout_ms
+from leveret.broker.arguments import refused_of_consumer, typed
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.consumer import Consumer, write_content
 from leveret.broker.entry import Entry
@@ -29,15 +31,19 @@ if TYPE_CHECKING:
 
 
 def qos(peer: Peer, channel: BrokerChannel, method: Method) -> None:
-    """basic.qos: global = a limit for the whole channel, else for each consumer that comes (RabbitMQ's meaning)."""
+    """basic.qos: global = a limit for the whole channel, else for each consumer that comes (RabbitMQ's meaning).
+
+    To have both, the channel's must be set last: the other one lifts it.
+    """
     size, count = method.number("prefetch_size"), method.number("prefetch_count")
     if size:
         raise fail(method, NOT_IMPLEMENTED, f"prefetch_size!=0 ({size})")
     if method.flag("global"):
         channel.limit = count
-        peer.touch_consumed(channel)
     else:
         channel.default_limit = count
+        channel.limit = 0
+    peer.touch_consumed(channel)
     peer.send(channel.number, grammar.BASIC_QOS_OK)
 
 
@@ -69,13 +75,23 @@ def _consume_replies(peer: Peer, channel: BrokerChannel, method: Method, tag: st
 
 def _consume_queue(peer: Peer, channel: BrokerChannel, method: Method, tag: str) -> None:
     queue = find(peer, method, channel)
-    exclusive = method.flag("exclusive")
-    if queue.consumers and (exclusive or queue.consumers[0].is_exclusive):
-        raise fail(method, ACCESS_REFUSED, f"queue '{queue.name}' in vhost '{peer.vhost.name}' in exclusive use")
+    what = f"queue '{queue.name}' in vhost '{peer.vhost.name}'"
+    arguments, exclusive = method.table("arguments"), method.flag("exclusive")
+    refused = refused_of_consumer(arguments, typed(method.tables["arguments"]), what, queue.arguments)
+    if refused:
+        raise fail(method, PRECONDITION_FAILED, refused)
+    if not queue.consumers.admits(exclusive):
+        raise fail(method, ACCESS_REFUSED, f"{what} in exclusive use")
     consumer = Consumer(peer, channel, queue, tag, method.flag("no_ack"), channel.default_limit)
     consumer.is_exclusive = exclusive
+    priority = arguments.get("x-priority")
+    if isinstance(priority, int):
+        consumer.priority = priority
+    consumer.timeout_ms = given_timeout_ms(arguments)
+    peer.broker.ack_timeout.allow_for(consumer.timeout_ms)
+    peer.broker.ack_timeout.allow_for(queue.timeout_ms)
     channel.consumers[tag] = consumer
-    queue.consumers.append(consumer)
+    queue.consumers.add(consumer)
     if not queue.is_touched:
         queue.touch()
 
@@ -124,12 +140,16 @@ def get(peer: Peer, channel: BrokerChannel, method: Method) -> None:
     if queue.delivery_limit >= 0 and not isinstance(entry, Returned):
         content = with_delivery_count(content, 0)
     write_content(peer.out, content, channel.number, peer.frame_max)
+    if vhost.tracing is not None:
+        vhost.tracing.delivered(peer, int(channel.number), queue, entry)
     if method.flag("no_ack"):
         if entry.id:
             vhost.log.settle(entry.shelf, entry.id)
     else:
         queue.unacked += 1
         channel.unacked.add(tag, entry)
+        channel.fetched += 1
+        peer.broker.ack_timeout.allow_for(queue.timeout_ms)
 
 
 def reject(peer: Peer, channel: BrokerChannel, method: Method) -> None:
@@ -154,9 +174,7 @@ def _reject(peer: Peer, channel: BrokerChannel, method: Method, multiple: bool) 
 def put_away(peer: Peer, channel: BrokerChannel, entries: list[Entry], requeue: bool) -> None:
     """Rejected deliveries, oldest first, go back to their places or to the dead letters."""
     for entry in reversed(entries) if requeue else entries:
-        consumer = entry.consumer
-        if consumer is not None:
-            consumer.unacked -= 1
+        channel.settled(entry)
         if requeue:
             entry.queue.requeue(entry)
         else:
@@ -201,8 +219,7 @@ def recover(peer: Peer, channel: BrokerChannel, method: Method) -> None:
     if not method.flag("requeue"):
         raise fail(method, NOT_IMPLEMENTED, "requeue=false")
     for entry in reversed(take(channel, 0, True, method.spec.method_id)):
-        if entry.consumer is not None:
-            entry.consumer.unacked -= 1
+        channel.settled(entry)
         entry.queue.requeue(entry)
     trim(peer.vhost, peer.now_us)
     peer.touch_consumed(channel)

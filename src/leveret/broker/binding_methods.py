@@ -11,7 +11,7 @@ from leveret.broker.exchange import Exchange
 from leveret.broker.exchange_methods import find, name_of
 from leveret.broker.kinds.recent_history import RecentHistory
 from leveret.broker.queue import Queue
-from leveret.broker.queue_methods import check_owner, fail, last_declared, not_default
+from leveret.broker.queue_methods import check_owner, fail, last_declared, lookup, not_default
 from leveret.broker.route import Route
 from leveret.wire import grammar
 from leveret.wire.errors import NOT_FOUND, PRECONDITION_FAILED
@@ -26,7 +26,7 @@ def bind_queue(peer: Peer, channel: BrokerChannel, method: Method) -> None:
     """queue.bind: from exchange to queue."""
     name, key = _queue_and_key(channel, method)
     source = _source(peer, method, "exchange")
-    queue = peer.vhost.queues.get(name)
+    queue = lookup(peer, name)
     if queue is None:
         raise fail(method, NOT_FOUND, f"no queue '{name}' in vhost '{peer.vhost.name}'")
     _bind(peer, method, Binding(source, queue, key, method.tables["arguments"]))

@@ -7,6 +7,9 @@ import hmac
 import logging
 from collections.abc import Callable
 
+from leveret.broker import tracing
+from leveret.broker.ack_timeout import AckTimeout
+from leveret.broker.kinds.recent_history import SNAPSHOT_OCTETS_MAX
 from leveret.broker.log import CLEAN, START, Log, meta_record, page_record, state_record
 from leveret.broker.names import RandomBytes
 from leveret.broker.shelf import Shelf
@@ -33,7 +36,8 @@ CAPABILITIES: dict[str, Value] = {
 class Settings:
     """What an operator may choose. product and version are what clients decide by; name and own_version are ours.
 
-    frame_max in octets, heartbeat_s in seconds, as offered in connection.tune; max_message_octets: of a body.
+    frame_max in octets, heartbeat_s in seconds, as offered in connection.tune; max_message_octets: of a body;
+    consumer_timeout_ms: a channel with a delivery that is unacknowledged for longer is closed, 0 = never.
     """
 
     def __init__(
@@ -46,6 +50,7 @@ class Settings:
         channel_max: int = 2047,
         heartbeat_s: int = 60,
         max_message_octets: int = 128 << 20,
+        consumer_timeout_ms: int = 30 * 60 * 1000,
     ) -> None:
         self.product = product
         self.version = version
@@ -55,6 +60,7 @@ class Settings:
         self.channel_max = channel_max
         self.heartbeat_s = heartbeat_s
         self.max_message_octets = max_message_octets
+        self.consumer_timeout_ms = consumer_timeout_ms
 
 
 class Users:
@@ -84,15 +90,24 @@ class Broker:
         self.users = Users(random_bytes)
         self.log = Log()
         self.timers = Timers()
+        self.ack_timeout = AckTimeout(settings.consumer_timeout_ms)
         self.vhosts = {"/": VHost("/", self.log, self.timers, self._tell, random_bytes)}
         self.dirty: list[Connection] = []
         # Why no messages are taken ("low on disk"), as connection.blocked says it; empty while they are.
         self.block_reason = ""
-        # an exclusive queue's or connection's end can be seen by all: the network closes what stands here
+        # whether a connection's client has closed its socket, read to its end or not: the network knows
+        self.has_hung_up: Callable[[Connection], bool] = lambda connection: False
         self.on_event: Callable[[str], None] = logger.info
 
     def _tell(self, text: str) -> None:
         self.on_event(text)
+
+    def trace(self, name: str, is_on: bool) -> None:
+        """Turn the firehose of a virtual host on or off. KeyError if there is none of this name."""
+        if is_on:
+            tracing.start(self.vhosts[name], self.settings.cluster_name)
+        else:
+            tracing.stop(self.vhosts[name])
 
     def server_properties(self) -> dict[str, Value]:
         """For connection.start."""
@@ -139,8 +154,19 @@ class Broker:
                 for binding in exchange.outgoing.values():
                     if binding.is_durable:
                         records.append(binding.record(vhost.name))
+        records.extend(self._histories())
         records.append(state_record(CLEAN if self.log.is_stopped else START))
         return b"".join(records)
+
+    def _histories(self) -> list[bytes]:
+        """The last messages of the recent-history exchanges, as far as a journal file has room for them."""
+        found = [(vhost.name, x) for vhost in self.vhosts.values() for x in vhost.exchanges.values() if x.history]
+        records: list[bytes] = []
+        for name, exchange in found:
+            assert exchange.history is not None
+            kept = exchange.history.newest(SNAPSHOT_OCTETS_MAX // len(found))
+            records.extend(each.record(name, exchange.name) for each in kept)
+        return records
 
     def stop(self) -> None:
         """An orderly stop: write down which messages were delivered, so that the others come back as new ones."""

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 
 class BrokerChannel(Channel):
-    """limit: unacknowledged deliveries allowed on the whole channel, 0 = no limit; default_limit: for new consumers."""
+    """limit: deliveries allowed to be unacknowledged on the whole channel, 0 = no limit; default_limit: for each new
+    consumer; fetched: unacknowledged messages that came by basic.get, which no limit is about."""
 
     def __init__(self, number: int, must_cut: bool) -> None:
         super().__init__(number)
@@ -24,6 +25,11 @@ class BrokerChannel(Channel):
         self.consumers: dict[str, Consumer] = {}
         self.limit: i64 = 0
         self.default_limit = 0
+        self.fetched: i64 = 0
+        self.stirred: list[Consumer] = []
+        # for broker/ack_timeout.py: (tag, time) - smaller tags were delivered before; and when it looked last
+        self.notes: list[tuple[int, int]] = []
+        self.looked_us: i64 = 0
         self.last_queue = ""
         self.last_route: Route | None = None
         self.tx: Transaction | None = None
@@ -33,9 +39,33 @@ class BrokerChannel(Channel):
         self.is_waiting = False  # in the log's list of channels that wait for the batch
         self.is_closed = False
 
+    def settled(self, entry: Entry) -> None:
+        """A delivery is not outstanding any more; after the last of several, call `line_up`."""
+        consumer = entry.consumer
+        if consumer is None:
+            self.fetched -= 1
+            return
+        consumer.unacked -= 1
+        if consumer.is_aside:
+            self.stirred.append(consumer)
+
+    def line_up(self) -> None:
+        """Consumers that stood aside and have less to acknowledge now get more; RabbitMQ orders them by their tags."""
+        stirred = self.stirred
+        self.stirred = []
+        if len(stirred) > 1:
+            stirred.sort(key=_tag)
+        for consumer in stirred:
+            if consumer.is_aside:
+                consumer.try_again()
+
     def outstanding(self) -> list[Entry]:
         """What was delivered and is not settled, what an open transaction would settle included."""
         found = self.unacked.all()
         if self.tx is not None:
             found += self.tx.held()
         return [delivery for delivery in found if isinstance(delivery, Entry)]
+
+
+def _tag(consumer: Consumer) -> str:
+    return consumer.tag

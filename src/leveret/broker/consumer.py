@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Final
 from librt.strings import BytesWriter, read_i16_be, read_i32_be, write_i16_be, write_i32_be, write_i64_be
 from mypy_extensions import i16, i32, i64
 
+from leveret.broker.ack_timeout import NOT_GIVEN
 from leveret.broker.entry import Entry
 from leveret.broker.run import Run
 from leveret.wire.grammar import BASIC_CANCEL
 
 if TYPE_CHECKING:
     from leveret.broker.channel import BrokerChannel
+    from leveret.broker.consumers import Level
     from leveret.broker.queue import Queue
     from leveret.session.connection import Connection
 
@@ -21,7 +23,11 @@ OUT_OCTETS_MAX: Final[i64] = 1 << 20
 
 
 class Consumer:
-    """limit: prefetch of this consumer, 0 = none; unacked: how many it has; queue is None for a reply consumer."""
+    """limit: prefetch of this consumer, 0 = none; unacked: how many it has; queue is None for a reply consumer.
+
+    level, is_aside: where it stands among its queue's consumers, and whether it left the line because it could take
+    nothing (leveret.broker.consumers).
+    """
 
     def __init__(
         self, connection: Connection, channel: BrokerChannel, queue: Queue | None, tag: str, no_ack: bool, limit: int
@@ -34,6 +40,10 @@ class Consumer:
         self.limit: i64 = limit
         self.unacked: i64 = 0
         self.is_exclusive = False
+        self.priority = 0
+        self.timeout_ms: i64 = NOT_GIVEN  # see ack_timeout.py
+        self.level: Level | None = None
+        self.is_aside = False
         self._key: bytes | None = None
         self._prefix = b""
         self._suffix = b""
@@ -56,7 +66,14 @@ class Consumer:
         if self.limit != 0 and self.unacked >= self.limit:
             return False
         channel = self.channel
-        return channel.limit == 0 or channel.unacked.count < channel.limit
+        return channel.limit == 0 or channel.unacked.count - channel.fetched < channel.limit
+
+    def try_again(self) -> None:
+        """It stands aside, but something has changed: into the line with it if it can take something again."""
+        level = self.level
+        assert level is not None
+        if self.can_take():
+            level.line_up(self)
 
     def deliver(self, entry: Entry) -> None:
         """Write basic.deliver with the content, and count it as unacknowledged where it must be acknowledged."""
@@ -65,7 +82,7 @@ class Consumer:
         out = connection.out
         key = entry.key
         if self._key is not key:
-            self._set_key(key)
+            self._meet(entry)
         tag = channel.next_tag
         channel.next_tag = tag + 1
         out.write(self._prefix)
@@ -90,7 +107,7 @@ class Consumer:
         channel = self.channel
         stretch = run.stretch
         data = stretch.data
-        if i64(read_i16_be(data, 1)) & 0xFFFF != channel.number or channel.must_cut:
+        if i64(read_i16_be(data, 1)) & 0xFFFF != channel.number or channel.must_cut or self._is_traced():
             index = run.taken
             while index < stretch.count:
                 self.deliver(run.entry(index))
@@ -115,6 +132,21 @@ class Consumer:
         channel.next_tag = tag
         if not connection.is_dirty:
             connection.mark()
+
+    def forget_key(self) -> None:
+        """The next message is looked at as if it were of another route than the last one."""
+        self._key = None
+
+    def _is_traced(self) -> bool:
+        return self.queue is not None and self.queue.vhost.tracing is not None
+
+    def _meet(self, entry: Entry) -> None:
+        """A message of another route than the last one; any message, while the firehose is on."""
+        self._set_key(entry.key)
+        queue = self.queue
+        if queue is not None and queue.vhost.tracing is not None:
+            queue.vhost.tracing.delivered(self.connection, int(self.channel.number), queue, entry)
+            self.forget_key()
 
     def _set_key(self, key: bytes) -> None:
         tag = self.tag.encode("utf-8", "surrogateescape")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from leveret.broker.binding import Binding
+from leveret.broker.kinds.recent_history import RecentHistory
 from leveret.broker.kinds.table import KINDS
 from leveret.broker.names import RandomBytes
 from leveret.wire.table import Value
@@ -12,7 +13,7 @@ class Exchange:
     """kind: the name of its type. bindings: those of which it is the destination; outgoing: of which it is the source.
 
     onward: those of outgoing that lead to exchanges. alternate: where messages go that no binding takes, None =
-    nowhere; it need not exist.
+    nowhere; it need not exist. history: what the journal must hear of, None = nothing.
     """
 
     def __init__(
@@ -38,6 +39,7 @@ class Exchange:
         self.outgoing: dict[int, Binding] = {}
         self.onward: dict[int, Binding] = {}
         self.matcher = KINDS[kind](self.outgoing, arguments, random_bytes)
+        self.history = self.matcher if durable and isinstance(self.matcher, RecentHistory) else None
 
     def add(self, binding: Binding) -> None:
         """Put in a new binding."""

@@ -84,7 +84,7 @@ def _check_same(peer: Peer, method: Method, exchange: Exchange) -> None:
     """406 if the declaration differs in type, flags or alternate exchange; other arguments are not compared."""
     what = f"exchange '{exchange.name}' in vhost '{peer.vhost.name}'"
     if method.text("type") != exchange.kind:
-        raise inequivalent(method, "type", what, method.text("type"), exchange.kind)
+        raise inequivalent(method, "type", what, _atom(method.text("type")), _atom(exchange.kind))
     for flag, current in (
         ("durable", exchange.durable),
         ("auto_delete", exchange.auto_delete),
@@ -104,6 +104,11 @@ def _check_same(peer: Peer, method: Method, exchange: Exchange) -> None:
         received, current_text = "none" if given[:1] == b"V" else f"'{_plain(given)}'", f"'{now}'"
     text = f"inequivalent arg '{ALTERNATE}' for {what}: received {received} but current is {current_text}"
     raise fail(method, PRECONDITION_FAILED, text)
+
+
+def _atom(kind: str) -> str:
+    """As Erlang prints a type's name: one with a hyphen in quotes of its own."""
+    return f"'{kind}'" if "-" in kind else kind
 
 
 def _plain(value: bytes) -> str:

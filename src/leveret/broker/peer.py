@@ -17,12 +17,14 @@ from leveret.broker import (
     queue_methods,
     tx_methods,
 )
+from leveret.broker.ack_timeout import timed_out
 from leveret.broker.broker import Broker
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.entry import Entry
 from leveret.broker.kinds.envelope import Envelope
 from leveret.broker.names import REPLY_TO
 from leveret.broker.queue import Queue
+from leveret.broker.ready import ITEM_OCTETS
 from leveret.broker.route import Route
 from leveret.broker.run import Stretch
 from leveret.broker.transaction import ACK
@@ -93,7 +95,7 @@ class Peer(Connection):
         self.vhost = broker.vhosts["/"]  # until connection.open says which
         self.address = address
         self.is_loopback = is_loopback
-        self.user = ""
+        self.name = address
         self.channel_max = broker.settings.channel_max
         self.must_cut = False
         self.hears_refusal = False
@@ -128,10 +130,21 @@ class Peer(Connection):
         self.now_us = now_us
         self.state = lifecycle.CLOSED
         self.close_all_channels()
-        for queue in list(self.exclusive.values()):
-            self.vhost.delete_queue(queue)
-        self.exclusive.clear()
         self.broker.end_turn(now_us)
+
+    def check_ack_timeouts(self, now_us: int) -> None:
+        """Once a second or so: close channels with a delivery that has been unacknowledged for too long."""
+        self.now_us = now_us
+        has_closed = False
+        for channel in list(self.channels.values()):
+            assert isinstance(channel, BrokerChannel)
+            if channel.state == lifecycle.OPEN and (channel.unacked.count > 0 or channel.notes):
+                timeout_ms = self.broker.ack_timeout.overdue_ms(channel, now_us)
+                if timeout_ms > 0:
+                    self._fail(timed_out(channel, timeout_ms), channel)
+                    has_closed = True
+        if has_closed:
+            self.broker.end_turn(now_us)
 
     def drained(self, now_us: int) -> None:
         """The network takes bytes again: consumers go on. What a flood of answers held up is to be received now."""
@@ -156,7 +169,11 @@ class Peer(Connection):
 
     def touch_consumed(self, channel: BrokerChannel) -> None:
         """The channel's consumers may take more."""
+        if channel.stirred:
+            channel.line_up()
         for consumer in channel.consumers.values():
+            if consumer.is_aside:
+                consumer.try_again()
             queue = consumer.queue
             if queue is not None and not queue.is_touched:
                 queue.touch()
@@ -194,9 +211,12 @@ class Peer(Connection):
         # what one channel gives back must not go to the next one that closes
         self._is_leaving = True
         super().close_all_channels()
+        self.drop_exclusive()
+
+    def drop_exclusive(self) -> None:
+        """Delete the queues that are exclusive to this connection."""
         for queue in list(self.exclusive.values()):
             self.vhost.delete_queue(queue)
-        self.exclusive.clear()
 
     def failed(self, error: ProtocolError, channel: Channel | None) -> None:
         where = f" channel {channel.number}" if channel is not None and not error.is_hard else ""
@@ -234,24 +254,24 @@ class Peer(Connection):
             return
         if multiple:
             for entry in basic_methods.take(channel, int(tag), True, 80):
-                self.settle(entry)
+                self.settle(channel, entry)
         else:
             found = channel.unacked.get(tag)
             if found is None:
                 raise basic_methods.unknown_tag(int(tag), 80)
             channel.unacked.remove(tag)
             assert isinstance(found, Entry)
-            self.settle(found)
+            self.settle(channel, found)
+        if channel.stirred:
+            channel.line_up()
         if channel.limit != 0:
             self.touch_consumed(channel)
 
-    def settle(self, entry: Entry) -> None:
+    def settle(self, channel: BrokerChannel, entry: Entry) -> None:
         """An acknowledged delivery is done with."""
+        channel.settled(entry)
         queue = entry.queue
         queue.unacked -= 1
-        consumer = entry.consumer
-        if consumer is not None:
-            consumer.unacked -= 1
         if not queue.is_touched and not queue.is_deleted:
             queue.touch()
         # a deleted queue's unacknowledged entries are settled here, too: their file can go
@@ -287,15 +307,24 @@ class Peer(Connection):
             if found.has_any:
                 route = vhost.copied_route(route, found)
                 content = found.content
-        if route.is_per_message and route.exchange is not None:
-            route.set_queues(vhost.targets(route.exchange, Envelope(route.keys, route.key, content)))
+        standing = HANDLED
+        if route.is_per_message:
+            if route.exchange is not None:
+                events = vhost.log.events
+                route.set_queues(vhost.targets(route.exchange, Envelope(route.keys, route.key, content)))
+                if vhost.log.events != events:
+                    standing = JOURNALLED  # a history took it
+            if vhost.tracing is not None:
+                vhost.tracing.published(self, int(channel.number), route, content)
         for requester in route.replies:
             vhost.reply(requester, content, route.key)
         if channel.tx is not None:
             return self._hold(channel, route, content, mode == 2, ttl_us)
-        standing = HANDLED
         if route.queues:
-            standing = vhost.accept(route, content, mode == 2, ttl_us, self.now_us)
+            self.cost += stop - start + ITEM_OCTETS * len(route.queues)
+            accepted = vhost.accept(route, content, mode == 2, ttl_us, self.now_us)
+            if accepted != HANDLED:
+                standing = accepted
         elif route.is_mandatory:
             self.give_back(channel, route, content)
         self.is_publisher = True
@@ -310,6 +339,7 @@ class Peer(Connection):
         assert route is not None
         stretch = Stretch(data, stride, size, count, route.key)
         persistent = self._scan_header.delivery_mode == 2
+        self.cost += len(data) + ITEM_OCTETS * len(route.queues)
         standing = self.vhost.accept_stretch(route, stretch, persistent, self._ttl_us, self.now_us)
         if channel.confirms is not None:
             self._confirm(channel, count, standing)

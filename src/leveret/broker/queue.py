@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
+from leveret.broker.ack_timeout import NOT_GIVEN
+from leveret.broker.consumers import Consumers
 from leveret.broker.entry import Entry
 from leveret.broker.limits import Limits, body_octets
 from leveret.broker.returned import returned
@@ -16,8 +18,8 @@ from leveret.wire.table import Value
 if TYPE_CHECKING:
     from leveret.broker.binding import Binding
     from leveret.broker.consumer import Consumer
+    from leveret.broker.peer import Peer
     from leveret.broker.vhost import VHost
-    from leveret.session.connection import Connection
 
 # A queue with more messages that its consumers may not take yet is crowded: see net/fairness.py.
 CROWD: Final[i64] = 4096
@@ -26,7 +28,8 @@ CROWD: Final[i64] = 4096
 class Queue:
     """shelves: all of them, those whose messages are delivered first in front; shelf: the one with index 0.
 
-    number: unique for the life of the data directory (0 = not durable); owner: the connection of an exclusive one.
+    number: unique for the life of the data directory (0 = not durable); owner: the connection of an exclusive one;
+    declared: its arguments as they came from a client, empty if they came from the journal.
 
     ttl_us: x-message-ttl, -1 = none; idle_us: x-expires, 0 = none; dead_letter_exchange: None = expired and rejected
     messages are dropped. limits: of its length, None = none; delivery_limit: how often a message may come back, -1 = as
@@ -40,14 +43,15 @@ class Queue:
         self.durable = durable
         self.auto_delete = auto_delete
         self.arguments = arguments
-        self.owner: Connection | None = None
+        self.declared = b""
+        self.owner: Peer | None = None
         # an exclusive queue never outlives its connection, so the journal need not know it
         self.is_journalled = durable
         self.number: i64 = 0
         self.shelf = Shelf(self, 0)
         self.shelves = [self.shelf]
         self.unacked: i64 = 0
-        self.consumers: list[Consumer] = []
+        self.consumers = Consumers()
         self.bindings: dict[tuple[str, str, bytes], Binding] = {}
         self.ttl_us: i64 = -1
         self.idle_us: i64 = 0
@@ -55,6 +59,7 @@ class Queue:
         self.dead_letter_key: str | None = None
         self.limits: Limits | None = None
         self.delivery_limit: i64 = -1
+        self.timeout_ms: i64 = NOT_GIVEN  # see ack_timeout.py
         self.spent: list[Entry] = []
         self.refused: list[Entry] = []
         self.discards_told: set[str] = set()
@@ -65,7 +70,6 @@ class Queue:
         self.respite_until_us: i64 = 0
         self.respite_us: i64 = 0
         self.alarm_us: i64 = 0  # when its timer is set for, 0 = none
-        self._turn: i64 = 0
 
     # -- what waits ----------------------------------------------------------------------------------------------------
 
@@ -121,14 +125,14 @@ class Queue:
         self.serve(now_us)
 
     def serve(self, now_us: i64) -> None:
-        """Deliver what can be delivered, round robin; set the timer of what is left.
+        """Deliver what can be delivered; set the timer of what is left.
 
         Without a consumer nothing is looked at, so that no page is read for nobody.
         """
         consumers = self.consumers
-        entry = self.peek() if consumers else None
-        if len(consumers) == 1:
-            consumer = consumers[0]
+        entry = self.peek() if consumers.count > 0 else None
+        consumer = consumers.only
+        if consumer is not None:
             while entry is not None and consumer.can_take():
                 run = self.run() if consumer.no_ack else None
                 if run is not None and (run.expires_us == 0 or run.expires_us >= now_us):
@@ -136,12 +140,12 @@ class Queue:
                 else:
                     self._give(consumer, entry, now_us)
                 entry = self.peek()
-        elif consumers:
+        else:
             while entry is not None:
-                chosen = self._choose()
-                if chosen is None:
+                consumer = consumers.next()
+                if consumer is None:
                     break
-                self._give(chosen, entry, now_us)
+                self._give(consumer, entry, now_us)
                 entry = self.peek()
         if entry is not None and self.count() > CROWD:
             self.vhost.crowded.append(self)
@@ -174,22 +178,6 @@ class Queue:
                 self.vhost.log.settle(run.shelf, run.id + index)
                 index += 1
 
-    def _choose(self) -> Consumer | None:
-        consumers = self.consumers
-        size: i64 = len(consumers)
-        tried: i64 = 0
-        turn = self._turn
-        while tried < size:
-            if turn >= size:
-                turn = 0
-            consumer = consumers[turn]
-            turn += 1
-            if consumer.can_take():
-                self._turn = turn
-                return consumer
-            tried += 1
-        return None
-
     def requeue(self, entry: Entry) -> None:
         """Take back an unacknowledged entry to its original place. Give many newest first, then call overflow.trim."""
         self.unacked -= 1
@@ -212,8 +200,3 @@ class Queue:
             self.vhost.over.append(self)
         if not self.is_touched:
             self.touch()
-
-    def remove_consumer(self, consumer: Consumer) -> None:
-        """Forget a consumer; it keeps what it has not acknowledged."""
-        if consumer in self.consumers:
-            self.consumers.remove(consumer)

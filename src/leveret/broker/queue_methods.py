@@ -4,27 +4,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from leveret.broker.arguments import refused_argument, type_name
+from leveret.broker.ack_timeout import given_timeout_ms
+from leveret.broker.arguments import are_equivalent, plain, refused_argument, typed
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.consumer import Consumer
 from leveret.broker.limits import limits_of
 from leveret.broker.names import REPLY_TO, generated
 from leveret.broker.priority import PriorityQueue
 from leveret.broker.queue import Queue
+from leveret.broker.terms import type_of
 from leveret.wire import grammar
 from leveret.wire.errors import ACCESS_REFUSED, NOT_FOUND, PRECONDITION_FAILED, RESOURCE_LOCKED, ProtocolError
 from leveret.wire.method import Method
-from leveret.wire.table import Value
+from leveret.wire.table import Value, encode_table
 
 if TYPE_CHECKING:
     from leveret.broker.peer import Peer
     from leveret.broker.vhost import VHost
 
-# arguments that two declarations of one queue must agree on
+# arguments that two declarations of one queue must agree on, in the order in which RabbitMQ compares them
 COMPARED: Final = (
     "x-expires", "x-message-ttl", "x-dead-letter-exchange", "x-dead-letter-routing-key", "x-max-length",
-    "x-max-length-bytes", "x-max-priority", "x-overflow", "x-queue-mode", "x-queue-type", "x-single-active-consumer",
-    "x-delivery-limit",
+    "x-max-length-bytes", "x-max-priority", "x-overflow", "x-queue-mode", "x-queue-version",
+    "x-single-active-consumer", "x-queue-type", "x-queue-master-locator", "x-delivery-limit",
 )  # fmt: skip
 
 
@@ -39,37 +41,44 @@ def inequivalent(method: Method, name: str, what: str, received: str, current: s
     return fail(method, PRECONDITION_FAILED, text)
 
 
-def inequivalent_argument(method: Method, names: tuple[str, ...], what: str, current: dict[str, Value]) -> None:
-    """406 if one of the named x-arguments differs."""
-    given = method.table("arguments")
-    for name in names:
-        new, old = given.get(name), current.get(name)
-        if new == old:
+def _check_arguments(method: Method, what: str, queue: Queue) -> None:
+    """406 if the declaration differs from the queue's in an argument that matters."""
+    given = typed(method.tables["arguments"])
+    current = typed(queue.declared or encode_table(queue.arguments))
+    for name in COMPARED:
+        if are_equivalent(name, given, current):
             continue
         if name in given and name in current:
-            raise inequivalent(method, name, what, _shown(new), _shown(old))
-        received = _typed(new) if name in given else "none"
-        is_now = _typed(old) if name in current else "none"
+            received = "none" if given[name] == b"V" else f"'{plain(given[name])}'"
+            is_now = f"'{plain(current[name])}'"
+        else:
+            received, is_now = _with_type(given.get(name)), _with_type(current.get(name))
         text = f"inequivalent arg '{name}' for {what}: received {received} but current is {is_now}"
         raise fail(method, PRECONDITION_FAILED, text)
 
 
-def _typed(value: Value) -> str:
-    return f"the value '{_shown(value)}' of type '{type_name(value)}'"
-
-
-def _shown(value: Value) -> str:
-    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+def _with_type(value: bytes | None) -> str:
+    return "none" if value is None else f"the value '{plain(value)}' of type '{type_of(value)}'"
 
 
 def find(peer: Peer, method: Method, channel: BrokerChannel, field: str = "queue") -> Queue:
     """The queue that a method names ("" = the channel's last declared one): 404, or 405 if it is another's."""
     name = method.text(field) or last_declared(channel, method)
-    queue = peer.vhost.queues.get(name)
+    queue = lookup(peer, name)
     if queue is None:
         raise fail(method, NOT_FOUND, f"no queue '{name}' in vhost '{peer.vhost.name}'")
     check_owner(peer, method, queue)
     return queue
+
+
+def lookup(peer: Peer, name: str) -> Queue | None:
+    """The queue of this name. One that is exclusive to a client that has hung up is as good as gone, so that whoever
+    lost a connection and comes back at once can declare it anew."""
+    queue = peer.vhost.queues.get(name)
+    if queue is None or queue.owner is None or queue.owner is peer or not peer.broker.has_hung_up(queue.owner):
+        return queue
+    queue.owner.drop_exclusive()
+    return None
 
 
 def last_declared(channel: BrokerChannel, method: Method) -> str:
@@ -102,7 +111,7 @@ def declare(peer: Peer, channel: BrokerChannel, method: Method) -> None:
     if name.startswith(REPLY_TO):
         _declare_reply(peer, channel, method, name)
         return
-    queue = vhost.queues.get(name) if name else None
+    queue = lookup(peer, name)
     if method.flag("passive"):
         if queue is None:
             raise fail(method, NOT_FOUND, f"no queue '{name}' in vhost '{vhost.name}'")
@@ -119,7 +128,7 @@ def declare(peer: Peer, channel: BrokerChannel, method: Method) -> None:
     channel.last_queue = queue.name
     if queue.idle_us:
         vhost.used(queue, peer.now_us)
-    _declared(peer, channel, method, queue.name, int(queue.count()), len(queue.consumers))
+    _declared(peer, channel, method, queue.name, int(queue.count()), int(queue.consumers.count))
 
 
 def _declared(peer: Peer, channel: BrokerChannel, method: Method, name: str, messages: int, consumers: int) -> None:
@@ -136,15 +145,15 @@ def _declare_reply(peer: Peer, channel: BrokerChannel, method: Method, name: str
 
 
 def _create(peer: Peer, method: Method, name: str) -> Queue:
-    durable, auto_delete = method.flag("durable"), method.flag("auto_delete")
     arguments = method.table("arguments")
-    refused = refused_argument(arguments, f"queue '{name}' in vhost '{peer.vhost.name}'")
+    table = method.tables["arguments"]
+    refused = refused_argument(arguments, typed(table), f"queue '{name}' in vhost '{peer.vhost.name}'")
     if refused:
         raise fail(method, PRECONDITION_FAILED, refused)
-    queue = make_queue(peer.vhost, name, durable, auto_delete, arguments)
+    queue = make_queue(peer.vhost, name, _is_durable(method), method.flag("auto_delete"), arguments)
+    queue.declared = table
     if method.flag("exclusive"):
         queue.owner = peer
-        queue.is_journalled = False
         peer.exclusive[name] = queue
     peer.vhost.add_queue(queue, 0, peer.now_us)
     if queue.is_journalled:
@@ -155,12 +164,18 @@ def _create(peer: Peer, method: Method, name: str) -> Queue:
 def _check_same(peer: Peer, method: Method, queue: Queue) -> None:
     what = f"queue '{queue.name}' in vhost '{peer.vhost.name}'"
     check_owner(peer, method, queue)
-    for flag, current in (("durable", queue.durable), ("auto_delete", queue.auto_delete)):
-        if method.flag(flag) != current:
-            raise inequivalent(method, flag, what, str(method.flag(flag)).lower(), str(current).lower())
     if method.flag("exclusive") != (queue.owner is not None):
         raise _locked(peer, method, queue)
-    inequivalent_argument(method, COMPARED, what, queue.arguments)
+    given = {"durable": _is_durable(method), "auto_delete": method.flag("auto_delete")}
+    for flag, current in (("durable", queue.durable), ("auto_delete", queue.auto_delete)):
+        if given[flag] != current:
+            raise inequivalent(method, flag, what, str(given[flag]).lower(), str(current).lower())
+    _check_arguments(method, what, queue)
+
+
+def _is_durable(method: Method) -> bool:
+    """An exclusive queue never outlives its connection, so RabbitMQ takes it for transient."""
+    return method.flag("durable") and not method.flag("exclusive")
 
 
 def make_queue(vhost: VHost, name: str, durable: bool, auto_delete: bool, arguments: dict[str, Value]) -> Queue:
@@ -184,6 +199,8 @@ def _apply_arguments(queue: Queue) -> None:
     limit = queue.arguments.get("x-delivery-limit")
     if isinstance(limit, int):
         queue.delivery_limit = limit
+    queue.consumers.has_active = queue.arguments.get("x-single-active-consumer") is True
+    queue.timeout_ms = given_timeout_ms(queue.arguments)
     queue.limits = limits_of(queue.arguments)
     if isinstance(exchange, str):
         queue.dead_letter_exchange = exchange
@@ -194,19 +211,18 @@ def _apply_arguments(queue: Queue) -> None:
 def delete(peer: Peer, channel: BrokerChannel, method: Method) -> None:
     """queue.delete; deleting what is not there succeeds with 0 messages."""
     name = method.text("queue") or last_declared(channel, method)
-    queue = peer.vhost.queues.get(name)
+    queue = lookup(peer, name)
     count = 0
     consumers: list[Consumer] = []
     if queue is not None:
         check_owner(peer, method, queue)
         what = f"queue '{name}' in vhost '{peer.vhost.name}'"
-        if method.flag("if_unused") and queue.consumers:
-            raise fail(method, PRECONDITION_FAILED, f"{what} in use")
         if method.flag("if_empty") and queue.count():
             raise fail(method, PRECONDITION_FAILED, f"{what} not empty")
-        consumers = list(queue.consumers)
+        if method.flag("if_unused") and queue.consumers.count > 0:
+            raise fail(method, PRECONDITION_FAILED, f"{what} in use")
+        consumers = queue.consumers.all()
         count = peer.vhost.delete_queue(queue)
-        peer.exclusive.pop(name, None)
     if queue is None or queue.is_journalled:
         # who deleted it first may still be waiting for the disk
         peer.hold_until_synced()

@@ -5,8 +5,10 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Collection
 
+from leveret.broker import copies
 from leveret.broker.binding import Binding
 from leveret.broker.broker import Broker
+from leveret.broker.kinds.recent_history import Kept
 from leveret.broker.log import CLEAN, DROP, SETTLE, START
 from leveret.broker.page import Page
 from leveret.broker.queue import Queue
@@ -14,7 +16,7 @@ from leveret.broker.queue_methods import make_queue
 from leveret.broker.records import Arrived, Declared, Paged, Passed, records
 from leveret.broker.run import Stretch
 from leveret.broker.shelf import INDEX_SHIFT, QUEUE_MASK, Shelf
-from leveret.broker.vhost import VHost
+from leveret.broker.vhost import VHost, split_key
 from leveret.wire.table import Value, split_table
 
 
@@ -206,6 +208,9 @@ class Recovery:
         if op == "bind" or op == "unbind":
             self._binding(vhost, declared)
             return
+        if op == "history":
+            self._history(vhost, record)
+            return
         arguments = record.get("arguments", {})
         assert isinstance(arguments, dict)
         if op == "exchange.declare":
@@ -248,6 +253,16 @@ class Recovery:
             vhost.bind(binding)
         elif binding.identity in destination.bindings:
             vhost.unbind(destination.bindings[binding.identity])
+
+    def _history(self, vhost: VHost, record: dict[str, Value]) -> None:
+        exchange = vhost.exchanges.get(str(record["exchange"]))
+        number, key, content = record["number"], record["key"], record["content"]
+        assert isinstance(number, int)
+        assert isinstance(key, bytes)
+        assert isinstance(content, bytes)
+        if exchange is not None and exchange.history is not None:
+            keys = [split_key(key)[1], *copies.Copies(content).cc, *copies.blind_keys(key)]
+            exchange.history.restore(Kept(keys, key, content, number))
 
     def finish(self, segments: Collection[int] = ()) -> int:
         """Put the messages into their queues, oldest first. After an unclean stop all count as delivered before.

@@ -17,9 +17,9 @@ class Route:
     """key: exchange and routing key as two short strings, as basic.deliver carries them. exchange is None for "".
 
     durable: those of the queues that are in the journal. is_per_message: an exchange on the way looks at more than the
-    keys, so the queues are looked up for each message. replies: the requesters whose direct reply-to names are among
-    the routing keys. keys: the routing key, then those of CC and BCC. is_limited: some queue has limits.
-    is_repeatable: messages that differ in their bodies only may be handled as one.
+    keys, so the queues are looked up for each message; or the firehose is on. replies: the requesters whose direct
+    reply-to names are among the routing keys. keys: the routing key, then those of CC and BCC. is_limited: some queue
+    has limits. is_repeatable: messages that differ in their bodies only may be handled as one.
     """
 
     def __init__(self, generation: i64, key: bytes, exchange: Exchange | None, keys: list[str]) -> None:

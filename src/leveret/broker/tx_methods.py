@@ -87,7 +87,7 @@ def _settle(peer: Peer, channel: BrokerChannel, settlement: HeldSettlement) -> N
     channel.unacked.count -= len(entries)  # held ones did count
     if settlement.kind == ACK:
         for entry in entries:
-            peer.settle(entry)
+            peer.settle(channel, entry)
         peer.touch_consumed(channel)
     else:
         put_away(peer, channel, entries, settlement.kind == REQUEUE)

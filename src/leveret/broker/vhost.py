@@ -19,11 +19,13 @@ from leveret.broker.kinds.envelope import Envelope
 from leveret.broker.log import Log
 from leveret.broker.names import RandomBytes
 from leveret.broker.queue import Queue
+from leveret.broker.ready import Ready
 from leveret.broker.returned import published_content
 from leveret.broker.route import Route
 from leveret.broker.run import Stretch
 from leveret.broker.shelf import Shelf
 from leveret.broker.timers import Timers
+from leveret.broker.tracing import Tracing
 from leveret.session.confirms import HANDLED, JOURNALLED
 from leveret.session.connection import Connection
 from leveret.wire.errors import ProtocolError
@@ -68,6 +70,7 @@ class VHost:
         self.replies: dict[str, Consumer] = {}
         self.channels: set[BrokerChannel] = set()
         self.discards: dict[str, int] = {}
+        self.tracing: Tracing | None = None  # see tracing.start
         self._scan = HeaderScan()
         self._next_number = 1
         self._nowhere = Queue(self, "", False, False, {})  # where direct replies come from
@@ -170,10 +173,12 @@ class VHost:
             return 0
         queue.is_deleted = True
         del self.queues[queue.name]
+        if queue.owner is not None:
+            del queue.owner.exclusive[queue.name]
         self._drop(list(queue.bindings.values()))
-        for consumer in queue.consumers:
+        for consumer in queue.consumers.all():
+            queue.consumers.remove(consumer)
             consumer.channel.consumers.pop(consumer.tag, None)
-        queue.consumers.clear()
         count = int(queue.count())
         if queue.is_journalled:
             for entry in queue.in_memory():
@@ -181,6 +186,11 @@ class VHost:
                     self.log.forget(entry.shelf, entry.id)
             self.log.abandon(queue)
             self.log.meta({"op": "queue.delete", "vhost": self.name, "name": queue.name})
+        # queue, shelves and messages know each other, and the collector, which could let go of such circles, is off
+        for shelf in queue.shelves:
+            shelf.ready = Ready()
+        queue.shelves = []
+        queue.shelf = Shelf(self._nowhere, 0)
         self.changed()
         return count
 
@@ -200,12 +210,14 @@ class VHost:
         """A consumer was cancelled or its channel closed; the last one takes an auto-delete queue along."""
         queue = consumer.queue
         assert queue is not None
-        queue.remove_consumer(consumer)
-        if not queue.consumers:
+        queue.consumers.remove(consumer)
+        if queue.consumers.count == 0:
             if queue.auto_delete:
                 self.delete_queue(queue)
             else:
                 self.used(queue, now_us)
+        elif queue.consumers.has_active and not queue.is_touched:
+            queue.touch()  # another one may be active now
 
     # -- the way of a message ------------------------------------------------------------------------------------------
 
@@ -213,6 +225,7 @@ class VHost:
         """A new route for an exchange (None: the default exchange) and routing keys; several of them with CC or BCC."""
         route = Route(self.generation, key, exchange, keys)
         if exchange is None:
+            route.is_per_message = self.tracing is not None
             found: dict[str, Queue] = {}
             for name in keys:
                 if name in self.queues:
@@ -221,7 +234,7 @@ class VHost:
                     route.replies.append(self.replies[name])
             route.set_queues(list(found.values()))
         else:
-            route.is_per_message = self._is_per_message(exchange)
+            route.is_per_message = self.tracing is not None or self._is_per_message(exchange)
             if not route.is_per_message:
                 route.set_queues(self.targets(exchange, Envelope(keys, key, b"")))
         return route
@@ -259,6 +272,8 @@ class VHost:
         while todo:
             exchange = todo.pop()
             bindings = exchange.matcher.match(envelope)
+            if exchange.history is not None and exchange.history.news is not None:
+                self.log.declared(exchange.history.news.record(self.name, exchange.name))
             alternate = self.exchanges.get(exchange.alternate) if exchange.alternate and not bindings else None
             if alternate is not None and alternate.name not in seen:
                 seen.add(alternate.name)
@@ -297,7 +312,7 @@ class VHost:
             stretch.compact()
             id = self._journal(route, stretch, ttl_us, now_us, None)
         for queue in route.queues:
-            if not queue.consumers:
+            if queue.consumers.count == 0:
                 stretch.compact()  # it may stay for long
             shelf = queue.shelf_of(stretch.data)
             shelf.enqueue_stretch(stretch, id if queue.is_journalled else 0, queue.expiry(now_us, ttl_us))
@@ -387,7 +402,7 @@ class VHost:
         """Deliver what this turn made deliverable."""
         self.crowded.clear()
         overflow.trim(self, now_us)
-        while self.touched:
+        while self.touched or (self.tracing is not None and self.tracing.emit(int(now_us))):
             touched = self.touched
             self.touched = []
             for queue in touched:
@@ -403,7 +418,7 @@ class VHost:
         self.expire_due(queue, now_us)
         if queue.count() and not queue.is_touched:
             queue.touch()
-        if queue.idle_us and not queue.consumers and now_us >= queue.used_us + queue.idle_us:
+        if queue.idle_us and queue.consumers.count == 0 and now_us >= queue.used_us + queue.idle_us:
             self.delete_queue(queue)
 
     def expire_due(self, queue: Queue, now_us: i64) -> None:

@@ -39,6 +39,7 @@ from leveret.store.segment import SegmentStore
 
 logger = logging.getLogger("leveret")
 
+EXIT_OPTIONS: Final = 2
 EXIT_IN_USE: Final = 3
 EXIT_ADDRESS: Final = 4
 EXIT_JOURNAL: Final = 5
@@ -50,7 +51,7 @@ CONFIG: Final[dict[str, type]] = {
     "host": list, "port": int, "data_dir": str, "log_level": str, "product": str, "version": str, "cluster_name": str,
     "frame_max": int, "channel_max": int, "heartbeat_s": int,
     "disk_free_limit": object, "memory_high_watermark": object,
-    "max_message_octets": int, "journal_spare_files": int,
+    "max_message_octets": int, "consumer_timeout_ms": int, "journal_spare_files": int,
 }  # fmt: skip
 
 # settings that are amounts, see leveret.cli.quantity
@@ -79,7 +80,7 @@ def read_config(path: Path) -> dict[str, object]:
             _check_quantity(f"{path}: {key}", value)
         elif not isinstance(value, CONFIG[key]) or isinstance(value, bool):
             raise click.UsageError(f"{path}: {key} must be of type {CONFIG[key].__name__}, not {value!r}")
-        elif key == "journal_spare_files" and isinstance(value, int) and value < 0:
+        elif key in ("journal_spare_files", "consumer_timeout_ms") and isinstance(value, int) and value < 0:
             raise click.UsageError(f"{path}: {key} must not be negative, it is {value}")
     return config
 
@@ -98,6 +99,12 @@ def _check_quantity(name: str, value: object) -> None:
 @click.option("--log-level", type=click.Choice(LEVELS), help="Least severity that is logged.  [default: info]")
 @click.option("--disk-free-limit", help="Publishers are blocked when the disk has less free.  [default: 50MB]")
 @click.option("--memory-high-watermark", help="Publishers are blocked when more memory is in use.  [default: 0.4]")
+@click.option(
+    "--consumer-timeout-ms",
+    type=click.IntRange(0),
+    help="Channels with a delivery that is unacknowledged for longer are closed; 0: never.  [default: 1800000]",
+)
+@click.option("--trace", multiple=True, help="Virtual host whose firehose is on; repeat it for several.")
 @click.option("--config", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="TOML file of settings.")
 def command(
     host: tuple[str, ...],
@@ -106,9 +113,12 @@ def command(
     log_level: str | None,
     disk_free_limit: str | None,
     memory_high_watermark: str | None,
+    consumer_timeout_ms: int | None,
+    trace: tuple[str, ...],
     config: Path | None,
 ) -> None:
     given: dict[str, object] = {"host": list(host) or None, "port": port, "data_dir": data_dir, "log_level": log_level}
+    given["consumer_timeout_ms"] = consumer_timeout_ms  # RabbitMQ's consumer_timeout
     for key, value in zip(QUANTITIES, (disk_free_limit, memory_high_watermark), strict=True):
         if value is not None:
             _check_quantity(f"--{key.replace('_', '-')}", value)
@@ -134,7 +144,7 @@ def command(
         logger.critical("the data directory %s can't be used: %s", directory, error.strerror or error)
         sys.exit(2)
     with lock:
-        sys.exit(asyncio.run(_serve(chosen, choose if config else None)))
+        sys.exit(asyncio.run(_serve(chosen, trace, choose if config else None)))
 
 
 def _limits(chosen: dict[str, object]) -> Limits:
@@ -149,8 +159,13 @@ def _reload(server: Server, choose_again: Callable[[], dict[str, object]]) -> No
         logger.error("nothing was changed: %s", error.message)
 
 
-async def _serve(chosen: dict[str, object], choose_again: Callable[[], dict[str, object]] | None) -> int:
-    names = ("product", "version", "cluster_name", "frame_max", "channel_max", "heartbeat_s", "max_message_octets")
+async def _serve(
+    chosen: dict[str, object], traced: tuple[str, ...], choose_again: Callable[[], dict[str, object]] | None
+) -> int:
+    names = (
+        "product", "version", "cluster_name", "frame_max", "channel_max", "heartbeat_s", "max_message_octets",
+        "consumer_timeout_ms",
+    )  # fmt: skip
     options = {"cluster_name": f"leveret@{socket.gethostname()}"} | {n: chosen[n] for n in names if n in chosen}
     broker = Broker(Settings(own_version=__version__, **options), os.urandom)  # type: ignore[arg-type]
     broker.on_event = logger.info
@@ -169,6 +184,12 @@ async def _serve(chosen: dict[str, object], choose_again: Callable[[], dict[str,
     except (JournalFailed, JournalFull, OSError) as error:
         logger.critical("the data directory %s can't be served: %s", directory, error)
         return EXIT_JOURNAL
+    for name in traced:
+        if name not in broker.vhosts:
+            logger.critical("--trace: there is no virtual host %r", name)
+            return EXIT_OPTIONS
+        broker.trace(name, True)
+        logger.info("the firehose of virtual host %r is on", name)
     logger.info("leveret %s (%s core), %d messages recovered from %s", __version__, core(), count, directory)
     for line in journal.report.lines():
         logger.warning("%s", line)

@@ -5,6 +5,7 @@
 | journal | more waits for the disk than one batch should hold | connections that have published |
 | pages | messages come faster than they can be moved to disk | the same |
 | slow | a client's socket takes no more, but did until just now | the same, but for that client if it is alone |
+| fan-out | what it has said is not handled yet | that connection: `Connection.has_more` |
 | flood | it does not read the answers to what it says | that connection: `Connection.is_flooded` |
 | fairness | a queue that it publishes to is crowded, its consumers are quick | that connection (fairness.py) |
 | alarm | `Broker.block_reason` is set | connections that have published since: `Peer.is_blocked` |
@@ -71,7 +72,7 @@ class Pressure:
         peer = protocol.peer
         if peer.state >= lifecycle.CLOSING:
             return False  # its last words are to be heard
-        if peer.is_blocked or peer.is_flooded:
+        if peer.is_blocked or peer.is_flooded or peer.has_more:
             return True
         if not peer.is_publisher:
             return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import select
 import socket
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, cast
@@ -13,6 +14,8 @@ from leveret.session.connection import FLOOD_OCTETS
 if TYPE_CHECKING:
     from leveret.net.server import Server
 
+# Linux tells a half-closed connection, too
+HUNG_UP = select.POLLHUP | select.POLLERR | getattr(select, "POLLRDHUP", 0)
 WRITE_HIGH_OCTETS = 1 << 20
 WRITE_LOW_OCTETS = 1 << 18
 # only direct replies can come to this: their requester has no queue that could keep them
@@ -20,15 +23,19 @@ UNREAD_OCTETS_MAX = 128 << 20
 
 
 class PeerProtocol(asyncio.BufferedProtocol):
-    """is_paused: it is not read from (net/pressure.py); is_choked: its socket takes no more; is_stuck: for a while."""
+    """is_paused: it is not read from (net/pressure.py); is_choked: its socket takes no more; is_stuck: for a while;
+    is_going_on: another turn of it is on its way."""
 
-    __slots__ = ("_unread_octets", "is_choked", "is_paused", "is_stuck", "opened_us", "peer", "server", "transport")
+    __slots__ = (
+        "_unread_octets", "is_choked", "is_going_on", "is_paused", "is_stuck", "opened_us", "peer", "server", "transport",
+    )  # fmt: skip
 
     def __init__(self, server: Server) -> None:
         self.server = server
         self.is_paused = False
         self.is_choked = False
         self.is_stuck = False
+        self.is_going_on = False
         self.opened_us = server.now_us()
         self._unread_octets = 0  # written since it is choked
 
@@ -39,6 +46,8 @@ class PeerProtocol(asyncio.BufferedProtocol):
         self.transport.set_write_buffer_limits(WRITE_HIGH_OCTETS, WRITE_LOW_OCTETS)
         host, port = transport.get_extra_info("peername")[:2]
         self.peer = Peer(self.server.broker, f"{host}:{port}", ip_address(host.partition("%")[0]).is_loopback)
+        own_host, own_port = transport.get_extra_info("sockname")[:2]
+        self.peer.name = f"{host}:{port} -> {own_host}:{own_port}"
         self.peer.sent_us = self.peer.received_us = self.opened_us
         self.server.opened(self)
 
@@ -79,6 +88,20 @@ class PeerProtocol(asyncio.BufferedProtocol):
         self.is_stuck = False
         self._unread_octets = 0
         self.server.drained(self)
+
+    def has_hung_up(self) -> bool:
+        """Whether the client has closed its end, even if there is something left to be read before that."""
+        number = self.transport.get_extra_info("socket").fileno()
+        if number < 0:
+            return True
+        poll = select.poll()
+        poll.register(number, HUNG_UP)
+        return bool(poll.poll(0))
+
+    def eof_received(self) -> None:
+        """A client that sends nothing any more is gone, as RabbitMQ has it; it may not even take what waits for it."""
+        self.server.lost(self, None)
+        self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.server.lost(self, exc)

@@ -26,7 +26,7 @@ from leveret.net.paging import Paging
 from leveret.net.pressure import Pressure
 from leveret.net.protocol import PeerProtocol
 from leveret.session import lifecycle
-from leveret.session.connection import TICK_US
+from leveret.session.connection import TICK_US, Connection
 from leveret.store.journal import Journal, JournalFull
 from leveret.store.reserve import Reserve
 from leveret.store.segment import SegmentStore
@@ -66,6 +66,7 @@ class Server:
         self.reserve = reserve
         self.alarms = alarms
         self.failure: Exception | None = None
+        broker.has_hung_up = self._has_hung_up
         self.buffer = memoryview(bytearray(READ_OCTETS))
         self._loop = asyncio.get_running_loop()
         self._thread_id = threading.get_ident()
@@ -175,9 +176,18 @@ class Server:
             peer.close(541, "internal error")
         self._fairness.turn(protocol, now_us)
         self._pressure.review(protocol)
-        if self._paging.received(len(data)):
+        if peer.has_more and not protocol.is_going_on:
+            protocol.is_going_on = True
+            self._loop.call_soon(self._go_on, protocol)
+        if self._paging.received(max(len(data), peer.cost)):
             self._pressure.pages(self._paging.is_behind)
         self._end_turn()
+
+    def _go_on(self, protocol: PeerProtocol) -> None:
+        """Another turn for what one turn was too short for."""
+        protocol.is_going_on = False
+        if protocol.peer in self._protocols:
+            self.received(protocol, b"")
 
     def lost(self, protocol: PeerProtocol, error: Exception | None) -> None:
         """The socket is closed."""
@@ -193,6 +203,10 @@ class Server:
         if not self._protocols:
             self._empty.set()
         self._end_turn()
+
+    def _has_hung_up(self, connection: Connection) -> bool:
+        protocol = self._protocols.get(connection)  # type: ignore[call-overload]
+        return protocol is None or protocol.has_hung_up()
 
     def crowded(self, protocol: PeerProtocol) -> None:
         """A client does not read as fast as it is sent to: publishers wait, but only while it reads at all."""
@@ -295,6 +309,8 @@ class Server:
                 continue
             if protocol.is_paused:
                 peer.received_us = now_us  # we do not listen, so silence says nothing
+            elif not peer.is_blocked:
+                peer.check_ack_timeouts(now_us)
             if not peer.tick():
                 logger.warning("%s: closed: missed heartbeats, %d s agreed", peer.address, peer.heartbeat_s)
                 protocol.transport.abort()

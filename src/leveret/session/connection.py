@@ -33,6 +33,9 @@ TICK_US: Final[i64] = 1_000_000
 FLOOD_OCTETS: Final[i64] = 8 << 20
 # a content that is not all there waits in the read buffer up to this size, and is assembled frame by frame beyond
 WAIT_OCTETS_MAX: Final[i64] = 65536
+# A read buffer full of messages for thousands of queues is handled in several turns, so that nobody waits for long and
+# memory is looked at in between.
+TURN_OCTETS_MAX: Final[i64] = 4 << 20
 # A run keeps its stretch of the read buffer and is copied once more at delivery: not worth it for larger messages.
 RUN_CONTENT_OCTETS_MAX: Final[i64] = 2048
 # 0-9-1, and 0-9 as old clients say it: the methods are the same
@@ -56,6 +59,11 @@ class Connection:
         self.is_full = False
         # it does not read the answers to what it says: it is not read from until they have left
         self.is_flooded = False
+        # octets that this turn's messages take in queues, about; input that is left for another turn
+        self.cost: i64 = 0
+        self.has_more = False
+        self.name = ""  # of both its ends, and who has logged in
+        self.user = ""
         self.heartbeat_s = 0
         self.hears_cancel = False  # the client understands basic.cancel from the broker
         self.hears_blocked = False  # the client understands connection.blocked
@@ -194,6 +202,8 @@ class Connection:
     def receive(self, data: bytes) -> None:
         """Take bytes from the peer. Violations are answered in the output; nothing is raised for them."""
         self.received_us = self.now_us
+        self.cost = 0
+        self.has_more = False
         if self.state >= lifecycle.DRAINING:
             return
         left: i64 = len(self._data) - self._position
@@ -255,6 +265,9 @@ class Connection:
             if kind == 1 and channel is not None and channel.assembly is None and size >= 4 and channel.state == 0:
                 key: i64 = i64(read_i32_be(data, position + 7))
                 if key == PUBLISH:
+                    if self.cost > TURN_OCTETS_MAX:
+                        self.has_more = True
+                        return
                     stop = self._content_end(data, after, end, number)
                     if stop > 0:
                         method = data[position:after]

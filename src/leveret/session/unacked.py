@@ -43,6 +43,21 @@ class Unacked:
             return None
         return self._entries[index]
 
+    def first_tag(self) -> i64:
+        """The tag of the oldest delivery, 0 = there is none."""
+        return self._base + self._first if self._entries else 0
+
+    def tagged(self, most: i64) -> list[tuple[int, Delivery]]:
+        """The oldest deliveries with their tags, left where they are; `most` of them, 0 = all."""
+        found: list[tuple[int, Delivery]] = []
+        index = self._first
+        while index < len(self._entries) and (most == 0 or len(found) < most):
+            delivery = self._entries[index]
+            if delivery is not None:
+                found.append((int(self._base + index), delivery))
+            index += 1
+        return found
+
     def remove(self, tag: i64) -> None:
         """Forget one delivery that get() knows."""
         self._entries[tag - self._base] = None

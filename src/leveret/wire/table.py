@@ -11,6 +11,8 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Final, Union
 
+from mypy_extensions import i64
+
 from leveret.wire.errors import SYNTAX_ERROR, ProtocolError
 
 Value = Union[None, bool, int, float, str, bytes, Decimal, datetime, "list[Value]", "dict[str, Value]"]
@@ -21,6 +23,18 @@ DEPTH_MAX: Final = 64
 _FIXED: Final[dict[str, str]] = {
     "b": ">b", "B": ">B", "s": ">h", "u": ">H", "I": ">i", "i": ">I", "l": ">q", "L": ">q", "f": ">f", "d": ">d",
 }  # fmt: skip
+
+
+def _steps() -> list[i64]:
+    """By type letter: octets of a value with its letter; -1: 32 bits of length follow; 0: to be decoded."""
+    steps: list[i64] = [0] * 256
+    for step, kinds in ((-1, b"Sx"), (1, b"V"), (2, b"bBt"), (3, b"su"), (5, b"Iif"), (6, b"D"), (9, b"lLdT")):
+        for kind in kinds:
+            steps[kind] = step
+    return steps
+
+
+_STEPS: Final = _steps()
 
 
 def malformed(what: str) -> ProtocolError:
@@ -192,11 +206,25 @@ def split_table(data: bytes) -> list[tuple[bytes, bytes]]:
     offset = 4
     entries: list[tuple[bytes, bytes]] = []
     while offset < end:
-        _, start = decode_key(data, offset, end)
-        _, stop = decode_value(data, start, end, 0)
+        start = offset + 1 + data[offset]
+        stop = _stop_of(data, start, end)
         entries.append((data[offset + 1 : start], data[start:stop]))
         offset = stop
     return entries
+
+
+def _stop_of(data: bytes, offset: int, end: int) -> int:
+    """The offset behind the value at offset. What is inside of tables and arrays is looked at, too."""
+    size: i64 = _STEPS[data[offset]] if offset < end else 0
+    if size == 0:
+        return decode_value(data, offset, end, 0)[1]
+    if size < 0:
+        if offset + 5 > end:
+            raise malformed("length is missing")
+        size = 5 + (data[offset + 1] << 24 | data[offset + 2] << 16 | data[offset + 3] << 8 | data[offset + 4])
+    if offset + size > end:
+        raise malformed("field value runs over its table")
+    return offset + size
 
 
 def join_table(entries: list[tuple[bytes, bytes]]) -> bytes:

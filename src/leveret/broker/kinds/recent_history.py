@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
+from mypy_extensions import i64
+
 from leveret.broker.kinds.envelope import Envelope
 from leveret.broker.kinds.matcher import Matcher
+from leveret.broker.log import meta_record
 from leveret.broker.names import RandomBytes
 from leveret.broker.terms import shown, type_of
 from leveret.wire.table import Value
@@ -17,6 +20,9 @@ if TYPE_CHECKING:
 LENGTH: Final = "x-recent-history-length"
 NO_STORE: Final = b"x-recent-history-no-store"
 LENGTH_DEFAULT: Final = 20
+HISTORY_OCTETS_MAX: Final[i64] = 64 << 20
+# of all histories, at the beginning of each journal file
+SNAPSHOT_OCTETS_MAX: Final = 16 << 20
 _INTEGERS: Final = ("byte", "short", "signedint", "long")
 
 
@@ -28,16 +34,61 @@ def refused(arguments: dict[bytes, bytes]) -> str:
     return f"Invalid argument {shown(length)}, '{LENGTH}' must be a positive integer"
 
 
+class Kept(Envelope):
+    """A message in the history. number: of its exchange, growing; the journal may tell of one twice."""
+
+    def __init__(self, keys: list[str], key: bytes, content: bytes, number: int) -> None:
+        super().__init__(keys, key, content)
+        self.number = number
+
+    def record(self, vhost: str, exchange: str) -> bytes:
+        """The journal's record of it."""
+        fields: dict[str, Value] = {"op": "history", "vhost": vhost, "exchange": exchange, "number": self.number}
+        return meta_record(fields | {"key": self.key, "content": self.content})
+
+
 class RecentHistory(Matcher):
-    """history: the last messages, oldest first; those that asked for it with the header no-store are not among them."""
+    """history: the last messages, oldest first; those that asked for it with the header no-store are not among them.
+
+    Whatever its length in messages, it is shorter than HISTORY_OCTETS_MAX. news: the last message, if it was kept. The
+    journal hears of it where the exchange is durable, so that its history outlives a restart.
+    """
 
     def __init__(self, bindings: dict[int, Binding], arguments: dict[str, Value], random_bytes: RandomBytes) -> None:
         super().__init__(bindings, arguments, random_bytes)
         self.is_per_message = True
         length = arguments.get(LENGTH)
-        self.history: deque[Envelope] = deque(maxlen=length if isinstance(length, int) else LENGTH_DEFAULT)
+        self._length = length if isinstance(length, int) else LENGTH_DEFAULT
+        self._octets: i64 = 0
+        self._number = 0
+        self.history: deque[Kept] = deque()
+        self.news: Kept | None = None
 
     def match(self, envelope: Envelope) -> list[Binding]:
+        self.news = None
         if envelope.headers().get(NO_STORE) != b"t\1":
-            self.history.append(envelope)
+            self.news = Kept(envelope.keys, envelope.key, envelope.content, self._number + 1)
+            self._keep(self.news)
         return list(self.bindings.values())
+
+    def restore(self, kept: Kept) -> None:
+        """Take what the journal has of the history, in its order."""
+        if kept.number > self._number:
+            self._keep(kept)
+
+    def newest(self, octets: int) -> list[Kept]:
+        """The last messages that take so many octets together, oldest first."""
+        found: list[Kept] = []
+        for kept in reversed(self.history):
+            octets -= len(kept.content)
+            if octets < 0:
+                break
+            found.append(kept)
+        return found[::-1]
+
+    def _keep(self, kept: Kept) -> None:
+        self._number = kept.number
+        self.history.append(kept)
+        self._octets += len(kept.content)
+        while len(self.history) > self._length or self._octets > HISTORY_OCTETS_MAX:
+            self._octets -= len(self.history.popleft().content)

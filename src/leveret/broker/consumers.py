@@ -1,0 +1,129 @@
+"""The consumers of a queue, and which of them gets the next message.
+
+RabbitMQ's rules (3.10.8, measured): a message goes to a consumer of the highest priority that can take one, and among
+equals to whoever stands first. Who got one goes to the end. Who can take none steps aside, and stands at the end again
+when something has changed for it; so neither costs anything while others are served.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mypy_extensions import i64
+
+if TYPE_CHECKING:
+    from leveret.broker.consumer import Consumer
+
+
+class Level:
+    """Consumers of equal priority. count: of all of them; ring: those that stand in line, first the one at `turn`."""
+
+    def __init__(self, priority: int) -> None:
+        self.priority = priority
+        self.count: i64 = 0
+        self._ring: list[Consumer] = []
+        self._turn: i64 = 0
+
+    def line_up(self, consumer: Consumer) -> None:
+        """To the end of the line."""
+        consumer.is_aside = False
+        self._ring.insert(self._turn, consumer)
+        self._turn += 1
+
+    def take_out(self, consumer: Consumer) -> None:
+        """It is gone."""
+        if consumer.is_aside:
+            consumer.is_aside = False
+            return
+        index: i64 = self._ring.index(consumer)
+        del self._ring[index]
+        if index < self._turn:
+            self._turn -= 1
+
+    def next(self) -> Consumer | None:
+        """The first in line that can take a message."""
+        ring = self._ring
+        while ring:
+            if self._turn >= len(ring):
+                self._turn = 0
+            consumer = ring[self._turn]
+            if consumer.can_take():
+                self._turn += 1
+                return consumer
+            del ring[self._turn]
+            consumer.is_aside = True
+        return None
+
+
+class Consumers:
+    """only: the one that gets all messages, so that nobody else need be asked: the queue's single consumer, or the
+    active one of several (x-single-active-consumer). count: of all of them."""
+
+    def __init__(self) -> None:
+        self.only: Consumer | None = None
+        self.count: i64 = 0
+        self.has_active = False  # x-single-active-consumer
+        self._all: dict[Consumer, None] = {}
+        self._levels: list[Level] = []  # the highest priority first
+
+    def all(self) -> list[Consumer]:
+        """In the order in which they came."""
+        return list(self._all)
+
+    def admits(self, exclusive: bool) -> bool:
+        """Whether another one may come: not to an exclusive consumer, nor an exclusive one to others."""
+        only = self.only
+        return not (exclusive and (self.count > 0 or self.has_active)) and (only is None or not only.is_exclusive)
+
+    def add(self, consumer: Consumer) -> None:
+        """It stands last among those of its priority. The first one that comes is active."""
+        self._all[consumer] = None
+        self.count += 1
+        level = self._level(consumer.priority)
+        level.count += 1
+        consumer.level = level
+        level.line_up(consumer)
+        if self.count == 1:
+            self.only = consumer
+        elif not self.has_active:
+            self.only = None
+
+    def remove(self, consumer: Consumer) -> None:
+        """It gets nothing any more; another one becomes active."""
+        level = consumer.level
+        if level is None:
+            return
+        consumer.level = None
+        del self._all[consumer]
+        self.count -= 1
+        level.take_out(consumer)
+        level.count -= 1
+        if level.count == 0:
+            self._levels.remove(level)
+        if self.count == 1 or self.only is consumer:
+            # the oldest of the highest priority; RabbitMQ leaves it at that until something else happens on the queue
+            self.only = max(self._all, key=_priority, default=None)
+
+    def next(self) -> Consumer | None:
+        """Who gets the next message, if anybody can take one."""
+        for level in self._levels:
+            consumer = level.next()
+            if consumer is not None:
+                return consumer
+        return None
+
+    def _level(self, priority: int) -> Level:
+        at = 0
+        for level in self._levels:
+            if level.priority == priority:
+                return level
+            if level.priority < priority:
+                break
+            at += 1
+        made = Level(priority)
+        self._levels.insert(at, made)
+        return made
+
+
+def _priority(consumer: Consumer) -> int:
+    return consumer.priority

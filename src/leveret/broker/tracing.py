@@ -1,0 +1,144 @@
+"""The firehose of a virtual host: a copy of every message that is published and delivered, for amq.rabbitmq.trace.
+
+Routing keys, headers and what is told at all are those of RabbitMQ 3.10.8, measured: publishes when they are accepted
+(before their transaction commits), deliveries from queues; no direct replies, no dead letters on their way, and no
+delivery of what comes from amq.rabbitmq.trace itself. While the firehose is on, routes and consumers look at each
+message singly; while it is off, it costs nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from leveret.broker import copies
+from leveret.broker.deadletter import HEADER_AT, header_of
+from leveret.broker.kinds.envelope import Envelope
+from leveret.broker.names import REPLY_PREFIX
+from leveret.wire.errors import ProtocolError
+from leveret.wire.properties import property_spans
+from leveret.wire.table import Value, decode_table, encode_short, encode_value, join_table
+
+if TYPE_CHECKING:
+    from leveret.broker.entry import Entry
+    from leveret.broker.queue import Queue
+    from leveret.broker.route import Route
+    from leveret.broker.vhost import VHost
+    from leveret.session.connection import Connection
+
+EXCHANGE = "amq.rabbitmq.trace"
+_EXCHANGE_KEY = encode_short(EXCHANGE)
+
+
+class Tracing:
+    """node: how this broker is called in what it tells. What happens in a turn is published at its end."""
+
+    def __init__(self, vhost: VHost, node: str) -> None:
+        self.vhost = vhost
+        self.node = node
+        self._told: list[tuple[str, bytes]] = []
+
+    def published(self, connection: Connection, channel: int, route: Route, content: bytes) -> None:
+        """A message was accepted, and goes where the route says."""
+        name = route.exchange.name if route.exchange is not None else ""
+        if route.exchange is None:
+            # RabbitMQ does not ask whether these queues exist
+            queues = {key for key in route.keys if not key.startswith(REPLY_PREFIX)}
+        else:
+            queues = {queue.name for queue in route.queues}
+        entries = self._message(name, route.keys, content) + self._circumstances(connection, channel)
+        names: list[Value] = [*sorted(queues)]
+        entries.append((b"routed_queues", encode_value(names)))
+        self._tell(f"publish.{name}", entries, content)
+
+    def delivered(self, connection: Connection, channel: int, queue: Queue, entry: Entry) -> None:
+        """A message leaves its queue for a consumer, or for who asked for it."""
+        if entry.key.startswith(_EXCHANGE_KEY):
+            return
+        middle = 1 + entry.key[0]
+        name = entry.key[1:middle].decode("utf-8", "surrogateescape")
+        key = entry.key[middle + 1 : middle + 1 + entry.key[middle]].decode("utf-8", "surrogateescape")
+        try:
+            keys = [key, *copies.Copies(entry.content).cc, *copies.blind_keys(entry.key)]
+        except ProtocolError:
+            keys = [key]  # its headers cannot be read
+        entries = self._message(name, keys, entry.content)
+        entries.append((b"redelivered", encode_value(int(entry.redelivered))))
+        self._tell(f"deliver.{queue.name}", entries + self._circumstances(connection, channel), entry.content)
+
+    def emit(self, now_us: int) -> bool:
+        """Publish what was told; False if that was nothing."""
+        told = self._told
+        self._told = []
+        vhost = self.vhost
+        exchange = vhost.exchanges[EXCHANGE]
+        for name, content in told:
+            route = vhost.route(exchange, _EXCHANGE_KEY + encode_short(name), [name])
+            route.set_queues(vhost.targets(exchange, Envelope(route.keys, route.key, content)))
+            vhost.accept(route, content, False, -1, now_us)
+        return len(told) > 0
+
+    def _message(self, exchange: str, keys: list[str], content: bytes) -> list[tuple[bytes, bytes]]:
+        names: list[Value] = [*keys]
+        return [
+            (b"exchange_name", encode_value(exchange)),
+            (b"routing_keys", encode_value(names)),
+            (b"properties", b"F" + join_table(_properties(header_of(content)))),
+            (b"node", encode_value(self.node)),
+        ]
+
+    def _circumstances(self, connection: Connection, channel: int) -> list[tuple[bytes, bytes]]:
+        return [
+            (b"vhost", encode_value(self.vhost.name)),
+            (b"connection", encode_value(connection.name)),
+            (b"channel", encode_value(channel)),
+            (b"user", encode_value(connection.user)),
+        ]
+
+    def _tell(self, key: str, entries: list[tuple[bytes, bytes]], content: bytes) -> None:
+        if not self.vhost.exchanges[EXCHANGE].outgoing:
+            return
+        # class, weight and size of the body stay as they are
+        head = content[HEADER_AT : HEADER_AT + 12] + b"\x20\x00" + join_table(entries)
+        body = content[8 + int.from_bytes(content[3:7], "big") :]
+        frame = content[:3] + len(head).to_bytes(4, "big") + head + b"\xce"
+        name = key.encode("utf-8", "surrogateescape")[:255].decode("utf-8", "surrogateescape")
+        self._told.append((name, frame + body))
+
+
+def start(vhost: VHost, node: str) -> None:
+    """Turn the firehose on."""
+    vhost.tracing = Tracing(vhost, node)
+    _look_anew(vhost)
+
+
+def stop(vhost: VHost) -> None:
+    """Turn the firehose off."""
+    vhost.tracing = None
+    _look_anew(vhost)
+
+
+def _look_anew(vhost: VHost) -> None:
+    """What was prepared for many messages is to be prepared again."""
+    vhost.changed()
+    for channel in vhost.channels:
+        for consumer in channel.consumers.values():
+            consumer.forget_key()
+
+
+def _properties(header: bytes) -> list[tuple[bytes, bytes]]:
+    """A content header's properties as the entries of a table, last one first."""
+    entries: list[tuple[bytes, bytes]] = []
+    for name, start_at, stop_at in reversed(property_spans(header)):
+        raw = header[start_at:stop_at]
+        if name == "headers":
+            try:
+                decode_table(raw, 0)
+            except ProtocolError:
+                continue  # nobody has looked into them before
+            value = b"F" + raw
+        elif name in ("delivery_mode", "priority", "timestamp"):
+            value = encode_value(int.from_bytes(raw, "big", signed=name == "timestamp"))
+        else:
+            value = encode_value(raw[1:].decode("utf-8", "surrogateescape"))
+        entries.append((name.encode(), value))
+    return entries

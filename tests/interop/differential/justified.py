@@ -1,0 +1,77 @@
+"""The kinds of difference between leveret and RabbitMQ 3.10.8 that are meant to be, each recognised narrowly."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from .player import Seen
+from .script import Step
+
+_DELIVERY = re.compile(r"^(basic.deliver consumer_tag=\S+) delivery_tag=\d+")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """covers: whether a step (of ours, of RabbitMQ's) shows this difference; source: what justifies it."""
+
+    name: str
+    reason: str
+    source: str
+    covers: Callable[[Step, Seen, Seen], bool]
+
+
+def _frame_text(step: Step, ours: Seen, theirs: Seen) -> bool:
+    return step.does == "frame" and _without_texts(ours) == _without_texts(theirs)
+
+
+def _without_texts(seen: Seen) -> object:
+    """What was seen, but of the texts of connection errors only the code's name."""
+    frames = {
+        where: [each.partition(" - ")[0] + each.rpartition("'")[2] if "connection.close" in each else each
+                for each in frames]
+        for where, frames in seen.frames.items()
+    }  # fmt: skip
+    return frames, seen.queues
+
+
+def _internal_error(_: Step, ours: Seen, theirs: Seen) -> bool:
+    crashes = [each for frames in theirs.frames.values() for each in frames if "reply_code=541" in each]
+    closed = "channel.close reply_code=40"
+    errors = [each for frames in ours.frames.values() for each in frames if each.startswith(closed)]
+    return bool(crashes and errors)
+
+
+def _order_of_queues(_: Step, ours: Seen, theirs: Seen) -> bool:
+    return ours.queues == theirs.queues and _by_consumer(ours) == _by_consumer(theirs)
+
+
+def _by_consumer(seen: Seen) -> object:
+    """What each consumer got, without the tags, which are counted by channel."""
+    return {
+        where: [_DELIVERY.sub(r"\1", each) for each in sorted(frames, key=_DELIVERY.findall)]
+        for where, frames in seen.frames.items()
+    }
+
+
+KINDS = (
+    Kind(
+        "texts of frame errors",
+        "RabbitMQ prints octets and Erlang terms; we say in words what is wrong, under the same code",
+        "docs/ARCHITECTURE.md, Where leveret differs",
+        _frame_text,
+    ),
+    Kind(
+        "errors in place of crashes",
+        "where an argument makes one of RabbitMQ's processes crash (541), the channel is closed with what is wrong",
+        "facts on direct reply-to, the declaration of a malformed name; docs/ARCHITECTURE.md, Where leveret differs",
+        _internal_error,
+    ),
+    Kind(
+        "which queue is quicker",
+        "RabbitMQ's queues are processes: which of two is first to serve their consumers on one channel is not defined",
+        "RabbitMQ, Broker Semantics: order is promised within one queue",
+        _order_of_queues,
+    ),
+)

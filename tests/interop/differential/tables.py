@@ -1,0 +1,75 @@
+"""Scripts that are not random: every argument with every value that the wire has a type for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .script import Script, Step
+from .values import PLAIN_ARGUMENTS, QUEUE_ARGUMENT_NAMES, WRONG, wrong
+
+
+def _declare(name: str, arguments: dict[str, Any]) -> Step:
+    return Step("1.1", "queue.declare", {"queue": name, "arguments": arguments})
+
+
+def each_value(argument: str) -> Script:
+    """A queue declared with every value of an argument, and its deletion."""
+    script = []
+    for item in wrong(argument):
+        script += [_declare("q1", {argument: item}), Step("1.1", "queue.delete", {"queue": "q1"})]
+    return script
+
+
+def each_other_value(argument: str) -> Script:
+    """A queue with the argument, and one without it, declared again with every value."""
+    script = [_declare("q1", {argument: PLAIN_ARGUMENTS[argument]}), _declare("q2", {})]
+    for item in wrong(argument):
+        script += [_declare("q1", {argument: item}), _declare("q2", {argument: item})]
+    return [*script, _declare("q1", {})]
+
+
+def each_priority() -> Script:
+    """A consumer with every value of x-priority."""
+    script = [_declare("q1", {})]
+    for item in WRONG:
+        consume = {"queue": "q1", "consumer_tag": "c1", "arguments": {"x-priority": item}}
+        script += [Step("1.1", "basic.consume", consume), Step("1.1", "basic.cancel", {"consumer_tag": "c1"})]
+    return script
+
+
+def each_alternate() -> Script:
+    """An exchange with every value of alternate-exchange, and declared again with every one."""
+    script = [Step("1.1", "exchange.declare", {"exchange": "e1", "type": "fanout"})]
+    for item in WRONG:
+        alternate = {"type": "fanout", "arguments": {"alternate-exchange": item}}
+        script += [
+            Step("1.1", "exchange.declare", {"exchange": "e2", **alternate}),
+            Step("1.1", "exchange.delete", {"exchange": "e2"}),
+            Step("1.1", "exchange.declare", {"exchange": "e1", **alternate}),
+        ]
+    return script
+
+
+def each_binding() -> Script:
+    """Every value as an argument of a binding of a headers exchange, and each in the headers of a message."""
+    script = [_declare("q1", {})]
+    for item in WRONG:
+        bound = {"queue": "q1", "exchange": "amq.headers", "arguments": {"x-match": "all", "a": item}}
+        unbound = {name: each for name, each in bound.items() if name != "queue"}
+        script += [
+            Step("1.1", "queue.bind", {"queue": "q1", "exchange": "amq.headers", "arguments": {"x-match": item}}),
+            Step("1.1", "queue.bind", bound),
+            Step("1.1", "basic.publish", {"exchange": "amq.headers"}, {"headers": {"a": item}}),
+            Step("1.1", "basic.publish", {"exchange": "amq.headers"}, {"headers": {"a": 1}}),
+            Step("1.1", "queue.unbind", {"queue": "q1", **unbound}),
+        ]
+    return script
+
+
+TABLES: dict[str, Script] = {
+    **{f"{name}: declared": each_value(name) for name in QUEUE_ARGUMENT_NAMES},
+    **{f"{name}: declared again": each_other_value(name) for name in QUEUE_ARGUMENT_NAMES},
+    "x-priority": each_priority(),
+    "alternate-exchange": each_alternate(),
+    "headers": each_binding(),
+}

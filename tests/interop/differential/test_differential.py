@@ -1,0 +1,88 @@
+"""The same scripts of methods on leveret and on RabbitMQ: both must answer the same, frame by frame.
+
+LEVERET_DIFF_SCRIPTS: how many random scripts (2,000); LEVERET_DIFF_SEED: other ones than CI has.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, seed, settings
+
+from ...conformance.raw import METHODS
+from .found import FOUND
+from .justified import KINDS
+from .pair import Pair, first_difference
+from .script import Script, show, step
+from .strategies import STEPS, scripts
+from .tables import TABLES
+
+SCRIPTS = int(os.environ.get("LEVERET_DIFF_SCRIPTS", "2000"))
+SEED = int(os.environ.get("LEVERET_DIFF_SEED", "1"))
+# After its first ten examples Hypothesis goes on with variations of them, and would play much the same again and again.
+BATCH = 10
+UNDEFINED_SHARE_MAX = 0.03
+pytestmark = pytest.mark.rabbitmq
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_what_was_found(pair: Pair, name: str) -> None:
+    found = pair.difference(FOUND[name])
+    assert found is None, found.show()
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_value(pair: Pair, name: str) -> None:
+    found = pair.difference(TABLES[name])
+    assert found is None, found.show()
+
+
+@pytest.mark.timeout(0)
+def test_random_scripts(pair: Pair) -> None:
+    pair.forget()
+
+    @settings(max_examples=BATCH, database=None, phases=(Phase.generate, Phase.shrink),
+              suppress_health_check=list(HealthCheck), print_blob=False)
+    @given(scripts())
+    def same(script: Script) -> None:
+        found = pair.difference(script)
+        assert found is None, found.show()
+
+    for batch in range(-(-SCRIPTS // BATCH)):
+        seed(f"{SEED}.{batch}")(same)()
+    print(pair.show())
+    assert pair.scripts >= SCRIPTS
+    assert pair.undefined <= UNDEFINED_SHARE_MAX * pair.scripts
+    assert {method for _, method, _ in STEPS} == set(pair.steps), "each method was played"
+
+
+def test_all_methods_are_said() -> None:
+    said = {method for _, method, _ in STEPS}
+    answers = {"basic.return", "basic.deliver", "basic.get-ok", "basic.get-empty", "connection.start",
+               "connection.tune", "connection.blocked", "connection.unblocked"}  # fmt: skip
+    handshake = {"connection.start-ok", "connection.tune-ok", "connection.open"}  # tests/conformance/test_connection.py
+    assert set(METHODS) - said - answers - handshake <= {f"{method}-ok" for method in said}
+
+
+def test_differences_are_seen(pair: Pair) -> None:
+    plain = [step("1.1", "queue.declare", queue="q1"), step("1.1", "basic.publish", routing_key="q1")]
+    assert first_difference(plain, pair.leveret.play(plain), pair.rabbitmq.play(plain)) is None
+    for other in (
+        [step("1.1", "queue.declare", queue="q1"), step("1.1", "basic.publish", routing_key="q2")],
+        [step("1.1", "queue.declare", queue="q1"), step("1.1", "basic.publish", routing_key="q1", count=2)],
+        [step("1.1", "queue.declare", queue="q1"), step("1.1", "basic.publish", exchange="missing")],
+    ):
+        found = first_difference(plain, pair.leveret.play(plain), pair.rabbitmq.play(other))
+        assert found is not None
+        assert (found.index, found.kind) == (1, "")
+
+
+def test_scripts_can_be_replayed() -> None:
+    for script in FOUND.values():
+        assert eval(show(script)) == script  # what is printed is Python
+
+
+def test_few_differences_are_justified() -> None:
+    assert len(KINDS) <= 10
+    assert all(each.name and each.reason and each.source for each in KINDS)

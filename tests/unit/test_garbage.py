@@ -1,0 +1,85 @@
+"""The collector is off while the broker runs, so what goes must not be part of a circle."""
+
+from __future__ import annotations
+
+import gc
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from leveret.wire import grammar
+from leveret.wire.frames import content_frames
+from leveret.wire.method import method_frame
+from leveret.wire.properties import Properties, encode_header
+
+from .support import SECOND_US, Bench, Client
+
+KINDS = {
+    "BrokerChannel", "Consumer", "Queue", "PriorityQueue", "Shelf", "Ready", "Entry", "Run", "Stretch", "Page",
+    "Binding", "Exchange", "Route", "Limits", "Transaction", "Assembly", "Confirms", "Unacked",
+}  # fmt: skip
+
+
+@pytest.fixture
+def client() -> Iterator[Client]:
+    yield Bench().connect()
+    gc.enable()
+
+
+def alive() -> Counter[str]:
+    return Counter(name for each in gc.get_objects() if (name := type(each).__name__) in KINDS)
+
+
+def fill(client: Client, queue: str, mode: int) -> None:
+    """Messages of all kinds: alike ones in one segment, single ones, a delivered one and one that came back."""
+    method = method_frame(1, grammar.BASIC_PUBLISH, routing_key=queue)
+    header = encode_header(Properties(delivery_mode=mode), 1)
+    client.raw((method + content_frames(1, header, b"x", 4096)) * 5)
+    client.publish(queue, b"other", delivery_mode=mode, priority=1)
+    for _ in range(2):
+        client.send(1, grammar.BASIC_GET, queue=queue)
+    client.send(1, grammar.BASIC_NACK, delivery_tag=1, requeue=True)
+
+
+def life(client: Client, arguments: dict[str, object], mode: int, cancels: bool) -> None:
+    client.send(1, grammar.EXCHANGE_DECLARE, exchange="e", type="topic")
+    client.send(1, grammar.QUEUE_DECLARE, queue="q", durable=mode == 2, arguments=arguments)
+    client.send(1, grammar.QUEUE_BIND, queue="q", exchange="e", routing_key="a.#")
+    client.send(1, grammar.CONFIRM_SELECT)
+    fill(client, "q", mode)
+    client.send(1, grammar.BASIC_CONSUME, queue="q", consumer_tag="c")
+    client.send(1, grammar.BASIC_PUBLISH, exchange="e", routing_key="a.b")
+    client.raw(content_frames(1, encode_header(Properties(), 3), b"abc", 4096))
+    client.bench.sync()
+    if cancels:
+        client.send(1, grammar.BASIC_CANCEL, consumer_tag="c")
+    client.send(1, grammar.QUEUE_DELETE, queue="q")
+    client.send(1, grammar.EXCHANGE_DELETE, exchange="e")
+    client.send(1, grammar.CHANNEL_CLOSE)
+    client.bench.sync()
+    assert {method.name for method in client.methods()} >= {"channel.close-ok", "queue.delete-ok", "basic.deliver"}
+    client.send(1, grammar.CHANNEL_OPEN)
+    client.frames()
+    client.bench.pass_time(61 * SECOND_US)  # a queue stays until its alarm rings
+    client.bench.broker.dirty.clear()
+
+
+@pytest.mark.parametrize("cancels", [False, True])
+@pytest.mark.parametrize("mode", [1, 2])
+@pytest.mark.parametrize("arguments", [
+    {}, {"x-max-length": 100}, {"x-max-priority": 3}, {"x-delivery-limit": 5},
+    {"x-dead-letter-exchange": "e", "x-message-ttl": 60_000},
+], ids=str)  # fmt: skip
+def test_what_is_deleted_is_gone_at_once(
+    client: Client, arguments: dict[str, object], mode: int, cancels: bool
+) -> None:
+    life(client, arguments, mode, cancels)
+    gc.collect()
+    gc.disable()
+    before = alive()
+    for _ in range(10):
+        life(client, arguments, mode, cancels)
+    left = alive()
+    left.subtract(before)
+    assert {name: count for name, count in left.items() if count >= 10} == {}

@@ -1,0 +1,106 @@
+"""The firehose turned on and off under way: what was prepared for many messages is not used while it is on."""
+
+from __future__ import annotations
+
+import pytest
+
+from leveret.wire import grammar
+from leveret.wire.frames import content_frames
+from leveret.wire.method import method_frame
+from leveret.wire.properties import Properties, decode_header, encode_header
+
+from .support import Bench, Client
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def listening(bench: Bench) -> Client:
+    """A client that hears what the firehose tells."""
+    client = bench.connect()
+    client.queue("told", exclusive=True)
+    client.send(1, grammar.QUEUE_BIND, queue="told", exchange="amq.rabbitmq.trace", routing_key="#")
+    client.send(1, grammar.BASIC_CONSUME, queue="told", no_ack=True)
+    client.frames()
+    return client
+
+
+def keys(client: Client) -> list[str]:
+    return [method.text("routing_key") for method in client.methods()]
+
+
+def alike(client: Client, count: int) -> None:
+    """Messages that differ in their bodies only, in one segment."""
+    method = method_frame(1, grammar.BASIC_PUBLISH, routing_key="q")
+    header = encode_header(Properties(), 1)
+    client.raw(b"".join(method + content_frames(1, header, b"%d" % n, 4096) for n in range(count)))
+
+
+@pytest.mark.parametrize("no_ack", [False, True])
+def test_it_can_be_turned_on_and_off_under_way(bench: Bench, no_ack: bool) -> None:
+    client, witness = bench.connect(), listening(bench)
+    client.queue("q")
+    client.send(1, grammar.BASIC_CONSUME, queue="q", no_ack=no_ack)
+    alike(client, 3)
+    assert keys(witness) == []
+    for _ in range(2):
+        bench.broker.trace("/", True)
+        alike(client, 3)
+        assert keys(witness) == ["publish."] * 3 + ["deliver.q"] * 3
+        bench.broker.trace("/", False)
+        alike(client, 3)
+        assert keys(witness) == []
+    client.frames()
+    assert client.peer.channels[1].next_tag == 16
+
+
+def test_messages_that_waited_are_told_when_they_are_delivered(bench: Bench) -> None:
+    client, witness = bench.connect(), listening(bench)
+    client.queue("q")
+    client.send(1, grammar.BASIC_QOS, prefetch_count=1)
+    client.send(1, grammar.BASIC_CONSUME, queue="q")
+    alike(client, 3)
+    client.send(1, grammar.BASIC_ACK, delivery_tag=1)
+    bench.broker.trace("/", True)
+    client.send(1, grammar.BASIC_ACK, delivery_tag=2)
+    assert keys(witness) == ["deliver.q"]
+
+
+def test_messages_of_a_run_that_waits_are_told_one_by_one(bench: Bench) -> None:
+    client, witness = bench.connect(), listening(bench)
+    client.queue("q")
+    alike(client, 4)
+    bench.broker.trace("/", True)
+    client.send(1, grammar.BASIC_CONSUME, queue="q", no_ack=True)
+    bodies = [frame.payload for frame in witness.frames() if frame.kind == 3]
+    assert bodies == [b"0", b"1", b"2", b"3"]
+
+
+def test_a_full_witness_gets_no_more_than_its_limit(bench: Bench) -> None:
+    """A queue with a limit serves and trims around each message that it is told."""
+    client = bench.connect()
+    client.queue("told", arguments={"x-max-length": 2})
+    client.send(1, grammar.QUEUE_BIND, queue="told", exchange="amq.rabbitmq.trace", routing_key="publish.#")
+    bench.broker.trace("/", True)
+    alike(client, 5)
+    assert client.call(1, grammar.QUEUE_DECLARE, queue="told", passive=True).number("message_count") == 2
+
+
+def test_malformed_headers_are_left_out(bench: Bench) -> None:
+    """Nobody looks into nested tables before, and they would hurt who listens."""
+    client, witness = bench.connect(), listening(bench)
+    client.queue("q")
+    header = encode_header(Properties(headers={"a": {"b": 1}}), 0).replace(b"\x01bI", b"\x01bZ")
+    client.send(1, grammar.QUEUE_BIND, queue="q", exchange="amq.fanout")
+    bench.broker.trace("/", True)
+    client.raw(method_frame(1, grammar.BASIC_PUBLISH, exchange="amq.fanout") + content_frames(1, header, b"", 4096))
+    client.send(1, grammar.BASIC_GET, queue="q", no_ack=True)
+    headers = [decode_header(frame.payload)[0].headers for frame in witness.frames() if frame.kind == 2]
+    assert [each and each["properties"] for each in headers] == [{}, {}]
+
+
+def test_there_is_no_such_virtual_host(bench: Bench) -> None:
+    with pytest.raises(KeyError):
+        bench.broker.trace("nope", True)
