@@ -9,6 +9,7 @@ from typing import Final
 from leveret.testing.processes import LeveretProcess, RabbitMQProcess, ServerProcess, free_port
 
 from .deletions import deletions
+from .redis import RedisProcess
 from .switch import switch
 
 __all__ = ["LEVERET", "OFFERS", "RABBITMQ", "Broker", "running"]
@@ -17,7 +18,7 @@ LEVERET: Final = "leveret"
 RABBITMQ: Final = "rabbitmq"
 OFFERS: Final[Mapping[str, frozenset[str]]] = {LEVERET: frozenset(), RABBITMQ: frozenset({"tls", "http"})}
 """What each broker has besides plain AMQP."""
-SERVICES: Final[Mapping[str, type[ServerProcess]]] = {}
+SERVICES: Final[Mapping[str, type[ServerProcess]]] = {"redis": RedisProcess}
 """Servers that a suite wants besides the broker, by the name that its entry has for them."""
 
 
