@@ -8,8 +8,8 @@ from urllib.error import HTTPError
 
 import pytest
 
-from leveret.client import BlockingConnection, ChannelClosed
-from leveret.testing.processes import free_port
+from leveret.client import BlockingConnection, ChannelClosed, ConnectionClosed
+from leveret.testing.processes import LeveretProcess, free_port
 
 from .baseline import Baseline
 from .deletions import deletions
@@ -18,6 +18,7 @@ from .outcome import Outcome
 from .report import lines, table
 from .run import Run
 from .suite import Rule, Suite, matches
+from .switch import switch
 from .verdicts import from_node, from_pytest
 
 SUITES = Suite.load()
@@ -175,3 +176,25 @@ def test_deletions_reach_the_broker(broker: str) -> None:
             channel.declare_queue("to be deleted", passive=True)
         with pytest.raises(HTTPError, match="404"):
             ask("users/guest")
+
+
+def test_the_switch_keeps_data_and_port() -> None:
+    port = free_port()
+
+    def turn(position: str) -> int:
+        request = urllib.request.Request(f"http://127.0.0.1:{port}/{position}", method="POST")
+        with urllib.request.urlopen(request) as answer:
+            return int(answer.status)
+
+    with LeveretProcess() as server, switch(server, port):
+        with BlockingConnection(server.url) as connection:
+            connection.channel().declare_queue("kept", durable=True)
+        for down in ("stop", "kill"):
+            assert turn(down) == turn(down) == 204
+            with pytest.raises(ConnectionClosed):
+                BlockingConnection(server.url)
+            assert turn("start") == turn("start") == 204
+            with BlockingConnection(server.url) as connection:
+                connection.channel().declare_queue("kept", passive=True)
+        with pytest.raises(HTTPError, match="404"):
+            turn("restart")

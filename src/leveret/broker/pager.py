@@ -104,7 +104,7 @@ class Pager:
 
     def _shelves(self) -> list[Shelf]:
         vhosts = self._broker.vhosts.values()
-        return [shelf for vhost in vhosts for queue in vhost.queues.values() for shelf in queue.shelves]
+        return [shelf for vhost in vhosts for queue in vhost.holders() for shelf in queue.shelves]
 
     # -- building ------------------------------------------------------------------------------------------------------
 
