@@ -220,6 +220,8 @@ def test_closing_with_consumers_returns_what_they_had(raw: RawClient, other: Raw
         (b"0", True), (b"1", True), (b"2", True), (b"3", False)]
     other.call("basic.cancel", consumer_tag="c")
     other.call("queue.delete", queue=unique)
+
+
 def test_the_client_closes_the_socket(raw: RawClient, other: RawClient, unique: str) -> None:
     """amqplib writes its channels in turn, so frames of one may follow connection.close."""
     other.call("queue.declare", queue=unique, exclusive=True)

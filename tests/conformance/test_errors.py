@@ -406,3 +406,38 @@ def test_a_closing_channel_ignores_everything(raw: RawClient, unique: str) -> No
     raw.send("channel.close-ok")
     raw.call("channel.open")
     assert raw.fail("queue.declare", queue=unique, passive=True)[0] == 404
+
+
+def test_of_several_mistakes_in_a_publish_the_first_is_told(raw: RawClient) -> None:
+    mistakes: dict[str, tuple[Any, str]] = {
+        "reply_to": ("amq.rabbitmq.reply-to", "fast reply consumer does not exist"),
+        "user_id": ("bob", "user_id property set to 'bob' but authenticated user was 'guest'"),
+        "expiration": ("x", "invalid expiration 'x': no_integer"),
+        "headers": ({"CC": "x"}, 'invalid message: {unacceptable_type_in_header,"CC",longstr}'),
+        "delivery_mode": (3, "invalid message: {delivery_mode_unknown,3}"),
+    }
+    while mistakes:
+        raw.publish(b"", **{name: item for name, (item, _) in mistakes.items()})
+        first = next(iter(mistakes))
+        assert raw.closed() == (406, f"PRECONDITION_FAILED - {mistakes.pop(first)[1]}", 60, 40)
+
+
+def test_reserved_names_cannot_be_declared_even_if_they_are_there(raw: RawClient) -> None:
+    name = raw.call("queue.declare", exclusive=True)["queue"]
+    text = f"ACCESS_REFUSED - queue name '{name}' contains reserved prefix 'amq.*'"
+    assert raw.fail("queue.declare", queue=name, exclusive=True) == (403, text, 50, 10)
+    assert raw.fail("queue.declare", queue=name, durable=True) == (403, text, 50, 10)
+    assert raw.call("queue.declare", queue=name, passive=True)["queue"] == name
+
+
+def test_an_empty_name_is_told_before_the_consumer_tag(raw: RawClient) -> None:
+    queue = raw.call("queue.declare", 2, exclusive=True)["queue"]
+    raw.call("basic.consume", queue=queue, consumer_tag="c")
+    assert raw.fail("basic.consume", consumer_tag="c") == (404, "NOT_FOUND - no previously declared queue", 60, 20)
+
+
+def test_line_ends_in_names_are_left_out_where_queues_are_declared_and_deleted(raw: RawClient, unique: str) -> None:
+    raw.call("queue.declare", queue=f"{unique}\r\n1")
+    assert raw.fail("basic.get", queue=f"{unique}1\n") == (404, no_queue(f"{unique}1\n"), 60, 70)
+    raw.call("queue.delete", queue=f"{unique}1\n")
+    assert raw.fail("queue.declare", queue=f"{unique}1", passive=True) == (404, no_queue(f"{unique}1"), 50, 10)

@@ -138,6 +138,22 @@ def test_many_gets_at_once_do_not_fill_the_memory(alone: LeveretProcess) -> None
             assert (got["delivery_tag"], len(got.body)) == (tag, len(body))
 
 
+def test_who_writes_much_before_he_reads_is_heard(alone: LeveretProcess) -> None:
+    """A large message is on its way to him, and he has no other thread: else both would wait for each other."""
+    body = bytes(12 * MIB)
+    with small_buffers(alone.url) as busy, RawClient.open(alone.url) as other:
+        other.call("queue.declare", queue="q")
+        other.publish(body, routing_key="q")
+        other.quiet()
+        consume = frame(METHOD, 1, encode_method("basic.consume", queue="q", no_ack=True))
+        qos = frame(METHOD, 1, encode_method("basic.qos"))
+        publish = busy.content(1, encode_method("basic.publish", routing_key="nowhere"), body, {})
+        busy.socket.settimeout(20)
+        busy.socket.sendall(consume + qos + qos + publish * 3)
+        seen = [busy.read().name for _ in range(4)]
+        assert sorted(seen) == ["basic.consume-ok", "basic.deliver", "basic.qos-ok", "basic.qos-ok"]
+
+
 def test_a_requester_that_does_not_read_its_replies_goes(alone: LeveretProcess) -> None:
     """No queue keeps replies; with 128 MiB of them unread the connection ends, and whoever replies goes on."""
     reply = bytes(MIB)

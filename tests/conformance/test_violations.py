@@ -20,6 +20,7 @@ from .raw import (
     PROTOCOL_HEADER,
     Eof,
     RawClient,
+    Typed,
     encode_header,
     encode_method,
     frame,
@@ -190,6 +191,15 @@ CLEARER: dict[str, tuple[Sent, Error]] = {
     "properties cut": ([(METHOD, 1, PUBLISH), (HEADER, 1, properties(0x8000, b"\x05ab"))], (502, SYNTAX, 60, 40)),
     "properties and more": ([(METHOD, 1, PUBLISH), (HEADER, 1, properties(0, b"abc"))], (502, SYNTAX, 60, 40)),
     "headers cut": ([(METHOD, 1, PUBLISH), (HEADER, 1, properties(0x2000, b"\0\0\0\x09a"))], (502, SYNTAX, 60, 40)),
+    "unknown type in headers": (
+        [(METHOD, 1, PUBLISH), (HEADER, 1, properties(0x2000, long(b"\x01aZ1")))],
+        (502, "SYNTAX_ERROR - unknown field type 'Z'", 60, 40)),
+    "unknown type in a table in headers": (
+        [(METHOD, 1, PUBLISH), (HEADER, 1, properties(0x2000, table({"a": [1, {"b": Typed("Z", b"1")}]})))],
+        (502, "SYNTAX_ERROR - unknown field type 'Z'", 60, 40)),
+    "table over its table in headers": (
+        [(METHOD, 1, PUBLISH), (HEADER, 1, properties(0x2000, long(b"\x01aF\0\0\0\x05\x01bI\0\0")))],
+        (502, "SYNTAX_ERROR - field value runs over its table", 60, 40)),
     "timestamp cut": ([(METHOD, 1, PUBLISH), (HEADER, 1, properties(0x40, b"1234"))], (502, SYNTAX, 60, 40)),
     "flags of another class": (
         [(METHOD, 1, PUBLISH), (HEADER, 1, properties(1, b"\0\0"))], (502, SYNTAX, 60, 40)),
@@ -356,6 +366,9 @@ EARLIER: dict[str, tuple[Sent, Error]] = {
     "a channel at once": (
         [(METHOD, 1, encode_method("channel.open"))],
         (505, UNEXPECTED.format(1, "all octets = <<0,20,0,10,0>>"), 0, 0)),
+    "start-ok of more than 4096 octets": (
+        [(METHOD, 0, encode_method("connection.start-ok", client_properties={"x": "y" * 4096}, mechanism="PLAIN"))],
+        (501, "FRAME_ERROR - type 1, all octets = <<>>: {frame_too_large,4122,4088}", 0, 0)),
     "start-ok cut": ([(METHOD, 0, START_OK[:5])], (501, CANNOT.format("<<0>>"), 10, 11)),
     "wrong end": ([(METHOD, 0, START_OK[:4], 0)], (501, WRONG_END.format(1, "all octets = <<0,10,0,11>>", 0), 0, 0)),
     "open before tune-ok": (

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from .state import Death, Row, State
-from .topology import priority_of
+from .topology import QUORUM, priority_of
 
 
 @dataclass(frozen=True)
@@ -47,12 +47,13 @@ class Copy:
     deaths: tuple[Death, ...] = ()
     first: tuple[str, str, str] | None = None
     redelivered: bool = False
+    returns: int = 0
     holder: tuple[str, int] | None = None
 
     def row(self) -> Row:
         return Row(
             self.id, self.exchange, self.key, self.persistent, self.expires_us, self.deaths, self.first,
-            self.redelivered,
+            self.redelivered, self.returns,
         )  # fmt: skip
 
     @property
@@ -92,7 +93,7 @@ class ModelQueue:
 
     def keeps(self, copy: Copy) -> bool:
         """Whether this message survives a stop here."""
-        return self.durable and copy.persistent
+        return self.durable and (copy.persistent or self.name in QUORUM)
 
 
 class Model:
@@ -136,12 +137,14 @@ class Model:
         if ttl_ms is not None:
             self.expirations[id] = str(ttl_ms)
         targets = self.route(exchange, key)
+        must_wait = False
         for queue in targets:
             copy = Copy(id, exchange, key, persistent, 0, queue.name)
+            must_wait = must_wait or queue.keeps(copy)
             self._arrive(queue, copy, now_us, ttl_ms)
             if queue.keeps(copy):
                 self.owed[id, queue.name] = None
-        return persistent and any(queue.durable for queue in targets)
+        return must_wait
 
     def purge(self, name: str) -> int:
         queue = self.queues[name]
@@ -206,9 +209,10 @@ class Model:
 
     def requeue(self, client: str, tag: int | None = None, multiple: bool = True) -> None:
         """basic.nack with requeue; without a tag, the loss of the connection."""
-        for _, copy in self._held(client, tag, multiple):
+        for queue, copy in self._held(client, tag, multiple):
             copy.holder = None
             copy.redelivered = True
+            copy.returns += queue.name in QUORUM
 
     def reject(self, client: str, tag: int, multiple: bool, now_us: int) -> None:
         for queue, copy in self._held(client, tag, multiple):
@@ -255,7 +259,7 @@ class Model:
             for target in targets:
                 moved = Copy(copy.id, exchange, key, copy.persistent, 0, copy.origin, deaths, first)
                 self._arrive(target, moved, now_us, None)
-        if copy.persistent and queue.durable and any(target.durable for target in targets):
+        if queue.keeps(copy) and any(target.keeps(copy) for target in targets):
             self.hops[self.batch] += 1
         else:
             self._end(queue, copy)
@@ -320,7 +324,7 @@ class Model:
         origin = row.first[0] if row.first else queue
         return Copy(
             row.id, row.exchange, row.key, row.persistent, row.expires_us, origin, row.deaths, row.first,
-            row.redelivered,
+            row.redelivered, row.returns,
         )  # fmt: skip
 
 

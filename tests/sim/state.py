@@ -7,15 +7,18 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from leveret.broker.broker import Broker
-from leveret.broker.copies import split_key
-from leveret.broker.deadletter import body_of, deaths_of, header_of
+from leveret.broker.burial import split_key
+from leveret.broker.deadletter import body_of, header_of
 from leveret.broker.entry import Entry
 from leveret.broker.exchange import Exchange
 from leveret.broker.page import Page
 from leveret.broker.peer import Peer
 from leveret.broker.queue import Queue
+from leveret.broker.returned import Returned
 from leveret.broker.run import Run
 from leveret.wire.properties import decode_header
+
+from .topology import QUORUM
 
 
 class Death(NamedTuple):
@@ -30,7 +33,10 @@ class Death(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A message in a queue. first: (queue, reason, exchange) of its first death; expires_us: 0 = never."""
+    """A message in a queue. returns: how often it came back, where that is counted.
+
+    first: (queue, reason, exchange) of its first death; expires_us: 0 = never.
+    """
 
     id: int
     exchange: str
@@ -40,6 +46,7 @@ class Row(NamedTuple):
     deaths: tuple[Death, ...]
     first: tuple[str, str, str] | None
     redelivered: bool
+    returns: int = 0
 
     @property
     def source(self) -> str:
@@ -56,13 +63,18 @@ class State(NamedTuple):
     durable: frozenset[str]
 
     def kept(self) -> State:
-        """What a stop may not take: persistent messages in durable queues, durable exchanges and their bindings."""
+        """What a stop may not take: persistent messages in durable queues and all in quorum queues, durable exchanges
+        and their bindings."""
         exchanges = frozenset((name, durable) for name, durable in self.exchanges if durable)
         names = {name for name, _ in exchanges}
+        queues = {
+            name: tuple(row for row in self.queues[name] if row.persistent or name in QUORUM)
+            for name in sorted(self.durable)
+        }
         return State(
             exchanges,
             frozenset(binding for binding in self.bindings if binding[0] in names and binding[2] in self.durable),
-            {name: tuple(row for row in self.queues[name] if row.persistent) for name in sorted(self.durable)},
+            queues,
             self.durable,
         )
 
@@ -116,7 +128,7 @@ def meaning_of(header: bytes, content: bytes) -> Meaning:
             str(death["queue"]), str(death["reason"]), int(death["count"]), str(death["exchange"]),  # type: ignore[call-overload]
             str(death["routing-keys"][0]), death.get("original-expiration"),  # type: ignore[arg-type,index]
         )
-        for death in deaths_of(properties)
+        for death in headers.get("x-death", [])  # type: ignore[union-attr]
     )  # fmt: skip
     first = None
     if deaths:
@@ -132,8 +144,9 @@ def _at_rest(content: bytes, key: bytes) -> Row:
 
 
 def _row(entry: Entry) -> Row:
-    id, exchange, key, persistent, _, deaths, first, _ = _at_rest(entry.content, entry.key)
-    return Row(id, exchange, key, persistent, int(entry.expires_us), deaths, first, entry.redelivered)
+    row = _at_rest(entry.content, entry.key)
+    returns = int(entry.returns) if isinstance(entry, Returned) else 0
+    return row._replace(expires_us=int(entry.expires_us), redelivered=entry.redelivered, returns=returns)
 
 
 def _place(entry: Entry) -> tuple[int, int]:

@@ -10,16 +10,19 @@ QUEUES: dict[str, tuple[bool, dict[str, str | int]]] = {
     "work": (True, _MAIN),
     "dead": (True, {}),
     "plain": (True, {}),
+    "sure": (True, {"x-queue-type": "quorum", **_MAIN}),
     "ranked": (True, {"x-max-priority": 2, **_MAIN}),
     "brief": (False, {"x-message-ttl": 503, **_MAIN}),
     "lost": (True, {"x-message-ttl": 307, "x-dead-letter-exchange": "missing"}),
     "round": (True, {"x-message-ttl": 701, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "round"}),
 }
+# they keep transient messages, too, and count what comes back
+QUORUM = frozenset({"sure"})
 EXCHANGES: dict[str, bool] = {"in": True, "down": True, "out": True, "fleeting": False}
 BINDINGS = [
     ("in", "slow", "level1"), ("in", "fast", "level0"), ("in", "all", "work"), ("in", "all", "plain"),
-    ("in", "all", "level0"), ("in", "all", "ranked"), ("down", "slow", "level0"), ("out", "slow", "work"),
-    ("out", "fast", "work"), ("out", "all", "work"), ("fleeting", "all", "plain"),
+    ("in", "all", "level0"), ("in", "all", "ranked"), ("in", "all", "sure"), ("down", "slow", "level0"),
+    ("out", "slow", "work"), ("out", "fast", "work"), ("out", "all", "work"), ("fleeting", "all", "plain"),
 ]  # fmt: skip
 
 

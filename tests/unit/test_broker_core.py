@@ -6,6 +6,7 @@ import pytest
 
 from leveret.broker.broker import Settings
 from leveret.broker.recovery import Recovery
+from leveret.session import lifecycle
 from leveret.wire import grammar
 from leveret.wire.method import method_frame
 
@@ -208,6 +209,31 @@ def test_a_heartbeat_is_sent_before_half_an_interval_without_output_is_over(benc
             client.peer.sent_us = bench.now_us
     assert max(silences) <= max(1, interval_s / 2)
     assert interval_s < 5 or min(silences) > 1
+
+
+def test_both_sides_may_close_at_the_same_time(client: Client) -> None:
+    """Each answers the other's close; what is said behind it is dropped unread."""
+    client.queue("q", exclusive=True)
+    client.send(1, grammar.CHANNEL_OPEN)
+    assert [method.name for method in client.methods()] == ["connection.close"]
+    client.publish("q")
+    client.send(0, grammar.CONNECTION_CLOSE)
+    assert [method.name for method in client.methods()] == ["connection.close-ok"]
+    client.send(0, grammar.CONNECTION_CLOSE_OK)
+    client.raw(b"anything else")
+    assert client.methods() == []
+    assert client.peer.channels == {}
+
+
+def test_a_violation_behind_a_violation_is_not_told(client: Client) -> None:
+    client.send(1, grammar.CHANNEL_OPEN)
+    client.frames()
+    client.raw(b"\x01\x00\x01\xff\xff\xff\xff")
+    client.send(1, grammar.CHANNEL_OPEN)
+    client.send(0, grammar.QUEUE_DECLARE)
+    assert client.methods() == []
+    client.send(0, grammar.CONNECTION_CLOSE_OK)
+    assert client.peer.state == lifecycle.CLOSED
 
 
 def test_two_silent_intervals_are_the_end(bench: Bench) -> None:

@@ -17,7 +17,7 @@ from leveret.broker.peer import Peer
 from leveret.broker.recovery import Recovery
 from leveret.wire import grammar
 from leveret.wire.errors import INTERNAL_ERROR
-from leveret.wire.frames import FRAME_METHOD, FRAME_OVERHEAD, PROTOCOL_HEADER, FrameReader, content_frames, frame
+from leveret.wire.frames import FRAME_METHOD, FRAME_OVERHEAD, PROTOCOL_HEADER, Frame, FrameReader, content_frames, frame
 from leveret.wire.grammar import METHODS
 from leveret.wire.method import decode_method, method_frame
 from leveret.wire.properties import Properties, encode_header
@@ -111,20 +111,22 @@ class Script:
             self.random.choice((method_frame(1, grammar.CONFIRM_SELECT), method_frame(1, grammar.TX_SELECT), b"")),
         ]
         frames += [self.publish() if self.random.random() < 0.5 else self.method() for _ in range(30)]
-        for _ in range(self.random.choice((0, 1, 1, 2, 4))):
-            index = self.random.randrange(0 if self.random.random() < 0.1 else 6, len(frames))
+        first = 0 if self.random.random() < 0.2 else 6
+        for index in self.random.sample(range(first, len(frames)), self.random.choice((0, 1, 1, 2, 4))):
             frames[index] = self._mutation(frames, index)
         return frames
 
     def _mutation(self, frames: list[bytes], index: int) -> bytes:
         random, data = self.random, bytearray(frames[index])
-        kind = random.randrange(7)
+        kind = random.randrange(8)
         if kind == 0:
             return bytes(data) + random.choice(frames)
         if kind == 1:
             return b""
         if kind == 2 or not data:
             return bytes(data) + frame(random.choice((0, 1, 2, 3, 4, 8)), random.randrange(4), random.randbytes(20))
+        if kind == 7 and frames[index] != PROTOCOL_HEADER:
+            return self._cut(frames[index])
         at = random.randrange(len(data))
         if kind == 3:
             del data[at : at + random.randrange(1, 9)]
@@ -138,6 +140,17 @@ class Script:
         else:
             data[at] = random.randrange(256)
         return bytes(data)
+
+    def _cut(self, data: bytes) -> bytes:
+        """One of the frames with a shorter payload, sound for the rest."""
+        reader = FrameReader(0)
+        reader.feed(data)
+        found: list[Frame] = []
+        while (got := reader.next()) is not None:
+            found.append(got)
+        cut = self.random.choice(found)
+        cut.payload = cut.payload[: self.random.choice((4, 5, self.random.randrange(len(cut.payload) + 1)))]
+        return b"".join(frame(each.kind, each.channel, each.payload) for each in found)
 
 
 def served(client: Client, body: bytes) -> bool:

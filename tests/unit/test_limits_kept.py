@@ -98,12 +98,13 @@ def test_a_lost_page_does_not_fill_its_queue_for_ever() -> None:
     assert words(client) == [("basic.ack", 1, False)]
 
 
-def test_the_count_of_returns_is_not_written_to_disk() -> None:
-    """After a restart it begins anew, and the headers are the publisher's."""
+def test_the_count_of_returns_is_kept_beside_the_publishers_headers() -> None:
+    """After a restart it goes on, and a dead letter has the headers that it was published with."""
     disk = MemoryDisk()
     house = House(disk)
     client = house.bench.connect()
-    client.send(1, grammar.QUEUE_DECLARE, queue="q", durable=True, arguments={"x-delivery-limit": 5})
+    arguments = {"x-delivery-limit": 5, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "other"}
+    client.send(1, grammar.QUEUE_DECLARE, queue="q", durable=True, arguments=arguments)
     client.raw(publishes("q", b"back", delivery_mode=2))
     house.write()
     client.send(1, grammar.BASIC_GET, queue="q")
@@ -120,7 +121,11 @@ def test_the_count_of_returns_is_not_written_to_disk() -> None:
     reader = House(disk).bench.connect()
     reader.send(1, grammar.BASIC_CONSUME, queue="q")
     header, body = [frame.payload for frame in reader.frames() if frame.kind > 1]
-    assert (decode_header(header)[0].headers, body) == (None, b"back")
+    assert (decode_header(header)[0].headers, body) == ({"x-delivery-count": 1}, b"back")
+    reader.send(1, grammar.BASIC_REJECT, delivery_tag=1, requeue=False)
+    reader.send(1, grammar.BASIC_GET, queue="other")
+    headers = decode_header(next(frame.payload for frame in reader.frames() if frame.kind == 2))[0].headers or {}
+    assert ("x-death" in headers, "x-delivery-count" in headers) == (True, False)
 
 
 def test_a_dead_letter_that_one_queue_refuses_and_another_takes_leaves_its_own_once() -> None:

@@ -89,16 +89,16 @@ def test_a_full_witness_gets_no_more_than_its_limit(bench: Bench) -> None:
 
 
 def test_malformed_headers_are_left_out(bench: Bench) -> None:
-    """Nobody looks into nested tables before, and they would hurt who listens."""
+    """An older journal may have some; they would hurt who listens."""
     client, witness = bench.connect(), listening(bench)
     client.queue("q")
     header = encode_header(Properties(headers={"a": {"b": 1}}), 0).replace(b"\x01bI", b"\x01bZ")
-    client.send(1, grammar.QUEUE_BIND, queue="q", exchange="amq.fanout")
+    bench.broker.vhosts["/"].queues["q"].shelf.enqueue(content_frames(1, header, b"", 4096), b"\0\x01q", 0, 0)
     bench.broker.trace("/", True)
-    client.raw(method_frame(1, grammar.BASIC_PUBLISH, exchange="amq.fanout") + content_frames(1, header, b"", 4096))
     client.send(1, grammar.BASIC_GET, queue="q", no_ack=True)
-    headers = [decode_header(frame.payload)[0].headers for frame in witness.frames() if frame.kind == 2]
-    assert [each and each["properties"] for each in headers] == [{}, {}]
+    (told,) = [decode_header(frame.payload)[0].headers for frame in witness.frames() if frame.kind == 2]
+    assert told is not None
+    assert told["properties"] == {}
 
 
 def test_there_is_no_such_virtual_host(bench: Bench) -> None:

@@ -96,4 +96,5 @@ def test_what_goes_to_thousands_of_queues_is_handled_in_several_turns() -> None:
     assert len(turns) > 5
     assert sorted(set(turns)) == turns
     assert client.methods()[-1].number("message_count") == len(bodies)
-    assert [entry.content.endswith(body + b"\xce") for entry, body in zip(queue.in_memory(), bodies)] == [True] * 100
+    waiting = zip(queue.in_memory(), bodies, strict=True)
+    assert [entry.content.endswith(body + b"\xce") for entry, body in waiting] == [True] * 100

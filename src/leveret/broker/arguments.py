@@ -35,11 +35,6 @@ _CHECKED: Final = (
     "x-single-active-consumer", "x-delivery-limit",
 )  # fmt: skip
 _CLASSIC: Final = encode_value("classic")
-# what other types of queues take, and a classic one refuses
-_NOT_CLASSIC: Final = (
-    "x-max-in-memory-length", "x-max-in-memory-bytes", "x-quorum-initial-group-size", "x-dead-letter-strategy",
-    "x-queue-leader-locator", "x-max-age", "x-stream-max-segment-size-bytes", "x-initial-cluster-size",
-)  # fmt: skip
 
 
 def typed(table: bytes) -> dict[str, bytes]:
@@ -81,10 +76,6 @@ def refused_argument(arguments: dict[str, Value], types: dict[str, bytes], what:
         reason = _reason(name, value, kind, arguments)
         if reason:
             return f"invalid arg '{name}' for {what}: {reason}"
-    if arguments.get("x-queue-type", "classic") == "classic":
-        for name in arguments:
-            if name in _NOT_CLASSIC:
-                return f"invalid arg '{name}' for {what} of queue type rabbit_classic_queue"
     return ""
 
 

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from leveret.broker.ack_timeout import given_timeout_ms
 from leveret.broker.arguments import refused_of_consumer, typed
+from leveret.broker.burial import split_key
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.consumer import Consumer, write_content
-from leveret.broker.copies import split_key
 from leveret.broker.entry import Entry
 from leveret.broker.names import REPLY_PREFIX, REPLY_TO, generated
 from leveret.broker.overflow import trim
-from leveret.broker.queue_methods import fail, find
+from leveret.broker.queue_methods import fail, find, last_declared
 from leveret.broker.returned import Returned, with_delivery_count
 from leveret.broker.transaction import REJECT, REQUEUE
 from leveret.session.confirms import Confirms
@@ -50,6 +50,8 @@ def qos(peer: Peer, channel: BrokerChannel, method: Method) -> None:
 def consume(peer: Peer, channel: BrokerChannel, method: Method) -> None:
     """basic.consume, from a queue or from the pseudo-queue of direct reply-to."""
     tag = method.text("consumer_tag")
+    if method.text("queue") == "":
+        last_declared(channel, method)
     if tag in channel.consumers:
         raise fail(method, NOT_ALLOWED, f"attempt to reuse consumer tag '{tag}'")
     tag = tag or generated("amq.ctag-", peer.broker.random_bytes)
@@ -77,6 +79,8 @@ def _consume_queue(peer: Peer, channel: BrokerChannel, method: Method, tag: str)
     queue = find(peer, method, channel)
     what = f"queue '{queue.name}' in vhost '{peer.vhost.name}'"
     arguments, exclusive = method.table("arguments"), method.flag("exclusive")
+    if queue.is_quorum and channel.limit != 0:
+        raise fail(method, NOT_IMPLEMENTED, f"{what} does not support global qos")
     refused = refused_of_consumer(arguments, typed(method.tables["arguments"]), what, queue.arguments)
     if refused:
         raise fail(method, PRECONDITION_FAILED, refused)
@@ -137,7 +141,7 @@ def get(peer: Peer, channel: BrokerChannel, method: Method) -> None:
         message_count=int(queue.count()),
     )
     content = entry.content
-    if queue.delivery_limit >= 0 and not isinstance(entry, Returned):
+    if queue.counts_returns and not isinstance(entry, Returned):
         content = with_delivery_count(content, 0)
     write_content(peer.out, content, channel.number, peer.frame_max)
     if vhost.tracing is not None:

@@ -10,8 +10,9 @@ from collections.abc import Callable
 from leveret.broker import tracing
 from leveret.broker.ack_timeout import AckTimeout
 from leveret.broker.kinds.recent_history import SNAPSHOT_OCTETS_MAX
-from leveret.broker.log import CLEAN, START, Log, meta_record, page_record, state_record
+from leveret.broker.log import CLEAN, START, Log, meta_record, page_record, returned_record, state_record
 from leveret.broker.names import RandomBytes
+from leveret.broker.returned import counted
 from leveret.broker.shelf import Shelf
 from leveret.broker.timers import Timers
 from leveret.broker.vhost import PREDECLARED, VHost
@@ -151,6 +152,7 @@ class Broker:
                         records.append(meta_record(queue.record()))
                     pages = [page for shelf in queue.shelves for page in shelf.pages]
                     records.extend(page_record(page) for page in pages if page.is_stored and page.live > 0)
+            records.extend(returned_record(*count) for count in counted(vhost))
             for exchange in vhost.exchanges.values():
                 for binding in exchange.outgoing.values():
                     if binding.is_durable:

@@ -1,7 +1,8 @@
-"""CC and BCC: more routing keys in a message's headers (RabbitMQ's "Sender-selected Distribution").
+"""CC and BCC: more routing keys in a message's headers (RabbitMQ's "Sender-selected Distribution"); and x-death.
 
 BCC is taken out before anybody sees the message. Its keys stand behind exchange and routing key in the key that is kept
-with the message, because dead-lettering without a key of its own goes to them again.
+with the message, because dead-lettering without a key of its own goes to them again. Behind them a last octet says that
+the publisher wrote an x-death header: the broker believes only its own.
 """
 
 from __future__ import annotations
@@ -15,10 +16,15 @@ from leveret.broker.deadletter import header_of, raw_headers, with_header
 from leveret.broker.terms import type_of
 from leveret.wire.errors import PRECONDITION_FAILED, ProtocolError
 from leveret.wire.properties import replace_property
-from leveret.wire.table import decode_value, encode_short, join_table
+from leveret.wire.table import DEPTH_MAX, decode_value, encode_short, join_table
 
 _B: Final[i64] = 0x42
 _C: Final[i64] = 0x43
+_TABLE: Final[i64] = 0x46
+_ARRAY: Final[i64] = 0x41
+_X_DEATH: Final = b"x-death"
+# at the end of a message's key: its x-death is the publisher's. A BCC key with this length would have octets behind it.
+CLAIM: Final = b"\xff"
 _UNKNOWN: Final[i64] = -2
 _COUNTED: Final[i64] = -1  # four octets of length, then the value
 
@@ -37,9 +43,10 @@ BLIND_OCTETS_MAX: Final = 30_000
 
 
 def may_have(data: bytes, at: i64) -> bool:
-    """Whether the encoded headers at this offset name CC or BCC; True also for what must be looked at with more care.
+    """Whether the encoded headers at this offset name CC, BCC or x-death; True also for what needs a closer look.
 
-    Most messages end here, so names are stepped over and nothing is decoded.
+    Most messages end here, so names are stepped over and nothing is decoded. What is malformed must not come to
+    consumers, whose clients would fail at it: RabbitMQ does not take it either.
     """
     end = at + 4 + i64(read_i32_be(data, at))
     at += 4
@@ -52,6 +59,8 @@ def may_have(data: bytes, at: i64) -> bool:
             return True
         if size == 3 and data[at + 1] == _B and data[at + 2] == _C and data[at + 3] == _C:
             return True
+        if size == 7 and data[at + 1 : value] == _X_DEATH:
+            return True
         size = _SIZES[data[value]]
         at = value + 1 + size
         if size < 0:
@@ -61,14 +70,37 @@ def may_have(data: bytes, at: i64) -> bool:
             if size < 0:
                 return True
             at = value + 5 + size
+            kind = i64(data[value])
+            if at > end or (kind in (_TABLE, _ARRAY) and not _is_sound(data, value + 5, at, kind == _TABLE, 1)):
+                return True
     return at != end
 
 
-def split_key(key: bytes) -> tuple[str, str]:
-    """(exchange, routing key) from the key of an entry."""
-    middle = 1 + key[0]
-    end = middle + 1 + key[middle]
-    return key[1:middle].decode("utf-8", "surrogateescape"), key[middle + 1 : end].decode("utf-8", "surrogateescape")
+def _is_sound(data: bytes, at: i64, end: i64, has_names: bool, depth: i64) -> bool:
+    """Whether data[at:end] is the inside of a table (it has names) or an array, down to the innermost one."""
+    if depth > DEPTH_MAX:
+        return False
+    while at < end:
+        if has_names:
+            at += 1 + i64(data[at])
+        if at >= end:
+            return False
+        kind = i64(data[at])
+        size = _SIZES[kind]
+        at += 1
+        if size == _UNKNOWN:
+            return False
+        if size == _COUNTED:
+            if at + 4 > end:
+                return False
+            size = i64(read_i32_be(data, at))
+            at += 4
+            if size < 0 or size > end - at:
+                return False
+            if kind in (_TABLE, _ARRAY) and not _is_sound(data, at, at + size, kind == _TABLE, depth + 1):
+                return False
+        at += size
+    return at == end
 
 
 def blind_keys(key: bytes) -> list[str]:
@@ -78,30 +110,43 @@ def blind_keys(key: bytes) -> list[str]:
     at += 1 + key[at]
     while at < len(key):
         end = at + 1 + key[at]
+        if end > len(key):
+            break  # a claim
         keys.append(key[at + 1 : end].decode("utf-8", "surrogateescape"))
         at = end
     return keys
 
 
+def is_claimed(key: bytes) -> bool:
+    """Whether the x-death header of the message with this key is its publisher's."""
+    at = 1 + key[0]
+    at += 1 + key[at]
+    while at < len(key):
+        at += 1 + key[at]
+    return at > len(key)
+
+
 class Copies:
     """cc, bcc: the keys, as they stand there; content: the message without BCC. ProtocolError 406 for what is no array.
 
-    has_any: whether one of the headers is there at all.
+    claims: whether the publisher wrote an x-death header. has_any: whether one of the three headers is there at all.
     """
 
     def __init__(self, content: bytes) -> None:
         header = header_of(content)
         entries = raw_headers(header)
         values = dict(entries)
-        self.has_any = b"CC" in values or b"BCC" in values
-        self.cc = _keys("CC", values.get(b"CC"))
-        self.bcc = _keys("BCC", values.get(b"BCC"))
+        self.claims = _X_DEATH in values
+        self.has_any = self.claims or b"CC" in values or b"BCC" in values
+        self.cc = keys_in("CC", values.get(b"CC"))
+        self.bcc = keys_in("BCC", values.get(b"BCC"))
         self.content = content
         if b"BCC" in values:
-            self.content = _without(b"BCC", content, header, entries)
+            left = [entry for entry in entries if entry[0] != b"BCC"]
+            self.content = with_header(content, replace_property(header, "headers", join_table(left)))
 
-    def blind_key(self, key: bytes) -> bytes:
-        """The message's key with the BCC keys behind it."""
+    def kept_key(self, key: bytes) -> bytes:
+        """What is kept with the message: its key, the BCC keys, and whether it claims an x-death."""
         parts = [key]
         size = len(key)
         for blind in self.bcc:
@@ -109,21 +154,11 @@ class Copies:
             if size > BLIND_OCTETS_MAX:
                 break
             parts.append(encode_short(blind))
-        return b"".join(parts)
+        return b"".join(parts) + (CLAIM if self.claims else b"")
 
 
-def without_cc(content: bytes) -> bytes:
-    """The content without its CC header."""
-    header = header_of(content)
-    return _without(b"CC", content, header, raw_headers(header))
-
-
-def _without(name: bytes, content: bytes, header: bytes, entries: list[tuple[bytes, bytes]]) -> bytes:
-    left = [entry for entry in entries if entry[0] != name]
-    return with_header(content, replace_property(header, "headers", join_table(left)))
-
-
-def _keys(name: str, value: bytes | None) -> list[str]:
+def keys_in(name: str, value: bytes | None) -> list[str]:
+    """The routing keys in a CC or BCC header. ProtocolError 406 for what is no array."""
     if value is None:
         return []
     if value[:1] != b"A":

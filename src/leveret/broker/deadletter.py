@@ -5,8 +5,8 @@ from __future__ import annotations
 import struct
 from datetime import UTC, datetime
 
-from leveret.wire.properties import Properties, decode_header, property_spans, replace_property
-from leveret.wire.table import Value, encode_table, encode_value, join_table, split_table
+from leveret.wire.properties import property_spans, replace_property, text_property
+from leveret.wire.table import Value, decode_value, encode_table, encode_value, join_table, split_table
 
 HEADER_AT = 7
 
@@ -35,53 +35,79 @@ def body_of(content: bytes) -> bytes:
     return b"".join(parts)
 
 
-def deaths_of(properties: Properties) -> list[dict[str, Value]]:
-    """The x-death entries of a message, newest first."""
-    deaths = (properties.headers or {}).get("x-death")
-    if not isinstance(deaths, list):
-        return []
-    return [death for death in deaths if isinstance(death, dict)]
-
-
-def buried(content: bytes, queue: str, reason: str, exchange: str, keys: list[str], now_us: int) -> bytes:
-    """The content with this death on top of its x-death header, and without its expiration.
-
-    keys: the routing key and the CC keys. A second death in the same queue for the same reason raises the count of the
-    first and moves it to the top.
-    """
-    header = header_of(content)
-    properties, _ = decode_header(header)
-    deaths = deaths_of(properties)
-    same = [d for d in deaths if d.get("queue") == queue and d.get("reason") == reason]
-    others = [d for d in deaths if not (d.get("queue") == queue and d.get("reason") == reason)]
-    count = same[0].get("count") if same else 0
-    death: dict[str, Value] = same[0] if same else {
-        "count": 0,
-        "reason": reason,
-        "queue": queue,
-        "time": datetime.fromtimestamp(now_us // 1_000_000, UTC),
-        "exchange": exchange,
-        "routing-keys": list(keys),
-    }  # fmt: skip
-    death["count"] = (count if isinstance(count, int) else 0) + 1
-    if properties.expiration is not None:
-        death.setdefault("original-expiration", properties.expiration)
-        header = replace_property(header, "expiration", None)
-    entries = [entry for entry in raw_headers(header) if entry[0] != b"x-death"]
-    names = {entry[0] for entry in entries}
-    if b"x-first-death-reason" not in names:
-        for name, value in (("exchange", exchange), ("queue", queue), ("reason", reason)):
-            entries.append((f"x-first-death-{name}".encode(), encode_value(value)))
-    entries.append((b"x-death", _encode_deaths([death, *others])))
-    return with_header(content, replace_property(header, "headers", join_table(entries)))
-
-
 def raw_headers(header: bytes) -> list[tuple[bytes, bytes]]:
     """The encoded headers in a content header's payload, name by name."""
     for name, start, stop in property_spans(header):
         if name == "headers":
             return split_table(header[start:stop])
     return []
+
+
+class DeadLetter:
+    """A message that died, and the history of its deaths, newest first. ProtocolError 502 if its headers are malformed.
+
+    The history is the broker's alone, as from RabbitMQ 4.0 on: what a publisher writes into x-death (is_claimed) is a
+    header as any other until the message dies, and gone from then on. cc: the CC header as it stands there, or None.
+    """
+
+    def __init__(self, content: bytes, is_claimed: bool) -> None:
+        self._content = content
+        self._header = header_of(content)
+        self._entries = raw_headers(self._header)
+        values = dict(reversed(self._entries))  # of two with one name the first counts
+        self.cc = values.get(b"CC")
+        self.deaths = [] if is_claimed else _decode_deaths(values.get(b"x-death", b""))
+
+    def die(self, queue: str, reason: str, exchange: str, keys: list[str], now_us: int) -> None:
+        """Put this death on top. keys: the routing key and the CC keys.
+
+        A second death in the same queue for the same reason raises the count of the first and moves it to the top. The
+        expiration is taken off, or it would end the message's time in the next queue, too.
+        """
+        expiration = text_property(self._header, "expiration")
+        same = [d for d in self.deaths if d.get("queue") == queue and d.get("reason") == reason]
+        others = [d for d in self.deaths if not (d.get("queue") == queue and d.get("reason") == reason)]
+        if same:
+            death = same[0]
+            count = death.get("count")
+            death["count"] = (count if isinstance(count, int) else 0) + 1
+        else:
+            time = datetime.fromtimestamp(now_us // 1_000_000, UTC)
+            death = {"count": 1, "reason": reason, "queue": queue, "time": time, "exchange": exchange}
+            death["routing-keys"] = list(keys)
+            if expiration is not None:
+                death["original-expiration"] = expiration
+        if expiration is not None:
+            self._header = replace_property(self._header, "expiration", None)
+        for which in ("last",) if self.deaths else ("first", "last"):
+            for name, value in (("exchange", exchange), ("queue", queue), ("reason", reason)):
+                self._set(f"x-{which}-death-{name}".encode(), encode_value(value))
+        self.deaths = [death, *others]
+        self._set(b"x-death", _encode_deaths(self.deaths))
+
+    def is_in_circle(self, queue: str) -> bool:
+        """Whether it was in this queue before and no rejection lies on the way since: such a circle never ends."""
+        for index, death in enumerate(self.deaths):
+            if death.get("queue") == queue:
+                return all(each.get("reason") != "rejected" for each in self.deaths[: index + 1])
+        return False
+
+    def without_cc(self) -> None:
+        """Take the CC header off."""
+        self._entries = [entry for entry in self._entries if entry[0] != b"CC"]
+
+    def content(self) -> bytes:
+        """The content frames as the next queue gets them."""
+        return with_header(self._content, replace_property(self._header, "headers", join_table(self._entries)))
+
+    def _set(self, name: bytes, value: bytes) -> None:
+        self._entries = [entry for entry in self._entries if entry[0] != name]
+        self._entries.append((name, value))
+
+
+def _decode_deaths(value: bytes) -> list[dict[str, Value]]:
+    deaths = decode_value(value, 0, len(value), 0)[0] if value else None
+    return [death for death in deaths if isinstance(death, dict)] if isinstance(deaths, list) else []
 
 
 def _encode_deaths(deaths: list[dict[str, Value]]) -> bytes:
@@ -95,11 +121,3 @@ def _encode_deaths(deaths: list[dict[str, Value]]) -> bytes:
         parts.append(b"F" + join_table(fixed))
     body = b"".join(parts)
     return b"A" + struct.pack(">I", len(body)) + body
-
-
-def is_cycle(deaths: list[dict[str, Value]], queue: str) -> bool:
-    """Whether the message was in this queue before and no rejection lies on the way since: such a circle never ends."""
-    for index, death in enumerate(deaths):
-        if death.get("queue") == queue:
-            return all(d.get("reason") != "rejected" for d in deaths[: index + 1])
-    return False

@@ -5,6 +5,7 @@ from __future__ import annotations
 from librt.strings import read_i64_be
 from mypy_extensions import i64
 
+from leveret.broker.queue_types import QUORUM, queue_type
 from leveret.wire.table import Value
 
 
@@ -12,7 +13,8 @@ class Limits:
     """length_max in messages, octets_max in octets of body, -1 = none; both count what is ready, not what is unacked.
 
     refuses: new messages are refused when the queue is full (reject-publish), else the oldest ones go (drop-head);
-    buries: those refused are dead-lettered (reject-publish-dlx). octets: what is ready now.
+    buries: those refused are dead-lettered (reject-publish-dlx). octets: what is ready now; aside, octets_aside: dead
+    letters that the queue keeps, which take room too.
     """
 
     def __init__(self, length_max: i64, octets_max: i64, overflow: str) -> None:
@@ -21,6 +23,8 @@ class Limits:
         self.refuses = overflow != "drop-head"
         self.buries = overflow == "reject-publish-dlx"
         self.octets: i64 = 0
+        self.aside: i64 = 0
+        self.octets_aside: i64 = 0
 
     def is_over(self, count: i64) -> bool:
         """Whether a queue with this many ready messages holds too much."""
@@ -34,7 +38,11 @@ class Limits:
             return False
         if count == 0:
             self.octets = 0
-        return count + 1 > self.length_max >= 0 or self.octets + octets > self.octets_max >= 0
+        return count + 1 + self.aside > self.length_max >= 0 or self._with(octets) > self.octets_max >= 0
+
+    def _with(self, octets: i64) -> i64:
+        """What there would be with one more message of this size."""
+        return self.octets + self.octets_aside + octets
 
 
 def limits_of(arguments: dict[str, Value]) -> Limits | None:
@@ -42,11 +50,10 @@ def limits_of(arguments: dict[str, Value]) -> Limits | None:
     length, octets = arguments.get("x-max-length"), arguments.get("x-max-length-bytes")
     if length is None and octets is None:
         return None
-    return Limits(
-        length if isinstance(length, int) else -1,
-        octets if isinstance(octets, int) else -1,
-        str(arguments.get("x-overflow", "drop-head")),
-    )
+    overflow = str(arguments.get("x-overflow", "drop-head"))
+    if overflow == "reject-publish-dlx" and queue_type(arguments) == QUORUM:
+        overflow = "drop-head"  # which is what RabbitMQ's quorum queues make of it
+    return Limits(length if isinstance(length, int) else -1, octets if isinstance(octets, int) else -1, overflow)
 
 
 def body_octets(content: bytes) -> i64:

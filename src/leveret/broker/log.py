@@ -12,6 +12,7 @@ together or not at all. A queue number is that of a shelf (shelf.py): the queue'
 | META     | a field table with "op" and the fields of a declaration, a binding or a deletion |
 | CLEAN    | nothing: an orderly stop; what follows none of it may have been delivered before |
 | DELIVERED| queue number i64, id i64, count u32: delivered before the orderly stop |
+| RETURNED | queue number i64, id i64, count u32: so often this message came back to its queue |
 | START    | nothing: a broker began to serve; from here on anything may have been delivered |
 """  # noqa: E501
 
@@ -45,6 +46,7 @@ START: Final = 6
 HOP: Final = 7
 PAGE: Final = 8
 DROP: Final = 9
+RETURNED: Final = 10
 PAGE_HEAD: Final = struct.Struct(">7qIB")
 
 # files that the journal may have, besides what cannot be moved yet, before messages go to pages
@@ -207,6 +209,12 @@ class Log:
         """At an orderly stop: this one must come back marked as redelivered."""
         self._pass(DELIVERED, number, id)
 
+    def returned(self, shelf: Shelf, id: i64, returns: i64) -> None:
+        """A message came back for the time that this number says."""
+        self.events += 1
+        self._write_passed()
+        self._out.write(returned_record(int(shelf.number), int(id), int(returns)))
+
     def clean(self) -> None:
         """An orderly stop."""
         self.is_stopped = True
@@ -335,6 +343,11 @@ def page_record(page: Page) -> bytes:
     settled = sorted(page.settled)
     rest = PAGE_HEAD.pack(*place, *alive) + struct.pack(f">{len(settled)}q", *settled)
     return struct.pack(">BI", PAGE, len(rest)) + rest
+
+
+def returned_record(number: int, id: int, returns: int) -> bytes:
+    """One RETURNED record."""
+    return struct.pack(">BIqqI", RETURNED, 20, number, id, returns)
 
 
 def state_record(kind: int) -> bytes:

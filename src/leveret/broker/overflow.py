@@ -24,21 +24,12 @@ def accept(
     vhost: VHost, route: Route, content: bytes, persistent: bool, ttl_us: i64, now_us: i64, moved: Entry | None
 ) -> i64:
     """VHost.accept for a route with a limited queue. One queue that refuses is enough for a nack; the others take."""
-    taking: list[Queue] = []
-    is_refused = False
-    size = body_octets(content)
-    for queue in route.queues:
-        limits = queue.limits
-        if limits is not None and queue.is_touched:
-            trim(vhost, now_us)
-            queue.serve(now_us)
-        if limits is not None and limits.refuses_one(queue.count(), size):
-            is_refused = True
-            if limits.buries:
-                queue.refused.append(Entry(queue.shelf, content, route.key, 0, 0, 0))
-                vhost.over.append(queue)
-        else:
-            taking.append(queue)
+    refusing = refusing_queues(vhost, route, content, now_us)
+    for queue in refusing:
+        if queue.limits is not None and queue.limits.buries:
+            queue.refused.append(Entry(queue.shelf, content, route.key, 0, 0, 0))
+            vhost.over.append(queue)
+    taking = [queue for queue in route.queues if queue not in refusing]
     standing = vhost.accept(route.unlimited(taking), content, persistent, ttl_us, now_us, moved)
     for queue in taking:
         if queue.limits is not None:
@@ -46,7 +37,25 @@ def accept(
             vhost.over.append(queue)
     trim(vhost, now_us)
     # a dead letter has no publisher to be told, but a queue that it has left or not
-    return REFUSED if is_refused and moved is None else standing
+    return REFUSED if refusing and moved is None else standing
+
+
+def refusing_queues(vhost: VHost, route: Route, content: bytes, now_us: i64) -> list[Queue]:
+    """Those of the route's queues that have no room for this message and refuse it."""
+    found: list[Queue] = []
+    if not route.is_limited:
+        return found
+    size = body_octets(content)
+    for queue in route.queues:
+        limits = queue.limits
+        if limits is None:
+            continue
+        if queue.is_touched:
+            trim(vhost, now_us)
+            queue.serve(now_us)
+        if limits.refuses_one(queue.count(), size):
+            found.append(queue)
+    return found
 
 
 def trim(vhost: VHost, now_us: i64) -> None:

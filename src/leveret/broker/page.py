@@ -5,8 +5,9 @@ can be reused. Others are in a page for memory's sake only, and gone after a res
 
 The bytes of a page are entries back to back, each one message or several alike ones:
 
-    flags u8 (1: delivered before) | id i64 (0: not journalled) | count u32 | size u32 | expires_us i64 |
-    length of key u16 | key | `count` contents of `size` octets, with ids that follow without a gap
+    flags u8 (1: delivered before, 2: came back) | id i64 (0: not journalled) | count u32 | size u32 | expires_us i64 |
+    length of key u16 | key | how often it came back u32, if it did | `count` contents of `size` octets, with ids that
+    follow without a gap
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from mypy_extensions import i16, i32, i64
 
 from leveret.broker.entry import Entry
 from leveret.broker.limits import body_octets
-from leveret.broker.returned import published_content
+from leveret.broker.returned import Returned, published_content
 from leveret.broker.run import Run, Stretch
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ class Page:
         self.expires_us: i64 = 0  # the earliest of all: who is first after a restart cannot be told yet
         self.settled: set[int] = set()
         self.delivered: set[int] = set()
+        self.returned: dict[int, int] = {}  # came back after they were written here: how often
         self.is_stored = False
         self.is_waiting = False
         self.is_dead = False
@@ -97,9 +99,15 @@ class Page:
                 _encode_run(out, item)
             else:
                 flags = 1 if item.redelivered else 0
+                returns: i64 = 0
+                if isinstance(item, Returned):
+                    returns = item.returns
+                    flags = 3
                 content = published_content(item)
                 size: i64 = len(content)
                 _encode_head(out, flags, item.id, 1, size, item.expires_us, item.key)
+                if returns != 0:
+                    write_i32_be(out, i32(returns))
                 out.write(content)
         return out.getvalue()
 
@@ -110,7 +118,8 @@ class Page:
         at: i64 = 0
         end: i64 = len(data)
         while at < end:
-            redelivered = self.is_redelivered or data[at] & 1 != 0
+            flags = data[at]
+            redelivered = self.is_redelivered or flags & 1 != 0
             id = read_i64_be(data, at + 1)
             count: i64 = i64(read_i32_be(data, at + 9))
             size: i64 = i64(read_i32_be(data, at + 13))
@@ -118,6 +127,10 @@ class Page:
             start = at + _HEAD_OCTETS
             body = start + (i64(read_i16_be(data, at + 25)) & 0xFFFF)
             key = data[start:body]
+            returns: i64 = 0
+            if flags & 2:
+                returns = i64(read_i32_be(data, body))
+                body += 4
             at = body + count * size
             if id == 0 and self.is_recovered:
                 continue
@@ -131,7 +144,8 @@ class Page:
                 if id == 0 or int(id) not in self.settled:
                     entry = Entry(self.shelf, data[body : body + size], key, id, expires_us, position)
                     entry.redelivered = redelivered or int(id) in self.delivered
-                    items.append(entry)
+                    times: i64 = self.returned.get(int(id), int(returns))
+                    items.append(entry if times == 0 else Returned(entry, entry.content, times))
                     position += 1
                 body += size
                 id += 1 if id != 0 else 0
@@ -148,12 +162,18 @@ class Page:
         return octets
 
     def _differ(self, first: i64, count: i64) -> bool:
-        """Whether some of these ids are settled, or were delivered before."""
+        """Whether some of these ids are settled, were delivered before or came back."""
+        if self.returned and not self.returned.keys().isdisjoint(range(int(first), int(first + count))):
+            return True
         return self.settled_in(first, count) > 0 or _among(self.delivered, first, count) > 0
 
     def settled_in(self, first: i64, count: i64) -> i64:
         """How many of these ids are settled."""
         return _among(self.settled, first, count)
+
+    def has(self, id: i64) -> bool:
+        """Whether this journalled message is in it, and alive."""
+        return self.first_id <= id <= self.last_id and int(id) not in self.settled
 
     def settle(self, id: i64) -> None:
         """A message of the page left its queue for good."""

@@ -46,6 +46,7 @@ from leveret.wire.errors import (
     SYNTAX_ERROR,
     ProtocolError,
 )
+from leveret.wire.frames import FRAME_MIN_SIZE
 from leveret.wire.method import Method
 from leveret.wire.scan import HeaderScan
 from leveret.wire.table import Value
@@ -90,7 +91,7 @@ class Peer(Connection):
     """address: for the log; is_loopback: whether guest may log in."""
 
     def __init__(self, broker: Broker, address: str, is_loopback: bool) -> None:
-        super().__init__(broker.settings.frame_max, broker.settings.max_message_octets)
+        super().__init__(FRAME_MIN_SIZE, broker.settings.max_message_octets)
         self.broker = broker
         self.vhost = broker.vhosts["/"]  # until connection.open says which
         self.address = address
@@ -291,22 +292,23 @@ class Peer(Connection):
         scan = self._scan_header
         if not scan.scan(data, start + 7, start + 7 + i64(read_i32_be(data, start + 3))):
             raise ProtocolError(SYNTAX_ERROR, "malformed content header", 60, 40)
-        ttl_us: i64 = -1
-        if scan.expiration_at != 0:
-            ttl_us = self._expiration_us(data, scan.expiration_at)
-        mode = scan.delivery_mode
-        if mode == 0 or mode > 2:
-            raise ProtocolError(PRECONDITION_FAILED, f"invalid message: {{delivery_mode_unknown,{mode}}}", 60, 40)
-        if scan.user_id_at != 0:
-            self._check_user_id(data, scan.user_id_at)
+        # of several mistakes the first one is told, in RabbitMQ's order
         content = data[start:stop]
         if scan.reply_to_at != 0 and data[scan.reply_to_at] == 21:
             content = self._with_reply_name(channel, content, scan.reply_to_at - start)
+        if scan.user_id_at != 0:
+            self._check_user_id(data, scan.user_id_at)
+        ttl_us: i64 = -1
+        if scan.expiration_at != 0:
+            ttl_us = self._expiration_us(data, scan.expiration_at)
         if scan.headers_at != 0 and copies.may_have(data, scan.headers_at):
             found = copies.Copies(content)
             if found.has_any:
                 route = vhost.copied_route(route, found)
                 content = found.content
+        mode = scan.delivery_mode
+        if mode == 0 or mode > 2:
+            raise ProtocolError(PRECONDITION_FAILED, f"invalid message: {{delivery_mode_unknown,{mode}}}", 60, 40)
         standing = HANDLED
         if route.is_per_message:
             if route.exchange is not None:
@@ -364,7 +366,7 @@ class Peer(Connection):
 
     def _route(self, method: bytes) -> Route:
         """The route of a raw basic.publish frame: 7 octets of frame head, 4 of ids, 2 of ticket, then the fields."""
-        fields = method[13:-1]
+        fields = method[13:-1] if len(method) > 13 else b""  # compiled, a slice must not end before it begins
         routes = self.vhost.routes
         found = routes.get(fields)
         if found is not None:

@@ -13,6 +13,7 @@ from leveret.broker.limits import Limits, body_octets
 from leveret.broker.returned import returned
 from leveret.broker.run import Run
 from leveret.broker.shelf import Shelf
+from leveret.broker.stranded import Stranded
 from leveret.wire.table import Value
 
 if TYPE_CHECKING:
@@ -33,8 +34,9 @@ class Queue:
 
     ttl_us: x-message-ttl, -1 = none; idle_us: x-expires, 0 = none; dead_letter_exchange: None = expired and rejected
     messages are dropped. limits: of its length, None = none; delivery_limit: how often a message may come back, -1 = as
-    often as it likes; spent: messages that came back once more than that, refused: those without room; both are still
-    to be buried.
+    often as it likes; counts_returns: it is told how often it came back; spent: messages that came back once more than
+    that, refused: those without room; both are still to be buried. is_quorum: it keeps transient messages, too;
+    stranded: its dead letters that reached no queue, None = they are dropped.
     """
 
     def __init__(self, vhost: VHost, name: str, durable: bool, auto_delete: bool, arguments: dict[str, Value]) -> None:
@@ -60,10 +62,13 @@ class Queue:
         self.dead_letter_key: str | None = None
         self.limits: Limits | None = None
         self.delivery_limit: i64 = -1
+        self.counts_returns = False
+        self.is_quorum = False
+        self.stranded: Stranded | None = None
         self.timeout_ms: i64 = NOT_GIVEN  # see ack_timeout.py
         self.spent: list[Entry] = []
         self.refused: list[Entry] = []
-        self.discards_told: set[str] = set()
+        self.told: set[str] = set()
         self.is_touched = False
         self.is_deleted = False
         self.used_us: i64 = 0
@@ -99,8 +104,13 @@ class Queue:
         return self.shelf.ready.expires_us()
 
     def in_memory(self) -> list[Entry]:
-        """All messages that are not on disk only, shelf by shelf, oldest first, left where they are."""
-        return [entry for shelf in self.shelves for entry in shelf.ready.in_memory()]
+        """All messages that are not on disk only, shelf by shelf, oldest first, left where they are; then what is kept
+        of dead letters."""
+        return [entry for shelf in self.shelves for entry in shelf.ready.in_memory()] + self.kept()
+
+    def kept(self) -> list[Entry]:
+        """Dead letters that reached no queue, left where they are."""
+        return [letter.entry for letter in self.stranded.letters] if self.stranded is not None else []
 
     def drop_head(self, entry: Entry) -> None:
         """Take out the oldest message of a shelf, as peek() showed it."""
@@ -203,13 +213,15 @@ class Queue:
             if entry.id != 0:
                 self.vhost.log.forget(entry.shelf, entry.id)
             return
-        if self.delivery_limit >= 0:
+        if self.counts_returns:
             again = returned(entry)
             entry = again
-            if again.returns > self.delivery_limit:
+            if again.returns > self.delivery_limit >= 0:
                 self.spent.append(again)
                 self.vhost.over.append(self)
                 return
+            if again.id != 0:
+                self.vhost.log.returned(again.shelf, again.id, again.returns)
         entry.shelf.ready.requeue(entry)
         if self.limits is not None:
             self.limits.octets += body_octets(entry.content)

@@ -5,16 +5,25 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from leveret.broker.ack_timeout import given_timeout_ms
-from leveret.broker.arguments import are_equivalent, plain, refused_argument, typed
+from leveret.broker.arguments import are_equivalent, plain, typed
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.consumer import Consumer
 from leveret.broker.limits import limits_of
 from leveret.broker.names import REPLY_TO, generated
 from leveret.broker.priority import PriorityQueue
 from leveret.broker.queue import Queue
+from leveret.broker.queue_types import QUORUM, is_at_least_once, queue_type, refused_declaration, refused_property
+from leveret.broker.stranded import Stranded
 from leveret.broker.terms import type_of
 from leveret.wire import grammar
-from leveret.wire.errors import ACCESS_REFUSED, NOT_FOUND, PRECONDITION_FAILED, RESOURCE_LOCKED, ProtocolError
+from leveret.wire.errors import (
+    ACCESS_REFUSED,
+    NOT_FOUND,
+    NOT_IMPLEMENTED,
+    PRECONDITION_FAILED,
+    RESOURCE_LOCKED,
+    ProtocolError,
+)
 from leveret.wire.method import Method
 from leveret.wire.table import Value, encode_table
 
@@ -26,7 +35,8 @@ if TYPE_CHECKING:
 COMPARED: Final = (
     "x-expires", "x-message-ttl", "x-dead-letter-exchange", "x-dead-letter-routing-key", "x-max-length",
     "x-max-length-bytes", "x-max-priority", "x-overflow", "x-queue-mode", "x-queue-version",
-    "x-single-active-consumer", "x-queue-type", "x-queue-master-locator", "x-delivery-limit",
+    "x-single-active-consumer", "x-queue-type", "x-queue-master-locator", "x-delivery-limit", "x-dead-letter-strategy",
+    "x-max-in-memory-length", "x-max-in-memory-bytes", "x-quorum-initial-group-size", "x-queue-leader-locator",
 )  # fmt: skip
 
 
@@ -106,7 +116,7 @@ def _locked(peer: Peer, method: Method, queue: Queue) -> ProtocolError:
 
 def declare(peer: Peer, channel: BrokerChannel, method: Method) -> None:
     """queue.declare, passive or not; an empty name asks for a generated one."""
-    name = method.text("queue").replace("\r", "").replace("\n", "")
+    name = _name(method)
     vhost = peer.vhost
     if name.startswith(REPLY_TO):
         _declare_reply(peer, channel, method, name)
@@ -116,19 +126,27 @@ def declare(peer: Peer, channel: BrokerChannel, method: Method) -> None:
         if queue is None:
             raise fail(method, NOT_FOUND, f"no queue '{name}' in vhost '{vhost.name}'")
         check_owner(peer, method, queue)
+    elif name.startswith("amq."):
+        raise fail(method, ACCESS_REFUSED, f"queue name '{name}' contains reserved prefix 'amq.*'")
     elif queue is not None:
         _check_same(peer, method, queue)
         if queue.is_journalled:
             # who declared it first may still be waiting for the disk
             peer.hold_until_synced()
     else:
-        if name.startswith("amq."):
-            raise fail(method, ACCESS_REFUSED, f"queue name '{name}' contains reserved prefix 'amq.*'")
+        if not name and queue_type(method.table("arguments")) == QUORUM:
+            text = "Cannot declare a server-named queue for type rabbit_quorum_queue"
+            raise fail(method, PRECONDITION_FAILED, text)
         queue = _create(peer, method, name or generated("amq.gen-", peer.broker.random_bytes))
     channel.last_queue = queue.name
     if queue.idle_us:
         vhost.used(queue, peer.now_us)
     _declared(peer, channel, method, queue.name, int(queue.count()), int(queue.consumers.count))
+
+
+def _name(method: Method) -> str:
+    """The queue's name without line ends, as RabbitMQ reads it in declarations and deletions."""
+    return method.text("queue").replace("\r", "").replace("\n", "")
 
 
 def _declared(peer: Peer, channel: BrokerChannel, method: Method, name: str, messages: int, consumers: int) -> None:
@@ -147,7 +165,9 @@ def _declare_reply(peer: Peer, channel: BrokerChannel, method: Method, name: str
 def _create(peer: Peer, method: Method, name: str) -> Queue:
     arguments = method.table("arguments")
     table = method.tables["arguments"]
-    refused = refused_argument(arguments, typed(table), f"queue '{name}' in vhost '{peer.vhost.name}'")
+    what = f"queue '{name}' in vhost '{peer.vhost.name}'"
+    flags = (method.flag("durable"), method.flag("exclusive"), method.flag("auto_delete"))
+    refused = refused_declaration(arguments, typed(table), what) or refused_property(arguments, *flags, what)
     if refused:
         raise fail(method, PRECONDITION_FAILED, refused)
     queue = make_queue(peer.vhost, name, _is_durable(method), method.flag("auto_delete"), arguments)
@@ -199,6 +219,12 @@ def _apply_arguments(queue: Queue) -> None:
     limit = queue.arguments.get("x-delivery-limit")
     if isinstance(limit, int):
         queue.delivery_limit = limit
+    if queue_type(queue.arguments) == QUORUM:
+        queue.is_quorum = queue.counts_returns = True
+    if queue.delivery_limit >= 0:
+        queue.counts_returns = True
+    if is_at_least_once(queue.arguments):
+        queue.stranded = Stranded()
     queue.consumers.has_active = queue.arguments.get("x-single-active-consumer") is True
     queue.timeout_ms = given_timeout_ms(queue.arguments)
     queue.limits = limits_of(queue.arguments)
@@ -210,13 +236,14 @@ def _apply_arguments(queue: Queue) -> None:
 
 def delete(peer: Peer, channel: BrokerChannel, method: Method) -> None:
     """queue.delete; deleting what is not there succeeds with 0 messages."""
-    name = method.text("queue") or last_declared(channel, method)
+    name = _name(method) or last_declared(channel, method)
     queue = lookup(peer, name)
     count = 0
     consumers: list[Consumer] = []
     if queue is not None:
         check_owner(peer, method, queue)
         what = f"queue '{name}' in vhost '{peer.vhost.name}'"
+        _check_deletable(method, queue, what)
         if method.flag("if_empty") and queue.count():
             raise fail(method, PRECONDITION_FAILED, f"{what} not empty")
         if method.flag("if_unused") and queue.consumers.count > 0:
@@ -231,6 +258,14 @@ def delete(peer: Peer, channel: BrokerChannel, method: Method) -> None:
     # RabbitMQ's channels hear of a queue's end after the one who asked for it has the answer; clients rely on it
     for consumer in consumers:
         consumer.tell_cancelled()
+
+
+def _check_deletable(method: Method, queue: Queue, what: str) -> None:
+    """540 if a quorum queue shall be deleted on a condition."""
+    for flag, word in (("if_unused", "if-unused"), ("if_empty", "if-empty")):
+        if queue.is_quorum and method.flag(flag):
+            text = f"cannot delete {what}. queue.delete operations with {word} flag set are not supported by quorum"
+            raise fail(method, NOT_IMPLEMENTED, f"{text} queues")
 
 
 def purge(peer: Peer, channel: BrokerChannel, method: Method) -> None:

@@ -14,6 +14,7 @@ from mypy_extensions import i64
 
 from leveret.broker.entry import Entry
 from leveret.broker.page import Page
+from leveret.broker.returned import Returned
 from leveret.broker.run import Run
 
 # what an item takes in memory besides its content, roughly
@@ -178,6 +179,11 @@ class Ready:
             elif isinstance(item, Entry):
                 found.append(item)
         return found
+
+    def came_back(self) -> list[Returned]:
+        """Those in memory that are told how often they came back, in any order."""
+        items = [*self._returned, *self._loaded, *self._items[self._head :]]
+        return [item for item in items if isinstance(item, Returned)]
 
     # -- for the pager -------------------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 
-from leveret.broker.log import CLEAN, DELIVERED, DROP, HOP, MESSAGES, META, PAGE, PAGE_HEAD, SETTLE, START
+from leveret.broker.log import CLEAN, DELIVERED, DROP, HOP, MESSAGES, META, PAGE, PAGE_HEAD, RETURNED, SETTLE, START
 from leveret.broker.run import Stretch
 from leveret.wire.errors import ProtocolError
 from leveret.wire.table import Value, decode_table
@@ -55,7 +55,7 @@ class Arrived(Record):
 class Passed(Record):
     """SETTLE, DELIVERED: what happened to `count` messages from `id` on of the queue numbered `queue`.
 
-    DROP: what happened to the page that begins with this id.
+    DROP: what happened to the page that begins with this id. RETURNED: one message came back `count` times.
     """
 
     def __init__(self, kind: int, queue: int, id: int, count: int) -> None:
@@ -109,7 +109,7 @@ def _record(batch: bytes, kind: int, start: int, stop: int) -> Record:
     if kind == PAGE:
         ids = start + PAGE_HEAD.size
         return Paged(PAGE_HEAD.unpack_from(batch, start), struct.unpack(f">{(stop - ids) // 8}q", batch[ids:stop]))
-    if kind in (SETTLE, DELIVERED):
+    if kind in (SETTLE, DELIVERED, RETURNED):
         number, id, count = _PASSED.unpack_from(batch, start)
         return Passed(kind, number, id, count)
     if kind == DROP:

@@ -9,8 +9,9 @@ from typing import Final
 from leveret.broker import copies
 from leveret.broker.binding import Binding
 from leveret.broker.broker import Broker
+from leveret.broker.burial import split_key
 from leveret.broker.kinds.recent_history import Kept
-from leveret.broker.log import CLEAN, DROP, SETTLE, START
+from leveret.broker.log import CLEAN, DROP, RETURNED, SETTLE, START
 from leveret.broker.page import Page
 from leveret.broker.queue import Queue
 from leveret.broker.queue_methods import make_queue
@@ -52,6 +53,7 @@ class Backlog:
         self.shelf = shelf
         self.pages: dict[int, Page] = {}
         self.delivered: set[int] = set()
+        self.returned: dict[int, int] = {}  # how often these came back
         self._arrivals: list[Arrival | None] = []
         self._first_ids: list[int] = []
 
@@ -114,6 +116,7 @@ class Backlog:
                 item.count = item.live
                 item.is_redelivered = item.is_redelivered or not is_clean
                 item.delivered = self.delivered
+                item.returned = self.returned
                 self.shelf.enqueue_page(item)
                 count += int(item.count)
             else:
@@ -123,7 +126,7 @@ class Backlog:
     def _fill_arrival(self, arrival: Arrival, redelivered: bool) -> int:
         shelf, stretch = self.shelf, arrival.stretch
         ids = range(arrival.first_id, arrival.last_id + 1)
-        if len(ids) > 1 and not arrival.gone and self.delivered.isdisjoint(ids):
+        if len(ids) > 1 and not arrival.gone and not self._differ(ids):
             shelf.enqueue_stretch(stretch, arrival.first_id, arrival.expires_us, redelivered)
             return len(ids)
         for index, id in enumerate(ids):
@@ -131,8 +134,12 @@ class Backlog:
                 at = index * int(stretch.stride)
                 content = stretch.data[at : at + int(stretch.size)]
                 again = redelivered or id in self.delivered
-                shelf.enqueue(content, stretch.key, id, arrival.expires_us, again)
+                shelf.enqueue(content, stretch.key, id, arrival.expires_us, again, self.returned.get(id, 0))
         return len(ids) - len(arrival.gone)
+
+    def _differ(self, ids: range) -> bool:
+        """Whether some of these messages were delivered before, or came back."""
+        return not (self.delivered.isdisjoint(ids) and self.returned.keys().isdisjoint(ids))
 
 
 class Recovery:
@@ -199,6 +206,8 @@ class Recovery:
             backlog.settled(record.id, record.count)
         elif record.kind == DROP:
             backlog.dropped(record.id)
+        elif record.kind == RETURNED:
+            backlog.returned[record.id] = record.count
         else:
             backlog.delivered.update(range(record.id, record.id + record.count))
 
@@ -278,7 +287,7 @@ class Recovery:
         assert isinstance(key, bytes)
         assert isinstance(content, bytes)
         if exchange is not None and exchange.history is not None:
-            keys = [copies.split_key(key)[1], *copies.Copies(content).cc, *copies.blind_keys(key)]
+            keys = [split_key(key)[1], *copies.Copies(content).cc, *copies.blind_keys(key)]
             exchange.history.restore(Kept(keys, key, content, number))
 
     def finish(self, segments: Collection[int] = ()) -> int:

@@ -2,12 +2,14 @@
 
 As RabbitMQ's quorum queues have it, measured on 3.10.8: every return counts (requeue, recover, a closed channel, a lost
 connection); from the second delivery on the message carries x-delivery-count, with basic.get already on the first; the
-return after the last allowed delivery is dead-lettered, with the headers that the publisher gave it.
+return after the last allowed delivery is dead-lettered, with the headers that the publisher gave it. The journal hears
+of each return.
 """
 
 from __future__ import annotations
 
 import struct
+from typing import TYPE_CHECKING
 
 from mypy_extensions import i64
 
@@ -16,6 +18,9 @@ from leveret.broker.entry import Entry
 from leveret.wire.errors import ProtocolError
 from leveret.wire.properties import replace_property
 from leveret.wire.table import join_table
+
+if TYPE_CHECKING:
+    from leveret.broker.vhost import VHost
 
 COUNT = b"x-delivery-count"
 
@@ -36,6 +41,27 @@ def returned(entry: Entry) -> Returned:
     if isinstance(entry, Returned):
         return Returned(entry, entry.original, entry.returns + 1)
     return Returned(entry, entry.content, 1)
+
+
+def counted(vhost: VHost) -> list[tuple[int, int, int]]:
+    """(number of its shelf, id, returns) of each message that came back, but for what pages say: for a new file."""
+    found: list[Entry] = []
+    counts: list[tuple[int, int, int]] = []
+    for queue in vhost.queues.values():
+        if queue.is_journalled and queue.counts_returns:
+            found += queue.kept()
+            for shelf in queue.shelves:
+                found += shelf.ready.came_back()
+                for page in shelf.pages:
+                    for id, times in page.returned.items():
+                        if page.is_waiting and page.has(id):
+                            counts.append((int(shelf.number), id, times))
+    for channel in vhost.channels:
+        found += channel.outstanding()
+    for entry in found:
+        if isinstance(entry, Returned) and entry.id != 0 and not entry.queue.is_deleted:
+            counts.append((int(entry.shelf.number), int(entry.id), int(entry.returns)))
+    return sorted(counts)
 
 
 def published_content(entry: Entry) -> bytes:

@@ -16,11 +16,12 @@ if TYPE_CHECKING:
 class Route:
     """key: exchange and routing key as two short strings, as basic.deliver carries them. exchange is None for "".
 
-    durable: those of the queues that are in the journal. is_per_message: an exchange on the way looks at more than the
-    keys, so the queues are looked up for each message; or the firehose is on. replies: the requesters whose direct
-    reply-to names are among the routing keys. keys: the routing key, then those of CC and BCC. is_limited: some queue
-    has limits. is_delayed: among the queues are schedules, where delayed exchanges hold the message. is_repeatable:
-    messages that differ in their bodies only may be handled as one.
+    durable: those of the queues that are in the journal; quorum: those that are there with transient messages, too.
+    is_per_message: an exchange on the way looks at more than the keys, so the queues are looked up for each message; or
+    the firehose is on. replies: the requesters whose direct reply-to names are among the routing keys. keys: the
+    routing key, then those of CC and BCC. is_limited: some queue has limits. is_delayed: among the queues are
+    schedules, where delayed exchanges hold the message. is_repeatable: messages that differ in their bodies only may be
+    handled as one.
     """
 
     def __init__(self, generation: i64, key: bytes, exchange: Exchange | None, keys: list[str]) -> None:
@@ -30,6 +31,7 @@ class Route:
         self.keys = keys
         self.queues: list[Queue] = []
         self.durable: list[Queue] = []
+        self.quorum: list[Queue] = []
         self.is_per_message = False
         self.is_mandatory = False
         self.is_limited = False
@@ -47,6 +49,7 @@ class Route:
     def set_queues(self, queues: list[Queue]) -> None:
         self.queues = queues
         self.durable = [queue for queue in queues if queue.is_journalled]
+        self.quorum = [queue for queue in queues if queue.is_quorum]
         self.is_limited = False
         self.is_delayed = False
         for queue in queues:

@@ -14,6 +14,7 @@ from leveret.broker.entry import Entry
 from leveret.broker.limits import body_octets
 from leveret.broker.page import Page
 from leveret.broker.ready import Ready
+from leveret.broker.returned import Returned
 from leveret.broker.run import Run, Stretch
 
 if TYPE_CHECKING:
@@ -41,11 +42,15 @@ class Shelf:
         """In the journal."""
         return self.index << INDEX_SHIFT | self.queue.number
 
-    def enqueue(self, content: bytes, key: bytes, id: i64, expires_us: i64, redelivered: bool = False) -> None:
-        """Take a message at the tail; it is delivered at the end of the turn."""
+    def enqueue(
+        self, content: bytes, key: bytes, id: i64, expires_us: i64, redelivered: bool = False, returns: i64 = 0
+    ) -> None:
+        """Take a message at the tail, which came back `returns` times; it is delivered at the end of the turn."""
         self._position += 1
         entry = Entry(self, content, key, id, expires_us, self._position)
         entry.redelivered = redelivered
+        if returns != 0:
+            entry = Returned(entry, content, returns)
         self.ready.append(entry)
         queue = self.queue
         if queue.limits is not None:

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from librt.strings import read_i32_be
 from mypy_extensions import i64
 
-from leveret.broker import copies, overflow, schedule
+from leveret.broker import burial, copies, overflow, schedule
 from leveret.broker.binding import Binding
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.consumer import Consumer
-from leveret.broker.deadletter import HEADER_AT, buried, deaths_of, header_of, is_cycle
 from leveret.broker.delay import DELAYED, delay_us_of
 from leveret.broker.entry import Entry
 from leveret.broker.exchange import Exchange
@@ -21,7 +19,6 @@ from leveret.broker.log import Log
 from leveret.broker.names import RandomBytes
 from leveret.broker.queue import Queue
 from leveret.broker.ready import Ready
-from leveret.broker.returned import published_content
 from leveret.broker.route import Route
 from leveret.broker.run import Stretch
 from leveret.broker.schedule import Schedule
@@ -30,10 +27,7 @@ from leveret.broker.timers import Timers
 from leveret.broker.tracing import Tracing
 from leveret.session.confirms import HANDLED, JOURNALLED
 from leveret.session.connection import Connection
-from leveret.wire.errors import ProtocolError
-from leveret.wire.properties import decode_header
-from leveret.wire.scan import HeaderScan
-from leveret.wire.table import Value, encode_short
+from leveret.wire.table import Value
 
 ROUTES_MAX: Final = 65536
 PREDECLARED: Final = (
@@ -73,8 +67,10 @@ class VHost:
         self.replies: dict[str, Consumer] = {}
         self.channels: set[BrokerChannel] = set()
         self.discards: dict[str, int] = {}
+        # queues that keep dead letters, and the generation with which these were tried last
+        self.stranding: set[Queue] = set()
+        self.stranded_generation: i64 = 1
         self.tracing: Tracing | None = None  # see tracing.start
-        self._scan = HeaderScan()
         self._next_number = 1
         self._nowhere = Queue(self, "", False, False, {})  # where direct replies come from
         for exchange_name, kind in PREDECLARED:
@@ -219,6 +215,7 @@ class VHost:
             shelf.ready = Ready()
         queue.shelves = []
         queue.shelf = Shelf(self._nowhere, 0)
+        queue.owner = None  # its alarm may be days away, and would keep the connection as long
 
     def purge(self, queue: Queue) -> int:
         """Drop all ready messages; those that are unacknowledged stay."""
@@ -277,7 +274,7 @@ class VHost:
     def copied_route(self, route: Route, found: copies.Copies) -> Route:
         """The route of a message with CC or BCC."""
         keys = [route.keys[0], *found.cc, *found.bcc]
-        copied = self.route(route.exchange, found.blind_key(route.key), keys)
+        copied = self.route(route.exchange, found.kept_key(route.key), keys)
         copied.is_mandatory = route.is_mandatory
         copied.is_repeatable = False
         return copied
@@ -338,31 +335,35 @@ class VHost:
         if route.is_delayed:
             return schedule.accept(self, route, content, persistent, ttl_us, now_us, moved)
         id: i64 = 0
-        if persistent and route.durable:
+        keeping = route.durable if persistent else route.quorum
+        if keeping:
             size: i64 = len(content)
-            id = self._journal(route, Stretch(content, size, size, 1, route.key), ttl_us, now_us, moved)
+            id = self._journal(keeping, Stretch(content, size, size, 1, route.key), ttl_us, now_us, moved)
         for queue in route.queues:
             shelf = queue.shelf_of(content)
-            shelf.enqueue(content, route.key, id if queue.is_journalled else 0, queue.expiry(now_us, ttl_us))
+            is_kept = queue.is_journalled if persistent else queue.is_quorum
+            shelf.enqueue(content, route.key, id if is_kept else 0, queue.expiry(now_us, ttl_us))
         return HANDLED if id == 0 else JOURNALLED
 
     def accept_stretch(self, route: Route, stretch: Stretch, persistent: bool, ttl_us: i64, now_us: i64) -> i64:
         """The same for alike messages; none of the queues has limits."""
         id: i64 = 0
-        if persistent and route.durable:
+        keeping = route.durable if persistent else route.quorum
+        if keeping:
             stretch.compact()
-            id = self._journal(route, stretch, ttl_us, now_us, None)
+            id = self._journal(keeping, stretch, ttl_us, now_us, None)
         for queue in route.queues:
             if queue.consumers.count == 0:
                 stretch.compact()  # it may stay for long
             shelf = queue.shelf_of(stretch.data)
-            shelf.enqueue_stretch(stretch, id if queue.is_journalled else 0, queue.expiry(now_us, ttl_us))
+            is_kept = queue.is_journalled if persistent else queue.is_quorum
+            shelf.enqueue_stretch(stretch, id if is_kept else 0, queue.expiry(now_us, ttl_us))
         return HANDLED if id == 0 else JOURNALLED
 
-    def _journal(self, route: Route, stretch: Stretch, ttl_us: i64, now_us: i64, moved: Entry | None) -> i64:
+    def _journal(self, queues: list[Queue], stretch: Stretch, ttl_us: i64, now_us: i64, moved: Entry | None) -> i64:
         shelves: list[Shelf] = []
         expiries: list[i64] = []
-        for queue in route.durable:
+        for queue in queues:
             shelves.append(queue.shelf_of(stretch.data))
             expiries.append(queue.expiry(now_us, ttl_us))
         return self.log.messages(stretch, shelves, expiries, moved)
@@ -370,69 +371,22 @@ class VHost:
     def expire(self, queue: Queue, entry: Entry) -> None:
         """The time to live of an entry that was taken out of its queue has ended."""
         # counted from the instant it was due, so that being late does not add up over several hops
-        self.bury(queue, entry, "expired", entry.expires_us)
+        burial.bury(self, queue, entry, "expired", entry.expires_us)
 
     def bury(self, queue: Queue, entry: Entry, reason: str, now_us: i64) -> None:
         """Dead-letter an entry that was taken out of its queue, or drop it where the queue has no such exchange."""
-        name = queue.dead_letter_exchange
-        is_moved = False
-        if name is not None:
-            exchange = self.exchanges.get(name)
-            if exchange is not None or name == "":
-                try:
-                    is_moved = self._bury_in(exchange, queue, entry, reason, now_us)
-                except ProtocolError:
-                    # Nobody has looked into its headers before, and whoever rejects it is not to blame. Without its
-                    # history of deaths it might go in a circle for ever.
-                    self.discard(queue, "dead letter with malformed headers")
-            else:
-                self.discard(queue, "dead letter exchange missing")
-        if entry.id and not is_moved:
-            self.log.settle(entry.shelf, entry.id)
-
-    def _bury_in(self, exchange: Exchange | None, queue: Queue, entry: Entry, reason: str, now_us: i64) -> bool:
-        """True if the journal's record of the arrivals says also that the message has left its queue."""
-        content = published_content(entry)
-        old_exchange, old_key = copies.split_key(entry.key)
-        scan = self._scan
-        scan.scan(content, HEADER_AT, HEADER_AT + i64(read_i32_be(content, 3)))
-        persistent = scan.delivery_mode == 2
-        has_copies = scan.headers_at != 0 and copies.may_have(content, scan.headers_at)
-        keys = [old_key, *copies.Copies(content).cc] if has_copies else [old_key]
-        content = buried(content, queue.name, reason, old_exchange, keys, int(now_us))
-        key = encode_short(exchange.name if exchange else "")
-        if queue.dead_letter_key is None:
-            keys += copies.blind_keys(entry.key)
-            key += entry.key[1 + entry.key[0] :]
-        else:
-            keys = [queue.dead_letter_key]
-            key += encode_short(queue.dead_letter_key)
-            content = copies.without_cc(content) if has_copies else content
-        route = self.route(exchange, key, keys)
-        if route.is_per_message and exchange is not None:
-            route.set_queues(self.targets(exchange, Envelope(keys, key, content)))
-        for requester in route.replies:
-            self.reply(requester, content, route.key)
-        if route.replies and not route.queues:
-            return False
-        if reason != "rejected":
-            deaths = deaths_of(decode_header(header_of(content))[0])
-            free = [target for target in route.queues if not is_cycle(deaths, target.name)]
-            if len(free) < len(route.queues):
-                self.discard(queue, "dead letter cycle")
-            route.set_queues(free)
-        if not route.queues:
-            self.discard(queue, "dead letter without a route")
-        moved = entry if entry.id else None
-        return self.accept(route, content, persistent, -1, now_us, moved) == JOURNALLED
+        burial.bury(self, queue, entry, reason, now_us)
 
     def discard(self, queue: Queue, reason: str) -> None:
-        """A message is dropped, and there is nobody to be told."""
+        """Count a message that is dropped, since it is nowhere to go and nobody is there to be told."""
         self.discards[reason] = self.discards.get(reason, 0) + 1
-        if reason not in queue.discards_told:
-            queue.discards_told.add(reason)
-            text = f"{queue.what()}: {reason}: the message is dropped"
-            self.on_event(f"{text} (told once; all are counted)")
+        self.tell_once(queue, f"{reason}: the message is dropped")
+
+    def tell_once(self, queue: Queue, text: str) -> None:
+        """Something that may happen to each message of this queue."""
+        if text not in queue.told:
+            queue.told.add(text)
+            self.on_event(f"{queue.what()}: {text} (told once; all are counted)")
 
     def reply(self, requester: Consumer, content: bytes, key: bytes) -> None:
         """Hand a direct reply to its requester, which has no queue: it is written now or never."""
@@ -443,6 +397,8 @@ class VHost:
     def settle_turn(self, now_us: i64) -> None:
         """Deliver what this turn made deliverable."""
         self.crowded.clear()
+        if self.stranding and self.stranded_generation != self.generation:
+            burial.hurry(self, now_us)
         overflow.trim(self, now_us)
         while self.touched or (self.tracing is not None and self.tracing.emit(int(now_us))):
             touched = self.touched
@@ -458,6 +414,8 @@ class VHost:
         if queue.alarm_us != 0 and queue.alarm_us <= now_us:
             queue.alarm_us = 0
         self.expire_due(queue, now_us)
+        if queue.stranded is not None:
+            burial.retry(self, queue, queue.stranded, now_us)
         if not queue.is_touched and queue.count():
             queue.touch()
         if queue.idle_us and queue.consumers.count == 0 and now_us >= queue.used_us + queue.idle_us:

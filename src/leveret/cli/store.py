@@ -15,7 +15,7 @@ from typing import Final
 import click
 
 from leveret.broker.broker import Broker, Settings
-from leveret.broker.log import CLEAN, DELIVERED, DROP, PAGE, SETTLE, START
+from leveret.broker.log import CLEAN, DELIVERED, DROP, PAGE, RETURNED, SETTLE, START
 from leveret.broker.page import Page
 from leveret.broker.queue import Queue
 from leveret.broker.records import Arrived, Declared, Paged, Passed, Record, RecordError, records
@@ -35,6 +35,7 @@ EXIT_VERSION: Final = 6
 
 KINDS: Final = {
     SETTLE: "settled", DELIVERED: "delivered", PAGE: "page", DROP: "page dropped", CLEAN: "clean stop", START: "start",
+    RETURNED: "returned",
 }  # fmt: skip
 
 
@@ -197,12 +198,13 @@ def _page(data: bytes) -> Iterator[tuple[int, Stretch]]:
 
 def _messages(stretch: Stretch, bodies: bool) -> dict[str, object]:
     """Exchange, routing key and sizes of alike messages, and their bodies where they are asked for."""
-    exchange_size = stretch.key[0]
+    exchange_end = 1 + stretch.key[0]
+    key_end = exchange_end + 1 + stretch.key[exchange_end]  # what stands behind it is not for the eyes of consumers
     starts = range(0, int(stretch.count * stretch.stride), int(stretch.stride))
     contents = [b"".join(_body(stretch.data[at : at + stretch.size])) for at in starts]
     found: dict[str, object] = {
-        "exchange": stretch.key[1 : 1 + exchange_size].decode(errors="backslashreplace"),
-        "key": stretch.key[2 + exchange_size :].decode(errors="backslashreplace"),
+        "exchange": stretch.key[1:exchange_end].decode(errors="backslashreplace"),
+        "key": stretch.key[exchange_end + 1 : key_end].decode(errors="backslashreplace"),
         "sizes": [len(body) for body in contents],
     }
     return found | ({"bodies": [b64encode(body).decode() for body in contents]} if bodies else {})

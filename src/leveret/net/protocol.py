@@ -27,7 +27,8 @@ class PeerProtocol(asyncio.BufferedProtocol):
     is_going_on: another turn of it is on its way."""
 
     __slots__ = (
-        "_unread_octets", "is_choked", "is_going_on", "is_paused", "is_stuck", "opened_us", "peer", "server", "transport",
+        "_unread_octets", "is_choked", "is_going_on", "is_paused", "is_stuck", "opened_us", "peer", "server",
+        "transport",
     )  # fmt: skip
 
     def __init__(self, server: Server) -> None:

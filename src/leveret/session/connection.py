@@ -28,14 +28,16 @@ from leveret.wire.method import Method, decode_method, method_frame
 PUBLISH: Final[i64] = 0x003C0028
 ACK: Final[i64] = 0x003C0050
 TICK_US: Final[i64] = 1_000_000
-# With so many octets of answers that have not left yet, nothing more is done for a client: a few octets of basic.get
-# can ask for gigabytes. Consumers are given far less at a time, so deliveries never keep a client from being heard.
+GET: Final[i64] = 0x003C0046
+# With so many octets of answers that have not left yet, a client is asked for no more: it does not read, or asks with
+# the few octets of a basic.get for gigabytes. Other answers are hardly longer than their questions. Deliveries do not
+# count: who is sent them may be busy writing, and must be heard before it reads.
 FLOOD_OCTETS: Final[i64] = 8 << 20
 # a content that is not all there waits in the read buffer up to this size, and is assembled frame by frame beyond
 WAIT_OCTETS_MAX: Final[i64] = 65536
 # A read buffer full of messages for thousands of queues is handled in several turns, so that nobody waits for long and
 # memory is looked at in between.
-TURN_OCTETS_MAX: Final[i64] = 4 << 20
+TURN_OCTETS_MAX: Final[i64] = 1 << 20
 # A run keeps its stretch of the read buffer and is copied once more at delivery: not worth it for larger messages.
 RUN_CONTENT_OCTETS_MAX: Final[i64] = 2048
 # 0-9-1, and 0-9 as old clients say it: the methods are the same
@@ -45,7 +47,7 @@ PROTOCOL_HEADERS: Final = (PROTOCOL_HEADER, b"AMQP\x01\x01\x00\x09")
 class Connection:
     """Sans-IO. now_us is the time of the current turn, set by the caller before it calls in.
 
-    frame_max: octets of a frame; message_octets_max: octets of a message's body.
+    frame_max: octets of a frame, until another size is agreed on; message_octets_max: octets of a message's body.
     """
 
     def __init__(self, frame_max: int, message_octets_max: int) -> None:
@@ -289,9 +291,9 @@ class Connection:
                     self.acknowledge(channel, read_i64_be(data, position + 11), data[position + 19] & 1 != 0)
                     position = after
                     continue
-            if len(self.out) > FLOOD_OCTETS:
-                self.is_flooded = True
-                return
+                if key == GET and len(self.out) > FLOOD_OCTETS:
+                    self.is_flooded = True
+                    return
             self._position = after
             self._frame(kind, number, channel, data[position:after])
             position = after

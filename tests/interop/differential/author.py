@@ -16,8 +16,13 @@ ODD_IN = 30
 class Author:
     """queues, exchanges, tags (of consumers): the names given so far; modes: "tx" or "confirm" by channel."""
 
-    def __init__(self, draw: Callable[[Any], Any]) -> None:
+    def __init__(self, draw: Callable[[Any], Any], favourites: tuple[str, ...] = ()) -> None:
+        """favourites: how the names of arguments begin that queues mostly have."""
         self._draw = draw
+        self._favourites = tuple(
+            arguments for favourite in favourites for arguments in values.QUEUE_ARGUMENTS
+            if any(name.startswith(favourite) for name in arguments)
+        )  # fmt: skip
         self.queues: list[str] = []
         self.exchanges: list[str] = []
         self.tags: list[str] = []
@@ -59,6 +64,13 @@ class Author:
     def key(self) -> str:
         """A routing or binding key."""
         return str(self.of(values.KEYS, values.ODD_KEYS))
+
+    def queue_arguments(self) -> dict[str, Any]:
+        """The arguments of a queue, from one or two of the usual tables."""
+        arguments = dict(self.of(self._favourites or values.QUEUE_ARGUMENTS))
+        if self.chance(4):
+            arguments |= self.of(values.QUEUE_ARGUMENTS)
+        return arguments
 
     def consumer_arguments(self) -> dict[str, Any]:
         """The arguments of a consumer."""

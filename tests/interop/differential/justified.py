@@ -36,11 +36,14 @@ def _without_texts(seen: Seen) -> object:
     return frames, seen.queues
 
 
-def _internal_error(_: Step, ours: Seen, theirs: Seen) -> bool:
-    crashes = [each for frames in theirs.frames.values() for each in frames if "reply_code=541" in each]
-    closed = "channel.close reply_code=40"
-    errors = [each for frames in ours.frames.values() for each in frames if each.startswith(closed)]
-    return bool(crashes and errors)
+def _crash(_: Step, ours: Seen, theirs: Seen) -> bool:
+    return _is_crash(theirs) and not _is_crash(ours)
+
+
+def _is_crash(seen: Seen) -> bool:
+    """A connection that ended with an internal error, or without a word."""
+    said = seen.frames.get("1.0", []) + seen.frames.get("2.0", [])
+    return any("reply_code=541" in each or each.startswith("eof") for each in said)
 
 
 def _order_of_queues(_: Step, ours: Seen, theirs: Seen) -> bool:
@@ -63,10 +66,11 @@ KINDS = (
         _frame_text,
     ),
     Kind(
-        "errors in place of crashes",
-        "where an argument makes one of RabbitMQ's processes crash (541), the channel is closed with what is wrong",
+        "answers in place of crashes",
+        "where a method makes one of RabbitMQ's processes crash (541, or the socket is closed without a word), it is "
+        "done, or the channel or connection is closed with what is wrong",
         "facts on direct reply-to, the declaration of a malformed name; docs/ARCHITECTURE.md, Where leveret differs",
-        _internal_error,
+        _crash,
     ),
     Kind(
         "which queue is quicker",

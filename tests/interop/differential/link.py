@@ -22,7 +22,9 @@ from ...conformance.raw import (
 from .contents import properties_of
 from .script import CHANNELS, SETTLEMENTS, Step
 
-PROBES = 12  # channels beside the script's own, for questions about queues
+# channels beside the script's own, for questions about queues
+PROBE = 10
+PROBES = 12
 
 
 class Tags:
@@ -65,12 +67,12 @@ class Link:
         self._reopening: set[int] = set()
         self._probes: dict[int, str] = {}
         self.answers: dict[str, tuple[int, ...]] = {}
-        numbers = [*CHANNELS, *range(10, 10 + PROBES)]
+        numbers = [*CHANNELS, *range(PROBE, PROBE + PROBES)]
         self.client.socket.sendall(
             b"".join(frame(METHOD, number, encode_method("channel.open")) for number in numbers))
         for _ in numbers:
             self.client.read("channel.open-ok")
-        self.client.call("queue.declare", 10, queue=self.marker, exclusive=True)
+        self.client.call("queue.declare", PROBE, queue=self.marker, exclusive=True)
 
     # -- saying
 
@@ -122,7 +124,7 @@ class Link:
         """What the queues of these names answer: (messages, consumers), or the code of an error."""
         self.answers = {}
         batch = b""
-        for number, name in enumerate(names, 10):
+        for number, name in enumerate(names, PROBE):
             self._probes[number] = name
             batch += frame(METHOD, number, encode_method("queue.declare", queue=name, passive=True))
         self._send(batch)
@@ -131,14 +133,18 @@ class Link:
 
     def is_known(self, marker: str) -> bool:
         """Whether the broker still has another link's marker, whose connection was lost."""
-        client = self.client
         method = encode_method("basic.publish", routing_key=marker, mandatory=True)
-        client.socket.sendall(client.content(10, method, b"", {}))
-        client.send("basic.cancel", 10, consumer_tag="known?")
-        if client.read("basic.return", "basic.cancel-ok").name == "basic.cancel-ok":
-            return True
-        client.read("basic.cancel-ok")
-        return False
+        self._send(self.client.content(PROBE, method, b"", {}))
+        self._method("basic.cancel", PROBE, consumer_tag="known?")
+        is_back = False
+        while True:
+            got = self._read()
+            if got.channel != PROBE:
+                self._take(got)
+            elif got.name == "basic.return":
+                is_back = True
+            else:
+                return not is_back
 
     def renew(self) -> None:
         """New channels for the next script."""
@@ -166,10 +172,10 @@ class Link:
             self._try("exchange.unbind", **binding)
 
     def _try(self, name: str, **args: Any) -> None:
-        self.client.send(name, 10, **args)
+        self.client.send(name, PROBE, **args)
         if self.client.read(f"{name}-ok", "channel.close").name == "channel.close":
-            self.client.send("channel.close-ok", 10)
-            self.client.call("channel.open", 10)
+            self.client.send("channel.close-ok", PROBE)
+            self.client.call("channel.open", PROBE)
 
     def _ask(self, number: int) -> None:
         # cancelling what does not exist is answered in every state of a channel, and changes nothing
@@ -197,7 +203,7 @@ class Link:
         for number in CHANNELS:
             self._ask(number)
         if was_asking:
-            for number, name in enumerate(names, 10):
+            for number, name in enumerate(names, PROBE):
                 self._probe(number, name)
 
     def _probe(self, number: int, name: str) -> None:
@@ -214,7 +220,7 @@ class Link:
         elif got.name == "connection.close-ok":
             self.seen.append((0, got))
             self._again()  # closing the socket is the client's part
-        elif number >= 10:
+        elif number >= PROBE:
             self._take_probe(got)
         elif got.name == "channel.close" or (got.name == "channel.close-ok" and number not in self._reopening):
             self.seen.append((number, got))

@@ -12,10 +12,7 @@ from .script import CHANNELS, LINKS, Script, Step
 
 QUEUES_MAX = 12
 # these move no message, unless they fail and close the channel
-QUIET = (
-    "confirm.select", "tx.select", "channel.flow", "exchange.declare", "exchange.bind", "queue.bind",
-    "connection.update-secret",
-)  # fmt: skip
+QUIET = ("confirm.select", "tx.select", "channel.flow", "exchange.declare", "connection.update-secret")
 
 
 @dataclass
@@ -107,9 +104,11 @@ class Player:
     def _lose(self, link: Link) -> None:
         other = next(each for each in self.links.values() if each is not link)
         link.lose()
-        while other.is_known(link.marker):
-            pass
-        link.open()
+        try:
+            while other.is_known(link.marker):
+                pass
+        finally:
+            link.open()
 
     def _settle(self, is_quiet: bool) -> Seen:
         queues: dict[str, tuple[Any, ...]] = {}

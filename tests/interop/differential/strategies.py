@@ -16,9 +16,7 @@ Said = dict[str, Any]
 
 
 def _queue_declare(author: Author) -> Said:
-    arguments = dict(author.of(values.QUEUE_ARGUMENTS))
-    if author.chance(4):
-        arguments |= author.of(values.QUEUE_ARGUMENTS)
+    arguments = author.queue_arguments()
     if author.chance(ODD_IN):
         argument = author.of(values.QUEUE_ARGUMENT_NAMES)
         arguments[argument] = author.of(values.wrong(argument))
@@ -186,7 +184,32 @@ STEPS: tuple[tuple[int, str, Callable[[Author], Said]], ...] = (
     (2, "lose", _nothing),
     (2, "frame", _frame),
 )
-_BAG = tuple((method, said) for weight, method, said in STEPS for _ in range(weight))
+# What a script is about: these methods are said so many times as often, and queues have mostly such arguments.
+THEMES: dict[str, tuple[dict[str, int], tuple[str, ...]]] = {
+    "anything": ({}, ()),
+    "consumers": (
+        {"basic.consume": 3, "basic.qos": 3, "basic.cancel": 3, "basic.ack": 2, "basic.recover": 2, "queue.delete": 2},
+        ("x-single", "x-max-priority"),
+    ),
+    "dead letters": (
+        {"basic.nack": 3, "basic.reject": 3, "basic.get": 2, "queue.declare": 2},
+        ("x-dead", "x-dead", "x-message-ttl", "x-max-length"),
+    ),
+    "limits": ({"confirm.select": 3, "basic.nack": 2, "basic.publish": 2}, ("x-max-length", "x-overflow", "x-dead")),
+    "routing": (
+        {"exchange.declare": 4, "exchange.bind": 4, "queue.bind": 4, "queue.unbind": 3, "exchange.unbind": 3,
+         "exchange.delete": 2, "queue.delete": 2},
+        (),
+    ),
+    "transactions": ({"tx.select": 6, "tx.commit": 4, "tx.rollback": 3, "basic.ack": 2}, ("x-dead", "x-max-length")),
+}  # fmt: skip
+
+
+def _bag(more: dict[str, int]) -> tuple[tuple[str, Callable[[Author], Said]], ...]:
+    return tuple((method, said) for weight, method, said in STEPS for _ in range(weight * more.get(method, 1)))
+
+
+_BAGS = {name: _bag(more) for name, (more, _) in THEMES.items()}
 _CONTENT = ("properties", "count", "size")
 
 
@@ -207,8 +230,9 @@ def _step(author: Author, method: str, said: Callable[[Author], Said]) -> Step:
 @st.composite
 def scripts(draw: Callable[[Any], Any]) -> Script:
     """A script that begins with a queue."""
-    author = Author(draw)
+    theme = draw(st.sampled_from(tuple(THEMES)))
+    author = Author(draw, THEMES[theme][1])
     script = [_step(author, "queue.declare", _queue_declare) for _ in range(author.of((1, 2, 3)))]
     for _ in range(draw(st.integers(SHORTEST, LONGEST))):
-        script.append(_step(author, *author.of(_BAG)))
+        script.append(_step(author, *author.of(_BAGS[theme])))
     return script

@@ -26,16 +26,24 @@ UNDEFINED_SHARE_MAX = 0.03
 pytestmark = pytest.mark.rabbitmq
 
 
+class Differs(AssertionError):
+    """The script so far, and what the two saw after it."""
+
+
+def check(pair: Pair, script: Script) -> None:
+    found = pair.difference(script)
+    if found is not None:
+        raise Differs(found.show())
+
+
 @pytest.mark.parametrize("name", FOUND)
 def test_what_was_found(pair: Pair, name: str) -> None:
-    found = pair.difference(FOUND[name])
-    assert found is None, found.show()
+    check(pair, FOUND[name])
 
 
 @pytest.mark.parametrize("name", TABLES)
 def test_every_value(pair: Pair, name: str) -> None:
-    found = pair.difference(TABLES[name])
-    assert found is None, found.show()
+    check(pair, TABLES[name])
 
 
 @pytest.mark.timeout(0)
@@ -46,8 +54,7 @@ def test_random_scripts(pair: Pair) -> None:
               suppress_health_check=list(HealthCheck), print_blob=False)
     @given(scripts())
     def same(script: Script) -> None:
-        found = pair.difference(script)
-        assert found is None, found.show()
+        check(pair, script)
 
     for batch in range(-(-SCRIPTS // BATCH)):
         seed(f"{SEED}.{batch}")(same)()

@@ -1,0 +1,94 @@
+"""Types of queues: which arguments and properties classic and quorum queues take, in RabbitMQ's words.
+
+A quorum queue here is one copy on one disk. What it promises beyond a classic one: whatever is published to it is kept
+and synced, deliveries that come back are counted, and its dead letters may be kept until a queue takes them.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from leveret.broker.arguments import refused_argument
+from leveret.broker.terms import type_of
+from leveret.wire.table import Value
+
+CLASSIC: Final = "classic"
+QUORUM: Final = "quorum"
+# arguments that RabbitMQ knows, but not for this type
+_REFUSED: Final[dict[str, tuple[str, ...]]] = {
+    CLASSIC: (
+        "x-dead-letter-strategy", "x-max-in-memory-length", "x-max-in-memory-bytes", "x-quorum-initial-group-size",
+        "x-queue-leader-locator", "x-max-age", "x-stream-max-segment-size-bytes", "x-initial-cluster-size",
+    ),
+    QUORUM: (
+        "x-max-priority", "x-queue-mode", "x-queue-version", "x-queue-master-locator", "x-max-age",
+        "x-stream-max-segment-size-bytes", "x-initial-cluster-size",
+    ),
+}  # fmt: skip
+_STRATEGIES: Final = ("at-most-once", "at-least-once")
+_LOCATORS: Final = ("client-local", "balanced", "random", "least-leaders")
+
+
+def queue_type(arguments: dict[str, Value]) -> str:
+    """The type that a queue with these arguments has."""
+    return str(arguments.get("x-queue-type", CLASSIC))
+
+
+def is_at_least_once(arguments: dict[str, Value]) -> bool:
+    """Whether dead letters stay until a queue has them. RabbitMQ asks for reject-publish and else drops them, too."""
+    return (
+        queue_type(arguments) == QUORUM
+        and arguments.get("x-dead-letter-strategy") == "at-least-once"
+        and arguments.get("x-overflow") == "reject-publish"
+        and "x-dead-letter-exchange" in arguments
+    )
+
+
+def refused_declaration(arguments: dict[str, Value], types: dict[str, bytes], what: str) -> str:
+    """The text of the 406 that these arguments of a queue deserve, "" if they are fine. types: see arguments.typed.
+
+    As in RabbitMQ values come first, but only of arguments that the type takes.
+    """
+    kind = queue_type(arguments)
+    strange = _REFUSED.get(kind, ())
+    known = {name: value for name, value in arguments.items() if name not in strange}
+    refused = refused_argument(known, types, what)
+    if refused:
+        return refused
+    if kind == QUORUM:
+        for name, value in known.items():
+            reason = _quorum_reason(name, value, type_of(types[name]))
+            if reason:
+                return f"invalid arg '{name}' for {what}: {reason}"
+    for name in arguments:
+        if name in strange:
+            return f"invalid arg '{name}' for {what} of queue type rabbit_{kind}_queue"
+    return ""
+
+
+def refused_property(arguments: dict[str, Value], durable: bool, exclusive: bool, auto_delete: bool, what: str) -> str:
+    """The text of the 406 for a quorum queue that is not there for good, "" if it is."""
+    if queue_type(arguments) != QUORUM:
+        return ""
+    for is_wrong, name in ((auto_delete, "auto-delete"), (exclusive, "exclusive-owner"), (not durable, "non-durable")):
+        if is_wrong:
+            return f"invalid property '{name}' for {what}"
+    return ""
+
+
+def _quorum_reason(name: str, value: Value, kind: str) -> str:
+    if name in ("x-max-in-memory-length", "x-max-in-memory-bytes", "x-quorum-initial-group-size"):
+        if isinstance(value, bool) or not isinstance(value, int):
+            return f'"expected integer, got {kind}"'
+        if value < 0:
+            return f"{{value_negative,{value}}}"
+        return f"{{value_zero,{value}}}" if value == 0 and name == "x-quorum-initial-group-size" else ""
+    words, complaint = {
+        "x-dead-letter-strategy": (_STRATEGIES, "invalid_dlx_strategy"),
+        "x-queue-leader-locator": (_LOCATORS, "invalid_queue_locator_arg"),
+    }.get(name, ((), ""))
+    if not words:
+        return ""
+    if not isinstance(value, str):
+        return f"{{unacceptable_type,{kind}}}"
+    return "" if value in words else complaint

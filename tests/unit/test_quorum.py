@@ -1,0 +1,461 @@
+"""Quorum queues where only the core can be asked: what a restart finds, and dead letters that wait for a way."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from leveret.broker.deadletter import body_of
+from leveret.broker.entry import Entry
+from leveret.broker.queue import Queue
+from leveret.broker.stranded import NEXT_US, PAUSE_MAX_US, PAUSE_MIN_US, ROUND_MAX, SOON_US
+from leveret.store.disk import MemoryDisk
+from leveret.wire import grammar
+from leveret.wire.properties import decode_header
+from leveret.wire.table import Value
+
+from .house import House
+from .support import Bench, Client
+from .test_dead_letters import history, kill, revived
+from .test_limits import publishes
+
+QUORUM: dict[str, Value] = {"x-queue-type": "quorum"}
+SURE: dict[str, Value] = {
+    **QUORUM, "x-dead-letter-exchange": "x", "x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish",
+}  # fmt: skip
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+@pytest.fixture
+def client(bench: Bench) -> Client:
+    return bench.connect()
+
+
+def queue_of(bench: Bench, name: str) -> Queue:
+    return bench.broker.vhosts["/"].queues[name]
+
+
+def bodies(bench: Bench, name: str) -> list[bytes]:
+    """All that is ready in a queue."""
+    return [body_of(entry.content) for shelf in queue_of(bench, name).shelves for entry in shelf.ready.in_memory()]
+
+
+def kept(bench: Bench, name: str) -> list[bytes]:
+    return [body_of(entry.content) for entry in queue_of(bench, name).kept()]
+
+
+def strand(bench: Bench, client: Client, *bodies: bytes, name: str = "q") -> None:
+    """Publish messages that die at once."""
+    for body in bodies:
+        client.publish(name, body, delivery_mode=2)
+        assert kill(bench.broker.vhosts["/"], name, "rejected", bench.now_us)
+
+
+def traffic(house: House, client: Client) -> None:
+    """So much through the queue "busy" that every journal file goes that may go."""
+    first = house.journal.files()[-1]
+    while house.journal.files()[0] <= first:
+        client.publish("busy", b"b" * 1000, delivery_mode=2)
+        client.send(1, grammar.BASIC_GET, queue="busy", no_ack=True)
+        house.write()
+        house.page()
+
+
+def way(client: Client, *queues: str, exchange: str = "x") -> None:
+    """There is an exchange for dead letters from now on."""
+    client.call(1, grammar.EXCHANGE_DECLARE, exchange=exchange, type="fanout", durable=True)
+    for queue in queues:
+        client.call(1, grammar.QUEUE_BIND, queue=queue, exchange=exchange)
+
+
+# -- transient messages ------------------------------------------------------------------------------------------------
+
+
+def test_transient_messages_outlive_a_restart(bench: Bench, client: Client) -> None:
+    """In quorum queues only; alone, as a run and in a transaction. Their confirm waits for the disk."""
+    for name, arguments in (("q", QUORUM), ("classic", {})):
+        client.queue(name, durable=True, arguments=arguments)
+        client.call(1, grammar.QUEUE_BIND, queue=name, exchange="amq.fanout")
+    client.call(1, grammar.CONFIRM_SELECT)
+    client.publish("", b"alone", exchange="amq.fanout")
+    assert client.methods() == []
+    bench.sync()
+    assert [method.name for method in client.methods()] == ["basic.ack"]
+    client.raw(publishes("q", b"1", b"2", b"3"))
+    other = bench.connect()
+    other.call(1, grammar.TX_SELECT)
+    other.publish("", b"tx", exchange="amq.fanout", delivery_mode=1)
+    other.call(1, grammar.TX_COMMIT)
+    before = bodies(bench, "q")
+    assert (len(before), bodies(bench, "classic")) == (5, [b"alone", b"tx"])
+    bench.sync()
+    again = revived(bench)
+    assert (bodies(again, "q"), bodies(again, "classic")) == (before, [])
+
+
+def test_a_transient_message_beside_a_persistent_one(bench: Bench, client: Client) -> None:
+    for name, arguments in (("q", QUORUM), ("classic", {})):
+        client.queue(name, durable=True, arguments=arguments)
+        client.call(1, grammar.QUEUE_BIND, queue=name, exchange="amq.fanout")
+    client.publish("", b"transient", exchange="amq.fanout", delivery_mode=1)
+    client.publish("", b"persistent", exchange="amq.fanout", delivery_mode=2)
+    for name in ("q", "classic"):
+        client.send(1, grammar.BASIC_GET, queue=name, no_ack=True)
+    bench.sync()
+    again = revived(bench)
+    assert (bodies(again, "q"), bodies(again, "classic")) == ([b"persistent"], [b"persistent"])
+    assert again.broker.log.next_id == bench.broker.log.next_id
+
+
+# -- dead letters that wait --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_clean", [False, True])
+def test_a_dead_letter_without_a_way_outlives_a_restart(bench: Bench, client: Client, is_clean: bool) -> None:
+    """It is where it was, to be delivered or to expire once more; and when there is a way it goes."""
+    told: list[str] = []
+    bench.broker.on_event = told.append
+    client.queue("grave", durable=True)
+    client.queue("q", durable=True, arguments=SURE)
+    strand(bench, client, b"1", b"2")
+    assert (bodies(bench, "q"), kept(bench, "q")) == ([], [b"1", b"2"])
+    text = "dead letter exchange missing: the message is kept until a queue takes it"
+    assert told == [f"queue 'q' in vhost '/': {text} (told once; all are counted)"]
+    if is_clean:
+        bench.broker.stop()
+    bench.sync()
+    again = revived(bench)
+    assert (bodies(again, "q"), kept(again, "q")) == ([b"1", b"2"], [])
+    for _ in range(2):
+        kill(again.broker.vhosts["/"], "q", "expired", again.now_us)
+    way(again.connect(), "grave")
+    again.pass_time(int(SOON_US))
+    assert (bodies(again, "grave"), kept(again, "q")) == ([b"1", b"2"], [])
+    assert [history(entry) for entry in queue_of(again, "grave").in_memory()] == [[("q", "expired", 1)]] * 2
+    again.sync()
+    last = revived(again)
+    assert (bodies(last, "grave"), bodies(last, "q")) == ([b"1", b"2"], [])
+
+
+def test_a_delivered_one_comes_back_as_redelivered(bench: Bench, client: Client) -> None:
+    """An orderly stop knows; whoever rejected it sees it again."""
+    client.queue("q", durable=True, arguments=SURE)
+    client.publish("q", b"fresh")
+    client.send(1, grammar.BASIC_GET, queue="q")
+    client.send(1, grammar.BASIC_REJECT, delivery_tag=1, requeue=True)
+    client.send(1, grammar.BASIC_GET, queue="q")
+    client.send(1, grammar.BASIC_REJECT, delivery_tag=2, requeue=False)
+    client.publish("q", b"behind")
+    assert kept(bench, "q") == [b"fresh"]
+    bench.broker.stop()
+    bench.sync()
+    entries = queue_of(revived(bench), "q").in_memory()
+    assert [(body_of(entry.content), entry.redelivered) for entry in entries] == [(b"fresh", True), (b"behind", False)]
+
+
+@pytest.mark.parametrize("reason", ["no binding", "circle", "full"])
+def test_whatever_stands_in_the_way(bench: Bench, client: Client, reason: str) -> None:
+    arguments: dict[str, Value] = {"x-max-length": 0, "x-overflow": "reject-publish"}
+    client.queue("full", arguments=arguments)
+    client.queue("q", durable=True, arguments=SURE)
+    way(client, *{"no binding": [], "circle": ["q"], "full": ["full"]}[reason])
+    client.publish("q", b"stuck")
+    kill(bench.broker.vhosts["/"], "q", "expired", bench.now_us)
+    assert (kept(bench, "q"), bodies(bench, "q")) == ([b"stuck"], [])
+    client.queue("grave")
+    client.call(1, grammar.QUEUE_BIND, queue="grave", exchange="x")
+    client.call(1, grammar.QUEUE_UNBIND, queue="full", exchange="x")
+    bench.pass_time(int(SOON_US))
+    assert (kept(bench, "q"), bodies(bench, "grave")) == ([], [b"stuck"])
+    assert bench.broker.vhosts["/"].discards.get("dead letter without a route") is None
+
+
+def test_a_full_queue_gets_it_later_and_the_others_once(bench: Bench, client: Client) -> None:
+    client.queue("full", durable=True, arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
+    client.queue("other", durable=True)
+    client.queue("q", durable=True, arguments=SURE)
+    way(client, "full", "other")
+    strand(bench, client, b"1", b"2", b"3")
+    assert (bodies(bench, "full"), bodies(bench, "other"), kept(bench, "q")) == (
+        [b"1"], [b"1", b"2", b"3"], [b"2", b"3"])
+    bench.sync()
+    again = revived(bench)
+    assert bodies(again, "q") == [b"2", b"3"]
+    for expected in ([b"2"], [b"3"], []):
+        client.send(1, grammar.BASIC_GET, queue="full", no_ack=True)
+        bench.pass_time(int(PAUSE_MIN_US))
+        assert bodies(bench, "full") == expected
+    assert (bodies(bench, "other"), kept(bench, "q")) == ([b"1", b"2", b"3"], [])
+    bench.sync()
+    assert revived(bench).broker.log.next_id == bench.broker.log.next_id
+    assert bodies(revived(bench), "q") == []
+
+
+def test_a_queue_that_refused_it_may_go(bench: Bench, client: Client) -> None:
+    """Then the others have it, and that is all."""
+    client.queue("full", arguments={"x-max-length": 0, "x-overflow": "reject-publish"})
+    client.queue("other")
+    client.queue("q", durable=True, arguments=SURE)
+    way(client, "full", "other")
+    strand(bench, client, b"1")
+    assert kept(bench, "q") == [b"1"]
+    client.call(1, grammar.QUEUE_DELETE, queue="full")
+    bench.pass_time(int(SOON_US))
+    assert (kept(bench, "q"), bodies(bench, "other")) == ([], [b"1"])
+
+
+def test_many_are_tried_a_part_at_a_time(bench: Bench, client: Client) -> None:
+    """In their order; what dies meanwhile waits for none of them."""
+    client.queue("grave")
+    client.queue("q", durable=True, arguments=SURE)
+    count = 2 * ROUND_MAX + 10
+    strand(bench, client, *[b"%d" % number for number in range(count)])
+    way(client, "grave")
+    assert bodies(bench, "grave") == []
+    bench.pass_time(int(SOON_US))
+    assert len(bodies(bench, "grave")) == ROUND_MAX
+    strand(bench, client, b"new")
+    for _ in range(2):
+        bench.pass_time(int(NEXT_US))
+    found = bodies(bench, "grave")
+    assert found.index(b"new") == ROUND_MAX
+    found.remove(b"new")
+    assert found == [b"%d" % number for number in range(count)]
+    assert (kept(bench, "q"), queue_of(bench, "q").stranded is not None) == ([], True)
+
+
+def test_the_pauses_double_up_to_three_minutes(bench: Bench, client: Client) -> None:
+    client.queue("q", durable=True, arguments=SURE)
+    strand(bench, client, b"1")
+    vhost = bench.broker.vhosts["/"]
+    times = []
+    while len(times) < 12:
+        next_us = bench.broker.timers.next_us()
+        times.append(next_us - bench.now_us)
+        bench.pass_time(next_us - bench.now_us)
+        assert kept(bench, "q") == [b"1"]
+    assert times == [min(PAUSE_MIN_US * 2**number, PAUSE_MAX_US) for number in range(12)]
+    assert vhost.stranding == {queue_of(bench, "q")}
+
+
+def test_a_way_is_looked_for_once_for_many_declarations(bench: Bench, client: Client) -> None:
+    client.queue("q", durable=True, arguments=SURE)
+    strand(bench, client, b"1")
+    first_us = bench.now_us + int(SOON_US)
+    for number in range(5):
+        client.queue(f"other-{number}")
+        bench.pass_time(1_000)
+    assert bench.broker.timers.next_us() == first_us
+
+
+def test_a_deleted_queue_takes_them_along(bench: Bench, client: Client) -> None:
+    client.queue("q", durable=True, arguments=SURE)
+    strand(bench, client, b"1", b"2")
+    assert bench.broker.log.live() == 2
+    client.call(1, grammar.QUEUE_DELETE, queue="q")
+    assert bench.broker.log.live() == 0
+    way(client)
+    bench.pass_time(int(PAUSE_MAX_US))
+    assert bench.broker.vhosts["/"].stranding == set()
+
+
+def test_they_hold_no_journal_file(client: Client) -> None:
+    """They go to pages as everything does that stays for long, and come back from there."""
+    house = House(MemoryDisk())
+    client = house.bench.connect()
+    client.send(1, grammar.QUEUE_DECLARE, queue="q", durable=True, arguments=SURE)
+    client.send(1, grammar.QUEUE_DECLARE, queue="busy", durable=True)
+    strand(house.bench, client, b"1", b"2")
+    traffic(house, client)
+    assert len(house.journal.files()) <= 4
+    house.disk.crash()
+    again = House(house.disk)
+    queue = queue_of(again.bench, "q")
+    assert (queue.count(), queue.in_memory()) == (2, [])
+    kill(again.bench.broker.vhosts["/"], "q", "rejected", again.bench.now_us)
+    assert (bodies(again.bench, "q"), kept(again.bench, "q")) == ([b"2"], [b"1"])
+
+
+# -- counts of deliveries ----------------------------------------------------------------------------------------------
+
+MOVES = st.lists(
+    st.one_of(
+        st.tuples(st.just("publish"), st.integers(1, 12)),
+        st.tuples(st.sampled_from(["return", "return", "hold", "take"]), st.integers(1, 6)),
+        st.tuples(st.sampled_from(["page", "page", "write", "crash", "stop"]), st.just(0)),
+    ),
+    max_size=25,
+)
+
+
+def counts_of(house: House) -> list[tuple[bytes, Value]]:
+    """Every message of "q" with what get says of its deliveries; nothing is taken."""
+    house.write()
+    client = house.bench.connect()
+    found: list[tuple[bytes, Value]] = []
+    while True:
+        client.send(1, grammar.BASIC_GET, queue="q")
+        frames = client.frames()
+        if len(frames) == 1:
+            break
+        headers = decode_header(frames[1].payload)[0].headers or {}
+        found.append((frames[2].payload, headers["x-delivery-count"]))
+    # not a return: whoever looks must change nothing
+    queue = queue_of(house.bench, "q")
+    for entry in reversed(client.peer.channels[1].unacked.take_until(0)):
+        assert isinstance(entry, Entry)
+        queue.unacked -= 1
+        entry.shelf.ready.requeue(entry)
+    return found
+
+
+@pytest.mark.parametrize("is_held", [False, True])
+def test_a_count_outlives_the_journal_file_that_it_stands_in(is_held: bool) -> None:
+    """The message is in a page by then, and came back once more: waiting, held, or not even looked at since a start."""
+    house = House(MemoryDisk())
+    client = house.bench.connect()
+    client.send(1, grammar.QUEUE_DECLARE, queue="q", durable=True, arguments=QUORUM)
+    client.send(1, grammar.QUEUE_DECLARE, queue="busy", durable=True)
+    client.publish("q", b"x")
+    client.send(1, grammar.BASIC_GET, queue="q")
+    traffic(house, client)
+    client.send(1, grammar.BASIC_REJECT, delivery_tag=1, requeue=True)
+    if is_held:
+        client.send(1, grammar.BASIC_GET, queue="q")
+    for _ in range(3):
+        traffic(house, client)
+        house.disk.crash()
+        house = House(house.disk)
+        client = house.bench.connect()
+    assert counts_of(house) == [(b"x", 1)]
+
+
+def test_pages_know_how_often_their_messages_came_back() -> None:
+    house = House(MemoryDisk())
+    client = house.bench.connect()
+    client.send(1, grammar.QUEUE_DECLARE, queue="q", durable=True, arguments=QUORUM)
+    client.raw(publishes("q", *[b"%02d" % number for number in range(40)]))
+    for _ in range(2):
+        for _ in range(20):
+            client.send(1, grammar.BASIC_GET, queue="q")
+        client.send(1, grammar.BASIC_NACK, delivery_tag=0, multiple=True, requeue=True)
+    expected = [(b"%02d" % number, 2 if number < 20 else 0) for number in range(40)]
+    for octets_max in (3000, 1 << 30):
+        house.write()
+        house.disk.crash()
+        house = House(house.disk, octets_max=octets_max)
+        house.page()
+        if octets_max == 3000:
+            assert len(queue_of(house.bench, "q").in_memory()) < 20
+        assert counts_of(house) == expected
+
+
+@given(moves=MOVES)
+def test_counts_survive_pages_new_files_and_restarts(moves: list[tuple[str, int]]) -> None:
+    """Every return that is on disk counts, wherever the message and its count have been since."""
+    house = House(MemoryDisk(), octets_max=3000)
+    client = house.bench.connect()
+    client.send(1, grammar.QUEUE_DECLARE, queue="q", durable=True, arguments=QUORUM)
+    model: list[tuple[bytes, int]] = []
+    number = 0
+    for move, count in moves:
+        if move == "publish":
+            made = [b"%08d" % (number + each) for each in range(count)]
+            number += count
+            client.raw(publishes("q", *made))
+            model += [(body, 0) for body in made]
+        elif move in ("return", "hold", "take"):
+            for _ in range(count):
+                client.send(1, grammar.BASIC_GET, queue="q")
+            if move == "hold":
+                house.page()
+            if move == "take":
+                client.send(1, grammar.BASIC_ACK, delivery_tag=0, multiple=True)
+                del model[:count]
+            else:
+                client.send(1, grammar.BASIC_NACK, delivery_tag=0, multiple=True, requeue=True)
+                model[:count] = [(body, returns + 1) for body, returns in model[:count]]
+        elif move == "page":
+            house.page()
+        else:
+            if move == "stop":
+                house.bench.broker.stop()
+            house.write()
+            if move != "write":
+                house.disk.crash()
+                house = House(house.disk, octets_max=3000)
+                client = house.bench.connect()
+    assert counts_of(house) == model
+    house.write()
+    house.disk.crash()
+    assert counts_of(House(house.disk, octets_max=3000)) == model
+
+
+# -- whatever happens --------------------------------------------------------------------------------------------------
+
+NAMES = ["a", "b", "full"]
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("publish"), st.sampled_from(["a", "b"]), st.just("")),
+        st.tuples(st.just("kill"), st.sampled_from(["a", "b"]), st.sampled_from(["rejected", "expired"])),
+        st.tuples(st.sampled_from(["bind", "unbind"]), st.sampled_from(["a", "b"]), st.sampled_from(NAMES)),
+        st.tuples(st.just("take"), st.just("full"), st.just("")),
+        st.tuples(st.just("time"), st.just(""), st.sampled_from(["soon", "late"])),
+        st.tuples(st.just("restart"), st.just(""), st.just("")),
+        st.tuples(st.just("stop"), st.just(""), st.just("")),
+    ),
+    max_size=30,
+)
+
+
+@given(steps=STEPS)
+def test_no_dead_letter_vanishes(steps: list[tuple[str, str, str]]) -> None:
+    """Ways come and go, queues are full, the broker falls: each message is somewhere, in the end where it belongs."""
+    bench = Bench()
+    client = bench.connect()
+    full: dict[str, Value] = {"x-max-length": 1, "x-overflow": "reject-publish"}
+    for name in ("a", "b"):
+        client.call(1, grammar.EXCHANGE_DECLARE, exchange=f"x-{name}", type="fanout", durable=True)
+        client.queue(name, durable=True, arguments={**SURE, "x-dead-letter-exchange": f"x-{name}"})
+    client.queue("full", durable=True, arguments=full)
+    published: set[bytes] = set()
+    taken: set[bytes] = set()
+    for step, name, what in [*steps, ("unbind", "a", "a"), ("unbind", "b", "b")]:
+        if step == "publish":
+            published.add(body := b"%d" % len(published))
+            client.publish(name, body, delivery_mode=2)
+        elif step == "kill":
+            kill(bench.broker.vhosts["/"], name, what, bench.now_us)
+        elif step in ("bind", "unbind"):
+            spec = grammar.QUEUE_BIND if step == "bind" else grammar.QUEUE_UNBIND
+            client.call(1, spec, queue=what, exchange=f"x-{name}")
+        elif step == "take":
+            taken.update(bodies(bench, "full"))
+            client.call(1, grammar.QUEUE_PURGE, queue="full")
+        elif step == "time":
+            bench.pass_time(int(SOON_US if what == "soon" else PAUSE_MAX_US))
+        else:
+            if step == "stop":
+                bench.broker.stop()
+            bench.sync()
+            bench = revived(bench)
+            client = bench.connect()
+        present = {body for name in NAMES for body in bodies(bench, name) + kept(bench, name)}
+        assert present | taken == published
+        alive = sum(int(queue_of(bench, name).count()) + len(kept(bench, name)) for name in NAMES)
+        assert bench.broker.log.live() == alive
+    client.queue("grave", durable=True)
+    for name in ("a", "b"):
+        for target in NAMES:
+            client.call(1, grammar.QUEUE_UNBIND, queue=target, exchange=f"x-{name}")
+        client.call(1, grammar.QUEUE_BIND, queue="grave", exchange=f"x-{name}")
+        while kill(bench.broker.vhosts["/"], name, "expired", bench.now_us):
+            pass
+    bench.pass_time(int(SOON_US))
+    assert [kept(bench, name) for name in NAMES] == [[], [], []]
+    assert set(bodies(bench, "grave")) | taken | set(bodies(bench, "full")) == published
