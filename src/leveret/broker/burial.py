@@ -184,7 +184,8 @@ def _addressed(
         vhost.reply(requester, content, route.key)
     trouble = "" if route.queues or route.replies else "dead letter without a route"
     if reason != "rejected":
-        free = [target for target in route.queues if not letter.is_in_circle(target.name)]
+        # what waits in between is no circle, as with RabbitMQ's delayed exchanges
+        free = [target for target in route.queues if target.is_schedule or not letter.is_in_circle(target.name)]
         if len(free) < len(route.queues):
             trouble = "dead letter cycle"
             route.set_queues(free)
