@@ -8,6 +8,7 @@ from leveret.broker.ack_timeout import given_timeout_ms
 from leveret.broker.arguments import refused_of_consumer, typed
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.consumer import Consumer, write_content
+from leveret.broker.copies import split_key
 from leveret.broker.entry import Entry
 from leveret.broker.names import REPLY_PREFIX, REPLY_TO, generated
 from leveret.broker.overflow import trim

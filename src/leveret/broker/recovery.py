@@ -286,7 +286,7 @@ class Recovery:
         assert isinstance(key, bytes)
         assert isinstance(content, bytes)
         if exchange is not None and exchange.history is not None:
-            keys = [split_key(key)[1], *copies.Copies(content).cc, *copies.blind_keys(key)]
+            keys = [copies.split_key(key)[1], *copies.Copies(content).cc, *copies.blind_keys(key)]
             exchange.history.restore(Kept(keys, key, content, number))
 
     def finish(self, segments: Collection[int] = ()) -> int:
