@@ -311,7 +311,8 @@ OPERATIONS = st.one_of(
 )
 
 
-@settings(max_examples=120, deadline=None)
+@pytest.mark.timeout(600)
+@settings(max_examples=80, deadline=None)
 @given(st.lists(OPERATIONS, max_size=25))
 def test_a_delayed_exchange_is_as_its_model(operations: list[tuple[str, int, int]]) -> None:
     """The model is a list of (due time, number); messages that are due together keep their order."""

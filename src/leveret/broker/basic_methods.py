@@ -126,6 +126,7 @@ def get(peer: Peer, channel: BrokerChannel, method: Method) -> None:
         peer.send(channel.number, grammar.BASIC_GET_EMPTY)
         return
     queue.drop_head(entry)
+    vhost.expire_due(queue, peer.now_us)  # before it is told how many are left
     if not queue.is_touched:
         queue.touch()  # the new head may need an alarm
     tag = channel.next_tag
