@@ -259,3 +259,22 @@ def test_dump_shows_the_routing_key_without_what_is_kept_behind_it(tmp_path: Pat
         journal.close()
     lines = [json.loads(line) for line in run("dump", str(tmp_path)).output.splitlines()]
     assert [line["key"] for line in lines if line["kind"] == "messages"] == ["one"]
+
+
+def test_what_a_delayed_exchange_holds_bears_its_name(tmp_path: Path) -> None:
+    bench = Bench()
+    client = bench.connect()
+    arguments = {"x-delayed-type": "direct"}
+    client.send(
+        1, grammar.EXCHANGE_DECLARE, exchange="later", type="x-delayed-message", durable=True, arguments=arguments
+    )
+    client.publish("k", b"body", exchange="later", headers={"x-delay": 5000})
+    with DirectoryLock(str(tmp_path)):
+        journal = Journal(RealDisk(), str(tmp_path / "journal"))
+        assert list(journal.replay()) == []
+        journal.append(bench.sync())
+        journal.close()
+    rows = [json.loads(line) for line in run("dump", str(tmp_path)).stdout.splitlines()]
+    (held,) = [row["queues"] for row in rows if row["kind"] == "messages"]
+    assert [queue["queue"] for queue in held] == ["later"]
+    assert held[0]["expires_us"] == bench.now_us + 5_000_000

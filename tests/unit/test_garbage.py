@@ -17,7 +17,7 @@ from .support import SECOND_US, Bench, Client
 
 KINDS = {
     "BrokerChannel", "Consumer", "Queue", "PriorityQueue", "Shelf", "Ready", "Entry", "Run", "Stretch", "Page",
-    "Binding", "Exchange", "Route", "Limits", "Transaction", "Assembly", "Confirms", "Unacked",
+    "Binding", "Exchange", "Schedule", "Slice", "Route", "Limits", "Transaction", "Assembly", "Confirms", "Unacked",
 }  # fmt: skip
 
 
@@ -42,6 +42,22 @@ def fill(client: Client, queue: str, mode: int) -> None:
     client.send(1, grammar.BASIC_NACK, delivery_tag=1, requeue=True)
 
 
+def hold(client: Client, durable: bool) -> None:
+    """A delayed exchange that goes while it holds messages, near and far ones, after one that was due."""
+    client.send(1, grammar.QUEUE_DECLARE, queue="held", durable=durable)
+    arguments = {"x-delayed-type": "fanout"}
+    client.send(
+        1, grammar.EXCHANGE_DECLARE, exchange="later", type="x-delayed-message", durable=durable, arguments=arguments
+    )
+    client.send(1, grammar.QUEUE_BIND, queue="held", exchange="later")
+    for delay_ms in (1, 700, 1_500, 50_000):
+        client.publish("", b"x", exchange="later", headers={"x-delay": delay_ms})
+    client.bench.pass_time(1000)
+    client.bench.pass_time(600_000)
+    client.send(1, grammar.EXCHANGE_DELETE, exchange="later")
+    client.send(1, grammar.QUEUE_DELETE, queue="held")
+
+
 def life(client: Client, arguments: dict[str, object], mode: int, cancels: bool) -> None:
     client.send(1, grammar.EXCHANGE_DECLARE, exchange="e", type="topic")
     client.send(1, grammar.QUEUE_DECLARE, queue="q", durable=mode == 2, arguments=arguments)
@@ -56,6 +72,7 @@ def life(client: Client, arguments: dict[str, object], mode: int, cancels: bool)
         client.send(1, grammar.BASIC_CANCEL, consumer_tag="c")
     client.send(1, grammar.QUEUE_DELETE, queue="q")
     client.send(1, grammar.EXCHANGE_DELETE, exchange="e")
+    hold(client, mode == 2)
     client.send(1, grammar.CHANNEL_CLOSE)
     client.bench.sync()
     assert {method.name for method in client.methods()} >= {"channel.close-ok", "queue.delete-ok", "basic.deliver"}

@@ -104,3 +104,17 @@ def test_malformed_headers_are_left_out(bench: Bench) -> None:
 def test_there_is_no_such_virtual_host(bench: Bench) -> None:
     with pytest.raises(KeyError):
         bench.broker.trace("nope", True)
+
+
+def test_what_a_delayed_exchange_holds_is_on_its_way_to_no_queue_yet(bench: Bench) -> None:
+    client, witness = bench.connect(), listening(bench)
+    client.queue("q")
+    client.send(
+        1, grammar.EXCHANGE_DECLARE, exchange="d", type="x-delayed-message", arguments={"x-delayed-type": "fanout"}
+    )
+    client.send(1, grammar.QUEUE_BIND, queue="q", exchange="d")
+    bench.broker.trace("/", True)
+    client.publish("", exchange="d", headers={"x-delay": 1000})
+    client.publish("", exchange="d", headers={"x-delay": 0})
+    told = [decode_header(frame.payload)[0].headers or {} for frame in witness.frames() if frame.kind == 2]
+    assert [headers["routed_queues"] for headers in told] == [[], ["q"]]

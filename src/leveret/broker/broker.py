@@ -15,7 +15,7 @@ from leveret.broker.names import RandomBytes
 from leveret.broker.returned import counted
 from leveret.broker.shelf import Shelf
 from leveret.broker.timers import Timers
-from leveret.broker.vhost import PREDECLARED, VHost, exchange_record, queue_record
+from leveret.broker.vhost import PREDECLARED, VHost
 from leveret.session.connection import Connection
 from leveret.wire.table import Value
 
@@ -145,10 +145,11 @@ class Broker:
         for vhost in self.vhosts.values():
             for exchange in vhost.exchanges.values():
                 if exchange.durable and exchange.name not in predeclared:
-                    records.append(meta_record(exchange_record(vhost.name, exchange)))
-            for queue in vhost.queues.values():
+                    records.append(meta_record(exchange.record(vhost.name)))
+            for queue in vhost.holders():
                 if queue.is_journalled:
-                    records.append(meta_record(queue_record(vhost.name, queue)))
+                    if not queue.is_schedule:
+                        records.append(meta_record(queue.record()))
                     pages = [page for shelf in queue.shelves for page in shelf.pages]
                     records.extend(page_record(page) for page in pages if page.is_stored and page.live > 0)
             records.extend(returned_record(*count) for count in counted(vhost))

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from leveret.broker.binding import Binding
+from leveret.broker.delay import DELAYED, DELAYED_TYPE
 from leveret.broker.kinds.recent_history import RecentHistory
 from leveret.broker.kinds.table import KINDS
 from leveret.broker.names import RandomBytes
 from leveret.wire.table import Value
+
+if TYPE_CHECKING:
+    from leveret.broker.schedule import Schedule
 
 
 class Exchange:
     """kind: the name of its type. bindings: those of which it is the destination; outgoing: of which it is the source.
 
     onward: those of outgoing that lead to exchanges. alternate: where messages go that no binding takes, None =
-    nowhere; it need not exist. history: what the journal must hear of, None = nothing.
+    nowhere; it need not exist. history: what the journal must hear of, None = nothing. schedule: what a delayed one
+    holds, None for others.
     """
 
     def __init__(
@@ -38,7 +45,9 @@ class Exchange:
         self.bindings: dict[tuple[str, str, bytes], Binding] = {}
         self.outgoing: dict[int, Binding] = {}
         self.onward: dict[int, Binding] = {}
-        self.matcher = KINDS[kind](self.outgoing, arguments, random_bytes)
+        self.schedule: Schedule | None = None
+        matching = str(arguments[DELAYED_TYPE]) if kind == DELAYED else kind
+        self.matcher = KINDS[matching](self.outgoing, arguments, random_bytes)
         self.history = self.matcher if durable and isinstance(self.matcher, RecentHistory) else None
 
     def add(self, binding: Binding) -> None:
@@ -53,3 +62,18 @@ class Exchange:
         del self.outgoing[id(binding)]
         self.onward.pop(id(binding), None)
         self.matcher.remove(binding)
+
+    def record(self, vhost: str) -> dict[str, Value]:
+        """The journal's record of it, if it is durable. number: that of its schedule."""
+        record: dict[str, Value] = {
+            "op": "exchange.declare",
+            "vhost": vhost,
+            "name": self.name,
+            "type": self.kind,
+            "auto_delete": self.auto_delete,
+            "internal": self.internal,
+            "arguments": self.arguments,
+        }
+        if self.schedule is not None:
+            record["number"] = int(self.schedule.number)
+        return record

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from leveret.broker.channel import BrokerChannel
+from leveret.broker.delay import DELAYED, DELAYED_TYPE
 from leveret.broker.exchange import Exchange
 from leveret.broker.kinds.table import KINDS, refused_arguments
 from leveret.broker.queue_methods import fail, inequivalent, not_default
@@ -37,7 +38,7 @@ def declare(peer: Peer, channel: BrokerChannel, method: Method) -> None:
     """exchange.declare; a passive one asks for the name only."""
     name = name_of(method, "exchange")
     if not method.flag("passive"):
-        _check_type(method)
+        _check_type(method, method.text("type"), True)
     not_default(method, name)
     exchange = peer.vhost.exchanges.get(name)
     if method.flag("passive"):
@@ -54,9 +55,8 @@ def declare(peer: Peer, channel: BrokerChannel, method: Method) -> None:
         peer.send(channel.number, grammar.EXCHANGE_DECLARE_OK)
 
 
-def _check_type(method: Method) -> None:
-    kind = method.text("type")
-    if kind not in KINDS:
+def _check_type(method: Method, kind: str, may_delay: bool) -> None:
+    if kind not in KINDS and not (may_delay and kind == DELAYED):
         what = "unknown" if kind else "invalid"
         raise fail(method, COMMAND_INVALID, f"{what} exchange type '{kind}'")
 
@@ -69,11 +69,25 @@ def _create(peer: Peer, method: Method, name: str) -> None:
     if alternate is not None and alternate[:1] != b"S":
         what = f"exchange '{name}' in vhost '{vhost.name}'"
         raise fail(method, PRECONDITION_FAILED, f"invalid type '{type_of(alternate)}' for arg '{ALTERNATE}' in {what}")
+    if kind == DELAYED:
+        kind = _delayed_type(method)
     refused = refused_arguments(kind, method.tables["arguments"])
     if refused:
         raise fail(method, PRECONDITION_FAILED, refused)
     durable, auto_delete, internal = (method.flag(flag) for flag in ("durable", "auto_delete", "internal"))
-    vhost.add_exchange(name, kind, durable, auto_delete, internal, method.table("arguments"))
+    vhost.add_exchange(name, method.text("type"), durable, auto_delete, internal, method.table("arguments"))
+
+
+def _delayed_type(method: Method) -> str:
+    """The type by whose rules a delayed exchange routes in the end; the texts are those of RabbitMQ's plugin."""
+    kind = method.table("arguments").get(DELAYED_TYPE)
+    if not isinstance(kind, str):
+        text = f"Invalid argument, '{DELAYED_TYPE}' must be an existing exchange type"
+        raise fail(method, PRECONDITION_FAILED, text)
+    if kind == DELAYED:
+        raise fail(method, PRECONDITION_FAILED, f"Invalid argument, '{DELAYED}' can't be used for '{DELAYED_TYPE}'")
+    _check_type(method, kind, False)
+    return kind
 
 
 def _alternate(method: Method) -> bytes | None:

@@ -104,7 +104,7 @@ class Pager:
 
     def _shelves(self) -> list[Shelf]:
         vhosts = self._broker.vhosts.values()
-        return [shelf for vhost in vhosts for queue in vhost.queues.values() for shelf in queue.shelves]
+        return [shelf for vhost in vhosts for queue in vhost.holders() for shelf in queue.shelves]
 
     # -- building ------------------------------------------------------------------------------------------------------
 
@@ -123,9 +123,12 @@ class Pager:
 
     def _build(self, part: Range) -> None:
         shelf = part.shelf
+        if shelf.queue.is_deleted:
+            self._ranges.pop()  # its messages went with it, and so did their places
+            return
         items, start, stop = shelf.ready.tail(part.floor, part.stop, self._page_octets)
         part.stop = start
-        if not items or shelf.queue.is_deleted:
+        if not items:
             self._ranges.pop()
             return
         self._add(Page(shelf, items, start, stop))

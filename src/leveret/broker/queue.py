@@ -49,6 +49,7 @@ class Queue:
         self.owner: Peer | None = None
         # an exclusive queue never outlives its connection, so the journal need not know it
         self.is_journalled = durable
+        self.is_schedule = False
         self.number: i64 = 0
         self.shelf = Shelf(self, 0)
         self.shelves = [self.shelf]
@@ -71,6 +72,7 @@ class Queue:
         self.is_touched = False
         self.is_deleted = False
         self.used_us: i64 = 0
+        self.idle_alarm_us: i64 = 0  # when the timer of x-expires is set for, 0 = none
         # its consumers are slow: until then no publisher waits for them, the next time for so much longer
         self.respite_until_us: i64 = 0
         self.respite_us: i64 = 0
@@ -129,6 +131,21 @@ class Queue:
             ttl = message_ttl_us
         return now_us + ttl if ttl >= 0 else 0
 
+    def what(self) -> str:
+        """Its kind and names, for messages to people."""
+        return f"queue '{self.name}' in vhost '{self.vhost.name}'"
+
+    def record(self) -> dict[str, Value]:
+        """The journal's record of it, if it is durable."""
+        return {
+            "op": "queue.declare",
+            "vhost": self.vhost.name,
+            "name": self.name,
+            "number": int(self.number),
+            "auto_delete": self.auto_delete,
+            "arguments": self.arguments,
+        }
+
     def dispatch(self, now_us: i64) -> None:
         """The end of a turn: deliver what can be delivered."""
         self.is_touched = False
@@ -160,7 +177,8 @@ class Queue:
         if entry is not None and self.count() > CROWD:
             self.vhost.crowded.append(self)
         expires_us = self.expires_us()
-        if expires_us != 0 and self.alarm_us != expires_us:
+        # when an earlier alarm rings, the next one is set
+        if expires_us != 0 and (self.alarm_us == 0 or expires_us < self.alarm_us):
             self.alarm_us = expires_us
             self.vhost.timers.add(expires_us, self)
 

@@ -103,6 +103,10 @@ class Ready:
         self._first = None
         self._drop_item()
 
+    def is_loaded(self) -> bool:
+        """Whether the head is part of a page that was read back."""
+        return len(self._loaded) > 0
+
     def _item(self) -> Entry | Run | None:
         """What is at the head; a page is read back."""
         if self._loaded:

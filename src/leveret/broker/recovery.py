@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Collection
+from typing import Final
 
 from leveret.broker import copies
 from leveret.broker.binding import Binding
 from leveret.broker.broker import Broker
-from leveret.broker.burial import split_key
 from leveret.broker.kinds.recent_history import Kept
 from leveret.broker.log import CLEAN, DROP, RETURNED, SETTLE, START
 from leveret.broker.page import Page
@@ -20,6 +20,9 @@ from leveret.broker.shelf import INDEX_SHIFT, QUEUE_MASK, Shelf
 from leveret.broker.vhost import VHost
 from leveret.wire.table import Value, split_table
 
+# of most arrivals nothing is gone, and there may be a million of them
+_NOTHING: Final[set[int]] = set()
+
 
 class Arrival:
     """What one record brought to one queue. gone: ids of those that are settled, or in a page since."""
@@ -29,13 +32,15 @@ class Arrival:
         self.first_id = first_id
         self.last_id = first_id + int(stretch.count) - 1
         self.expires_us = expires_us
-        self.gone: set[int] = set()
+        self.gone = _NOTHING
 
     def is_gone_with(self, first_id: int, last_id: int) -> bool:
         """Whether nothing is left when the ids from first_id to last_id are gone, too."""
         first_id, last_id = max(first_id, self.first_id), min(last_id, self.last_id)
         if last_id - first_id + 1 == self.stretch.count:
             return True
+        if not self.gone:
+            self.gone = set()
         self.gone.update(range(first_id, last_id + 1))
         return len(self.gone) == self.stretch.count
 
@@ -225,19 +230,30 @@ class Recovery:
         if op == "exchange.declare":
             if str(name) not in vhost.exchanges:
                 auto_delete, internal = bool(record["auto_delete"]), bool(record["internal"])
-                vhost.add_exchange(str(name), str(record["type"]), True, auto_delete, internal, arguments)
+                kind, number = str(record["type"]), record.get("number", 0)
+                assert isinstance(number, int)
+                exchange = vhost.add_exchange(str(name), kind, True, auto_delete, internal, arguments, number)
+                if exchange.schedule is not None:
+                    self._queues[number] = exchange.schedule
         elif op == "exchange.delete":
             if str(name) in vhost.exchanges:
-                vhost.delete_exchange(vhost.exchanges[str(name)])
+                exchange = vhost.exchanges[str(name)]
+                if exchange.schedule is not None:
+                    self._forget(exchange.schedule)
+                vhost.delete_exchange(exchange)
         elif op == "queue.declare":
             self._declare_queue(vhost, str(name), record, arguments)
         elif op == "queue.delete" and str(name) in vhost.queues:
             queue = vhost.queues[str(name)]
-            del self._queues[int(queue.number)]
-            for shelf in queue.shelves:
-                self._backlogs.pop(int(shelf.number), None)
-                shelf.pages.clear()
+            self._forget(queue)
             vhost.delete_queue(queue)
+
+    def _forget(self, queue: Queue) -> None:
+        """A queue is deleted: so is all that it had."""
+        del self._queues[int(queue.number)]
+        for shelf in queue.shelves:
+            self._backlogs.pop(int(shelf.number), None)
+            shelf.pages.clear()
 
     def _declare_queue(self, vhost: VHost, name: str, record: dict[str, Value], arguments: dict[str, Value]) -> None:
         number = record["number"]
@@ -270,7 +286,7 @@ class Recovery:
         assert isinstance(key, bytes)
         assert isinstance(content, bytes)
         if exchange is not None and exchange.history is not None:
-            keys = [split_key(key)[1], *copies.Copies(content).cc, *copies.blind_keys(key)]
+            keys = [copies.split_key(key)[1], *copies.Copies(content).cc, *copies.blind_keys(key)]
             exchange.history.restore(Kept(keys, key, content, number))
 
     def finish(self, segments: Collection[int] = ()) -> int:

@@ -19,8 +19,9 @@ class Route:
     durable: those of the queues that are in the journal; quorum: those that are there with transient messages, too.
     is_per_message: an exchange on the way looks at more than the keys, so the queues are looked up for each message; or
     the firehose is on. replies: the requesters whose direct reply-to names are among the routing keys. keys: the
-    routing key, then those of CC and BCC. is_limited: some queue has limits. is_repeatable: messages that differ in
-    their bodies only may be handled as one.
+    routing key, then those of CC and BCC. is_limited: some queue has limits. is_delayed: among the queues are
+    schedules, where delayed exchanges hold the message. is_repeatable: messages that differ in their bodies only may be
+    handled as one.
     """
 
     def __init__(self, generation: i64, key: bytes, exchange: Exchange | None, keys: list[str]) -> None:
@@ -34,6 +35,7 @@ class Route:
         self.is_per_message = False
         self.is_mandatory = False
         self.is_limited = False
+        self.is_delayed = False
         self.is_repeatable = False
         self.replies: list[Consumer] = []
 
@@ -49,9 +51,12 @@ class Route:
         self.durable = [queue for queue in queues if queue.is_journalled]
         self.quorum = [queue for queue in queues if queue.is_quorum]
         self.is_limited = False
+        self.is_delayed = False
         for queue in queues:
             if queue.limits is not None:
                 self.is_limited = True
+            if queue.is_schedule:
+                self.is_delayed = True
         self.is_repeatable = len(queues) > 0 and not self.is_per_message and not self.is_limited
 
     def unlimited(self, queues: list[Queue]) -> Route:

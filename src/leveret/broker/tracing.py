@@ -44,7 +44,7 @@ class Tracing:
             # RabbitMQ does not ask whether these queues exist
             queues = {key for key in route.keys if not key.startswith(REPLY_PREFIX)}
         else:
-            queues = {queue.name for queue in route.queues}
+            queues = {queue.name for queue in route.queues if not queue.is_schedule}
         entries = self._message(name, route.keys, content) + self._circumstances(connection, channel)
         names: list[Value] = [*sorted(queues)]
         entries.append((b"routed_queues", encode_value(names)))

@@ -71,8 +71,9 @@ def _enqueue(peer: Peer, channel: BrokerChannel, publish: HeldPublish) -> bool:
     vhost, route = peer.vhost, publish.route
     if route.generation != vhost.generation:
         # Exchanges were looked at when it was published, queues are looked for now, and by their names: RabbitMQ's way.
-        names = route.keys if route.exchange is None else [queue.name for queue in route.queues]
-        route = route.to([vhost.queues[name] for name in dict.fromkeys(names) if name in vhost.queues])
+        held = [queue for queue in route.queues if queue.is_schedule and not queue.is_deleted]
+        names = route.keys if route.exchange is None else [q.name for q in route.queues if not q.is_schedule]
+        route = route.to([vhost.queues[name] for name in dict.fromkeys(names) if name in vhost.queues] + held)
     if route.queues:
         standing = vhost.accept(route, publish.content, publish.persistent, publish.ttl_us, peer.now_us)
         return standing == REFUSED
@@ -86,8 +87,10 @@ def _settle(peer: Peer, channel: BrokerChannel, settlement: HeldSettlement) -> N
     entries = [entry for _, entry in settlement.deliveries if isinstance(entry, Entry)]
     channel.unacked.count -= len(entries)  # held ones did count
     if settlement.kind == ACK:
+        if channel.limit != 0:
+            peer.touch_consumed(channel)
         for entry in entries:
             peer.settle(channel, entry)
-        peer.touch_consumed(channel)
+        channel.line_up()
     else:
         put_away(peer, channel, entries, settlement.kind == REQUEUE)

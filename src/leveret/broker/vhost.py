@@ -7,10 +7,11 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from leveret.broker import burial, copies, overflow
+from leveret.broker import burial, copies, overflow, schedule
 from leveret.broker.binding import Binding
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.consumer import Consumer
+from leveret.broker.delay import DELAYED, delay_us_of
 from leveret.broker.entry import Entry
 from leveret.broker.exchange import Exchange
 from leveret.broker.kinds.envelope import Envelope
@@ -20,6 +21,7 @@ from leveret.broker.queue import Queue
 from leveret.broker.ready import Ready
 from leveret.broker.route import Route
 from leveret.broker.run import Stretch
+from leveret.broker.schedule import Schedule
 from leveret.broker.shelf import Shelf
 from leveret.broker.timers import Timers
 from leveret.broker.tracing import Tracing
@@ -55,6 +57,7 @@ class VHost:
         self.random_bytes = random_bytes
         self.exchanges: dict[str, Exchange] = {}
         self.queues: dict[str, Queue] = {}
+        self.schedules: dict[str, Schedule] = {}  # of delayed exchanges, by their names
         self.touched: list[Queue] = []
         self.over: list[Queue] = []
         self.crowded: list[Queue] = []
@@ -64,8 +67,8 @@ class VHost:
         self.replies: dict[str, Consumer] = {}
         self.channels: set[BrokerChannel] = set()
         self.discards: dict[str, int] = {}
-        # queues that keep dead letters, and the generation with which these were tried last
-        self.stranding: set[Queue] = set()
+        # queues that keep dead letters, by number, and the generation with which these were tried last
+        self.stranding: dict[int, Queue] = {}
         self.stranded_generation: i64 = 1
         self.tracing: Tracing | None = None  # see tracing.start
         self._next_number = 1
@@ -77,14 +80,19 @@ class VHost:
     # -- exchanges and bindings ----------------------------------------------------------------------------------------
 
     def add_exchange(
-        self, name: str, kind: str, durable: bool, auto_delete: bool, internal: bool, arguments: dict[str, Value]
-    ) -> None:
-        """Declare an exchange that is not there yet."""
+        self, name: str, kind: str, durable: bool, auto_delete: bool, internal: bool, arguments: dict[str, Value],
+        number: int = 0,
+    ) -> Exchange:  # fmt: skip
+        """Declare an exchange that is not there yet; number: of its schedule, from the journal, 0 = a new one."""
         exchange = Exchange(name, kind, durable, auto_delete, internal, arguments, self.random_bytes)
         self.exchanges[name] = exchange
+        if kind == DELAYED:
+            exchange.schedule = self.schedules[name] = Schedule(self, exchange)
+            self._give_number(exchange.schedule, number)
         self.changed()
         if durable:
-            self.log.meta(exchange_record(self.name, exchange))
+            self.log.meta(exchange.record(self.name))
+        return exchange
 
     def delete_exchange(self, exchange: Exchange) -> None:
         """Delete an exchange with its bindings."""
@@ -130,6 +138,11 @@ class VHost:
     def _forget_exchange(self, exchange: Exchange) -> list[Binding]:
         """Take an exchange away; returns its bindings, which must go, too."""
         del self.exchanges[exchange.name]
+        if exchange.schedule is not None:
+            held = self.schedules.pop(exchange.name)
+            held.is_deleted = True
+            self._forget_messages(held)
+            held.forget()
         if exchange.durable:
             self.log.meta({"op": "exchange.delete", "vhost": self.name, "name": exchange.name})
         bindings = dict(exchange.outgoing)
@@ -147,18 +160,30 @@ class VHost:
     def add_queue(self, queue: Queue, number: int, now_us: i64) -> None:
         """Declare a queue that is not there yet; number: from the journal, 0 = a new one."""
         self.queues[queue.name] = queue
+        self._give_number(queue, number)
+        if queue.is_journalled:
+            self.log.meta(queue.record())
+        self.changed()
+        self.used(queue, now_us)
+
+    def _give_number(self, queue: Queue, number: int) -> None:
         if queue.is_journalled:
             queue.number = number or self._next_number
             self._next_number = max(self._next_number, int(queue.number) + 1)
-            self.log.meta(queue_record(self.name, queue))
-        self.changed()
-        self.used(queue, now_us)
+
+    def holders(self) -> list[Queue]:
+        """All that messages wait in."""
+        return [*self.queues.values(), *self.schedules.values()]
 
     def used(self, queue: Queue, now_us: i64) -> None:
         """x-expires counts from here."""
         queue.used_us = now_us
-        if queue.idle_us:
-            self.timers.add(now_us + queue.idle_us, queue)
+        if queue.idle_us and queue.idle_alarm_us == 0:
+            self._watch_idle(queue)
+
+    def _watch_idle(self, queue: Queue) -> None:
+        queue.idle_alarm_us = queue.used_us + queue.idle_us
+        self.timers.add(queue.idle_alarm_us, queue)
 
     def delete_queue(self, queue: Queue) -> int:
         """Delete a queue with its messages and bindings. Returns the number of messages.
@@ -168,6 +193,7 @@ class VHost:
         if queue.is_deleted:
             return 0
         queue.is_deleted = True
+        self.timers.forget_deleted()
         del self.queues[queue.name]
         if queue.owner is not None:
             del queue.owner.exclusive[queue.name]
@@ -176,20 +202,25 @@ class VHost:
             queue.consumers.remove(consumer)
             consumer.channel.consumers.pop(consumer.tag, None)
         count = int(queue.count())
+        self._forget_messages(queue)
+        if queue.is_journalled:
+            self.log.meta({"op": "queue.delete", "vhost": self.name, "name": queue.name})
+        self.changed()
+        return count
+
+    def _forget_messages(self, queue: Queue) -> None:
+        """They go with their queue."""
         if queue.is_journalled:
             for entry in queue.in_memory():
                 if entry.id:
                     self.log.forget(entry.shelf, entry.id)
             self.log.abandon(queue)
-            self.log.meta({"op": "queue.delete", "vhost": self.name, "name": queue.name})
         # queue, shelves and messages know each other, and the collector, which could let go of such circles, is off
         for shelf in queue.shelves:
             shelf.ready = Ready()
         queue.shelves = []
         queue.shelf = Shelf(self._nowhere, 0)
         queue.owner = None  # its alarm may be days away, and would keep the connection as long
-        self.changed()
-        return count
 
     def purge(self, queue: Queue) -> int:
         """Drop all ready messages; those that are unacknowledged stay."""
@@ -231,10 +262,19 @@ class VHost:
                     route.replies.append(self.replies[name])
             route.set_queues(list(found.values()))
         else:
-            route.is_per_message = self.tracing is not None or self._is_per_message(exchange)
-            if not route.is_per_message:
-                route.set_queues(self.targets(exchange, Envelope(keys, key, b"")))
+            self._set_targets(route, exchange, self.tracing is not None or self._is_per_message(exchange, True))
         return route
+
+    def onward_route(self, exchange: Exchange, key: bytes, keys: list[str]) -> Route:
+        """The same for messages that the exchange has held, and that none will hold again."""
+        route = Route(self.generation, key, exchange, keys)
+        self._set_targets(route, exchange, self._is_per_message(exchange, False))
+        return route
+
+    def _set_targets(self, route: Route, exchange: Exchange, is_per_message: bool) -> None:
+        route.is_per_message = is_per_message
+        if not is_per_message:
+            route.set_queues(self.targets(exchange, Envelope(route.keys, route.key, b"")))
 
     def copied_route(self, route: Route, found: copies.Copies) -> Route:
         """The route of a message with CC or BCC."""
@@ -244,13 +284,13 @@ class VHost:
         copied.is_repeatable = False
         return copied
 
-    def _is_per_message(self, exchange: Exchange) -> bool:
+    def _is_per_message(self, exchange: Exchange, may_wait: bool) -> bool:
         """Whether one of the exchanges that a message may come to looks at more than its keys."""
         seen = {exchange.name}
         todo = [exchange]
         while todo:
             exchange = todo.pop()
-            if exchange.matcher.is_per_message:
+            if exchange.matcher.is_per_message or (may_wait and exchange.schedule is not None):
                 return True
             following = [binding.destination.name for binding in exchange.onward.values()]
             if exchange.alternate in self.exchanges:
@@ -262,12 +302,16 @@ class VHost:
         return False
 
     def targets(self, exchange: Exchange, envelope: Envelope) -> list[Queue]:
-        """The queues that a message reaches from an exchange, each once."""
+        """The queues that a message reaches from an exchange, each once, and the schedules where it waits."""
         found: dict[str, Queue] = {}
+        waits: list[Queue] = []
         seen = {exchange.name}
         todo = [exchange]
         while todo:
             exchange = todo.pop()
+            if exchange.schedule is not None and envelope.content and delay_us_of(envelope.content) > 0:
+                waits.append(exchange.schedule)
+                continue
             bindings = exchange.matcher.match(envelope)
             if exchange.history is not None and exchange.history.news is not None:
                 self.log.declared(exchange.history.news.record(self.name, exchange.name))
@@ -282,7 +326,7 @@ class VHost:
                 elif destination.name not in seen:
                     seen.add(destination.name)
                     todo.append(destination)
-        return list(found.values())
+        return [*found.values(), *waits]
 
     def accept(
         self, route: Route, content: bytes, persistent: bool, ttl_us: i64, now_us: i64, moved: Entry | None = None
@@ -293,6 +337,8 @@ class VHost:
         """
         if route.is_limited:
             return overflow.accept(self, route, content, persistent, ttl_us, now_us, moved)
+        if route.is_delayed:
+            return schedule.accept(self, route, content, persistent, ttl_us, now_us, moved)
         id: i64 = 0
         keeping = route.durable if persistent else route.quorum
         if keeping:
@@ -337,7 +383,7 @@ class VHost:
         burial.bury(self, queue, entry, reason, now_us)
 
     def discard(self, queue: Queue, reason: str) -> None:
-        """Count a dead letter that is dropped."""
+        """Count a message that is dropped, with nobody to be told."""
         self.discards[reason] = self.discards.get(reason, 0) + 1
         self.tell_once(queue, f"{reason}: the message is dropped")
 
@@ -345,7 +391,7 @@ class VHost:
         """Something that may happen to each message of this queue."""
         if text not in queue.told:
             queue.told.add(text)
-            self.on_event(f"queue '{queue.name}' in vhost '{self.name}': {text} (told once; all are counted)")
+            self.on_event(f"{queue.what()}: {text} (told once; all are counted)")
 
     def reply(self, requester: Consumer, content: bytes, key: bytes) -> None:
         """Hand a direct reply to its requester, which has no queue: it is written now or never."""
@@ -375,10 +421,16 @@ class VHost:
         self.expire_due(queue, now_us)
         if queue.stranded is not None:
             burial.retry(self, queue, queue.stranded, now_us)
-        if queue.count() and not queue.is_touched:
+        if not queue.is_touched and queue.count():
             queue.touch()
-        if queue.idle_us and queue.consumers.count == 0 and now_us >= queue.used_us + queue.idle_us:
-            self.delete_queue(queue)
+        if queue.idle_alarm_us != 0 and queue.idle_alarm_us <= now_us:
+            queue.idle_alarm_us = 0
+            if queue.consumers.count > 0:
+                return  # the last one to go begins the time anew
+            if now_us >= queue.used_us + queue.idle_us:
+                self.delete_queue(queue)
+            else:
+                self._watch_idle(queue)
 
     def expire_due(self, queue: Queue, now_us: i64) -> None:
         """Take out the oldest messages whose time to live has ended. No page is read for a time that has not come."""
@@ -412,28 +464,3 @@ class VHost:
         self.replies.pop(channel.reply_name.decode(), None)
         channel.reply = None
         self.changed()
-
-
-def exchange_record(vhost: str, exchange: Exchange) -> dict[str, Value]:
-    """The journal's record of a durable exchange."""
-    return {
-        "op": "exchange.declare",
-        "vhost": vhost,
-        "name": exchange.name,
-        "type": exchange.kind,
-        "auto_delete": exchange.auto_delete,
-        "internal": exchange.internal,
-        "arguments": exchange.arguments,
-    }
-
-
-def queue_record(vhost: str, queue: Queue) -> dict[str, Value]:
-    """The journal's record of a durable queue."""
-    return {
-        "op": "queue.declare",
-        "vhost": vhost,
-        "name": queue.name,
-        "number": int(queue.number),
-        "auto_delete": queue.auto_delete,
-        "arguments": queue.arguments,
-    }

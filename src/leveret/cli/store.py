@@ -162,7 +162,7 @@ def _fields(record: Record, names: dict[int, str], bodies: bool) -> dict[str, ob
     """A record as JSON has it. `names`: queue number -> name, of the declarations so far; this one is added."""
     if isinstance(record, Declared):
         fields = record.fields
-        if fields.get("op") == "queue.declare":
+        if fields.get("op") in ("queue.declare", "exchange.declare") and "number" in fields:
             names[int(str(fields["number"]))] = str(fields["name"])
         return {"kind": "meta", **fields}
     if isinstance(record, Arrived):

@@ -70,13 +70,17 @@ class Paging:
         self._received += octets
         if self._received < LOOK_OCTETS:
             return False
+        self.look()
+        return True
+
+    def look(self) -> None:
+        """How much memory do messages take? They may also have moved from disk to queues, without any input."""
         self._received = 0
         octets = self.pager.octets()
         if self.pager.is_idle and octets > self._octets_max:
             self.pager.relieve(self._octets_max // 2)
             self.is_due = True
         self._is_full = octets > BEHIND * self._octets_max
-        return True
 
     @property
     def is_behind(self) -> bool:

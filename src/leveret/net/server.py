@@ -101,6 +101,8 @@ class Server:
 
     def recover(self) -> int:
         """Read the journal back; returns the number of messages."""
+        # of what is made in such numbers nothing is garbage: looking for some would take most of the time
+        gc.disable()
         count = self._committer.recover(self.now_us(), self.reserve)
         self.reserve.fill()
         self._check_alarms()
@@ -317,6 +319,7 @@ class Server:
         self._check_alarms()
         if self._is_full or self.alarms.is_low_on_disk:
             self._sync.retry()
+        self._paging.look()
         self._pressure.pages(self._paging.is_behind)
         self._end_turn()
         if self._closed >= CLOSED_PER_COLLECTION:

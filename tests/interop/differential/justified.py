@@ -14,12 +14,13 @@ _DELIVERY = re.compile(r"^(basic.deliver consumer_tag=\S+) delivery_tag=\d+")
 
 @dataclass(frozen=True)
 class Kind:
-    """covers: whether a step (of ours, of RabbitMQ's) shows this difference; source: what justifies it."""
+    """covers: whether a step (of ours, of RabbitMQ's) shows this difference, and nothing else may be compared after it;
+    None: what differs is left out of the comparison. source: what justifies it."""
 
     name: str
     reason: str
     source: str
-    covers: Callable[[Step, Seen, Seen], bool]
+    covers: Callable[[Step, Seen, Seen], bool] | None
 
 
 def _frame_text(step: Step, ours: Seen, theirs: Seen) -> bool:
@@ -77,5 +78,11 @@ KINDS = (
         "RabbitMQ's queues are processes: which of two is first to serve their consumers on one channel is not defined",
         "RabbitMQ, Broker Semantics: order is promised within one queue",
         _order_of_queues,
+    ),
+    Kind(
+        "x-last-death headers",
+        "a message that died says also where and why it died last, as in newer RabbitMQ: contents.NEWER_HEADERS",
+        "RabbitMQ 3.13 and 4, Dead Letter Exchanges: Effects on Message Headers",
+        None,
     ),
 )

@@ -1,0 +1,334 @@
+"""What a delayed exchange holds, until it is due.
+
+Messages stand on shelves by the time when they are due: a shelf has a slice of time, whose width grows with the delay,
+so a few hundred shelves reach from a second to ten years. There they wait as in any queue, on disk when they are many.
+When the first message of a shelf comes near, the shelf is looked through: what is near goes to a heap in memory, what
+is further away to shelves with narrower slices, until the last narrow one is wholly near. A message so moves once for
+each factor of 32 in its delay. Where the messages of a shelf came in the order in which they are due, as with one delay
+for all, only those at its head are looked at, and nothing moves twice.
+
+A message that is due is routed as if it were published then, and leaves the schedule by the journal record with which
+it arrives in its queues. All that is done in one turn is bounded; what is left rings again at once.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Final
+
+from librt.strings import read_i32_be
+from mypy_extensions import i64
+
+from leveret.broker import copies
+from leveret.broker.deadletter import HEADER_AT
+from leveret.broker.delay import delay_us_of, released
+from leveret.broker.entry import Entry
+from leveret.broker.kinds.envelope import Envelope
+from leveret.broker.page import Page
+from leveret.broker.queue import Queue
+from leveret.broker.route import Route
+from leveret.broker.run import Stretch
+from leveret.broker.shelf import Shelf
+from leveret.session.confirms import HANDLED, JOURNALLED
+from leveret.wire.scan import HeaderScan
+
+if TYPE_CHECKING:
+    from leveret.broker.exchange import Exchange
+    from leveret.broker.vhost import VHost
+
+# the narrowest slice, about a second, and into how many slices a delay is cut, as powers of two
+NARROWEST: Final[i64] = 20
+SLICES: Final[i64] = 5
+# what is due within two seconds is near; shelves are looked through when they have something due within one, and those
+# that are wide and in no order sooner, since it takes a while: by this part of their width, as a power of two
+NEAR_US: Final[i64] = 1 << 21
+LOOK_US: Final[i64] = 1 << 20
+EARLIER: Final[i64] = 2
+_NUMBER_BITS: Final[i64] = 24  # of a slice's number in a shelf's index
+# of what may be done in one turn: messages taken from shelves, messages routed
+TURN_MESSAGES: Final[i64] = 1000
+# more than this is not taken into memory before some of it has gone on
+HEAP_OCTETS_MAX: Final[i64] = 16 << 20
+SHELVES: Final[i64] = 64  # so many may be empty before they are looked for
+ENTRY_OCTETS: Final[i64] = 400  # what a message in the heap takes besides its content, roughly
+# while the log waits for the disk with more than this, nothing is moved, and how soon that is looked at again
+LOG_OCTETS_MAX: Final[i64] = 2 << 20
+LOG_PAUSE_US: Final[i64] = 1000
+
+
+def slice_of(due_us: i64, now_us: i64) -> i64:
+    """The index of the shelf for what is due then."""
+    delay = due_us - now_us
+    width = NARROWEST
+    while delay >> width >= 1 << SLICES:
+        width += 1
+    return (width - NARROWEST) << _NUMBER_BITS | due_us >> width & ((1 << _NUMBER_BITS) - 1)
+
+
+class Slice(Shelf):
+    """earliest_us: nothing on it is due before, 0 = it is empty. is_sorted: what arrived later is due later."""
+
+    def __init__(self, schedule: Schedule, index: i64) -> None:
+        super().__init__(schedule, index)
+        self.schedule = schedule
+        self.earliest_us: i64 = 0
+        self.is_sorted = True
+        self._last_us: i64 = 0
+        self._earlier_us: i64 = (1 << (NARROWEST + (index >> _NUMBER_BITS))) >> EARLIER
+
+    def opens_us(self) -> i64:
+        """When it must be looked through at the latest."""
+        return self.earliest_us - LOOK_US - (0 if self.is_sorted else self._earlier_us)
+
+    def enqueue(
+        self, content: bytes, key: bytes, id: i64, expires_us: i64, redelivered: bool = False, returns: i64 = 0
+    ) -> None:
+        self._expect(expires_us)
+        super().enqueue(content, key, id, expires_us, redelivered, returns)
+
+    def enqueue_stretch(self, stretch: Stretch, id: i64, expires_us: i64, redelivered: bool = False) -> None:
+        self._expect(expires_us)
+        super().enqueue_stretch(stretch, id, expires_us, redelivered)
+
+    def enqueue_page(self, page: Page) -> None:
+        self._expect(page.expires_us)
+        super().enqueue_page(page)
+
+    def _expect(self, due_us: i64) -> None:
+        if self.ready.count() == 0:
+            self.earliest_us = due_us
+            self.is_sorted = True
+        elif due_us < self._last_us:
+            self.is_sorted = False
+            self.earliest_us = min(self.earliest_us, due_us)
+        self._last_us = due_us
+        schedule = self.schedule
+        opens_us = self.opens_us()
+        if schedule.look_us == 0 or opens_us < schedule.look_us:
+            schedule.look_us = opens_us
+
+    def take(self) -> Entry | None:
+        """Take the message at the head; None if it is not to be had, for the page that it was in can't be read."""
+        ready = self.ready
+        entry = ready.peek()
+        if entry is not None:
+            ready.drop()
+        if ready.count() == 0:
+            self.earliest_us = 0
+        elif self.is_sorted and not ready.is_loaded():
+            # of a page only the earliest time is known: once it is read, all of it is taken
+            self.earliest_us = ready.expires_us()
+        return entry
+
+
+class Schedule(Queue):
+    """No queue to clients: nothing can be bound to it, consume from it or see its name, which is the exchange's.
+
+    look_us: when the shelves must be looked through, 0 = they are empty.
+    """
+
+    def __init__(self, vhost: VHost, exchange: Exchange) -> None:
+        super().__init__(vhost, exchange.name, exchange.durable, False, {})
+        self.is_schedule = True
+        self.exchange = exchange
+        self.shelves = []
+        self.look_us: i64 = 0
+        self._slices: dict[int, Slice] = {}
+        self._shelves_max: i64 = SHELVES
+        self._near: list[tuple[int, int, Entry]] = []  # a heap by due time, then by arrival in it
+        self._near_octets: i64 = 0
+        self._pushed = 0
+        self._scan = HeaderScan()
+        self._last_route: Route | None = None
+
+    # -- what is held --------------------------------------------------------------------------------------------------
+
+    def hold(self, content: bytes, key: bytes, now_us: i64, moved: Entry | None) -> bool:
+        """Keep a message until it is due; True if the journal does so, whatever its delivery mode.
+
+        moved: the journalled dead letter that becomes this message, to leave its queue by the same record.
+        """
+        due_us = now_us + delay_us_of(content)
+        shelf = self.shelf_at(slice_of(due_us, now_us))
+        id = self._journal(shelf, content, key, due_us, moved)
+        if due_us > now_us + LOOK_US or not self._has_room():
+            shelf.enqueue(content, key, id, due_us)
+        else:
+            self._push(Entry(shelf, content, key, id, due_us, 0))
+            if not self.is_touched:
+                self.touch()
+        return self.is_journalled
+
+    def _journal(self, shelf: Shelf, content: bytes, key: bytes, due_us: i64, moved: Entry | None) -> i64:
+        if not self.is_journalled:
+            return 0
+        size: i64 = len(content)
+        return self.vhost.log.messages(Stretch(content, size, size, 1, key), [shelf], [due_us], moved)
+
+    def _push(self, entry: Entry) -> None:
+        self._pushed += 1
+        self._near_octets += len(entry.content) + ENTRY_OCTETS
+        heappush(self._near, (int(entry.expires_us), self._pushed, entry))
+
+    def shelf_at(self, index: i64) -> Shelf:
+        found = self._slices.get(int(index))
+        if found is None:
+            if len(self.shelves) > self._shelves_max and not self.vhost.log.is_replaying:
+                self._forget_empty_shelves()
+            found = self._slices[int(index)] = Slice(self, index)
+            self.shelves.append(found)
+        return found
+
+    def _forget_empty_shelves(self) -> None:
+        """A shelf is needed while something stands on it, or in one of its pages."""
+        self.shelves = [shelf for shelf in self.shelves if shelf.ready.count() != 0 or shelf.pages]
+        self._slices = {int(shelf.index): self._slices[int(shelf.index)] for shelf in self.shelves}
+        self._shelves_max = 2 * len(self.shelves) + SHELVES
+
+    def count(self) -> i64:
+        count: i64 = len(self._near)
+        for shelf in self.shelves:
+            count += shelf.ready.count()
+        return count
+
+    def in_memory(self) -> list[Entry]:
+        return [entry for _, _, entry in self._near] + super().in_memory()
+
+    def forget(self) -> None:
+        """The exchange is deleted, and what it held is gone: no circle of references must stay."""
+        self._near.clear()
+        self._slices.clear()
+        self._last_route = None
+        self.exchange.schedule = None
+
+    def what(self) -> str:
+        return f"exchange '{self.name}' in vhost '{self.vhost.name}'"
+
+    # -- time ----------------------------------------------------------------------------------------------------------
+
+    def dispatch(self, now_us: i64) -> None:
+        # is_touched until the end: what is put on other shelves must not bring this queue back within the turn
+        self._look(now_us)
+        self._release(now_us)
+        self._set_alarm(now_us)
+        self.is_touched = False
+
+    def _look(self, now_us: i64) -> None:
+        """Take what is near from the shelves."""
+        if self.look_us == 0 or self.look_us > now_us:
+            return
+        soon_us = now_us + NEAR_US - LOOK_US
+        slices = [found for found in self._slices.values() if found.earliest_us != 0 and found.opens_us() <= soon_us]
+        slices.sort(key=_earliest)
+        left = TURN_MESSAGES
+        for found in slices:
+            while left > 0 and self._has_room() and found.earliest_us != 0 and found.opens_us() <= soon_us:
+                left -= 1
+                entry = found.take()
+                if entry is not None:
+                    self._sort_in(found, entry, now_us)
+        self.look_us = 0
+        for found in self._slices.values():
+            look_us = found.opens_us()
+            if found.earliest_us != 0 and (self.look_us == 0 or look_us < self.look_us):
+                self.look_us = look_us
+
+    def _sort_in(self, found: Slice, entry: Entry, now_us: i64) -> None:
+        due_us = entry.expires_us
+        index = slice_of(due_us, now_us)
+        if index == found.index or due_us <= now_us + NEAR_US:
+            self._push(entry)
+        else:
+            shelf = self.shelf_at(index)
+            id = self._journal(shelf, entry.content, entry.key, due_us, entry if entry.id != 0 else None)
+            shelf.enqueue(entry.content, entry.key, id, due_us)
+
+    def _has_room(self) -> bool:
+        return self._near_octets < HEAP_OCTETS_MAX and self.vhost.log.size() < LOG_OCTETS_MAX
+
+    def _release(self, now_us: i64) -> None:
+        """Route what is due."""
+        near = self._near
+        left = TURN_MESSAGES
+        while near and left > 0 and near[0][0] <= now_us and self.vhost.log.size() < LOG_OCTETS_MAX:
+            left -= 1
+            _, _, entry = heappop(near)
+            self._near_octets -= len(entry.content) + ENTRY_OCTETS
+            self._send(entry, now_us)
+
+    def _set_alarm(self, now_us: i64) -> None:
+        when_us: i64 = 0
+        if self._near:
+            when_us = self._near[0][0]
+        if self.look_us != 0 and (when_us == 0 or self.look_us < when_us) and self._near_octets < HEAP_OCTETS_MAX:
+            when_us = self.look_us
+        if when_us == 0:
+            return
+        if when_us <= now_us:
+            when_us = now_us + (LOG_PAUSE_US if self.vhost.log.size() >= LOG_OCTETS_MAX else 1)
+        if self.alarm_us == 0 or when_us < self.alarm_us:
+            self.alarm_us = when_us
+            self.vhost.timers.add(when_us, self)
+
+    # -- what is due ---------------------------------------------------------------------------------------------------
+
+    def _send(self, entry: Entry, now_us: i64) -> None:
+        """A message is due: it goes where the exchange's bindings of this moment lead it."""
+        content = released(entry.content)
+        scan = self._scan
+        scan.scan(content, HEADER_AT, HEADER_AT + i64(read_i32_be(content, 3)))
+        route = self._route(entry.key, content)
+        standing = HANDLED
+        if route.queues:
+            ttl_us: i64 = -1
+            if scan.expiration_at != 0:  # checked when it was published
+                at = scan.expiration_at
+                ttl_us = int(content[at + 1 : at + 1 + content[at]]) * 1000
+            # what was on disk stays there whatever its delivery mode: else a crash could bring it a second time
+            persistent = scan.delivery_mode == 2 or entry.id != 0
+            moved = entry if entry.id != 0 else None
+            standing = self.vhost.accept(route, content, persistent, ttl_us, now_us, moved)
+        else:
+            self.vhost.discard(self, "delayed message without a route")
+        if entry.id != 0 and standing != JOURNALLED:
+            self.vhost.log.settle(entry.shelf, entry.id)
+
+    def _route(self, key: bytes, content: bytes) -> Route:
+        at = self._scan.headers_at
+        has_copies = at != 0 and copies.may_have(content, at)
+        route = self._last_route
+        if route is None or route.generation != self.vhost.generation or route.key != key or has_copies:
+            keys = [copies.split_key(key)[1], *copies.blind_keys(key)]
+            if has_copies:
+                keys += copies.Copies(content).cc
+            route = self.vhost.onward_route(self.exchange, key, keys)
+            self._last_route = None if has_copies else route
+        if route.is_per_message:
+            route.set_queues(self.vhost.targets(self.exchange, Envelope(route.keys, key, content)))
+        return route
+
+
+def _earliest(found: Slice) -> int:
+    return int(found.earliest_us)
+
+
+def accept(
+    vhost: VHost, route: Route, content: bytes, persistent: bool, ttl_us: i64, now_us: i64, moved: Entry | None
+) -> i64:
+    """VHost.accept for a route with schedules on it: they hold the message, the queues get it at once."""
+    standing = HANDLED
+    queues: list[Queue] = []
+    for queue in route.queues:
+        if isinstance(queue, Schedule):
+            if queue.hold(content, route.key, now_us, moved if standing == HANDLED else None):
+                standing = JOURNALLED
+        else:
+            queues.append(queue)
+    if not queues:
+        return standing
+    if moved is not None and standing == JOURNALLED:
+        # it has left its queue, whatever becomes of it in these
+        vhost.accept(route.to(queues), content, persistent, ttl_us, now_us)
+        return JOURNALLED
+    others = vhost.accept(route.to(queues), content, persistent, ttl_us, now_us, moved)
+    return standing if others == HANDLED else others

@@ -1,0 +1,110 @@
+"""A crash at every disk operation while messages are held, moved between shelves and pages, and routed."""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from leveret.store.disk import MemoryDisk
+
+from .delays import Site, fetch, send
+from .house import SEGMENTS, House
+from .support import SECOND_US
+
+HOUR_MS = 3_600_000
+
+
+class Crash(BaseException):
+    """The process ends here."""
+
+
+class Story:
+    """due_us: when each message is due that was sent; safe: those that were confirmed."""
+
+    def __init__(self, crash_at: int) -> None:
+        self.due_us: dict[int, int] = {}
+        self.safe: set[int] = set()
+        self.is_over = False
+        self.site: Site | None = None
+        self.seen: Counter[str] = Counter()
+        self._crash_at = crash_at
+        self.disk = MemoryDisk(self._before)
+        try:
+            self._tell()
+            self.is_over = True
+        except Crash:
+            self.disk.before = None
+
+    def _before(self, operation: str, path: str) -> None:
+        self.seen["page" if path.startswith(SEGMENTS) else "journal"] += 1
+        if self.disk.operations == self._crash_at:
+            raise Crash
+
+    def _tell(self) -> None:
+        self.site = site = Site(octets_max=1500, disk=self.disk)
+        for delays_ms in ([HOUR_MS + 1000 * (n * 37 % 60) for n in range(14)], [3000, 1000, 2000], [HOUR_MS] * 5):
+            for delay_ms in delays_ms:
+                self.due_us[len(self.due_us)] = site.now_us + delay_ms * 1000
+                number = len(self.due_us) - 1
+                send(site.client, b"%d" % number, delay_ms, delivery_mode=1 + number % 2)
+            self._save(site)
+            site.house.page()
+            self._pass(site, SECOND_US)
+        self._pass(site, 5 * SECOND_US)
+        self._pass(site, (HOUR_MS - 10_000) * 1000)
+        for _ in range(10):
+            self._pass(site, 9 * SECOND_US)
+            site.house.page()
+
+    def _save(self, site: Site) -> None:
+        site.save()
+        self.safe = set(self.due_us)
+
+    def _pass(self, site: Site, us: int) -> None:
+        site.pass_time(us)
+        self._save(site)
+
+
+def endings(disk: MemoryDisk) -> Iterator[MemoryDisk]:
+    """The disk after a power cut that took all that was not synced, and after one that took nothing."""
+    for keep in ((), range(len(disk.pending))):
+        other = copy.deepcopy(disk)
+        other.crash(keep)
+        yield other
+
+
+def check(story: Story, disk: MemoryDisk) -> None:
+    """Each message comes once, none before its time, and none is missing that was confirmed."""
+    house = House(disk, octets_max=1500)
+    bench = house.bench
+    if story.site is None:
+        return  # it was about to declare
+    bench.now_us = story.site.now_us
+    client = bench.connect()
+    found: list[int] = []
+    while True:
+        house.write()
+        client.frames()
+        for body in fetch(client):
+            found.append(int(body))
+            assert story.due_us[found[-1]] <= bench.now_us
+        next_us = bench.broker.timers.next_us()
+        if not next_us:
+            break
+        bench.pass_time(max(0, next_us - bench.now_us))
+    assert [number for number, count in Counter(found).items() if count > 1] == []
+    assert story.safe <= set(found)
+
+
+@pytest.mark.timeout(600)
+def test_a_crash_at_any_disk_operation_leaves_each_message_in_one_place() -> None:
+    number = 1
+    while not (story := Story(number)).is_over:
+        for disk in endings(story.disk):
+            check(story, disk)
+        number += 1
+    assert story.seen["page"] > 5
+    assert number > 100

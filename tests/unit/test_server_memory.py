@@ -1,0 +1,68 @@
+"""What a server does about its memory while nobody says anything."""
+
+import asyncio
+import gc
+import os
+from collections.abc import Sequence
+
+from leveret.broker.broker import Broker, Settings
+from leveret.broker.peer import Peer
+from leveret.net.alarms import Alarms, Gauges, Limits
+from leveret.net.paging import READY_OCTETS_MAX
+from leveret.net.server import Server
+from leveret.store.disk import MemoryDisk
+from leveret.store.journal import Journal
+from leveret.store.reserve import Reserve
+from leveret.store.segment import SegmentStore
+from leveret.wire import grammar
+from leveret.wire.frames import PROTOCOL_HEADER, content_frames
+from leveret.wire.method import method_frame
+from leveret.wire.properties import Properties, encode_header
+
+
+class ToldSegments(SegmentStore):
+    """Stops the server when it writes a segment."""
+
+    server: Server
+    loop: asyncio.AbstractEventLoop
+
+    def write(self, number: int, pages: Sequence[bytes]) -> list[tuple[int, int]]:
+        places = super().write(number, pages)
+        self.loop.call_soon_threadsafe(self.server.stopping.set)
+        return places
+
+
+def fill(broker: Broker, octets: int) -> None:
+    """Messages get into a queue without being input, as those do that move from another one."""
+    peer = Peer(broker, "test", True)
+    peer.turn(PROTOCOL_HEADER, 1)
+    for channel, spec, values in (
+        (0, grammar.CONNECTION_START_OK, {"mechanism": "PLAIN", "response": b"\0guest\0guest"}),
+        (0, grammar.CONNECTION_TUNE_OK, {"channel_max": 1, "frame_max": 131072}),
+        (0, grammar.CONNECTION_OPEN, {"virtual_host": "/"}),
+        (1, grammar.CHANNEL_OPEN, {}),
+        (1, grammar.QUEUE_DECLARE, {"queue": "q"}),
+    ):
+        peer.turn(method_frame(channel, spec, **values), 1)
+    size = 100_000
+    publish = method_frame(1, grammar.BASIC_PUBLISH, routing_key="q")
+    message = publish + content_frames(1, encode_header(Properties(), size), bytes(size), 131072)
+    for _ in range(octets // size + 1):
+        peer.turn(message, 1)
+
+
+async def test_memory_is_looked_at_without_any_input() -> None:
+    segments = ToldSegments(MemoryDisk(), "/segments")
+    reserve = Reserve(MemoryDisk(), "/reserve")
+    alarms = Alarms(Limits(0, 1), Gauges(lambda: 1, lambda: 0, lambda: None))
+    broker = Broker(Settings(), os.urandom)
+    server = Server(broker, Journal(MemoryDisk(), "/journal"), segments, reserve, alarms)
+    segments.server, segments.loop = server, asyncio.get_running_loop()
+    server.recover()
+    fill(broker, READY_OCTETS_MAX)
+    try:
+        await server.run()
+    finally:
+        gc.enable()
+        gc.unfreeze()
+    assert segments.numbers() == [1]
