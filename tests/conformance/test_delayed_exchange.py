@@ -83,7 +83,7 @@ def test_declaring_it_again_compares_what_other_exchanges_compare(raw: RawClient
     raw.call("exchange.declare", exchange=unique, type=DELAYED)
     error = raw.fail("exchange.declare", exchange=unique, type="direct")
     what = f"exchange '{unique}' in vhost '/'"
-    text = f"inequivalent arg 'type' for {what}: received 'direct' but current is '{DELAYED}'"
+    text = f"inequivalent arg 'type' for {what}: received 'direct' but current is ''{DELAYED}''"
     assert error == refused(text, DECLARE)
     raw.call("exchange.delete", exchange=unique)
 

@@ -9,12 +9,13 @@ from urllib.error import HTTPError
 import pytest
 
 from leveret.client import BlockingConnection, ChannelClosed, ConnectionClosed
-from leveret.testing.processes import LeveretProcess, free_port
+from leveret.testing.processes import LeveretProcess, ProcessFailed, free_port
 
 from .baseline import Baseline
 from .deletions import deletions
 from .installation import Installation, InstallationFailed, call
 from .outcome import Outcome
+from .redis import RedisProcess
 from .report import lines, table
 from .run import Run
 from .suite import Rule, Suite, matches
@@ -158,6 +159,12 @@ def test_what_cannot_be_installed_says_why() -> None:
         call("no-such-program", "x")
     with pytest.raises(InstallationFailed, match=r"does it reach the package registry\?\):\nbecause"):
         call("sh", "-c", "echo because >&2; exit 3")
+
+
+def test_a_service_that_is_not_installed_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(ProcessFailed, match="needs redis-server"), RedisProcess():
+        pass
 
 
 def test_deletions_reach_the_broker(broker: str) -> None:

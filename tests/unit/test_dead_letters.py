@@ -140,6 +140,19 @@ def test_dead_letters_that_a_full_queue_refuses_are_counted(bench: Bench, client
         assert (vhost.discards, told) == ({}, [])
 
 
+def test_a_delayed_exchange_with_the_name_of_the_queue_is_no_circle(bench: Bench, client: Client) -> None:
+    arguments = {"x-delayed-type": "fanout"}
+    client.call(1, grammar.EXCHANGE_DECLARE, exchange="same", type="x-delayed-message", arguments=arguments)
+    client.queue("same", arguments={"x-dead-letter-exchange": "same"})
+    client.publish("same", headers={"x-delay": 1000})
+    vhost = bench.broker.vhosts["/"]
+    kill(vhost, "same", "expired", bench.now_us)
+    assert vhost.discards == {}
+    schedule = vhost.exchanges["same"].schedule
+    assert schedule is not None
+    assert schedule.count() == 1
+
+
 # -- random histories --------------------------------------------------------------------------------------------------
 
 QUEUES = ["a", "b", "c", "d"]

@@ -242,6 +242,18 @@ def test_a_dead_letter_is_held_and_is_never_in_two_places() -> None:
     assert bench.broker.log.live() == 0
 
 
+def test_an_exchange_with_the_name_of_the_queue_in_which_a_message_died_is_no_circle() -> None:
+    bench = Bench()
+    client = opened(bench)
+    client.queue("d", durable=True, arguments={"x-message-ttl": 100, "x-dead-letter-exchange": "d"})
+    client.send(1, grammar.QUEUE_BIND, queue="q", exchange="d", routing_key="d")
+    send(client, b"x", 1000, exchange="", key="d")
+    bench.pass_time(SECOND_US // 10)
+    assert fetch(client) == []
+    bench.pass_time(SECOND_US)
+    assert fetch(client) == [b"x"]
+
+
 def test_a_dead_letter_that_goes_to_a_queue_and_to_a_delayed_exchange_leaves_once() -> None:
     bench = Bench()
     client = opened(bench)

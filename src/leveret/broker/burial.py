@@ -115,14 +115,14 @@ def _send(vhost: VHost, queue: Queue, letter: Letter, now_us: i64) -> str:
     """Give a letter to the queues that it has not reached yet. Returns why it must be kept, "" if all have it."""
     entry = letter.entry
     found = prepare(vhost, queue, entry, letter.reason, letter.died_us)
-    left = [target for target in found.route.queues if target.name not in letter.reached]
+    left = [target for target in found.route.queues if target not in letter.reached]
     if not left and found.trouble and not letter.reached:
         return found.trouble
     full = _refusing(vhost, found.route.to(left), found.content, now_us)
     if full:
         left = [target for target in left if target not in full]
         vhost.accept(found.route.to(left), found.content, found.persistent, -1, now_us)
-        letter.reached.update(target.name for target in left)
+        letter.reached += left
         return FULL
     if not _move(vhost, found.route.to(left), found, entry, now_us) and entry.id:
         vhost.log.settle(entry.shelf, entry.id)
@@ -184,7 +184,8 @@ def _addressed(
         vhost.reply(requester, content, route.key)
     trouble = "" if route.queues or route.replies else "dead letter without a route"
     if reason != "rejected":
-        free = [target for target in route.queues if not letter.is_in_circle(target.name)]
+        # what waits in between is no circle, as with RabbitMQ's delayed exchanges
+        free = [target for target in route.queues if target.is_schedule or not letter.is_in_circle(target.name)]
         if len(free) < len(route.queues):
             trouble = "dead letter cycle"
             route.set_queues(free)
