@@ -44,7 +44,7 @@ bench: $(VENV)/dev.stamp  ## all scenarios against the brokers installed here (h
 bench-quick: $(VENV)/dev.stamp  ## five scenarios against RabbitMQ, in turns: three minutes
 	$(WITH_CORE) best $(BIN)/python bench/run.py --quick
 
-conformance: $(VENV)/dev.stamp  ## clients' own test suites against leveret: half an hour; fetches them (SUITES=kombu for one)
+conformance: $(VENV)/dev.stamp  ## clients' own test suites against leveret: an hour; fetches them (SUITES=kombu for one)
 	$(WITH_CORE) $(CORE) $(BIN)/python -m tests.suites $(SUITES)
 
 soak: $(VENV)/dev.stamp  ## property tests with SEEDS=20 other seeds, thousands of simulated worlds, KILLS=500 kills and power cuts

@@ -216,6 +216,16 @@ def test_flags_come_before_arguments_and_arguments_have_an_order(raw: RawClient,
     raw.call("queue.delete", 2, queue=unique)
 
 
+def test_a_name_that_the_broker_gave_cannot_be_declared_again(raw: RawClient) -> None:
+    """But it can be asked for."""
+    name = raw.call("queue.declare", 2, exclusive=True)["queue"]
+    for given in ({"exclusive": True}, {"durable": True}, {"exclusive": True, "arguments": {"x-expires": -1}}):
+        assert raw.fail("queue.declare", queue=name, **given) == (
+            403, f"ACCESS_REFUSED - queue name '{name}' contains reserved prefix 'amq.*'", 50, 10)
+    assert raw.call("queue.declare", queue=name, passive=True)["queue"] == name
+    assert raw.fail("queue.declare", queue="", passive=True) == (404, "NOT_FOUND - no queue '' in vhost '/'", 50, 10)
+
+
 def test_transient_queues_are_accepted(raw: RawClient, other: RawClient, unique: str) -> None:
     raw.call("queue.declare", queue=unique)
     other.call("queue.declare", queue=unique)

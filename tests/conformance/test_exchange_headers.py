@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from .collect import content
+from .declaring import BIND, declare, delivered, refused
 from .raw import RawClient, Typed
-from .test_exchange_rules import BIND, declare, delivered, refused
 
 VALUES: dict[str, Any] = {
     "I1": 1, "l1": Typed("l", 1), "b1": Typed("b", 1), "B1": Typed("B", 1), "s1": Typed("s", 1), "u1": Typed("u", 1),

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from .collect import answers, content
+from .declaring import BIND, DECLARE, declare, refused
 from .raw import RawClient, Typed
-from .test_exchange_rules import BIND, DECLARE, declare, refused
 
 Sender = Callable[[int], tuple[str, dict[str, Any]]]
 NO_STORE = "x-recent-history-no-store"

@@ -6,38 +6,14 @@ from typing import Any
 
 import pytest
 
-from .collect import content
+from .declaring import BIND, DECLARE, EXCHANGE_BIND, declare, delivered, exists, refused
 from .raw import RawClient, Typed
-
-Error = tuple[int, str, int, int]
-DECLARE, BIND, EXCHANGE_BIND = (40, 10), (50, 20), (40, 30)
 
 
 @pytest.fixture
 def queue(raw: RawClient) -> str:
     """An exclusive queue of the first connection."""
     return str(raw.call("queue.declare", exclusive=True)["queue"])
-
-
-def declare(raw: RawClient, name: str, kind: str = "direct", **more: Any) -> str:
-    raw.call("exchange.declare", exchange=name, type=kind, **more)
-    return name
-
-
-def exists(raw: RawClient, name: str) -> bool:
-    raw.send("exchange.declare", exchange=name, passive=True)
-    got = raw.read("exchange.declare-ok", "channel.close")
-    if got.name == "exchange.declare-ok":
-        return True
-    assert got.error == (404, f"NOT_FOUND - no exchange '{name}' in vhost '/'", *DECLARE)
-    raw.send("channel.close-ok")
-    raw.call("channel.open")
-    return False
-
-
-def refused(text: str, ids: tuple[int, int], code: str = "406 PRECONDITION_FAILED") -> Error:
-    number, name = code.split()
-    return int(number), f"{name} - {text}", *ids
 
 
 @pytest.mark.parametrize(
@@ -211,14 +187,6 @@ def test_the_queue_declared_last_is_meant_by_no_name(raw: RawClient, unique: str
     raw.call("queue.bind", exchange=unique, routing_key="key")
     assert delivered(raw, unique, "key", name) == [b"x"]
     raw.call("exchange.delete", exchange=unique)
-
-
-def delivered(raw: RawClient, exchange: str, key: str, queue: str, **properties: Any) -> list[bytes]:
-    """What a publish, confirmed on channel 2, brings into the queue."""
-    raw.call("confirm.select", 2)
-    raw.publish(b"x", exchange, key, channel=2, **properties)
-    raw.read("basic.ack")
-    return content(raw, queue)
 
 
 def test_unbinding_what_is_not_bound_or_not_there_succeeds(raw: RawClient, unique: str, queue: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from leveret.testing.processes import LeveretProcess
 
-from .raw import Eof, RawClient
+from .raw import Eof, RawClient, encode_method
 from .support import until
 
 LOCKED = (
@@ -137,6 +137,26 @@ def test_a_client_that_only_listens_is_gone(broker: str, unique: str) -> None:
         until(lambda: is_gone(broker, unique))
 
 
+@pytest.mark.parametrize("is_half", [False, True])
+def test_what_was_said_before_is_heard(broker: str, unique: str, is_half: bool) -> None:
+    """A publisher without confirms that does not say goodbye; its messages take more than one turn of the broker."""
+    count = 1000
+    with RawClient.open(broker) as raw, RawClient.open(broker) as lost:
+        queues = [raw.call("queue.declare", exclusive=True)["queue"] for _ in range(40)]
+        raw.call("exchange.declare", exchange=unique, type="fanout", auto_delete=True)
+        for queue in queues:
+            raw.call("queue.bind", queue=queue, exchange=unique)
+        method = encode_method("basic.publish", exchange=unique)
+        lost.socket.sendall(b"".join(lost.content(1, method, b"x" * 90, {"type": str(n)}) for n in range(count)))
+        hang_up(lost, is_half)
+        for queue in queues:
+            until(lambda queue=queue: waiting(raw, queue) == count)  # type: ignore[misc]
+
+
+def waiting(client: RawClient, queue: str) -> int:
+    return int(client.call("queue.declare", queue=queue, passive=True)["message_count"])
+
+
 def is_gone(url: str, queue: str) -> bool:
     with RawClient.open(url) as probe:
         probe.send("queue.declare", queue=queue, passive=True)
@@ -154,3 +174,55 @@ def test_half_closing_ends_the_connection(raw: RawClient) -> None:
     raw.socket.shutdown(socket.SHUT_WR)
     with pytest.raises(Eof):
         raw.read()
+
+
+# Exclusive consumers
+
+@pytest.mark.parametrize("end", ["basic.cancel", "channel.close", "hang up"])
+def test_the_next_consumer_may_come_when_an_exclusive_one_has_gone(
+    url: str, raw: RawClient, unique: str, end: str
+) -> None:
+    raw.call("queue.declare", queue=unique)
+    with RawClient.open(url) as first:
+        first.call("basic.consume", queue=unique, consumer_tag="c", exclusive=True)
+        assert not may_consume(raw, unique, exclusive=False)
+        assert not may_consume(raw, unique, exclusive=True)
+        if end == "hang up":
+            first.socket.close()
+        else:
+            first.call(end, **({"consumer_tag": "c"} if end == "basic.cancel" else {}))
+        until(lambda: may_consume(raw, unique, exclusive=True))
+        assert not may_consume(raw, unique, exclusive=False)
+    raw.call("basic.cancel", consumer_tag="mine")
+    assert may_consume(raw, unique, exclusive=False)
+    raw.call("basic.cancel", consumer_tag="mine")
+    raw.call("queue.delete", queue=unique)
+
+
+def may_consume(client: RawClient, queue: str, *, exclusive: bool) -> bool:
+    """Asked on channel 2 first, because a no closes it; then the consumer "mine" stays on channel 1."""
+    client.send("basic.consume", 2, queue=queue, consumer_tag="probe", exclusive=exclusive)
+    got = client.read("basic.consume-ok", "channel.close")
+    if got.name == "channel.close":
+        assert got.error == (403, f"ACCESS_REFUSED - queue '{queue}' in vhost '/' in exclusive use", 60, 20)
+        client.send("channel.close-ok", 2)
+        client.call("channel.open", 2)
+        return False
+    client.call("basic.cancel", 2, consumer_tag="probe")
+    client.call("basic.consume", queue=queue, consumer_tag="mine", exclusive=exclusive)
+    return True
+
+
+def test_an_exclusive_consumer_does_not_lock_the_queue(raw: RawClient, other: RawClient, unique: str) -> None:
+    """Others may publish, fetch, purge, and even delete."""
+    raw.call("queue.declare", queue=unique)
+    raw.call("basic.qos", prefetch_count=1)
+    raw.call("basic.consume", queue=unique, consumer_tag="c", exclusive=True)
+    for body in (b"0", b"1", b"2"):
+        other.publish(body, routing_key=unique)
+    assert raw.read("basic.deliver").body == b"0"
+    until(lambda: other.call("queue.declare", queue=unique, passive=True)["message_count"] == 2)
+    assert other.call("basic.get", queue=unique, no_ack=True).body == b"1"
+    assert other.call("queue.purge", queue=unique)["message_count"] == 1
+    other.call("queue.delete", queue=unique)
+    assert raw.read("basic.cancel")["consumer_tag"] == "c"

@@ -289,3 +289,14 @@ def test_requeued_is_not_dead(channel: BlockingChannel, grave: str) -> None:
     channel.basic_nack(get(channel, queue, auto_ack=False).method.delivery_tag, requeue=True)
     got = get(channel, queue)
     assert (got.method.redelivered, got.properties.headers) == (True, None)
+
+
+def test_a_get_does_not_count_what_expired_behind_its_message(channel: BlockingChannel, grave: str) -> None:
+    queue = mortal(channel, grave)
+    for expiration in (None, "0", "0", None):
+        channel.basic_publish("", queue, b"", BasicProperties(expiration=expiration))
+    assert ready(channel, queue) == 4
+    method, _, _ = channel.basic_get(queue)
+    assert method.message_count == 1
+    assert ready(channel, queue) == 1
+    assert [deaths(get(channel, grave))[0]["reason"] for _ in range(2)] == ["expired"] * 2

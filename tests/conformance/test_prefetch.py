@@ -159,3 +159,45 @@ def test_zero_means_no_limit(raw: RawClient, queue: str) -> None:
 
 def test_no_limit_in_octets(raw: RawClient) -> None:
     assert raw.fail("basic.qos", prefetch_size=1) == (540, "NOT_IMPLEMENTED - prefetch_size!=0 (1)", 60, 10)
+
+
+def test_automatic_acknowledgement_waits_for_the_channel(raw: RawClient, queue: str) -> None:
+    """It adds nothing to what is unacknowledged, but while others have used up the channel's limit it gets nothing."""
+    second = exclusive(raw)
+    qos(raw, 1, whole=True)
+    consume(raw, queue, "a")
+    consume(raw, second, "n", no_ack=True)
+    publish(raw, second, 2)
+    assert words(raw.deliveries(2)) == "n0 n1"
+    publish(raw, queue, 1)
+    assert words(raw.deliveries(1)) == "a0"
+    publish(raw, second, 3)
+    raw.quiet(2)
+    raw.send("basic.ack", delivery_tag=3)
+    assert words(raw.deliveries(3)) == "n0 n1 n2"
+
+
+def test_queues_share_the_channels_limit(raw: RawClient) -> None:
+    """No queue is left out for good."""
+    queues = [exclusive(raw) for _ in range(3)]
+    for queue in queues:
+        publish(raw, queue, 100)
+    qos(raw, 1, whole=True)
+    for queue, tag in zip(queues, "abc", strict=True):
+        consume_and_hold(raw, queue, tag)
+    seen = ""
+    while set(seen[-60:]) != set("abc"):
+        assert len(seen) < 290, seen
+        got = raw.read("basic.deliver")
+        seen += got["consumer_tag"]
+        raw.send("basic.ack", delivery_tag=got["delivery_tag"])
+
+
+def consume_and_hold(client: RawClient, queue: str, tag: str) -> None:
+    """Deliveries that come before the answer stay unread."""
+    client.send("basic.consume", queue=queue, consumer_tag=tag)
+    unread = []
+    while (got := client.read("basic.consume-ok", "basic.deliver")).name == "basic.deliver":
+        unread.append(got)
+    for each in unread:
+        client.send("basic.ack", delivery_tag=each["delivery_tag"])

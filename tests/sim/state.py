@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from leveret.broker.broker import Broker
-from leveret.broker.burial import split_key
+from leveret.broker.copies import split_key
 from leveret.broker.deadletter import body_of, header_of
 from leveret.broker.entry import Entry
 from leveret.broker.exchange import Exchange

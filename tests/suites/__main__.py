@@ -44,10 +44,11 @@ def runs(options: argparse.Namespace) -> Iterator[Run]:
     for name, suite in suites.items():
         if options.suite and name not in options.suite:
             continue
-        if not options.fast:
-            yield Run(suite, options.broker, options.tests)
-        elif suite.fast:
-            yield Run(suite, options.broker, suite.fast)
+        if options.fast and not suite.fast:
+            continue
+        run = Run(suite, options.broker, suite.fast if options.fast else options.tests)
+        if any(map(run.wants, Baseline.load(suite).tests)):
+            yield run
 
 
 def main() -> None:

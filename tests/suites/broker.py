@@ -9,6 +9,8 @@ from typing import Final
 from leveret.testing.processes import LeveretProcess, RabbitMQProcess, ServerProcess, free_port
 
 from .deletions import deletions
+from .redis import RedisProcess
+from .switch import switch
 
 __all__ = ["LEVERET", "OFFERS", "RABBITMQ", "Broker", "running"]
 
@@ -16,7 +18,7 @@ LEVERET: Final = "leveret"
 RABBITMQ: Final = "rabbitmq"
 OFFERS: Final[Mapping[str, frozenset[str]]] = {LEVERET: frozenset(), RABBITMQ: frozenset({"tls", "http"})}
 """What each broker has besides plain AMQP."""
-SERVICES: Final[Mapping[str, type[ServerProcess]]] = {}
+SERVICES: Final[Mapping[str, type[ServerProcess]]] = {"redis": RedisProcess}
 """Servers that a suite wants besides the broker, by the name that its entry has for them."""
 
 
@@ -26,7 +28,8 @@ class Broker:
 
     Attributes:
         server: its process.
-        ports: by what is spoken there: "port" for AMQP, "tls_port", "http_port", and "redis_port" and the like.
+        ports: by what is spoken there: "port" for AMQP, "tls_port", "http_port", "switch_port", and
+            "redis_port" and the like.
     """
 
     server: ServerProcess
@@ -47,7 +50,7 @@ def running(kind: str, services: Sequence[str], certificates: Path) -> Iterator[
         services: names of other servers, see SERVICES.
         certificates: a directory with ca.pem, server.pem and server.key.
     """
-    tls_port, http_port = free_port(), free_port()
+    tls_port, http_port, switch_port = free_port(), free_port(), free_port()
     server: ServerProcess
     if kind == LEVERET:
         server = LeveretProcess()
@@ -64,10 +67,11 @@ def running(kind: str, services: Sequence[str], certificates: Path) -> Iterator[
         ]
         server = RabbitMQProcess(plugins=["rabbitmq_management"], settings="\n".join(settings))
     with ExitStack() as stack:
-        ports = {"port": server.port, "tls_port": tls_port, "http_port": http_port}
+        ports = {"port": server.port, "tls_port": tls_port, "http_port": http_port, "switch_port": switch_port}
         for name in services:
             ports[f"{name}_port"] = stack.enter_context(SERVICES[name]()).port
         stack.enter_context(server)
+        stack.enter_context(switch(server, switch_port))
         if "http" not in OFFERS[kind]:
             stack.enter_context(deletions(server.url, http_port))
         yield Broker(server, ports)

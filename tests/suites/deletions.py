@@ -4,38 +4,23 @@ DELETE /api/queues/VHOST/NAME and DELETE /api/exchanges/VHOST/NAME become queue.
 HTTP API itself do not run against it.
 """
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import AbstractContextManager
 from urllib.parse import unquote
 
 from leveret.client import BlockingConnection
 
+from .listener import listening
+
 __all__ = ["deletions"]
 
 
-@contextmanager
-def deletions(url: str, port: int) -> Iterator[None]:
+def deletions(url: str, port: int) -> AbstractContextManager[None]:
     """Serves on a port of 127.0.0.1, for the broker at an AMQP URL."""
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_DELETE(self) -> None:
-            self.send_response(204 if delete(url, self.path) else 404)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
+    def answer(method: str, path: str) -> int:
+        return 204 if method == "DELETE" and delete(url, path) else 404
 
-        def log_message(self, *_: object) -> None:
-            """Says nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", port), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, name="deletions")
-        thread.start()
-        try:
-            yield
-        finally:
-            server.shutdown()
-            thread.join()
+    return listening(port, answer)
 
 
 def delete(url: str, path: str) -> bool:

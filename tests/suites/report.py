@@ -4,11 +4,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from .baseline import Baseline
 from .outcome import Outcome
 from .suite import Suite
 
 __all__ = ["DOCUMENT", "document", "lines", "table"]
 
+EXCUSED: Final = {"failed": "fails on RabbitMQ, too", "flaky": "passes on RabbitMQ only at times"}
 DOCUMENT: Final = Path(__file__).parents[2] / "docs" / "CONFORMANCE.md"
 HEAD: Final = """\
 # Clients' own test suites
@@ -19,6 +21,9 @@ A test that passes there must pass here; the run fails with a list if one does n
 
 """
 FOOT: Final = """
+Two stand-ins belong to the tool: amqpstorm's tests delete their queues by the HTTP API, which become queue.delete and
+exchange.delete; aio-pika's stop, kill and start their broker by a container engine, which becomes the broker's process.
+
 A test that fails is tried once more on a fresh broker, because these suites measure times; "again" counts what passed
 only then. `python -m tests.suites --broker rabbitmq` runs the same against a private RabbitMQ with TLS and the
 management plugin, and `--update` adds what it finds to the baseline. `make test` contains the suites marked with a
@@ -46,8 +51,17 @@ def reasons(outcome: Outcome, suite: Suite) -> Iterator[str]:
     """Why some tests of a suite did not run, or may fail."""
     for reason, count in outcome.left_out.items():
         yield f"- {suite.name}: {count} not run: {reason}."
+    tests = Baseline.load(suite).tests
+    for verdict, words in EXCUSED.items():
+        if names := [test for test, found in tests.items() if found == verdict]:
+            yield f"- {suite.name}: {words}: {', '.join(map(code, names))}."
     for rule in suite.exceptions:
-        yield f"- {suite.name}: {', '.join(f'`{test}`' for test in rule.tests)}: {rule.reason}."
+        yield f"- {suite.name}: {rule.reason}: {', '.join(map(code, rule.tests))}."
+
+
+def code(text: str) -> str:
+    """Text that Markdown leaves alone."""
+    return f"`{text}`"
 
 
 def lines(outcome: Outcome) -> Iterator[str]:

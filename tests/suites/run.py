@@ -101,6 +101,7 @@ class Run:
             "BROKER_5672": str(broker.ports["port"]),
             "BROKER_5671": str(broker.ports["tls_port"]),
             "BROKER_15672": str(broker.ports["http_port"]),
+            "BROKER_SWITCH": str(broker.ports["switch_port"]),
             "BROKER_SELECT": "\n".join(self.select),
             "BROKER_DESELECT": "\n".join(left_out),
             **{name: value.format_map(fill) for name, value in self.suite.environment.items()},

@@ -8,16 +8,18 @@ from urllib.error import HTTPError
 
 import pytest
 
-from leveret.client import BlockingConnection, ChannelClosed
-from leveret.testing.processes import free_port
+from leveret.client import BlockingConnection, ChannelClosed, ConnectionClosed
+from leveret.testing.processes import LeveretProcess, ProcessFailed, free_port
 
 from .baseline import Baseline
 from .deletions import deletions
 from .installation import Installation, InstallationFailed, call
 from .outcome import Outcome
+from .redis import RedisProcess
 from .report import lines, table
 from .run import Run
 from .suite import Rule, Suite, matches
+from .switch import switch
 from .verdicts import from_node, from_pytest
 
 SUITES = Suite.load()
@@ -159,6 +161,12 @@ def test_what_cannot_be_installed_says_why() -> None:
         call("sh", "-c", "echo because >&2; exit 3")
 
 
+def test_a_service_that_is_not_installed_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(ProcessFailed, match="needs redis-server"), RedisProcess():
+        pass
+
+
 def test_deletions_reach_the_broker(broker: str) -> None:
     port = free_port()
     with BlockingConnection(broker) as connection, deletions(broker, port):
@@ -175,3 +183,25 @@ def test_deletions_reach_the_broker(broker: str) -> None:
             channel.declare_queue("to be deleted", passive=True)
         with pytest.raises(HTTPError, match="404"):
             ask("users/guest")
+
+
+def test_the_switch_keeps_data_and_port() -> None:
+    port = free_port()
+
+    def turn(position: str) -> int:
+        request = urllib.request.Request(f"http://127.0.0.1:{port}/{position}", method="POST")
+        with urllib.request.urlopen(request) as answer:
+            return int(answer.status)
+
+    with LeveretProcess() as server, switch(server, port):
+        with BlockingConnection(server.url) as connection:
+            connection.channel().declare_queue("kept", durable=True)
+        for down in ("stop", "kill"):
+            assert turn(down) == turn(down) == 204
+            with pytest.raises(ConnectionClosed):
+                BlockingConnection(server.url)
+            assert turn("start") == turn("start") == 204
+            with BlockingConnection(server.url) as connection:
+                connection.channel().declare_queue("kept", passive=True)
+        with pytest.raises(HTTPError, match="404"):
+            turn("restart")

@@ -247,6 +247,20 @@ def test_a_directory_of_a_newer_leveret(directory: Path) -> None:
         assert result.output.splitlines()[-1].endswith("start the version that wrote it, or a newer one")
 
 
+def test_dump_shows_the_routing_key_without_what_is_kept_behind_it(tmp_path: Path) -> None:
+    bench = Bench()
+    client = bench.connect()
+    client.send(1, grammar.QUEUE_DECLARE, queue="one", durable=True)
+    client.publish("one", b"", delivery_mode=2, headers={"BCC": ["blind"], "x-death": "mine"})
+    with DirectoryLock(str(tmp_path)):
+        journal = Journal(RealDisk(), str(tmp_path / "journal"), ahead_size=1000)
+        assert list(journal.replay()) == []
+        journal.append(bench.sync())
+        journal.close()
+    lines = [json.loads(line) for line in run("dump", str(tmp_path)).output.splitlines()]
+    assert [line["key"] for line in lines if line["kind"] == "messages"] == ["one"]
+
+
 def test_what_a_delayed_exchange_holds_bears_its_name(tmp_path: Path) -> None:
     bench = Bench()
     client = bench.connect()
@@ -264,17 +278,3 @@ def test_what_a_delayed_exchange_holds_bears_its_name(tmp_path: Path) -> None:
     (held,) = [row["queues"] for row in rows if row["kind"] == "messages"]
     assert [queue["queue"] for queue in held] == ["later"]
     assert held[0]["expires_us"] == bench.now_us + 5_000_000
-
-
-def test_dump_shows_the_routing_key_without_what_is_kept_behind_it(tmp_path: Path) -> None:
-    bench = Bench()
-    client = bench.connect()
-    client.send(1, grammar.QUEUE_DECLARE, queue="one", durable=True)
-    client.publish("one", b"", delivery_mode=2, headers={"BCC": ["blind"], "x-death": "mine"})
-    with DirectoryLock(str(tmp_path)):
-        journal = Journal(RealDisk(), str(tmp_path / "journal"), ahead_size=1000)
-        assert list(journal.replay()) == []
-        journal.append(bench.sync())
-        journal.close()
-    lines = [json.loads(line) for line in run("dump", str(tmp_path)).output.splitlines()]
-    assert [line["key"] for line in lines if line["kind"] == "messages"] == ["one"]

@@ -41,12 +41,12 @@ class Taker:
 
     def can_take(self) -> bool:
         held = sum(taker is self for _, _, taker in self.side.held)
-        return self.no_ack or (not 0 < self.limit <= held and not self.side.is_full())
+        return not self.side.is_full() and (self.no_ack or not 0 < self.limit <= held)
 
 
 class Model(RuleBasedStateMachine):
-    """line: consumers that have not been seen unable to take something, in the order of their turns; all: in that of
-    their coming; ready: bodies that wait, which are their places in the queue, too."""
+    """line: consumers that have not been seen unable to take something, in the order of their turns; aside: those that
+    have; all: in the order of their coming; ready: bodies that wait, which are their places in the queue, too."""
 
     is_single = False
 
@@ -56,6 +56,7 @@ class Model(RuleBasedStateMachine):
         self.sides: list[Side] = []
         self.all: list[Taker] = []
         self.line: list[Taker] = []
+        self.aside: list[Taker] = []
         self.active: Taker | None = None
         self.ready: list[int] = []
         self.seen: set[int] = set()
@@ -83,18 +84,24 @@ class Model(RuleBasedStateMachine):
                 if taker.can_take():
                     self.line.append(taker)
                     return taker
+                self.aside.append(taker)
         return None
 
     def back(self, takers: list[Taker]) -> None:
         """Those who can take something again stand last."""
         for taker in takers:
-            if taker not in self.line and taker.can_take():
+            if taker in self.aside and taker.can_take():
+                self.aside.remove(taker)
                 self.line.append(taker)
+
+    def all_back(self, side: Side) -> None:
+        self.back([taker for taker in self.aside if taker.side is side])
 
     def leave(self, taker: Taker) -> None:
         self.all.remove(taker)
-        if taker in self.line:
-            self.line.remove(taker)
+        for where in (self.line, self.aside):
+            if taker in where:
+                where.remove(taker)
         if taker is self.active:
             highest = max((each.priority for each in self.all), default=0)
             self.active = next((each for each in self.all if each.priority == highest), None)
@@ -104,9 +111,10 @@ class Model(RuleBasedStateMachine):
             side.held.remove(entry)
         if requeue:
             self.ready = sorted([*self.ready, *[body for _, body, _ in entries]])
+        if side.limit:
+            self.all_back(side)
         stirred = {taker.tag: taker for _, _, taker in entries if taker in self.all}
         self.back([stirred[tag] for tag in sorted(stirred)])
-        self.back([taker for taker in self.all if taker.side is side])
 
     def check(self) -> None:
         """Serve the model's consumers, and compare with what the broker's have got."""
@@ -186,7 +194,7 @@ class Model(RuleBasedStateMachine):
         side.client.send(side.number, grammar.BASIC_QOS, prefetch_count=count, **{"global": whole})
         side.limit = count if whole else 0
         side.default = side.default if whole else count
-        self.back([taker for taker in self.all if taker.side is side])
+        self.all_back(side)
         self.check()
 
     @rule(at=st.integers(0, 3))

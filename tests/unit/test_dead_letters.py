@@ -96,6 +96,20 @@ def test_a_claim_is_told_from_history_after_a_restart(
     assert history(only(twice, "grave")) == [("grave", "rejected", 1), ("q", "maxlen", 1)]
 
 
+@pytest.mark.parametrize("times", [1, 2])
+def test_the_types_are_rabbitmqs(bench: Bench, client: Client, times: int) -> None:
+    """A small count is a 64-bit integer, too, and the time is a timestamp: clients of typed languages depend on it."""
+    client.queue("q", arguments={"x-dead-letter-exchange": ""})
+    client.publish("q", expiration="60000")
+    for _ in range(times):
+        kill(bench.broker.vhosts["/"], "q", "rejected", bench.now_us)
+    header = header_of(only(bench, "q").content)
+    _, _, deaths = header.partition(b"\x07x-deathA")
+    names = [b"count", b"reason", b"queue", b"time", b"exchange", b"routing-keys", b"original-expiration"]
+    places = [deaths.index(bytes([len(name)]) + name) + 1 + len(name) for name in names]
+    assert [deaths[place : place + 1] for place in places] == [b"l", b"S", b"S", b"T", b"S", b"A", b"S"]
+
+
 @pytest.mark.parametrize(("name", "found"), [
     ("x-death", True), ("CC", True), ("BCC", True), ("x-deatH", False), ("x-deaths", False), ("x-deat", False),
     ("cc", False), ("", False),
@@ -124,6 +138,19 @@ def test_dead_letters_that_a_full_queue_refuses_are_counted(bench: Bench, client
         assert told == [f"queue 'q' in vhost '/': {text}: the message is dropped (told once; all are counted)"]
     else:
         assert (vhost.discards, told) == ({}, [])
+
+
+def test_a_delayed_exchange_with_the_name_of_the_queue_is_no_circle(bench: Bench, client: Client) -> None:
+    arguments = {"x-delayed-type": "fanout"}
+    client.call(1, grammar.EXCHANGE_DECLARE, exchange="same", type="x-delayed-message", arguments=arguments)
+    client.queue("same", arguments={"x-dead-letter-exchange": "same"})
+    client.publish("same", headers={"x-delay": 1000})
+    vhost = bench.broker.vhosts["/"]
+    kill(vhost, "same", "expired", bench.now_us)
+    assert vhost.discards == {}
+    schedule = vhost.exchanges["same"].schedule
+    assert schedule is not None
+    assert schedule.count() == 1
 
 
 # -- random histories --------------------------------------------------------------------------------------------------

@@ -397,3 +397,16 @@ def test_a_journal_file_begins_with_what_it_has_room_for_of_all_histories() -> N
         history = again.exchanges[name].history
         assert history is not None
         assert [kept.number for kept in history.history] == [4, 5, 6]
+
+
+def test_exchanges_are_asked_for_each_message_only_while_a_headers_exchange_is_behind_them() -> None:
+    bench = Bench()
+    client = bench.connect()
+    vhost = bench.broker.vhosts["/"]
+    declare(client, "source", "fanout")
+    for _ in range(2):
+        declare(client, "behind", "headers")
+        client.call(1, grammar.EXCHANGE_BIND, destination="behind", source="source")
+        assert vhost.route(vhost.exchanges["source"], b"", ["key"]).is_per_message
+        client.call(1, grammar.EXCHANGE_DELETE, exchange="behind")
+        assert not vhost.route(vhost.exchanges["source"], b"", ["key"]).is_per_message

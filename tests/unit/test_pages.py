@@ -320,6 +320,18 @@ def test_what_an_orderly_stop_says_of_messages_in_pages_is_not_lost_with_its_fil
     assert found == [True, False]
 
 
+def test_a_queue_that_is_deleted_while_the_pager_has_it_in_mind() -> None:
+    house, client = paged(20)
+    for _ in range(10):
+        client.publish("d", bytes(50), delivery_mode=2)
+    house.write()
+    house.pager.relieve(0)
+    client.send(1, grammar.QUEUE_DELETE, queue="d")
+    house.page()
+    house.disk.crash()
+    assert House(house.disk).recovered == 0
+
+
 def test_a_segment_that_is_ready_after_an_orderly_stop_is_not_recorded_behind_it() -> None:
     disk = MemoryDisk()
     house, client = always_paging(disk)

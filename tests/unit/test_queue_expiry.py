@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from leveret.broker.timers import DELETED_MIN
 from leveret.wire import grammar
 from leveret.wire.grammar import MethodSpec
 
@@ -98,3 +99,45 @@ def test_a_connection_remembers_only_the_exclusive_queues_that_are_there() -> No
         client.send(1, grammar.BASIC_CONSUME, queue="", consumer_tag="c")
         client.send(1, grammar.BASIC_CANCEL, consumer_tag="c")
         assert client.peer.exclusive == {}
+
+
+def test_many_uses_need_one_timer(client: Client) -> None:
+    for _ in range(100):
+        client.send(1, grammar.BASIC_GET, queue="q")
+        pass_ms(client, 1)
+    assert len(client.bench.broker.timers._heap) == 1
+    pass_ms(client, IDLE_MS - 2)
+    assert is_there(client)
+    pass_ms(client, 1)
+    assert not is_there(client)
+
+
+def test_deleted_queues_leave_no_timers_behind(client: Client) -> None:
+    """As with Celery's result queues: a day to live, and gone with their client."""
+    timers = client.bench.broker.timers
+    for number in range(2000):
+        client.queue(f"q{number}", arguments={"x-expires": 86_400_000})
+        client.call(1, grammar.QUEUE_DELETE, queue=f"q{number}")
+        assert len(timers._heap) <= 2 * DELETED_MIN + 1
+    pass_ms(client, IDLE_MS)
+    assert not is_there(client)
+
+
+def test_messages_with_a_time_to_live_need_one_timer(client: Client) -> None:
+    """However many come and go; and the next one expires in its time."""
+    arguments = {"x-message-ttl": 1000, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "q"}
+    client.queue("short", arguments=arguments)
+    client.send(1, grammar.BASIC_CONSUME, queue="q")
+    for _ in range(500):
+        client.publish("short")
+        client.publish("short")
+        client.send(1, grammar.BASIC_GET, queue="short", no_ack=True)
+        pass_ms(client, 1)
+    assert len(client.bench.broker.timers._heap) <= 3
+    client.send(1, grammar.QUEUE_PURGE, queue="short")
+    client.publish("short", b"last")
+    client.frames()
+    pass_ms(client, 999)
+    assert client.bodies() == []
+    pass_ms(client, 1)
+    assert client.bodies() == [b"last"]

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from leveret.broker.ack_timeout import given_timeout_ms
 from leveret.broker.arguments import refused_of_consumer, typed
-from leveret.broker.burial import split_key
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.consumer import Consumer, write_content
+from leveret.broker.copies import split_key
 from leveret.broker.entry import Entry
 from leveret.broker.names import REPLY_PREFIX, REPLY_TO, generated
 from leveret.broker.overflow import trim
@@ -126,6 +126,7 @@ def get(peer: Peer, channel: BrokerChannel, method: Method) -> None:
         peer.send(channel.number, grammar.BASIC_GET_EMPTY)
         return
     queue.drop_head(entry)
+    vhost.expire_due(queue, peer.now_us)  # before it is told how many are left
     if not queue.is_touched:
         queue.touch()  # the new head may need an alarm
     tag = channel.next_tag
@@ -177,6 +178,8 @@ def _reject(peer: Peer, channel: BrokerChannel, method: Method, multiple: bool) 
 
 def put_away(peer: Peer, channel: BrokerChannel, entries: list[Entry], requeue: bool) -> None:
     """Rejected deliveries, oldest first, go back to their places or to the dead letters."""
+    if channel.limit != 0:
+        peer.touch_consumed(channel)
     for entry in reversed(entries) if requeue else entries:
         channel.settled(entry)
         if requeue:
@@ -190,8 +193,8 @@ def put_away(peer: Peer, channel: BrokerChannel, entries: list[Entry], requeue: 
             peer.vhost.bury(entry.queue, entry, "rejected", peer.now_us)
             if not entry.queue.is_touched:
                 entry.queue.touch()
+    channel.line_up()
     trim(peer.vhost, peer.now_us)
-    peer.touch_consumed(channel)
 
 
 def take(channel: BrokerChannel, tag: int, multiple: bool, method_id: int) -> list[Entry]:
@@ -222,11 +225,13 @@ def recover(peer: Peer, channel: BrokerChannel, method: Method) -> None:
     """basic.recover and recover-async: everything unacknowledged goes back to its queue."""
     if not method.flag("requeue"):
         raise fail(method, NOT_IMPLEMENTED, "requeue=false")
+    if channel.limit != 0:
+        peer.touch_consumed(channel)
     for entry in reversed(take(channel, 0, True, method.spec.method_id)):
         channel.settled(entry)
         entry.queue.requeue(entry)
+    channel.line_up()
     trim(peer.vhost, peer.now_us)
-    peer.touch_consumed(channel)
     if method.spec is grammar.BASIC_RECOVER:
         peer.send(channel.number, grammar.BASIC_RECOVER_OK)
 

@@ -11,7 +11,7 @@ from librt.strings import read_i32_be
 from mypy_extensions import i64
 
 from leveret.broker import overflow
-from leveret.broker.copies import blind_keys, is_claimed, keys_in
+from leveret.broker.copies import blind_keys, is_claimed, keys_in, split_key
 from leveret.broker.deadletter import HEADER_AT, DeadLetter
 from leveret.broker.entry import Entry
 from leveret.broker.kinds.envelope import Envelope
@@ -89,9 +89,9 @@ def retry(vhost: VHost, queue: Queue, stranded: Stranded, now_us: i64) -> None:
 def hurry(vhost: VHost, now_us: i64) -> None:
     """A binding, an exchange or a queue came or went: there may be a way for what is kept."""
     vhost.stranded_generation = vhost.generation
-    for queue in list(vhost.stranding):
+    for queue in list(vhost.stranding.values()):
         if queue.is_deleted or queue.stranded is None or not queue.stranded.letters:
-            vhost.stranding.discard(queue)
+            del vhost.stranding[int(queue.number)]
         elif queue.stranded.hurry(now_us):
             vhost.timers.add(queue.stranded.retry_us, queue)
 
@@ -101,7 +101,7 @@ def _plan(vhost: VHost, queue: Queue, stranded: Stranded, now_us: i64, is_moving
     if stranded.plan(now_us, is_moving):
         if not vhost.stranding:
             vhost.stranded_generation = vhost.generation
-        vhost.stranding.add(queue)
+        vhost.stranding[int(queue.number)] = queue
         vhost.timers.add(stranded.retry_us, queue)
 
 
@@ -115,14 +115,14 @@ def _send(vhost: VHost, queue: Queue, letter: Letter, now_us: i64) -> str:
     """Give a letter to the queues that it has not reached yet. Returns why it must be kept, "" if all have it."""
     entry = letter.entry
     found = prepare(vhost, queue, entry, letter.reason, letter.died_us)
-    left = [target for target in found.route.queues if target.name not in letter.reached]
+    left = [target for target in found.route.queues if target not in letter.reached]
     if not left and found.trouble and not letter.reached:
         return found.trouble
     full = _refusing(vhost, found.route.to(left), found.content, now_us)
     if full:
         left = [target for target in left if target not in full]
         vhost.accept(found.route.to(left), found.content, found.persistent, -1, now_us)
-        letter.reached.update(target.name for target in left)
+        letter.reached += left
         return FULL
     if not _move(vhost, found.route.to(left), found, entry, now_us) and entry.id:
         vhost.log.settle(entry.shelf, entry.id)
@@ -196,10 +196,3 @@ def _is_persistent(content: bytes) -> bool:
     scan = HeaderScan()
     scan.scan(content, HEADER_AT, HEADER_AT + i64(read_i32_be(content, 3)))
     return scan.delivery_mode == 2
-
-
-def split_key(key: bytes) -> tuple[str, str]:
-    """(exchange, routing key) from the key of an entry."""
-    middle = 1 + key[0]
-    end = middle + 1 + key[middle]
-    return key[1:middle].decode("utf-8", "surrogateescape"), key[middle + 1 : end].decode("utf-8", "surrogateescape")

@@ -27,6 +27,7 @@ class BrokerChannel(Channel):
         self.default_limit = 0
         self.fetched: i64 = 0
         self.stirred: list[Consumer] = []
+        self.turn = 0  # whose queue is served first when there is room within the limit
         # for broker/ack_timeout.py: (tag, time) - smaller tags were delivered before; and when it looked last
         self.notes: list[tuple[int, int]] = []
         self.looked_us: i64 = 0
@@ -46,17 +47,20 @@ class BrokerChannel(Channel):
             self.fetched -= 1
             return
         consumer.unacked -= 1
-        if consumer.is_aside:
+        if consumer.aside != 0:
             self.stirred.append(consumer)
 
-    def line_up(self) -> None:
-        """Consumers that stood aside and have less to acknowledge now get more; RabbitMQ orders them by their tags."""
+    def line_up(self, all_may: bool = False) -> None:
+        """Consumers that stood aside and can take something again stand in line, in RabbitMQ's order: by their tags
+        if it is because each of them has less to acknowledge; as they had stepped aside if all may take more."""
         stirred = self.stirred
         self.stirred = []
-        if len(stirred) > 1:
+        if all_may or self.limit != 0:
+            stirred = sorted(self.consumers.values(), key=_aside)
+        elif len(stirred) > 1:
             stirred.sort(key=_tag)
         for consumer in stirred:
-            if consumer.is_aside:
+            if consumer.aside != 0:
                 consumer.try_again()
 
     def outstanding(self) -> list[Entry]:
@@ -69,3 +73,7 @@ class BrokerChannel(Channel):
 
 def _tag(consumer: Consumer) -> str:
     return consumer.tag
+
+
+def _aside(consumer: Consumer) -> int:
+    return int(consumer.aside)

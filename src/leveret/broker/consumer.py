@@ -25,8 +25,8 @@ OUT_OCTETS_MAX: Final[i64] = 1 << 20
 class Consumer:
     """limit: prefetch of this consumer, 0 = none; unacked: how many it has; queue is None for a reply consumer.
 
-    level, is_aside: where it stands among its queue's consumers, and whether it left the line because it could take
-    nothing (leveret.broker.consumers).
+    level: where it stands among its queue's consumers; aside: 0 = in line there, else it left the line because it could
+    take nothing, and those with smaller numbers had done so before (leveret.broker.consumers).
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Consumer:
         self.priority = 0
         self.timeout_ms: i64 = NOT_GIVEN  # see ack_timeout.py
         self.level: Level | None = None
-        self.is_aside = False
+        self.aside: i64 = 0
         self._key: bytes | None = None
         self._prefix = b""
         self._suffix = b""
@@ -61,12 +61,10 @@ class Consumer:
         if len(connection.out) > OUT_OCTETS_MAX:
             connection.is_full = True
             return False
-        if self.no_ack:
-            return True
-        if self.limit != 0 and self.unacked >= self.limit:
-            return False
         channel = self.channel
-        return channel.limit == 0 or channel.unacked.count - channel.fetched < channel.limit
+        if channel.limit != 0 and channel.unacked.count - channel.fetched >= channel.limit:
+            return False
+        return self.no_ack or self.limit == 0 or self.unacked < self.limit
 
     def try_again(self) -> None:
         """It stands aside, but something has changed: into the line with it if it can take something again."""

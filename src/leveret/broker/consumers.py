@@ -21,19 +21,20 @@ class Level:
     def __init__(self, priority: int) -> None:
         self.priority = priority
         self.count: i64 = 0
+        self._aside: i64 = 0  # how many have stepped aside so far
         self._ring: list[Consumer] = []
         self._turn: i64 = 0
 
     def line_up(self, consumer: Consumer) -> None:
         """To the end of the line."""
-        consumer.is_aside = False
+        consumer.aside = 0
         self._ring.insert(self._turn, consumer)
         self._turn += 1
 
     def take_out(self, consumer: Consumer) -> None:
         """It is gone."""
-        if consumer.is_aside:
-            consumer.is_aside = False
+        if consumer.aside != 0:
+            consumer.aside = 0
             return
         index: i64 = self._ring.index(consumer)
         del self._ring[index]
@@ -51,7 +52,8 @@ class Level:
                 self._turn += 1
                 return consumer
             del ring[self._turn]
-            consumer.is_aside = True
+            self._aside += 1
+            consumer.aside = self._aside
         return None
 
 

@@ -103,6 +103,13 @@ def _is_sound(data: bytes, at: i64, end: i64, has_names: bool, depth: i64) -> bo
     return at == end
 
 
+def split_key(key: bytes) -> tuple[str, str]:
+    """(exchange, routing key) from the key of an entry."""
+    middle = 1 + key[0]
+    end = middle + 1 + key[middle]
+    return key[1:middle].decode("utf-8", "surrogateescape"), key[middle + 1 : end].decode("utf-8", "surrogateescape")
+
+
 def blind_keys(key: bytes) -> list[str]:
     """The BCC keys that stand behind exchange and routing key."""
     keys: list[str] = []

@@ -123,9 +123,12 @@ class Pager:
 
     def _build(self, part: Range) -> None:
         shelf = part.shelf
+        if shelf.queue.is_deleted:
+            self._ranges.pop()  # its messages went with it, and so did their places
+            return
         items, start, stop = shelf.ready.tail(part.floor, part.stop, self._page_octets)
         part.stop = start
-        if not items or shelf.queue.is_deleted:
+        if not items:
             self._ranges.pop()
             return
         self._add(Page(shelf, items, start, stop))

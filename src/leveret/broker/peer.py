@@ -169,15 +169,16 @@ class Peer(Connection):
         self.gate(log.batch if log.size() else log.batch - 1)
 
     def touch_consumed(self, channel: BrokerChannel) -> None:
-        """The channel's consumers may take more."""
-        if channel.stirred:
-            channel.line_up()
-        for consumer in channel.consumers.values():
-            if consumer.is_aside:
-                consumer.try_again()
+        """The channel's consumers may take more. The room within its limit is offered to another queue each time."""
+        consumers = list(channel.consumers.values())
+        if channel.limit != 0 and consumers:
+            channel.turn = (channel.turn + 1) % len(consumers)
+            consumers = consumers[channel.turn :] + consumers[: channel.turn]
+        for consumer in consumers:
             queue = consumer.queue
             if queue is not None and not queue.is_touched:
                 queue.touch()
+        channel.line_up(True)
 
     def last_routes(self) -> list[Route]:
         """Where each channel published last."""
@@ -253,6 +254,8 @@ class Peer(Connection):
             basic_methods.check_tag(channel, int(tag), multiple, 80)
             channel.tx.settle(channel.unacked, int(tag), multiple, ACK)
             return
+        if channel.limit != 0:
+            self.touch_consumed(channel)  # now, because the queue whose message it was would be served first
         if multiple:
             for entry in basic_methods.take(channel, int(tag), True, 80):
                 self.settle(channel, entry)
@@ -263,10 +266,8 @@ class Peer(Connection):
             channel.unacked.remove(tag)
             assert isinstance(found, Entry)
             self.settle(channel, found)
-        if channel.stirred:
+        if channel.stirred or channel.limit != 0:
             channel.line_up()
-        if channel.limit != 0:
-            self.touch_consumed(channel)
 
     def settle(self, channel: BrokerChannel, entry: Entry) -> None:
         """An acknowledged delivery is done with."""

@@ -72,6 +72,7 @@ class Queue:
         self.is_touched = False
         self.is_deleted = False
         self.used_us: i64 = 0
+        self.idle_alarm_us: i64 = 0  # when the timer of x-expires is set for, 0 = none
         # its consumers are slow: until then no publisher waits for them, the next time for so much longer
         self.respite_until_us: i64 = 0
         self.respite_us: i64 = 0
@@ -176,7 +177,8 @@ class Queue:
         if entry is not None and self.count() > CROWD:
             self.vhost.crowded.append(self)
         expires_us = self.expires_us()
-        if expires_us != 0 and self.alarm_us != expires_us:
+        # when an earlier alarm rings, the next one is set
+        if expires_us != 0 and (self.alarm_us == 0 or expires_us < self.alarm_us):
             self.alarm_us = expires_us
             self.vhost.timers.add(expires_us, self)
 

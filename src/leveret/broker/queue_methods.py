@@ -127,6 +127,7 @@ def declare(peer: Peer, channel: BrokerChannel, method: Method) -> None:
             raise fail(method, NOT_FOUND, f"no queue '{name}' in vhost '{vhost.name}'")
         check_owner(peer, method, queue)
     elif name.startswith("amq."):
+        # even where it is there: only the broker gives such names
         raise fail(method, ACCESS_REFUSED, f"queue name '{name}' contains reserved prefix 'amq.*'")
     elif queue is not None:
         _check_same(peer, method, queue)

@@ -9,7 +9,6 @@ from typing import Final
 from leveret.broker import copies
 from leveret.broker.binding import Binding
 from leveret.broker.broker import Broker
-from leveret.broker.burial import split_key
 from leveret.broker.kinds.recent_history import Kept
 from leveret.broker.log import CLEAN, DROP, RETURNED, SETTLE, START
 from leveret.broker.page import Page
@@ -287,7 +286,7 @@ class Recovery:
         assert isinstance(key, bytes)
         assert isinstance(content, bytes)
         if exchange is not None and exchange.history is not None:
-            keys = [split_key(key)[1], *copies.Copies(content).cc, *copies.blind_keys(key)]
+            keys = [copies.split_key(key)[1], *copies.Copies(content).cc, *copies.blind_keys(key)]
             exchange.history.restore(Kept(keys, key, content, number))
 
     def finish(self, segments: Collection[int] = ()) -> int:

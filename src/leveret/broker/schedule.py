@@ -20,7 +20,6 @@ from librt.strings import read_i32_be
 from mypy_extensions import i64
 
 from leveret.broker import copies
-from leveret.broker.burial import split_key
 from leveret.broker.deadletter import HEADER_AT
 from leveret.broker.delay import delay_us_of, released
 from leveret.broker.entry import Entry
@@ -299,7 +298,7 @@ class Schedule(Queue):
         has_copies = at != 0 and copies.may_have(content, at)
         route = self._last_route
         if route is None or route.generation != self.vhost.generation or route.key != key or has_copies:
-            keys = [split_key(key)[1], *copies.blind_keys(key)]
+            keys = [copies.split_key(key)[1], *copies.blind_keys(key)]
             if has_copies:
                 keys += copies.Copies(content).cc
             route = self.vhost.onward_route(self.exchange, key, keys)

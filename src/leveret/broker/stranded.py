@@ -8,12 +8,15 @@ its way at once, and those that are kept are tried again when a binding, an exch
 from __future__ import annotations
 
 from collections import deque
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
 from leveret.broker.entry import Entry
 from leveret.broker.limits import body_octets
+
+if TYPE_CHECKING:
+    from leveret.broker.queue import Queue
 
 # Pauses between two rounds double up to RabbitMQ's dead_letter_worker_publisher_confirm_timeout.
 PAUSE_MIN_US: Final[i64] = 1_000_000
@@ -26,13 +29,13 @@ NEXT_US: Final[i64] = 1_000
 
 
 class Letter:
-    """A dead letter: what died, why and when. reached: names of queues that have it, if others refused it."""
+    """A dead letter: what died, why and when. reached: the queues that have it, if others refused it."""
 
     def __init__(self, entry: Entry, reason: str, died_us: i64) -> None:
         self.entry = entry
         self.reason = reason
         self.died_us = died_us
-        self.reached: set[str] = set()
+        self.reached: list[Queue] = []
 
 
 class Stranded:

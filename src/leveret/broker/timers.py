@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import heapq
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
 if TYPE_CHECKING:
     from leveret.broker.queue import Queue
+
+
+# fewer alarms of deleted queues are not worth looking for
+DELETED_MIN: Final = 256
 
 
 class Timers:
@@ -17,10 +21,19 @@ class Timers:
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, Queue]] = []
         self._count = 0
+        self._deleted = 0  # queues that were, since their alarms were taken out
 
     def add(self, when_us: i64, queue: Queue) -> None:
         self._count += 1
         heapq.heappush(self._heap, (int(when_us), self._count, queue))
+
+    def forget_deleted(self) -> None:
+        """A queue was deleted. Clients make many that have a day to expire and go at once: they must not stay here."""
+        self._deleted += 1
+        if self._deleted >= DELETED_MIN and 2 * self._deleted > len(self._heap):
+            self._heap = [alarm for alarm in self._heap if not alarm[2].is_deleted]
+            heapq.heapify(self._heap)
+            self._deleted = 0
 
     def next_us(self) -> int:
         """When the first alarm rings; 0 = there is none."""

@@ -87,8 +87,10 @@ def _settle(peer: Peer, channel: BrokerChannel, settlement: HeldSettlement) -> N
     entries = [entry for _, entry in settlement.deliveries if isinstance(entry, Entry)]
     channel.unacked.count -= len(entries)  # held ones did count
     if settlement.kind == ACK:
+        if channel.limit != 0:
+            peer.touch_consumed(channel)
         for entry in entries:
             peer.settle(channel, entry)
-        peer.touch_consumed(channel)
+        channel.line_up()
     else:
         put_away(peer, channel, entries, settlement.kind == REQUEUE)

@@ -67,8 +67,8 @@ class VHost:
         self.replies: dict[str, Consumer] = {}
         self.channels: set[BrokerChannel] = set()
         self.discards: dict[str, int] = {}
-        # queues that keep dead letters, and the generation with which these were tried last
-        self.stranding: set[Queue] = set()
+        # queues that keep dead letters, by number, and the generation with which these were tried last
+        self.stranding: dict[int, Queue] = {}
         self.stranded_generation: i64 = 1
         self.tracing: Tracing | None = None  # see tracing.start
         self._next_number = 1
@@ -178,8 +178,12 @@ class VHost:
     def used(self, queue: Queue, now_us: i64) -> None:
         """x-expires counts from here."""
         queue.used_us = now_us
-        if queue.idle_us:
-            self.timers.add(now_us + queue.idle_us, queue)
+        if queue.idle_us and queue.idle_alarm_us == 0:
+            self._watch_idle(queue)
+
+    def _watch_idle(self, queue: Queue) -> None:
+        queue.idle_alarm_us = queue.used_us + queue.idle_us
+        self.timers.add(queue.idle_alarm_us, queue)
 
     def delete_queue(self, queue: Queue) -> int:
         """Delete a queue with its messages and bindings. Returns the number of messages.
@@ -189,6 +193,7 @@ class VHost:
         if queue.is_deleted:
             return 0
         queue.is_deleted = True
+        self.timers.forget_deleted()
         del self.queues[queue.name]
         if queue.owner is not None:
             del queue.owner.exclusive[queue.name]
@@ -378,7 +383,7 @@ class VHost:
         burial.bury(self, queue, entry, reason, now_us)
 
     def discard(self, queue: Queue, reason: str) -> None:
-        """Count a message that is dropped, since it is nowhere to go and nobody is there to be told."""
+        """Count a message that is dropped, with nobody to be told."""
         self.discards[reason] = self.discards.get(reason, 0) + 1
         self.tell_once(queue, f"{reason}: the message is dropped")
 
@@ -418,8 +423,14 @@ class VHost:
             burial.retry(self, queue, queue.stranded, now_us)
         if not queue.is_touched and queue.count():
             queue.touch()
-        if queue.idle_us and queue.consumers.count == 0 and now_us >= queue.used_us + queue.idle_us:
-            self.delete_queue(queue)
+        if queue.idle_alarm_us != 0 and queue.idle_alarm_us <= now_us:
+            queue.idle_alarm_us = 0
+            if queue.consumers.count > 0:
+                return  # the last one to go begins the time anew
+            if now_us >= queue.used_us + queue.idle_us:
+                self.delete_queue(queue)
+            else:
+                self._watch_idle(queue)
 
     def expire_due(self, queue: Queue, now_us: i64) -> None:
         """Take out the oldest messages whose time to live has ended. No page is read for a time that has not come."""

@@ -7,6 +7,7 @@ from .script import Script, step
 
 __all__ = ["FOUND", "Typed"]
 
+TO_Q2 = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "q2"}
 FOUND: dict[str, Script] = {
     "redeclared as another's": [
         step("1.1", "queue.declare", queue="q1", exclusive=True, auto_delete=True),
@@ -76,6 +77,16 @@ FOUND: dict[str, Script] = {
         step("1.1", "exchange.delete", exchange="e1\n"),
         step("1.1", "queue.declare", queue="q1\n", passive=True),
         step("1.1", "exchange.declare", exchange="e1\n", passive=True),
+    ],
+    "expired behind the head": [
+        step("2.1", "queue.declare", queue="q1", arguments=TO_Q2),
+        step("2.1", "queue.declare", queue="q2"),
+        step("1.1", "basic.publish", routing_key="q1"),
+        step("1.1", "basic.publish", routing_key="q1", properties={"expiration": "0"}, count=2),
+        step("1.1", "basic.publish", routing_key="q1"),
+        step("2.2", "basic.get", queue="q1"),
+        step("2.2", "basic.get", queue="q1"),
+        step("2.2", "basic.get", queue="q2"),
     ],
     "names of wire types": [
         step("1.1", "queue.declare", queue="q1", arguments={"x-dead-letter-exchange": Typed("b", 3)}),

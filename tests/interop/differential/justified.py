@@ -14,12 +14,13 @@ _DELIVERY = re.compile(r"^(basic.deliver consumer_tag=\S+) delivery_tag=\d+")
 
 @dataclass(frozen=True)
 class Kind:
-    """covers: whether a step (of ours, of RabbitMQ's) shows this difference; source: what justifies it."""
+    """covers: whether a step (of ours, of RabbitMQ's) shows this difference, and nothing else may be compared after it;
+    None: what differs is left out of the comparison. source: what justifies it."""
 
     name: str
     reason: str
     source: str
-    covers: Callable[[Step, Seen, Seen], bool]
+    covers: Callable[[Step, Seen, Seen], bool] | None
 
 
 def _frame_text(step: Step, ours: Seen, theirs: Seen) -> bool:
@@ -62,14 +63,14 @@ KINDS = (
     Kind(
         "texts of frame errors",
         "RabbitMQ prints octets and Erlang terms; we say in words what is wrong, under the same code",
-        "docs/ARCHITECTURE.md, Where leveret differs",
+        "docs/COMPATIBILITY.md",
         _frame_text,
     ),
     Kind(
         "answers in place of crashes",
         "where a method makes one of RabbitMQ's processes crash (541, or the socket is closed without a word), it is "
         "done, or the channel or connection is closed with what is wrong",
-        "facts on direct reply-to, the declaration of a malformed name; docs/ARCHITECTURE.md, Where leveret differs",
+        "facts on direct reply-to, the declaration of a malformed name; docs/COMPATIBILITY.md",
         _crash,
     ),
     Kind(
@@ -77,5 +78,11 @@ KINDS = (
         "RabbitMQ's queues are processes: which of two is first to serve their consumers on one channel is not defined",
         "RabbitMQ, Broker Semantics: order is promised within one queue",
         _order_of_queues,
+    ),
+    Kind(
+        "x-last-death headers",
+        "a message that died says also where and why it died last, as in newer RabbitMQ: contents.NEWER_HEADERS",
+        "RabbitMQ 3.13 and 4, Dead Letter Exchanges: Effects on Message Headers",
+        None,
     ),
 )

@@ -29,7 +29,8 @@ class Difference:
     @property
     def kind(self) -> str:
         """The name of the justified kind of difference that this is; "" if it is a defect."""
-        return next((each.name for each in KINDS if each.covers(self.step, self.leveret, self.rabbitmq)), "")
+        seen = (self.step, self.leveret, self.rabbitmq)
+        return next((each.name for each in KINDS if each.covers is not None and each.covers(*seen)), "")
 
     def show(self) -> str:
         """Text for a person: the script up to there, and both sides."""

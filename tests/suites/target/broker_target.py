@@ -8,6 +8,7 @@ this machine. BROKER_SELECT and BROKER_DESELECT are lists of test names, one a l
 import os
 import re
 import socket
+import urllib.request
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,8 +20,14 @@ PORTS = {port: int(os.environ.get(f"BROKER_{port}", port)) for port in (5672, 56
 BROKER = SimpleNamespace(id="broker", host=HOST, ports={f"{port}/tcp": mapped for port, mapped in PORTS.items()})
 
 
-class NoContainers:
-    """Stands in for the container engine with which aio-pika's suite starts a broker."""
+def switch(position: str) -> None:
+    """Brings the broker under test up ("start") or down ("stop", "kill"), if it is not there already."""
+    port = os.environ["BROKER_SWITCH"]
+    urllib.request.urlopen(urllib.request.Request(f"http://{HOST}:{port}/{position}", method="POST")).close()
+
+
+class Containers:
+    """Stands in for the container engine of aio-pika's suite: the brokers it starts are all the one under test."""
 
     def __init__(self, *_: object) -> None:
         pass
@@ -29,9 +36,24 @@ class NoContainers:
         return BROKER
 
     def kill(self, _: object) -> None:
+        switch("kill")
+
+    def start(self, _: object) -> None:
+        switch("start")
+
+    remove = start  # the next test needs it
+
+    def inspect(self, _: object) -> None:
         pass
 
-    remove = kill
+    def _parse_ports(self, _: object) -> dict[str, int]:
+        return dict(BROKER.ports)
+
+    def _request(self, _: str, __: str, body: Any = None) -> dict[str, Any]:
+        """``rabbitmqctl stop_app`` and ``start_app``, which are done when this returns."""
+        if isinstance(body, dict) and "Cmd" in body:
+            switch(body["Cmd"][1].removesuffix("_app"))
+        return {"Id": "", "Running": False, "ExitCode": 0}
 
 
 try:
@@ -40,7 +62,7 @@ except ImportError:
     pass
 else:
     docker_client.check_docker_available = lambda: None
-    docker_client.DockerClient = NoContainers
+    docker_client.DockerClient = Containers
 
 
 @pytest.fixture(scope="session")

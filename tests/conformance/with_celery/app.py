@@ -1,0 +1,66 @@
+"""The applications that ``celery -A`` is given; LEVERET_CELERY_APP chooses one of them by its name.
+
+The broker is told by CELERY_BROKER_URL, which is Celery's own variable.
+"""
+
+from __future__ import annotations
+
+import os
+
+from celery import Celery
+from kombu import Exchange, Queue
+from kombu.common import Broadcast
+
+from . import tasks
+
+__all__ = ["APPLICATIONS", "app", "tasks"]
+
+
+def stock(broker_url: str | None = None) -> Celery:
+    """Celery as it comes, with results by rpc://."""
+    return Celery("leveret", broker=broker_url, backend="rpc://", set_as_current=False)
+
+
+def routed(broker_url: str | None = None) -> Celery:
+    """Queues of several kinds, and tasks that go to them by rules."""
+    app = stock(broker_url)
+    kinds = Exchange("kinds", "topic")
+    app.conf.update(
+        task_queues=[
+            Queue("feeds", kinds, routing_key="feed.#"),
+            Queue("videos", Exchange("videos"), routing_key="video"),
+            Queue("urgent", Exchange("urgent"), routing_key="urgent", queue_arguments={"x-max-priority": 10}),
+            Broadcast("everybody"),
+        ],
+        task_default_queue="feeds",
+        task_default_exchange="kinds",
+        task_default_exchange_type="topic",
+        task_routes={"visit_late": {"queue": "videos"}, "add": {"routing_key": "feed.sums", "exchange": "kinds"}},
+        task_inherit_parent_priority=True,
+        worker_prefetch_multiplier=1,
+    )
+    return app
+
+
+def quorum(broker_url: str | None = None) -> Celery:
+    """Quorum queues, as the Celery manual sets them up; then countdowns are kept by the broker."""
+    app = stock(broker_url)
+    app.conf.update(
+        task_default_queue="tasks-quorum",
+        task_default_queue_type="quorum",
+        task_default_exchange_type="topic",
+        broker_transport_options={"confirm_publish": True},
+    )
+    return app
+
+
+def ticking(broker_url: str | None = None) -> Celery:
+    """What beat is to send: tasks to the address that LEVERET_CELERY_DESK holds."""
+    app = stock(broker_url)
+    desk = os.environ.get("LEVERET_CELERY_DESK", "")
+    app.conf.beat_schedule = {"tick": {"task": "visit", "schedule": 0.5, "args": (desk, "tick")}}
+    return app
+
+
+APPLICATIONS = {each.__name__: each for each in (stock, routed, quorum, ticking)}
+app = APPLICATIONS[os.environ.get("LEVERET_CELERY_APP", "stock")]()

@@ -1,0 +1,76 @@
+"""One broker, one worker and one client application for all tests that need nothing of their own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from celery import Celery
+
+from leveret.testing.processes import LeveretProcess, RabbitMQProcess, ServerProcess
+
+from ..raw import RawClient
+from .app import APPLICATIONS
+from .desk import Desk
+from .processes import Worker
+
+Start = Callable[..., Worker]
+
+
+@pytest.fixture(scope="session")
+def broker_url() -> Iterator[str]:
+    """The URL of LEVERET_TEST_URL, or of a leveret for Celery alone: stock settings mean fixed names of queues."""
+    given = os.environ.get("LEVERET_TEST_URL")
+    if given:
+        yield given
+        return
+    with LeveretProcess() as process:
+        yield process.url
+
+
+@pytest.fixture
+def mortal(broker_url: str, tmp_path: Path) -> Iterator[ServerProcess]:
+    """A broker of the kind under test, of one test's own: to be killed, and started again on the same data."""
+    with RawClient.open(broker_url) as client:
+        is_rabbitmq = str(client.server_properties["version"]).startswith("3.10.")
+    kind = RabbitMQProcess if is_rabbitmq else LeveretProcess
+    with kind(tmp_path / "data") as process:
+        yield process
+
+
+@pytest.fixture(scope="session")
+def app(broker_url: str) -> Iterator[Celery]:
+    """The client side of the stock application."""
+    app = APPLICATIONS["stock"](broker_url)
+    yield app
+    app.close()
+
+
+@pytest.fixture(scope="session")
+def worker(app: Celery, broker_url: str) -> Iterator[Worker]:
+    """A stock worker with two processes."""
+    with Worker("stock", broker_url, "shared", "--concurrency", "2") as process:
+        yield process
+        process.idle(app)
+
+
+@pytest.fixture
+def desk() -> Iterator[Desk]:
+    with Desk() as desk:
+        yield desk
+
+
+@pytest.fixture
+def client() -> Iterator[Callable[[str, str], Celery]]:
+    """Makes client applications: of a name, for a broker."""
+    with ExitStack() as stack:
+
+        def make(name: str, url: str) -> Celery:
+            app = APPLICATIONS[name](url)
+            stack.callback(app.close)
+            return app
+
+        yield make

@@ -1,0 +1,111 @@
+"""The tasks of the test application. Those that must be seen at work report to a Desk."""
+
+from __future__ import annotations
+
+import time
+
+from celery import Task, shared_task
+from celery.exceptions import Reject, SoftTimeLimitExceeded
+
+from .desk import report
+
+
+class Flawed(Exception):
+    """What tasks raise that are to fail."""
+
+
+def _report(task: Task, desk: str, word: str) -> str:
+    request = task.request
+    where = request.delivery_info
+    return report(
+        desk,
+        word=word,
+        at=time.time(),
+        retries=request.retries,
+        redelivered=where["redelivered"],
+        exchange=where["exchange"],
+        routing_key=where["routing_key"],
+        priority=where["priority"],
+        hostname=request.hostname,
+    )
+
+
+@shared_task(name="add")
+def add(one: int, other: int) -> int:
+    return one + other
+
+
+@shared_task(name="total")
+def total(numbers: list[int]) -> int:
+    return sum(numbers)
+
+
+@shared_task(name="fail")
+def fail(word: str) -> None:
+    raise Flawed(word)
+
+
+@shared_task(name="visit", bind=True)
+def visit(self: Task, desk: str, word: str) -> str:
+    """Reports, and gives what the desk answered."""
+    return _report(self, desk, word)
+
+
+@shared_task(name="visit_late", bind=True, acks_late=True, reject_on_worker_lost=True)
+def visit_late(self: Task, desk: str, word: str) -> str:
+    """The same, acknowledged when it is done."""
+    return _report(self, desk, word)
+
+
+@shared_task(name="visit_parent", bind=True)
+def visit_parent(self: Task, desk: str, word: str) -> str:
+    """Reports, and calls a task from within; that one inherits the priority, where the settings say so."""
+    answer = _report(self, desk, word)
+    self.app.send_task("visit", (desk, f"{word}-child"), queue=self.request.delivery_info["routing_key"])
+    return answer
+
+
+@shared_task(name="reject", bind=True, acks_late=True)
+def reject(self: Task, desk: str, word: str) -> str:
+    """Reports; goes back to the queue, or is dropped, as the desk says."""
+    answer = _report(self, desk, word)
+    if answer != "keep":
+        raise Reject("as told", requeue=answer == "requeue")
+    return answer
+
+
+@shared_task(name="back_off", bind=True, autoretry_for=(Flawed,), retry_backoff=1, retry_jitter=False, max_retries=2)
+def back_off(self: Task, desk: str) -> None:
+    """Fails three times: at once, after a second, after two more."""
+    raise Flawed(_report(self, desk, "attempt"))
+
+
+@shared_task(name="retry_by_hand", bind=True, max_retries=5)
+def retry_by_hand(self: Task, desk: str) -> int:
+    """Tries again at once until the desk is content; gives the number of retries."""
+    if _report(self, desk, "attempt") != "enough":
+        raise self.retry(countdown=0)
+    return int(self.request.retries)
+
+
+@shared_task(name="long", soft_time_limit=1, time_limit=20)
+def long(_: str) -> str:
+    try:
+        while True:
+            time.sleep(60)
+    except SoftTimeLimitExceeded:
+        return "soft limit"
+
+
+@shared_task(name="stubborn", time_limit=1)
+def stubborn() -> None:
+    while True:
+        time.sleep(60)
+
+
+@shared_task(name="step", bind=True)
+def step(self: Task, steps: int) -> int:
+    """Tells its progress by states of its own."""
+    for number in range(steps):
+        self.update_state(state="PROGRESS", meta={"step": number})
+    return steps

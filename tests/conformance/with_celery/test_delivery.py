@@ -1,0 +1,92 @@
+"""What happens to tasks when workers and brokers die, stop and come back."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack
+
+import pytest
+from celery import Celery
+
+from leveret.testing.processes import ServerProcess
+
+from ..support import until
+from .desk import Desk
+from .processes import SOLO, Worker
+
+DEADLINE_S = 60.0
+
+
+def delete(app: Celery, queue: str) -> None:
+    """What a stopped worker had no time to acknowledge goes with the queue."""
+    with app.connection_for_write() as connection:
+        app.amqp.queues[queue](connection.default_channel).delete()
+
+
+def test_acks_late_and_a_killed_worker(app: Celery, broker_url: str, desk: Desk) -> None:
+    """Nothing is lost with the worker: what it had goes to the next one, marked as redelivered."""
+    options = [*SOLO, "-Q", "fragile"]
+    result = app.tasks["visit_late"].apply_async((desk.address, "first"), queue="fragile")
+    waiting = app.tasks["visit_late"].apply_async((desk.address, "second"), queue="fragile")
+    with Worker("stock", broker_url, "killed", *options) as doomed:
+        assert (desk.next()["word"], doomed.kill()) == ("first", None)
+        with Worker("stock", broker_url, "heir", *options):
+            again, second = desk.next().answer("done"), desk.next().answer("done")
+            assert [(each["word"], each["redelivered"]) for each in (again, second)] == [
+                ("first", True), ("second", True)]
+            assert [each.get(timeout=DEADLINE_S) for each in (result, waiting)] == ["done", "done"]
+    delete(app, "fragile")
+
+
+@pytest.mark.usefixtures("worker")
+def test_reject_and_requeue(app: Celery, desk: Desk) -> None:
+    result = app.tasks["reject"].delay(desk.address, "rejected")
+    assert desk.next().answer("requeue")["redelivered"] is False
+    assert desk.next().answer("requeue")["redelivered"] is True
+    assert desk.next().answer("keep")["redelivered"] is True
+    assert result.get(timeout=DEADLINE_S) == "keep"
+    app.tasks["reject"].delay(desk.address, "dropped")
+    desk.next().answer("drop")
+    app.tasks["reject"].delay(desk.address, "the next")
+    assert desk.next().answer("keep")["word"] == "the next"
+
+
+def test_warm_shutdown(app: Celery, broker_url: str, desk: Desk) -> None:
+    """SIGTERM: the running task is finished and answered; what was prefetched goes back to the queue."""
+    results = [app.tasks["visit"].apply_async((desk.address, str(number)), queue="handed-over") for number in range(3)]
+    with ExitStack() as stack:
+        first = stack.enter_context(Worker("stock", broker_url, "retiring", "--concurrency", "1", "-Q", "handed-over"))
+        running = desk.next()
+        first.retire()
+        until(lambda: "Warm shutdown" in first.output)
+        running.answer("finished")
+        assert first.stop() == 0
+        assert results[0].get(timeout=DEADLINE_S) == "finished"
+        stack.enter_context(Worker("stock", broker_url, "following", *SOLO, "-Q", "handed-over"))
+        assert [each["word"] for each in desk.take(2)] == ["1", "2"]
+    delete(app, "handed-over")
+
+
+def test_a_killed_broker(mortal: ServerProcess, client: Callable[[str, str], Celery], desk: Desk) -> None:
+    """Tasks survive the broker; worker and clients come back to it by themselves, and remote control does."""
+    app = client("stock", mortal.url)
+    app.conf.broker_transport_options = {"confirm_publish": True}
+    visit = app.tasks["visit"]
+    with Worker("stock", mortal.url, "patient", "--concurrency", "1") as worker:
+        app.tasks["visit_late"].delay(desk.address, "running")
+        for number in range(10):
+            visit.delay(desk.address, str(number))
+        visit.apply_async((desk.address, "later"), countdown=1)
+        running = desk.next()
+        mortal.kill()
+        until(lambda: "Connection to broker lost" in worker.output)
+        mortal.start()
+        running.answer("too late: its acknowledgement belongs to a connection that is gone")
+        # Some were prefetched before, and come again.
+        seen = Counter[str]()
+        while seen.keys() != {"running", "later", *map(str, range(10))}:
+            seen[str(desk.next().answer()["word"])] += 1
+        assert seen["running"] >= 1
+        assert app.tasks["add"].delay(1, 2).get(timeout=DEADLINE_S) == 3
+        worker.idle(client("stock", mortal.url))

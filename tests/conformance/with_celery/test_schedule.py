@@ -1,0 +1,87 @@
+"""When tasks run: countdown, eta, expiry, retries, beat."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from celery import Celery, states
+from celery.exceptions import TaskRevokedError
+
+from ..support import until
+from .desk import Desk
+from .processes import Beat
+
+pytestmark = pytest.mark.usefixtures("worker")
+DEADLINE_S = 30.0
+
+
+def test_countdown_and_eta(app: Celery, desk: Desk) -> None:
+    """The worker holds such tasks unacknowledged, raising its prefetch count by one for each: others overtake them."""
+    visit = app.tasks["visit"]
+    eta = datetime.now(UTC) + timedelta(seconds=1)
+    visit.apply_async((desk.address, "eta"), eta=eta)
+    sent_at = time.time()
+    visit.apply_async((desk.address, "countdown"), countdown=1.5)
+    # As many again as the worker's prefetch count at its start, which is 8.
+    for number in range(8):
+        visit.apply_async((desk.address, f"much later {number}"), countdown=3600)
+    visit.delay(desk.address, "now")
+    now, first, second = desk.take(3)
+    assert [now["word"], first["word"], second["word"]] == ["now", "eta", "countdown"]
+    assert float(str(first["at"])) >= eta.timestamp()
+    assert float(str(second["at"])) >= sent_at + 1.5
+    app.control.purge()
+
+
+def test_expired_tasks_are_not_run(app: Celery) -> None:
+    """`expires` is the message's expiration, too: the broker drops it where no worker looks in time."""
+    add, nobody = app.tasks["add"], "nobody-looks"
+    assert add.apply_async((1, 1), expires=60).get(timeout=DEADLINE_S) == 2
+    for expires in (0, 600):
+        add.apply_async((1, 1), queue=nobody, expires=expires)
+    with app.connection_for_write() as connection:
+        queue = app.amqp.queues[nobody](connection.default_channel)
+        message = until(queue.get)
+        assert message.properties["expiration"] == "600000"
+        message.ack()
+        assert queue.delete() == 0
+
+
+def test_expired_on_arrival(app: Celery) -> None:
+    """What reaches the worker too late is revoked, and its caller hears of it."""
+    result = app.tasks["add"].apply_async((1, 1), countdown=0.5, expires=datetime.now(UTC) + timedelta(seconds=0.4))
+    with pytest.raises(TaskRevokedError, match="expired"):
+        result.get(timeout=DEADLINE_S)
+
+
+def test_retries_with_back_off(app: Celery, desk: Desk) -> None:
+    result = app.tasks["back_off"].delay(desk.address)
+    attempts = desk.take(3)
+    with pytest.raises(Exception, match=r"^$"):
+        result.get(timeout=DEADLINE_S)
+    assert result.state == states.FAILURE
+    assert [each["retries"] for each in attempts] == [0, 1, 2]
+    at = [float(str(each["at"])) for each in attempts]
+    assert at[1] - at[0] >= 1
+    assert at[2] - at[1] >= 2
+
+
+def test_retry_by_hand(app: Celery, desk: Desk) -> None:
+    result = app.tasks["retry_by_hand"].delay(desk.address)
+    for number in range(3):
+        attempt = desk.next()
+        assert attempt["retries"] == number
+        attempt.answer("enough" if number == 2 else "again")
+    assert result.get(timeout=DEADLINE_S) == 2
+
+
+def test_beat(broker_url: str, desk: Desk) -> None:
+    """Twice in a row, so that it is a schedule; the second beat goes on with the file of the first."""
+    with Beat(broker_url, desk.address) as beat:
+        at = [float(str(each["at"])) for each in desk.take(3)]
+        assert at[2] - at[0] >= 0.5
+        beat.stop()
+        beat.start()
+        assert desk.next().answer()["word"] == "tick"
