@@ -219,7 +219,7 @@ class Schedule(Queue):
             return
         soon_us = now_us + NEAR_US - LOOK_US
         slices = [found for found in self._slices.values() if found.earliest_us != 0 and found.opens_us() <= soon_us]
-        slices.sort(key=_earliest)
+        slices.sort(key=_urgency)
         left = TURN_MESSAGES
         for found in slices:
             while left > 0 and self._has_room() and found.earliest_us != 0 and found.opens_us() <= soon_us:
@@ -308,8 +308,9 @@ class Schedule(Queue):
         return route
 
 
-def _earliest(found: Slice) -> int:
-    return int(found.earliest_us)
+def _urgency(found: Slice) -> tuple[int, int]:
+    # narrow ones first: what they have came from wide ones, and was published before what is still there
+    return int(found.index >> _NUMBER_BITS), int(found.earliest_us)
 
 
 def accept(
