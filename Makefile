@@ -47,13 +47,15 @@ bench-quick: $(VENV)/dev.stamp  ## five scenarios against RabbitMQ, in turns: th
 conformance: $(VENV)/dev.stamp  ## clients' own test suites against leveret: an hour; fetches them (SUITES=kombu for one)
 	$(WITH_CORE) $(CORE) $(BIN)/python -m tests.suites $(SUITES)
 
-soak: $(VENV)/dev.stamp  ## property tests with SEEDS=20 other seeds, thousands of simulated worlds, KILLS=500 kills and power cuts
+soak: $(VENV)/dev.stamp  ## property tests with SEEDS=20 other seeds, thousands of simulated worlds and scripts, KILLS=500 kills and cuts
 	LEVERET_SIM_SEEDS=$$(( 1000 * $(SEEDS) )) $(WITH_CORE) $(CORE) $(BIN)/python -m pytest -q -s tests/sim/test_seeds.py
 	for seed in $$(seq $(SEEDS)); do \
 		$(WITH_CORE) $(CORE) $(BIN)/python -m pytest -q tests/unit --hypothesis-seed=$$seed || exit 1; \
 	done
 	LEVERET_CRASH_KILLS=$(KILLS) LEVERET_CRASH_CUTS=$(KILLS) LEVERET_CRASH_SEED=$$(date +%s) \
 		$(WITH_CORE) $(CORE) $(BIN)/python -m pytest -q -rP tests/crash/test_kill*.py tests/crash/test_power.py
+	LEVERET_DIFF_SEED=$$(date +%s) LEVERET_DIFF_SCRIPTS=$$(( 1000 * $(SEEDS) )) \
+		$(WITH_CORE) $(CORE) $(BIN)/python -m pytest -q -s tests/interop/differential -k random
 
 mutants: $(VENV)/dev.stamp  ## each listed defect must turn its test red
 	$(BIN)/python tools/mutants.py
