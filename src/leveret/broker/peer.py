@@ -84,6 +84,7 @@ CONNECTION_HANDLERS: Final[dict[int, Callable[[Peer, Method], None]]] = {
     grammar.CONNECTION_UPDATE_SECRET.key: handshake.update_secret,
 }
 REPLY_TO_BYTES: Final = REPLY_TO.encode()
+COST_WORTH_A_LOOK: Final[i64] = 1 << 18
 EXPIRATION_MS_MAX: Final = 315_360_000_000
 
 
@@ -111,8 +112,11 @@ class Peer(Connection):
 
     # -- turns -------------------------------------------------------------------------------------------------------
 
-    def turn(self, data: bytes, now_us: int) -> None:
-        """Handle bytes that arrived, and everything that follows from them."""
+    def turn(self, data: bytes, now_us: int) -> bool:
+        """Handle bytes that arrived, and everything that follows from them.
+
+        True if whoever reads for this connection should look at it: it may have to wait, or has said much.
+        """
         self.now_us = now_us
         if self.broker.block_reason and self.state < lifecycle.CLOSING:
             self.receive_unless_content(data, self.broker.block_reason)
@@ -125,6 +129,9 @@ class Peer(Connection):
                 self.mark()
         self._confirming.clear()
         self.broker.end_turn(now_us)
+        if self.is_publisher and (self.cost > COST_WORTH_A_LOOK or self.vhost.crowded):
+            return True
+        return self.is_blocked or self.is_flooded or self.has_more or self.state >= lifecycle.CLOSING
 
     def lost(self, now_us: int) -> None:
         """The socket is gone: give everything back."""

@@ -345,9 +345,10 @@ class VHost:
             size: i64 = len(content)
             id = self._journal(keeping, Stretch(content, size, size, 1, route.key), ttl_us, now_us, moved)
         for queue in route.queues:
-            shelf = queue.shelf_of(content)
-            is_kept = queue.is_journalled if persistent else queue.is_quorum
-            shelf.enqueue(content, route.key, id if is_kept else 0, queue.expiry(now_us, ttl_us))
+            kept: i64 = 0
+            if id != 0 and (queue.is_journalled if persistent else queue.is_quorum):
+                kept = id
+            queue.shelf_of(content).enqueue(content, route.key, kept, queue.expiry(now_us, ttl_us))
         return HANDLED if id == 0 else JOURNALLED
 
     def accept_stretch(self, route: Route, stretch: Stretch, persistent: bool, ttl_us: i64, now_us: i64) -> i64:

@@ -24,10 +24,14 @@ from leveret.session import lifecycle
 
 
 class Pressure:
-    """Decides for each of `protocols` whether it is read; the server says when a reason begins and ends."""
+    """Decides for each of `protocols` whether it is read; the server says when a reason begins and ends.
+
+    is_on: there is a reason that is not a connection's own.
+    """
 
     def __init__(self, protocols: Mapping[Peer, PeerProtocol]) -> None:
         self._protocols = protocols
+        self.is_on = False
         self._is_behind = {"journal": False, "pages": False}
         self._slow: set[PeerProtocol] = set()
         self._held: set[PeerProtocol] = set()
@@ -45,6 +49,14 @@ class Pressure:
             self._is_behind[what] = is_behind
             self._review_all()
 
+    def _review_all(self) -> None:
+        self._look()
+        for protocol in self._protocols.values():
+            self.review(protocol)
+
+    def _look(self) -> None:
+        self.is_on = any(self._is_behind.values()) or bool(self._slow) or bool(self._held)
+
     def slow(self, protocol: PeerProtocol, is_slow: bool) -> None:
         """A client does not take what it is sent; or takes it again, or has not for so long that it does not count."""
         if is_slow != (protocol in self._slow):
@@ -57,16 +69,13 @@ class Pressure:
             self._held.add(protocol)
         else:
             self._held.discard(protocol)
+        self._look()
         self.review(protocol)
 
     def review(self, protocol: PeerProtocol) -> None:
         """Read from this connection, or stop reading from it, as the reasons are now."""
         if self._must_pause(protocol) != protocol.is_paused:
             protocol.pause(not protocol.is_paused)
-
-    def _review_all(self) -> None:
-        for protocol in self._protocols.values():
-            self.review(protocol)
 
     def _must_pause(self, protocol: PeerProtocol) -> bool:
         peer = protocol.peer

@@ -62,15 +62,14 @@ class PeerProtocol(asyncio.BufferedProtocol):
         else:
             self.transport.resume_reading()
 
-    def write(self, data: bytes) -> None:
-        """Send. While the socket is choked consumers get nothing, so it is answers that pile up."""
-        if self.is_choked:
-            self._unread_octets += len(data)
-            if self._unread_octets > FLOOD_OCTETS:
-                self.peer.is_flooded = True
-            if self._unread_octets > UNREAD_OCTETS_MAX:
-                self.server.overrun(self)
-                return
+    def write_choked(self, data: bytes) -> None:
+        """Send, though the socket takes no more. Consumers get nothing then, so it is answers that pile up."""
+        self._unread_octets += len(data)
+        if self._unread_octets > FLOOD_OCTETS:
+            self.peer.is_flooded = True
+        if self._unread_octets > UNREAD_OCTETS_MAX:
+            self.server.overrun(self)
+            return
         self.transport.write(data)
 
     def get_buffer(self, sizehint: int) -> memoryview:

@@ -171,19 +171,28 @@ class Server:
         if protocol is not self._speaker:
             self._speaker, self._speaker_since_us = protocol, now_us
         try:
-            peer.turn(data, now_us)
+            needs_look = peer.turn(data, now_us)
         except Exception:
             # a defect of ours: this connection ends with the protocol's own word for it, the others go on
             logger.exception("%s: internal error", peer.address)
             peer.close(541, "internal error")
+            needs_look = True
+        if needs_look or protocol.is_paused or self._pressure.is_on:
+            self._look_at(protocol, now_us)
+        if self._paging.received(len(data)):
+            self._pressure.pages(self._paging.is_behind)
+        self._end_turn()
+
+    def _look_at(self, protocol: PeerProtocol, now_us: int) -> None:
+        """Whether this connection may go on as it does."""
+        peer = protocol.peer
         self._fairness.turn(protocol, now_us)
         self._pressure.review(protocol)
         if peer.has_more and not protocol.is_going_on:
             protocol.is_going_on = True
             self._loop.call_soon(self._go_on, protocol)
-        if self._paging.received(max(len(data), peer.cost)):
+        if self._paging.received(peer.cost):
             self._pressure.pages(self._paging.is_behind)
-        self._end_turn()
 
     def _go_on(self, protocol: PeerProtocol) -> None:
         """Another turn for what one turn was too short for."""
@@ -270,9 +279,11 @@ class Server:
             data = connection.take(synced)
             if data:
                 connection.sent_us = now_us
-                protocol.write(data)
-                if connection.is_flooded:
+                if protocol.is_choked:
+                    protocol.write_choked(data)
                     self._pressure.review(protocol)
+                else:
+                    protocol.transport.write(data)
             if connection.is_gated:
                 self._committer.hold(protocol.peer)
             else:
