@@ -52,12 +52,20 @@ def test_reject_and_requeue(app: Celery, desk: Desk) -> None:
     assert desk.next().answer("keep")["word"] == "the next"
 
 
+def _is_acknowledged(app: Celery, worker: str) -> bool:
+    """Whether the worker has told the broker that it works on the one task it has."""
+    active = (app.control.inspect([worker], timeout=DEADLINE_S, limit=1).active() or {}).get(worker, [])
+    return [task["acknowledged"] for task in active] == [True]
+
+
 def test_warm_shutdown(app: Celery, broker_url: str, desk: Desk) -> None:
     """SIGTERM: the running task is finished and answered; what was prefetched goes back to the queue."""
     results = [app.tasks["visit"].apply_async((desk.address, str(number)), queue="handed-over") for number in range(3)]
     with ExitStack() as stack:
         first = stack.enter_context(Worker("stock", broker_url, "retiring", "--concurrency", "1", "-Q", "handed-over"))
         running = desk.next()
+        # else the signal may come before the worker has heard that its child works, and the task would be done twice
+        until(lambda: _is_acknowledged(app, first.hostname))
         first.retire()
         until(lambda: "Warm shutdown" in first.output)
         running.answer("finished")
