@@ -31,7 +31,7 @@ from leveret.wire import grammar
 from leveret.wire.frames import FRAME_METHOD, PROTOCOL_HEADER, FrameReader, content_frames
 from leveret.wire.method import Method, decode_method, method_frame
 from leveret.wire.properties import Properties, encode_header
-from run import available, servers
+from run import available, positive, servers
 
 NAME = "bench.bindings"
 CHOICES = ("rabbitmq", "leveret", "leveret-interpreted")
@@ -169,13 +169,6 @@ def report(rows: dict[str, list[Seconds]]) -> str:
                  for at, median in enumerate(medians)]
         lines.append(f"{figure:28}" + "".join(cells))
     return "\n".join(lines)
-
-
-def positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError("must be 1 or more")
-    return number
 
 
 def arguments() -> argparse.Namespace:

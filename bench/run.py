@@ -128,6 +128,14 @@ def run(options: argparse.Namespace) -> Results:
     return results
 
 
+def positive(text: str) -> int:
+    """An argument that counts something."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("must be 1 or more")
+    return number
+
+
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="five scenarios, two rounds of 3 s, no garagemq, no relay")

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from leveret.client import BlockingChannel, BlockingConnection, Properties
 from leveret.testing.processes import ProcessFailed
-from run import available, servers
+from run import available, positive, servers
 
 QUEUE = "bench.transactions"
 PERSISTENT = Properties(delivery_mode=2)
@@ -89,13 +89,6 @@ def report(rates: dict[str, list[Rates]], options: argparse.Namespace) -> str:
         confirms = medians[name].confirms / medians[base].confirms
         lines.append(f"{name} / {base}: transactions {transactions:.2f}, confirms {confirms:.2f}")
     return "\n".join(lines)
-
-
-def positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError("must be 1 or more")
-    return number
 
 
 def arguments() -> argparse.Namespace:

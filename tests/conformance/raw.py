@@ -189,7 +189,7 @@ class Reader:
         return self.table()
 
     def table(self) -> dict[str, Any]:
-        inner = Reader(self.take(self.number(">I")))
+        inner = type(self)(self.take(self.number(">I")))
         found: dict[str, Any] = {}
         while inner.at < len(inner.data):
             key = inner.read("s")
@@ -213,7 +213,7 @@ class Reader:
         if kind == "D":
             return Typed("D", self.take(5))
         assert kind == "A", f"unknown table value type {kind!r}"
-        inner = Reader(self.take(self.number(">I")))
+        inner = type(self)(self.take(self.number(">I")))
         items = []
         while inner.at < len(inner.data):
             items.append(inner.value())

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from leveret.broker.broker import Broker, Settings
 from leveret.broker.peer import Peer
+from leveret.broker.recovery import Recovery
 from leveret.wire import grammar
 from leveret.wire.frames import PROTOCOL_HEADER, Frame, FrameReader, content_frames
 from leveret.wire.method import Method, decode_method, method_frame
@@ -100,3 +101,13 @@ class Client:
 
     def queue(self, name: str, **values: object) -> None:
         self.call(1, grammar.QUEUE_DECLARE, queue=name, **values)
+
+
+def recovered(batches: list[bytes]) -> Bench:
+    """A new broker with what these batches hold."""
+    bench = Bench()
+    recovery = Recovery(bench.broker, bench.now_us)
+    for batch in batches:
+        recovery.batch(batch)
+    recovery.finish()
+    return bench

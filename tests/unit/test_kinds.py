@@ -15,13 +15,12 @@ from leveret.broker.exchange import Exchange
 from leveret.broker.kinds.envelope import Envelope
 from leveret.broker.kinds.recent_history import HISTORY_OCTETS_MAX, SNAPSHOT_OCTETS_MAX, RecentHistory
 from leveret.broker.queue import Queue
-from leveret.broker.recovery import Recovery
 from leveret.wire import grammar
 from leveret.wire.frames import content_frames
 from leveret.wire.properties import Properties, encode_header, replace_property
 from leveret.wire.table import Value, encode_value, join_table
 
-from .support import Bench, Client
+from .support import Bench, Client, recovered
 
 NO_ARGUMENTS = b"\0\0\0\0"
 
@@ -193,16 +192,6 @@ def test_history_has_a_limit_in_octets() -> None:
 
 
 # -- the journal -------------------------------------------------------------------------------------------------------
-
-
-def recovered(batches: list[bytes]) -> Bench:
-    """A new broker with what these batches hold."""
-    bench = Bench()
-    recovery = Recovery(bench.broker, bench.now_us)
-    for batch in batches:
-        recovery.batch(batch)
-    recovery.finish()
-    return bench
 
 
 def both_ways(bench: Bench) -> list[Bench]:

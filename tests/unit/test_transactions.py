@@ -8,13 +8,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from leveret.broker.recovery import Recovery
 from leveret.broker.transaction import TRANSACTION_OCTETS_MAX
 from leveret.wire import grammar
 from leveret.wire.frames import content_frames
 from leveret.wire.method import decode_method, method_frame
 
-from .support import Bench, Client
+from .support import Bench, Client, recovered
 
 
 @pytest.fixture
@@ -51,16 +50,6 @@ def left(bench: Bench, queue: str) -> list[bytes]:
 
 def names(client: Client) -> list[str]:
     return [method.name for method in client.methods()]
-
-
-def recovered(batches: list[bytes]) -> Bench:
-    """A new broker with what these batches hold."""
-    bench = Bench()
-    recovery = Recovery(bench.broker, bench.now_us)
-    for batch in batches:
-        recovery.batch(batch)
-    recovery.finish()
-    return bench
 
 
 # -- commit-ok -------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 
 from celery import Task, shared_task
@@ -92,7 +93,7 @@ def retry_by_hand(self: Task, desk: str) -> int:
 def long(_: str) -> str:
     try:
         while True:
-            time.sleep(60)
+            signal.pause()
     except SoftTimeLimitExceeded:
         return "soft limit"
 
@@ -100,7 +101,7 @@ def long(_: str) -> str:
 @shared_task(name="stubborn", time_limit=1)
 def stubborn() -> None:
     while True:
-        time.sleep(60)
+        signal.pause()
 
 
 @shared_task(name="step", bind=True)

@@ -14,14 +14,6 @@ NEWER_HEADERS = ("x-last-death-exchange", "x-last-death-queue", "x-last-death-re
 class TypedReader(Reader):
     """Reads tables into Typed values, so that 1 as octet, integer and long are three things."""
 
-    def table(self) -> dict[str, Any]:
-        inner = TypedReader(self.take(self.number(">I")))
-        found: dict[str, Any] = {}
-        while inner.at < len(inner.data):
-            key = inner.read("s")
-            found[key] = inner.value()
-        return found
-
     def value(self) -> Any:
         kind = chr(self.number(">B"))
         if kind in TABLE_NUMBERS:
