@@ -10,6 +10,7 @@ from .player import Seen
 from .script import Step
 
 _DELIVERY = re.compile(r"^(basic.deliver consumer_tag=\S+) delivery_tag=\d+")
+_REDELIVERED = re.compile(r" redelivered=\w+")
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,23 @@ def _by_consumer(seen: Seen) -> object:
     }
 
 
+def _closed_before_consumers_moved(_: Step, ours: Seen, theirs: Seen) -> bool:
+    closed = {
+        where[0] for where, frames in ours.frames.items() for each in frames if each.startswith("connection.close ")
+    }
+    return bool(closed) and ours.queues == theirs.queues and _but_late(ours, closed) == _but_late(theirs, closed)
+
+
+def _but_late(seen: Seen, closed: set[str]) -> object:
+    """What was seen, without deliveries to the closed connections; others then got what had been sent there before."""
+    kept = {
+        where: [_REDELIVERED.sub("", each) for each in frames
+                if not (where[0] in closed and each.startswith("basic.deliver "))]
+        for where, frames in seen.frames.items()
+    }  # fmt: skip
+    return {where: frames for where, frames in kept.items() if frames}
+
+
 KINDS = (
     Kind(
         "texts of frame errors",
@@ -78,6 +96,13 @@ KINDS = (
         "RabbitMQ's queues are processes: which of two is first to serve their consumers on one channel is not defined",
         "RabbitMQ, Broker Semantics: order is promised within one queue",
         _order_of_queues,
+    ),
+    Kind(
+        "deliveries to a connection that is being closed",
+        "at a connection's error RabbitMQ's channels end one after the other: what one gives back, another may "
+        "still be sent, in vain; ours end together, and nothing follows the error",
+        "specification 0-9-1, connection.close: nothing but close-ok is heeded after it",
+        _closed_before_consumers_moved,
     ),
     Kind(
         "x-last-death headers",

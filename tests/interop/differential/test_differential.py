@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from ...conformance.raw import METHODS, Typed
 from .found import FOUND
 from .justified import KINDS
-from .pair import Pair, first_difference
+from .pair import Difference, Pair, first_difference
+from .player import Seen
 from .script import Script, show, step
 from .strategies import STEPS, scripts
 from .tables import TABLES
@@ -90,6 +91,22 @@ def test_differences_are_seen(pair: Pair) -> None:
 def test_scripts_can_be_replayed() -> None:
     for script in FOUND.values():
         assert eval(show(script), {"step": step, "Typed": Typed}) == script  # what is printed is Python
+
+
+def test_what_a_closed_connection_is_still_sent_is_no_difference() -> None:
+    close, late = "connection.close reply_code=530", "basic.deliver consumer_tag='c' delivery_tag=1 redelivered=True"
+    other = "basic.deliver consumer_tag='d' delivery_tag=1 redelivered="
+    ours = Seen({"1.0": [close], "2.1": [other + "False"]}, {"q1": (1, 0)})
+    said = step("1.1", "basic.consume", queue="q1")
+
+    def kind(frames: dict[str, list[str]], count: int = 1) -> str:
+        return Difference([said], 0, ours, Seen(frames, {"q1": (count, 0)})).kind
+
+    assert kind({"1.0": [close], "1.2": [late], "2.1": [other + "True"]})
+    assert not kind({"1.0": [close], "1.2": [late], "2.1": [other + "True"]}, count=2)  # one more in the queue
+    assert not kind({"1.0": [close], "1.2": [late]})  # the other connection got nothing
+    assert not kind({"1.0": [close], "1.2": ["basic.cancel"], "2.1": [other + "False"]})
+    assert not kind({"1.2": [late], "2.1": [other + "False"]})  # nobody was closed
 
 
 def test_few_differences_are_justified() -> None:
