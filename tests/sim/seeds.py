@@ -11,7 +11,7 @@ from .topology import BINDINGS, EXCHANGES, QUEUES
 from .world import HITS, Crash, Operation, World
 
 CLIENTS = ("a", "b", "c")
-FILE_SIZES = (DATA_START + 300, DATA_START + 1500, 1 << 20)
+FILE_SIZES = (DATA_START + 900, DATA_START + 2100, 1 << 20)
 # operation -> how often it comes
 WEIGHTS = {
     "publish": 40, "time": 12, "ack": 16, "get": 8, "consume": 6, "reject": 7, "nack": 5, "purge": 2, "lose": 2,

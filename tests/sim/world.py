@@ -34,7 +34,7 @@ from .state import State, state_of
 
 DIRECTORY = "/data/journal"
 SEGMENTS = "/data/segments"
-FILE_SIZE = DATA_START + 1500
+FILE_SIZE = DATA_START + 2100
 Operation = tuple[object, ...]
 # what a crash can hit, and should in some worlds
 HITS = ("hop in flight", "rotation", "file removal", "file reuse", "page-out", "recovery")

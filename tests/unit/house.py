@@ -16,7 +16,8 @@ from leveret.store.sync import SyncWork
 
 from .support import Bench
 
-FILE_SIZE = DATA_START + 300
+# room for what an operator has defined, and for little more
+FILE_SIZE = DATA_START + 571 + 300
 SEGMENTS = "/segments"
 
 

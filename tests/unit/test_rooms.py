@@ -19,7 +19,7 @@ ROOMS: dict[str, frozenset[str] | None] = {
     "delay": frozenset({"wire", "client"}),
     "federation": frozenset({"wire", "client", "broker"}),
     "spark": frozenset({"wire", "client", "delay"}),
-    "control": frozenset({"wire", "broker"}),
+    "control": frozenset({"wire", "session", "broker", "net"}),
     "admin": None,
     "demo": None,
     "cli": None,

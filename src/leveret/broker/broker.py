@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import logging
 from collections.abc import Callable
 
 from leveret.broker import tracing
 from leveret.broker.ack_timeout import AckTimeout
+from leveret.broker.definitions import PERMISSION, USER, VHOST, Definition, Definitions, Key
 from leveret.broker.kinds.recent_history import SNAPSHOT_OCTETS_MAX
 from leveret.broker.log import CLEAN, START, Log, meta_record, page_record, returned_record, state_record
 from leveret.broker.names import RandomBytes
 from leveret.broker.returned import counted
 from leveret.broker.shelf import Shelf
 from leveret.broker.timers import Timers
+from leveret.broker.users import SHA256, Users, hash_password
 from leveret.broker.vhost import PREDECLARED, VHost
 from leveret.session.connection import Connection
 from leveret.wire.table import Value
@@ -64,35 +64,21 @@ class Settings:
         self.consumer_timeout_ms = consumer_timeout_ms
 
 
-class Users:
-    """Names and salted password hashes."""
-
-    def __init__(self, random_bytes: RandomBytes) -> None:
-        self._random_bytes = random_bytes
-        self._hashes: dict[str, tuple[bytes, bytes]] = {}
-        self.add("guest", "guest")
-
-    def add(self, name: str, password: str) -> None:
-        salt = self._random_bytes(4)
-        self._hashes[name] = (salt, hashlib.sha256(salt + password.encode()).digest())
-
-    def accepts(self, name: str, password: str) -> bool:
-        """Whether the password is the user's; takes the same time for users that do not exist."""
-        salt, expected = self._hashes.get(name, (b"\0\0\0\0", b""))
-        return hmac.compare_digest(hashlib.sha256(salt + password.encode()).digest(), expected)
-
-
 class Broker:
     """random_bytes: source of randomness (a number of octets in, that many out); nothing else is taken from outside."""
 
     def __init__(self, settings: Settings, random_bytes: RandomBytes) -> None:
         self.settings = settings
         self.random_bytes = random_bytes
-        self.users = Users(random_bytes)
         self.log = Log()
         self.timers = Timers()
+        self.users = Users()
+        self.vhosts: dict[str, VHost] = {}
+        self.nowhere = self._vhost("")  # where connections are until they have said where they want to go
+        self.definitions = Definitions(self.log)
+        self.definitions.listeners += [self._vhost_defined, self.users.defined]
+        self._define_defaults()
         self.ack_timeout = AckTimeout(settings.consumer_timeout_ms)
-        self.vhosts = {"/": VHost("/", self.log, self.timers, self._tell, random_bytes)}
         self.dirty: list[Connection] = []
         # Why no messages are taken ("low on disk"), as connection.blocked says it; empty while they are.
         self.block_reason = ""
@@ -102,6 +88,44 @@ class Broker:
 
     def _tell(self, text: str) -> None:
         self.on_event(text)
+
+    def _vhost(self, name: str) -> VHost:
+        return VHost(name, self.log, self.timers, self._tell, self.random_bytes)
+
+    def _define_defaults(self) -> None:
+        """What a new broker begins with; its first journal file says so."""
+        self.log.is_replaying = True
+        self.definitions.put(VHOST, {"name": "/", "description": "Default virtual host", "tags": []})
+        password_hash = hash_password("guest", self.random_bytes)
+        guest: Definition = {"name": "guest", "password_hash": password_hash, "hashing_algorithm": SHA256}
+        self.definitions.put(USER, {**guest, "tags": ["administrator"], "limits": {}})
+        anything: Definition = {"configure": ".*", "write": ".*", "read": ".*"}
+        self.definitions.put(PERMISSION, {"user": "guest", "vhost": "/", **anything})
+        self.log.is_replaying = False
+
+    def _vhost_defined(self, kind: str, key: Key, definition: Definition | None) -> None:
+        if kind != VHOST:
+            return
+        if definition is None:
+            del self.vhosts[key[0]]
+        elif key[0] not in self.vhosts:
+            self.vhosts[key[0]] = self._vhost(key[0])
+
+    def delete_vhost(self, name: str) -> None:
+        """Delete a virtual host with all that is in it. KeyError if there is none; its connections must be closed."""
+        vhost = self.vhosts[name]
+        for queue in list(vhost.queues.values()):
+            vhost.delete_queue(queue)
+        for exchange in list(vhost.exchanges.values()):
+            if exchange.name in vhost.exchanges:
+                vhost.delete_exchange(exchange)
+        self.definitions.remove_all_of("vhost", name)
+        self.definitions.remove(VHOST, name)
+
+    def delete_user(self, name: str) -> bool:
+        """Delete a user with all permissions; False if there is none."""
+        self.definitions.remove_all_of("user", name)
+        return self.definitions.remove(USER, name)
 
     def trace(self, name: str, is_on: bool) -> None:
         """Turn the firehose of a virtual host on or off. KeyError if there is none of this name."""
@@ -141,6 +165,7 @@ class Broker:
         """Everything durable that is declared, and the pages: the beginning of a new journal file."""
         # numbers never begin anew, even when the files that knew the last ones are gone
         records: list[bytes] = [meta_record({"op": "next_id", "id": int(self.log.next_id)})]
+        records += self.definitions.snapshot()
         predeclared = {name for name, _ in PREDECLARED}
         for vhost in self.vhosts.values():
             for exchange in vhost.exchanges.values():

@@ -71,6 +71,7 @@ class Log:
         self.batch = 1  # number of the batch under construction
         self.synced = 0  # number of the last batch that is on disk
         self.next_id: i64 = 1
+        self.next_number = 1  # of a queue
         self.waiting: list[tuple[Connection, BrokerChannel]] = []
         self._in_flight: list[tuple[Connection, BrokerChannel]] = []
         self.is_replaying = False

@@ -94,7 +94,7 @@ class Peer(Connection):
     def __init__(self, broker: Broker, address: str, is_loopback: bool) -> None:
         super().__init__(FRAME_MIN_SIZE, broker.settings.max_message_octets)
         self.broker = broker
-        self.vhost = broker.vhosts["/"]  # until connection.open says which
+        self.vhost = broker.nowhere  # until connection.open says which
         self.address = address
         self.is_loopback = is_loopback
         self.name = address

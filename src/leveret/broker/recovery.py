@@ -218,6 +218,9 @@ class Recovery:
             assert isinstance(next_id, int)
             self._last_id = max(self._last_id, next_id - 1)
             return
+        if op in ("definitions", "define", "undefine"):
+            self._define(record)
+            return
         vhost = self._broker.vhosts[str(record["vhost"])]
         if op == "bind" or op == "unbind":
             self._binding(vhost, declared)
@@ -247,6 +250,18 @@ class Recovery:
             queue = vhost.queues[str(name)]
             self._forget(queue)
             vhost.delete_queue(queue)
+
+    def _define(self, record: dict[str, Value]) -> None:
+        definitions = self._broker.definitions
+        vhosts = record.get("vhosts")
+        if isinstance(vhosts, list):
+            definitions.begin([str(name) for name in vhosts])
+            return
+        kind, definition, key = str(record["kind"]), record.get("definition"), record.get("key")
+        if isinstance(definition, dict):
+            definitions.put(kind, definition)
+        elif isinstance(key, list):
+            definitions.remove(kind, *[str(part) for part in key])
 
     def _forget(self, queue: Queue) -> None:
         """A queue is deleted: so is all that it had."""

@@ -71,7 +71,6 @@ class VHost:
         self.stranding: dict[int, Queue] = {}
         self.stranded_generation: i64 = 1
         self.tracing: Tracing | None = None  # see tracing.start
-        self._next_number = 1
         self._nowhere = Queue(self, "", False, False, {})  # where direct replies come from
         for exchange_name, kind in PREDECLARED:
             internal = exchange_name == "amq.rabbitmq.trace"
@@ -168,8 +167,8 @@ class VHost:
 
     def _give_number(self, queue: Queue, number: int) -> None:
         if queue.is_journalled:
-            queue.number = number or self._next_number
-            self._next_number = max(self._next_number, int(queue.number) + 1)
+            queue.number = number or self.log.next_number
+            self.log.next_number = max(self.log.next_number, int(queue.number) + 1)
 
     def holders(self) -> list[Queue]:
         """All that messages wait in."""

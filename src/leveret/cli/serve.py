@@ -27,6 +27,9 @@ from leveret import __version__, core
 from leveret.broker.broker import Broker, Settings
 from leveret.broker.records import RecordError
 from leveret.cli.quantity import octets
+from leveret.control.control import Control
+from leveret.control.node import Node
+from leveret.control.socket import ControlSocket
 from leveret.net.alarms import DISK_FREE_LIMIT_OCTETS, MEMORY_SHARE, Alarms, Limits
 from leveret.net.resources import gauges, machine_memory_octets
 from leveret.net.server import Server
@@ -201,6 +204,13 @@ async def _serve(
         loop.add_signal_handler(number, server.stopping.set)
     if choose_again is not None:
         loop.add_signal_handler(signal.SIGHUP, _reload, server, choose_again)
+    node = Node(broker, server, f"leveret@{socket.gethostname()}", directory, __version__, core())
+    control = ControlSocket(Control(node), directory)
+    try:
+        await control.listen()
+    except OSError as error:
+        logger.critical("can't listen on %s: %s", control.path, error.strerror or error)
+        return EXIT_ADDRESS
     for host in hosts:
         try:
             address = await server.listen(host, port)
@@ -209,6 +219,7 @@ async def _serve(
             return EXIT_ADDRESS
         logger.info("listening on %s:%d", *address)
     await server.run()
+    control.close()
     if server.failure is not None:
         return EXIT_JOURNAL
     logger.info("stopped")

@@ -22,6 +22,7 @@ from leveret.broker.peer import Peer
 from leveret.net.alarms import Alarms, Limits
 from leveret.net.commit import Committer
 from leveret.net.fairness import Fairness
+from leveret.net.listener import Listener
 from leveret.net.paging import Paging
 from leveret.net.pressure import Pressure
 from leveret.net.protocol import PeerProtocol
@@ -66,6 +67,8 @@ class Server:
         self.reserve = reserve
         self.alarms = alarms
         self.failure: Exception | None = None
+        self.started_us = self.now_us()
+        self.listeners: list[Listener] = []
         broker.has_hung_up = self._has_hung_up
         self.buffer = memoryview(bytearray(READ_OCTETS))
         self._loop = asyncio.get_running_loop()
@@ -73,7 +76,7 @@ class Server:
         self._protocols: dict[Peer, PeerProtocol] = {}
         self._pressure = Pressure(self._protocols)
         self._fairness = Fairness(self._pressure, self._look_after)
-        self._listeners: list[asyncio.Server] = []
+        self._servers: list[asyncio.Server] = []
         self._sync = SyncThread(journal, self._done, reserve)
         self._paging = Paging(broker, Pager(broker), segments, self._write_segment, self._remove_segment)
         self._committer = Committer(broker, journal, self._sync, self._paging)
@@ -110,9 +113,10 @@ class Server:
 
     async def listen(self, host: str, port: int) -> tuple[str, int]:
         """Accept connections; returns the address that is listened on. OSError if it can't be had."""
-        listener = await self._loop.create_server(lambda: PeerProtocol(self), host, port, backlog=1024)
-        self._listeners.append(listener)
-        address = listener.sockets[0].getsockname()
+        server = await self._loop.create_server(lambda: PeerProtocol(self), host, port, backlog=1024)
+        self._servers.append(server)
+        address = server.sockets[0].getsockname()
+        self.listeners.append(Listener("amqp", address[0], address[1]))
         return address[0], address[1]
 
     async def run(self) -> None:
@@ -124,8 +128,8 @@ class Server:
         self._loop.call_later(CHECK_S, self._tick)
         self._end_turn()
         await self.stopping.wait()
-        for listener in self._listeners:
-            listener.close()
+        for server in self._servers:
+            server.close()
         if self.failure is None:
             await self._stop_connections()
             if self.reserve.is_whole:
@@ -156,6 +160,31 @@ class Server:
         if self._is_full:
             self._sync.retry()
         while (self._committer.is_syncing or self.broker.log.size()) and self.failure is None:
+            self._synced.clear()
+            await self._synced.wait()
+
+    # -- what operators ask for ----------------------------------------------------------------------------------------
+
+    def peers(self) -> list[Peer]:
+        """All connections, oldest first."""
+        return list(self._protocols)
+
+    def close(self, peer: Peer, reason: str) -> None:
+        """Close a connection: 320 CONNECTION_FORCED with this reason."""
+        peer.close(320, reason)
+        self._pressure.review(self._protocols[peer])
+
+    def stop(self) -> None:
+        """Begin an orderly stop."""
+        self.stopping.set()
+
+    async def settled(self) -> None:
+        """Deliver what has become deliverable; return when all that is recorded so far is on disk."""
+        self.broker.end_turn(self.now_us())
+        self._end_turn()
+        log = self.broker.log
+        batch = log.batch if log.size() else log.batch - 1
+        while log.synced < batch and self.failure is None:
             self._synced.clear()
             await self._synced.wait()
 

@@ -1,0 +1,128 @@
+"""Users: who they are, and what they may do where (RabbitMQ, Access Control)."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+from base64 import b64decode, b64encode
+from typing import Final
+
+from leveret.broker.definitions import PERMISSION, TOPIC_PERMISSION, USER, Definition, Key
+from leveret.broker.names import RandomBytes
+
+SHA256: Final = "rabbit_password_hashing_sha256"
+SHA512: Final = "rabbit_password_hashing_sha512"
+MD5: Final = "rabbit_password_hashing_md5"
+ALGORITHMS: Final = {SHA256: "sha256", SHA512: "sha512", MD5: "md5"}
+SALT_OCTETS: Final = 4
+CONFIGURE: Final = "configure"
+WRITE: Final = "write"
+READ: Final = "read"
+
+
+def hash_password(password: str, random_bytes: RandomBytes, algorithm: str = SHA256) -> str:
+    """The password_hash of a definition: salt and digest, in base64. KeyError for an unknown algorithm."""
+    salt = random_bytes(SALT_OCTETS)
+    return b64encode(salt + _digest(algorithm, salt, password)).decode()
+
+
+def _digest(algorithm: str, salt: bytes, password: str) -> bytes:
+    return hashlib.new(ALGORITHMS[algorithm], salt + password.encode("utf-8", "surrogateescape")).digest()
+
+
+class Pattern:
+    """A pattern of names, matched anywhere in them as RabbitMQ does; the empty one matches nothing."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.is_any = text == ".*"
+        self._pattern = re.compile(text or "$^")
+
+    def matches(self, name: str) -> bool:
+        return self.is_any or self._pattern.search(name) is not None
+
+
+class User:
+    """password_hash: salt and digest, b"" = no password will do. permissions: of each virtual host that it may enter,
+    patterns of names by what may be done; topic_permissions: of virtual host and exchange, patterns of routing keys."""
+
+    def __init__(self, definition: Definition) -> None:
+        self.name = str(definition["name"])
+        self.password_hash = b64decode(str(definition.get("password_hash", "")))
+        self.algorithm = str(definition.get("hashing_algorithm", SHA256))
+        tags = definition.get("tags", [])
+        self.tags: list[str] = [str(tag) for tag in tags] if isinstance(tags, list) else []
+        limits = definition.get("limits", {})
+        self.limits: dict[str, int] = {}
+        if isinstance(limits, dict):
+            self.limits = {name: limit for name, limit in limits.items() if isinstance(limit, int)}
+        self.permissions: dict[str, dict[str, Pattern]] = {}
+        self.topic_permissions: dict[tuple[str, str], dict[str, Pattern]] = {}
+
+    def accepts(self, password: str) -> bool:
+        """Whether this is the password. RabbitMQ lets nobody in with an empty one."""
+        if not self.password_hash or not password:
+            return False
+        salt, digest = self.password_hash[:SALT_OCTETS], self.password_hash[SALT_OCTETS:]
+        return hmac.compare_digest(_digest(self.algorithm, salt, password), digest)
+
+    def may(self, action: str, vhost: str, name: str) -> bool:
+        """Whether the user may configure, write or read what has this name."""
+        patterns = self.permissions.get(vhost)
+        return patterns is not None and patterns[action].matches(name)
+
+
+class Users:
+    """All users by name, kept true by the definitions. generation: grows with each change."""
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, User] = {}
+        self.generation = 1
+
+    def accepts(self, name: str, password: str) -> bool:
+        """Whether there is this user, with this password; takes the same time for users that do not exist."""
+        return self.by_name.get(name, _NOBODY).accepts(password) and name in self.by_name
+
+    def defined(self, kind: str, key: Key, definition: Definition | None) -> None:
+        """A definition came or went."""
+        if kind == USER:
+            self._set_user(key[0], definition)
+        elif kind == PERMISSION:
+            self._permit(self.by_name.get(key[0]), key, definition)
+        elif kind == TOPIC_PERMISSION:
+            self._permit_topics(self.by_name.get(key[0]), key, definition)
+        else:
+            return
+        self.generation += 1
+
+    def _set_user(self, name: str, definition: Definition | None) -> None:
+        before = self.by_name.pop(name, None)
+        if definition is None:
+            return
+        user = User(definition)
+        if before is not None:
+            user.permissions, user.topic_permissions = before.permissions, before.topic_permissions
+        self.by_name[name] = user
+
+    def _permit(self, user: User | None, key: Key, definition: Definition | None) -> None:
+        if user is None:
+            return
+        user.permissions.pop(key[1], None)
+        if definition is not None:
+            user.permissions[key[1]] = _patterns(definition, (CONFIGURE, WRITE, READ))
+
+    def _permit_topics(self, user: User | None, key: Key, definition: Definition | None) -> None:
+        if user is None:
+            return
+        user.topic_permissions.pop((key[1], key[2]), None)
+        if definition is not None:
+            user.topic_permissions[(key[1], key[2])] = _patterns(definition, (WRITE, READ))
+
+
+# who asks for a user that does not exist waits for as long as for another one
+_NOBODY: Final = User({"name": "", "password_hash": b64encode(bytes(SALT_OCTETS + 32)).decode()})
+
+
+def _patterns(definition: Definition, actions: tuple[str, ...]) -> dict[str, Pattern]:
+    return {action: Pattern(str(definition[action])) for action in actions}

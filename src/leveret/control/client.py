@@ -1,0 +1,86 @@
+"""The other end of the control socket: blocking for the command line, asyncio for the HTTP API."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from types import TracebackType
+from typing import Any, Final, Self
+
+from leveret.control.line import LINE_OCTETS_MAX, SOMEBODY, Caller, call_line, result_of, socket_address
+from leveret.control.refusal import INTERNAL, Refused
+
+READ_OCTETS: Final = 1 << 16
+CTL: Final = Caller(interface="ctl")
+
+
+class ControlClient:
+    """A blocking connection to the control socket of a data directory. OSError if nobody serves there."""
+
+    def __init__(self, data_dir: str, by: Caller = CTL, timeout_s: float | None = None) -> None:
+        self._by = by
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.settimeout(timeout_s)
+        try:
+            with socket_address(data_dir) as address:
+                self._socket.connect(address)
+        except OSError:
+            self._socket.close()
+            raise
+        self._rest = b""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def call(self, command: str, **fields: Any) -> Any:
+        """Carry out a command. Refused if it can't be done; ConnectionError if the broker has gone."""
+        self._socket.sendall(call_line(command, fields, self._by))
+        parts = [self._rest]
+        while b"\n" not in parts[-1]:
+            part = self._socket.recv(READ_OCTETS)
+            if not part:
+                raise ConnectionError("the broker closed the control socket")
+            parts.append(part)
+        line, _, self._rest = b"".join(parts).partition(b"\n")
+        return result_of(line)
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+class AsyncControlClient:
+    """The same for asyncio: calls may overlap, each takes a connection that is idle, or a new one."""
+
+    def __init__(self, data_dir: str) -> None:
+        self._data_dir = data_dir
+        self._idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+
+    async def raw(self, command: str, fields: dict[str, Any], by: Caller) -> bytes:
+        """The answer's line as it came, for who can use it undecoded. OSError if the broker has gone."""
+        reader, writer = self._idle.pop() if self._idle else await self._connect()
+        try:
+            writer.write(call_line(command, fields, by))
+            line = await reader.readline()
+            if not line.endswith(b"\n"):
+                raise ConnectionError("the broker closed the control socket")
+        except BaseException:
+            writer.close()  # an answer may still come that nobody waits for
+            raise
+        self._idle.append((reader, writer))
+        return line
+
+    async def call(self, command: str, fields: dict[str, Any] | None = None, by: Caller = SOMEBODY) -> Any:
+        """What a command answers. Refused if it can't be done; its kind is internal_error if the broker has gone."""
+        try:
+            return result_of(await self.raw(command, fields or {}, by))
+        except OSError as error:
+            raise Refused(INTERNAL, f"the broker does not answer: {error}") from error
+
+    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        with socket_address(self._data_dir) as address:
+            return await asyncio.open_unix_connection(address, limit=LINE_OCTETS_MAX)

@@ -1,0 +1,5 @@
+"""The commands, by what they are about. Each is a Command; importing this package makes them known."""
+
+from leveret.control.commands import users, vhosts
+
+__all__ = ["users", "vhosts"]

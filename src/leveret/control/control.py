@@ -1,0 +1,91 @@
+"""Carries out commands: lines of JSON in, lines of JSON out. {"ok": ...} or {"error": KIND, "reason": TEXT}."""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import logging
+import time
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+
+import leveret.control.commands  # noqa: F401  (makes them known)
+from leveret.control.audit import Audit
+from leveret.control.command import COMMANDS, Command
+from leveret.control.line import Call
+from leveret.control.node import Node
+from leveret.control.refusal import BAD_REQUEST, INTERNAL, Refused, bad_request
+
+logger = logging.getLogger("leveret.control")
+
+# so long may an answer keep the loop; then messages have their turn
+SLICE_NS: Final = 300_000
+
+
+class Control:
+    """One for all sockets. Commands run on the broker's loop, long answers in slices."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self._audit = Audit()
+        self._encoder = msgspec.json.Encoder()
+        self._calls = msgspec.json.Decoder(Call)
+        self._decoders: dict[str, msgspec.json.Decoder[Any]] = {}
+
+    async def answer(self, line: bytes) -> bytes:
+        """The answer to one line, without its line end. Never raises."""
+        try:
+            call = self._calls.decode(line)
+            command = self._decode(call.call)
+        except msgspec.MsgspecError as error:
+            return self._refusal(BAD_REQUEST, str(error))
+        except Refused as refused:
+            return self._refusal(refused.kind, refused.reason)
+        outcome = "ok"
+        try:
+            result = command.run(self.node)
+            answer = await self._in_slices(result) if isinstance(result, Iterator) else self._encoder.encode(result)
+        except Refused as refused:
+            outcome = refused.kind
+            answer = self._refusal(refused.kind, refused.reason)
+        except Exception:
+            # a defect of ours must not end the broker
+            logger.exception("internal error in %s", type(command).__name__)
+            outcome = INTERNAL
+            answer = self._refusal(INTERNAL, "internal error; the broker's log says more")
+        else:
+            answer = b'{"ok":' + answer + b"}"
+        if command.changes:
+            await self.node.host.settled()
+            self._audit.note(call.by, command, outcome)
+        return answer
+
+    def _decode(self, table: msgspec.Raw) -> Command:
+        name = msgspec.json.decode(table, type=_Named).command
+        if name not in COMMANDS:
+            near = difflib.get_close_matches(name, COMMANDS, 1)
+            raise bad_request(f"unknown command {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+        if name not in self._decoders:
+            self._decoders[name] = msgspec.json.Decoder(COMMANDS[name])
+        command = self._decoders[name].decode(table)
+        assert isinstance(command, Command)
+        return command
+
+    async def _in_slices(self, items: Iterator[object]) -> bytes:
+        parts = []
+        until_ns = time.perf_counter_ns() + SLICE_NS
+        for item in items:
+            parts.append(self._encoder.encode(item))
+            if time.perf_counter_ns() > until_ns:
+                await asyncio.sleep(0)
+                until_ns = time.perf_counter_ns() + SLICE_NS
+        return b"[" + b",".join(parts) + b"]"
+
+    def _refusal(self, kind: str, reason: str) -> bytes:
+        return self._encoder.encode({"error": kind, "reason": reason})
+
+
+class _Named(msgspec.Struct):
+    command: str

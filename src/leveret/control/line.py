@@ -1,0 +1,68 @@
+"""What goes over the control socket: one line of JSON per call, one per answer, in order.
+
+{"call": {"command": NAME, ...}, "by": {"user": ..., "address": ..., "interface": ...}}: "by" may be left out.
+{"ok": ...} or {"error": KIND, "reason": TEXT}.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+
+from leveret.control.refusal import Refused
+
+SOCKET_NAME: Final = "control.sock"
+LINE_OCTETS_MAX: Final = 64 << 20
+ADDRESS_OCTETS_MAX: Final = 107  # of a Unix socket, on Linux
+
+
+class Caller(msgspec.Struct, frozen=True):
+    """Who calls: the user ("" = whoever may open the socket), from which address, through which door."""
+
+    user: str = ""
+    address: str = ""
+    interface: str = "socket"
+
+
+SOMEBODY: Final = Caller()
+
+
+class Call(msgspec.Struct, forbid_unknown_fields=True):
+    """One line on the socket. call: the command as a table, with its name as "command"."""
+
+    call: msgspec.Raw
+    by: Caller = SOMEBODY
+
+
+def call_line(command: str, fields: dict[str, Any], by: Caller) -> bytes:
+    """One call as a line."""
+    return msgspec.json.encode({"call": {"command": command, **fields}, "by": by}) + b"\n"
+
+
+def result_of(line: bytes) -> Any:
+    """What an answer says. Refused if the command was."""
+    answer = msgspec.json.decode(line)
+    if "error" in answer:
+        raise Refused(answer["error"], answer["reason"])
+    return answer["ok"]
+
+
+@contextlib.contextmanager
+def socket_address(data_dir: str) -> Iterator[str]:
+    """A path of the control socket that is short enough to bind or connect to, good inside of the with block.
+
+    OSError if there is no such directory.
+    """
+    path = os.path.join(data_dir, SOCKET_NAME)
+    if len(os.fsencode(path)) <= ADDRESS_OCTETS_MAX:
+        yield path
+        return
+    directory = os.open(data_dir, os.O_PATH | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{directory}/{SOCKET_NAME}"
+    finally:
+        os.close(directory)

@@ -1,0 +1,21 @@
+"""The broker as commands see it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from leveret.broker.broker import Broker
+from leveret.control.host import Host
+
+
+@dataclass
+class Node:
+    """name: as RabbitMQ's node names, leveret@HOST; data_dir: the data directory; core: "compiled" or "interpreted";
+    version: leveret's own."""
+
+    broker: Broker
+    host: Host
+    name: str
+    data_dir: str
+    version: str
+    core: str

@@ -1,0 +1,28 @@
+"""Why a command was not carried out."""
+
+from __future__ import annotations
+
+from typing import Final
+
+BAD_REQUEST: Final = "bad_request"
+NOT_FOUND: Final = "not_found"
+CONFLICT: Final = "conflict"
+NOT_AUTHORISED: Final = "not_authorised"
+INTERNAL: Final = "internal_error"
+
+
+class Refused(Exception):
+    """kind: one of the words above; reason: what is wrong and what to do about it, for people."""
+
+    def __init__(self, kind: str, reason: str) -> None:
+        super().__init__(reason)
+        self.kind = kind
+        self.reason = reason
+
+
+def bad_request(reason: str) -> Refused:
+    return Refused(BAD_REQUEST, reason)
+
+
+def not_found(reason: str) -> Refused:
+    return Refused(NOT_FOUND, reason)

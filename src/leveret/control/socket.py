@@ -1,0 +1,61 @@
+"""The Unix socket in the data directory: one line of JSON per call, one per answer, in order."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+
+from leveret.control.control import Control
+from leveret.control.line import LINE_OCTETS_MAX, SOCKET_NAME, socket_address
+
+
+class ControlSocket:
+    """Listens while the broker serves. Whoever may open the socket may do everything: its mode is 0600."""
+
+    def __init__(self, control: Control, data_dir: str) -> None:
+        self.path = os.path.join(data_dir, SOCKET_NAME)
+        self._data_dir = data_dir
+        self._control = control
+        self._server: asyncio.Server | None = None
+        self._callers: set[asyncio.Task[None]] = set()
+
+    async def listen(self) -> None:
+        """Begin. OSError if the socket can't be made. A socket that a crash left is replaced: the directory is ours."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.path)
+        listener = socket.socket(socket.AF_UNIX)
+        before = os.umask(0o177)
+        try:
+            with socket_address(self._data_dir) as address:
+                listener.bind(address)
+        except OSError:
+            listener.close()
+            raise
+        finally:
+            os.umask(before)
+        self._server = await asyncio.start_unix_server(self._serve, sock=listener, limit=LINE_OCTETS_MAX)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._callers.add(task)
+        try:
+            while line := await reader.readline():
+                writer.write(await self._control.answer(line) + b"\n")
+                await writer.drain()
+        except (ConnectionError, ValueError, asyncio.CancelledError):
+            pass  # it has gone, or its line is too long, or we go
+        finally:
+            self._callers.discard(task)
+            writer.close()
+
+    def close(self) -> None:
+        """Stop listening; callers whose answer is on its way do not get it."""
+        if self._server is not None:
+            self._server.close()
+        for task in self._callers:
+            task.cancel()
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.path)

@@ -1,0 +1,14 @@
+"""Where the broker listens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Listener:
+    """protocol: "amqp", "amqp/ssl", "http", "https", as RabbitMQ calls them; address and port that it is bound to."""
+
+    protocol: str
+    address: str
+    port: int

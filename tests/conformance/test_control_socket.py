@@ -1,0 +1,97 @@
+"""The control socket of a broker that serves: who may open it, what it answers, and what a restart finds."""
+
+from __future__ import annotations
+
+import socket
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pika
+import pika.exceptions
+import pytest
+
+from leveret.control.client import ControlClient
+from leveret.control.line import SOCKET_NAME, socket_address
+from leveret.control.refusal import BAD_REQUEST, CONFLICT, NOT_FOUND, Refused
+from leveret.testing.processes import LeveretProcess
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[LeveretProcess]:
+    with LeveretProcess(tmp_path / ("a" * 60) / ("b" * 60)) as process:  # a path too long for a socket
+        yield process
+
+
+def raw(broker: LeveretProcess, line: bytes) -> dict[str, object]:
+    with socket.socket(socket.AF_UNIX) as caller, socket_address(str(broker.data_dir)) as address:
+        caller.connect(address)
+        caller.sendall(line + b"\n")
+        answer = msgspec.json.decode(caller.makefile("rb").readline())
+        assert isinstance(answer, dict)
+        return answer
+
+
+def test_only_its_owner_may_open_it(broker: LeveretProcess) -> None:
+    mode = (broker.data_dir / SOCKET_NAME).stat().st_mode
+    assert stat.S_ISSOCK(mode)
+    assert stat.S_IMODE(mode) == 0o600
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b"{", "truncated"),
+        (b"[]", "Expected `object`"),
+        (b'{"call": {}}', "missing required field `command`"),
+        (b'{"call": {"command": "add_usr"}}', "did you mean 'add_user'"),
+        (b'{"call": {"command": "add_user", "name": 1, "password": ""}}', "Expected `str`, got `int` - at `$.name`"),
+        (b'{"call": {"command": "list_users", "nam": 1}}', "unknown field `nam`"),
+    ],
+)
+def test_what_is_no_call_is_answered_with_the_reason(broker: LeveretProcess, line: bytes, reason: str) -> None:
+    answer = raw(broker, line)
+    assert answer["error"] == BAD_REQUEST
+    assert reason in str(answer["reason"])
+    assert "ok" in raw(broker, b'{"call": {"command": "list_users"}}')
+
+
+def test_refusals_have_their_kind(broker: LeveretProcess) -> None:
+    with ControlClient(str(broker.data_dir)) as control:
+        with pytest.raises(Refused) as refused:
+            control.call("delete_vhost", name="missing")
+        assert refused.value.kind == NOT_FOUND
+        with pytest.raises(Refused) as refused:
+            control.call("add_user", name="guest", password="x")
+        assert refused.value.kind == CONFLICT
+
+
+def test_what_was_answered_is_there_after_a_crash(broker: LeveretProcess) -> None:
+    with ControlClient(str(broker.data_dir)) as control:
+        control.call("add_vhost", name="here", creator="guest")
+        control.call("add_vhost", name="gone")
+        control.call("add_user", name="somebody", password="secret")
+        control.call("delete_vhost", name="gone")
+        control.call("delete_user", name="guest")
+    assert "audit user=- address=- via=ctl add_user {\"name\":\"somebody\",\"password\":\"***\"} ok" in broker.output
+    broker.kill()
+    broker.start()
+    with ControlClient(str(broker.data_dir)) as control:
+        assert [vhost["name"] for vhost in control.call("list_vhosts")] == ["/", "here"]
+        assert [user["name"] for user in control.call("list_users")] == ["somebody"]
+        assert control.call("authenticate", name="somebody", password="secret")["tags"] == []
+
+
+def test_a_deleted_virtual_host_takes_its_connections_along(broker: LeveretProcess) -> None:
+    with ControlClient(str(broker.data_dir)) as control:
+        control.call("add_vhost", name="v", creator="guest")
+        connection = pika.BlockingConnection(pika.URLParameters(broker.url.replace("%2F", "v")))
+        channel = connection.channel()
+        channel.queue_declare("q", durable=True)
+        control.call("delete_vhost", name="v")
+        with pytest.raises(pika.exceptions.ConnectionClosedByBroker) as closed:
+            channel.queue_declare("q", passive=True)
+        assert (closed.value.reply_code, closed.value.reply_text) == (320, "CONNECTION_FORCED - vhost 'v' is deleted")
+        with pytest.raises(pika.exceptions.ProbableAccessDeniedError):
+            pika.BlockingConnection(pika.URLParameters(broker.url.replace("%2F", "v")))
