@@ -22,6 +22,8 @@ def fill_a_file(house: House) -> None:
     client.send(1, grammar.QUEUE_DECLARE, queue="q", durable=True)
     client.publish("q", b"1" * FILE_SIZE, delivery_mode=2)
     house.write()
+    client.send(1, grammar.QUEUE_PURGE, queue="q")
+    house.write()
     client.peer.lost(house.bench.now_us)
 
 
@@ -41,7 +43,8 @@ def test_what_was_removed_stays_away_and_what_was_put_comes_back(new_file: bool)
     house.bench.broker.delete_user("guest")
     house.write()
     if new_file:
-        fill_a_file(house)  # and files that hold nothing alive are gone
+        fill_a_file(house)
+        assert len(house.journal.files()) == 1  # those that hold nothing alive are gone, and what they said with them
     disk.crash()
     house = House(disk)
     definitions = house.bench.broker.definitions
