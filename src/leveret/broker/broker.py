@@ -79,6 +79,7 @@ class Broker:
         self.definitions.listeners += [self._vhost_defined, self.users.defined]
         self._define_defaults()
         self.ack_timeout = AckTimeout(settings.consumer_timeout_ms)
+        self.connections_opened = 0
         self.dirty: list[Connection] = []
         # Why no messages are taken ("low on disk"), as connection.blocked says it; empty while they are.
         self.block_reason = ""
