@@ -28,6 +28,7 @@ from leveret.broker.queue import Queue
 from leveret.broker.ready import ITEM_OCTETS
 from leveret.broker.route import Route
 from leveret.broker.run import Stretch
+from leveret.broker.security import Security
 from leveret.broker.transaction import ACK
 from leveret.broker.users import IMPERSONATOR, WRITE
 from leveret.broker.vhost import ROUTES_MAX
@@ -103,6 +104,7 @@ class Peer(Connection):
         self.address = address
         self.is_loopback = is_loopback
         self.name = address
+        self.security: Security | None = None  # without TLS
         self.channel_max = broker.settings.channel_max
         self.must_cut = False
         self.hears_refusal = False
