@@ -10,19 +10,20 @@ from leveret.store.disk import MemoryDisk
 from leveret.wire import grammar
 
 from .house import FILE_SIZE, House
+from .support import Client
 
 
 def names(house: House, kind: str) -> list[object]:
     return [definition["name"] for definition in house.bench.broker.definitions.all(kind)]
 
 
-def fill_a_file(house: House) -> None:
-    """The next record stands in a file that begins with a snapshot."""
-    client = house.bench.connect()
+def fill_a_file(house: House, client: Client) -> None:
+    """The next record stands in a file that begins with a snapshot; those that hold nothing alive go."""
     client.send(1, grammar.QUEUE_DECLARE, queue="q", durable=True)
     client.publish("q", b"1" * FILE_SIZE, delivery_mode=2)
     house.write()
-    client.peer.lost(house.bench.now_us)
+    client.send(1, grammar.QUEUE_PURGE, queue="q")
+    house.write()
 
 
 @pytest.mark.parametrize("new_file", [False, True])
@@ -30,8 +31,9 @@ def test_what_was_removed_stays_away_and_what_was_put_comes_back(new_file: bool)
     disk = MemoryDisk()
     house = House(disk)
     definitions = house.bench.broker.definitions
+    client = house.bench.connect()
     if new_file:
-        fill_a_file(house)
+        fill_a_file(house, client)
     definitions.put(VHOST, {"name": "v"})
     definitions.put(VHOST, {"name": "w"})
     definitions.put(GLOBAL_PARAMETER, {"name": "g", "value": {"a": [1, 2.5, None, True, "x"]}})
@@ -41,7 +43,8 @@ def test_what_was_removed_stays_away_and_what_was_put_comes_back(new_file: bool)
     house.bench.broker.delete_user("guest")
     house.write()
     if new_file:
-        fill_a_file(house)  # and files that hold nothing alive are gone
+        fill_a_file(house, client)
+        assert house.journal.files() == [3]
     disk.crash()
     house = House(disk)
     definitions = house.bench.broker.definitions
