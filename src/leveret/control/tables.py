@@ -58,7 +58,7 @@ def _octets(octets: bytes) -> str:
 
 
 def encoded_table(fields: Mapping[str, object]) -> bytes:
-    """A table from JSON, encoded: integers take 64 bits, as those that RabbitMQ makes. Refused for what no table has."""
+    """A table from JSON, encoded: integers take 64 bits, as RabbitMQ's do. Refused for what no table can have."""
     try:
         body = b"".join([encode_short(name) + _encoded(value) for name, value in fields.items()])
     except (ValueError, struct.error) as error:
@@ -67,7 +67,7 @@ def encoded_table(fields: Mapping[str, object]) -> bytes:
 
 
 def _encoded(value: object) -> bytes:
-    if isinstance(value, bool) or isinstance(value, (str, float)):
+    if isinstance(value, (bool, str, float)):
         return encode_value(value)
     if isinstance(value, int):
         if not -(1 << 63) <= value < 1 << 63:

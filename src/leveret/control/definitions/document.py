@@ -40,12 +40,14 @@ class VhostEntry(msgspec.Struct):
     description: str | None = None
     tags: str | list[str] | None = None
     metadata: dict[str, Any] | list[Any] = {}
-    tracing: bool | None = None
 
 
-class PermissionEntry(Permission, kw_only=True):
+class PermissionEntry(msgspec.Struct):
     user: str
     vhost: str
+    configure: str
+    write: str
+    read: str
 
 
 class TopicPermissionEntry(msgspec.Struct):

@@ -61,8 +61,7 @@ def exported(broker: Broker, vhost: str | None) -> dict[str, Any]:
 def _within(broker: Broker, name: str) -> dict[str, Any]:
     vhost = broker.vhosts[name]
     parameters, policies = (
-        [each for each in _plain(broker.definitions.all(kind)) if each["vhost"] == name]
-        for kind in (PARAMETER, POLICY)
+        [each for each in _plain(broker.definitions.all(kind)) if each["vhost"] == name] for kind in (PARAMETER, POLICY)
     )
     sections: dict[str, list[dict[str, object]]] = {
         "parameters": parameters,
