@@ -80,6 +80,7 @@ class Broker:
         self._define_defaults()
         self.is_new = True  # no life before this one has come to an orderly end or recorded anything
         self.ack_timeout = AckTimeout(settings.consumer_timeout_ms)
+        self.connections_opened = 0
         self.dirty: list[Connection] = []
         # Why no messages are taken ("low on disk"), as connection.blocked says it; empty while they are.
         self.block_reason = ""
