@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 
 from leveret.broker.broker import Broker
 from leveret.broker.pager import Pager
@@ -25,6 +26,7 @@ from leveret.net.certificates import Certificates
 from leveret.net.commit import Committer
 from leveret.net.fairness import Fairness
 from leveret.net.listener import Listener
+from leveret.net.logins import Logins
 from leveret.net.paging import Paging
 from leveret.net.pressure import Pressure
 from leveret.net.protocol import PeerProtocol
@@ -38,12 +40,12 @@ from leveret.store.sync import SyncThread
 
 logger = logging.getLogger("leveret")
 
+T = TypeVar("T")
+
 READ_OCTETS = 256 * 1024
 # more than this waiting for the disk pauses publishers
 BATCH_OCTETS_MAX = 4 << 20
 HANDSHAKE_US_MAX = 10_000_000
-# a client has this long to close its socket, or to answer our close, as in RabbitMQ
-CLOSE_US_MAX = 30_000_000
 # clients have this long to answer the close of an orderly stop
 GOODBYE_S_MAX = 1.0
 # a consumer that has taken nothing for this long does not hold up publishers any more
@@ -79,6 +81,7 @@ class Server:
         self._protocols: dict[Peer, PeerProtocol] = {}
         self._pressure = Pressure(self._protocols)
         self._fairness = Fairness(self._pressure, self._look_after)
+        self._logins = Logins(broker, self.now_us, self._decided)
         self._servers: list[asyncio.Server] = []
         self._tls: TlsDoor | None = None
         self._sync = SyncThread(journal, self._done, reserve)
@@ -156,6 +159,7 @@ class Server:
             protocol.transport.abort()
         self._sync.stop()
         self._pages_thread.shutdown()
+        self._logins.stop()
         self.journal.close()
         self.segments.close()
 
@@ -193,6 +197,10 @@ class Server:
     def stop(self) -> None:
         """Begin an orderly stop."""
         self.stopping.set()
+
+    async def on_thread(self, function: Callable[..., T], *arguments: Any) -> T:
+        """Do what takes as long as checking a password, without keeping anybody waiting."""
+        return await self._logins.on_thread(function, *arguments)
 
     async def settled(self) -> None:
         """Deliver what has become deliverable; return when all that is recorded so far is on disk."""
@@ -238,6 +246,11 @@ class Server:
             self._loop.call_soon(self._go_on, protocol)
         if self._paging.received(peer.cost):
             self._pressure.pages(self._paging.is_behind)
+
+    def _decided(self, peer: Peer) -> None:
+        """A login that waited is over; what came behind it is handled now."""
+        if peer in self._protocols:
+            self.received(self._protocols[peer], b"")
 
     def _go_on(self, protocol: PeerProtocol) -> None:
         """Another turn for what one turn was too short for."""
@@ -362,7 +375,7 @@ class Server:
                 logger.warning("%s: closed: no handshake within %d s", peer.address, HANDSHAKE_US_MAX // 1_000_000)
                 protocol.transport.abort()
                 continue
-            if peer.state >= lifecycle.CLOSING and not peer.is_gated and now_us - peer.sent_us > CLOSE_US_MAX:
+            if peer.state >= lifecycle.CLOSING and not peer.is_gated and now_us - peer.sent_us > peer.linger_us:
                 protocol.transport.abort()
                 continue
             if protocol.is_paused:
