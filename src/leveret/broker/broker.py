@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from leveret.broker import tracing
 from leveret.broker.ack_timeout import AckTimeout
+from leveret.broker.counters import Churn
 from leveret.broker.definitions import PERMISSION, USER, VHOST, Definition, Definitions, Key
 from leveret.broker.kinds.recent_history import SNAPSHOT_OCTETS_MAX
 from leveret.broker.log import CLEAN, START, Log, meta_record, page_record, returned_record, state_record
@@ -71,6 +72,7 @@ class Broker:
         self.settings = settings
         self.random_bytes = random_bytes
         self.log = Log()
+        self.churn = Churn()
         self.timers = Timers()
         self.users = Users()
         self.vhosts: dict[str, VHost] = {}
@@ -90,7 +92,7 @@ class Broker:
         self.on_event(text)
 
     def _vhost(self, name: str) -> VHost:
-        return VHost(name, self.log, self.timers, self._tell, self.random_bytes)
+        return VHost(name, self.log, self.timers, self._tell, self.random_bytes, self.churn)
 
     def _define_defaults(self) -> None:
         """What a new broker begins with; its first journal file says so."""

@@ -139,6 +139,8 @@ def declare(peer: Peer, channel: BrokerChannel, method: Method) -> None:
             text = "Cannot declare a server-named queue for type rabbit_quorum_queue"
             raise fail(method, PRECONDITION_FAILED, text)
         queue = _create(peer, method, name or generated("amq.gen-", peer.broker.random_bytes))
+    if not method.flag("passive"):
+        peer.broker.churn.queue_declared += 1
     channel.last_queue = queue.name
     if queue.idle_us:
         vhost.used(queue, peer.now_us)
