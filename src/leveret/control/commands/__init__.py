@@ -1,5 +1,14 @@
 """The commands, by what they are about. Each is a Command; importing this package makes them known."""
 
-from leveret.control.commands import listing, objects, status, users, vhosts
+from leveret.control.commands import (
+    connections,
+    listing,
+    objects,
+    permissions,
+    queues,
+    status,
+    users,
+    vhosts,
+)
 
-__all__ = ["listing", "objects", "status", "users", "vhosts"]
+__all__ = ["connections", "listing", "objects", "permissions", "queues", "status", "users", "vhosts"]
