@@ -2,6 +2,7 @@
 
 from leveret.control.commands import (
     connections,
+    definitions,
     listing,
     objects,
     permissions,
@@ -11,4 +12,14 @@ from leveret.control.commands import (
     vhosts,
 )
 
-__all__ = ["connections", "listing", "objects", "permissions", "queues", "status", "users", "vhosts"]
+__all__ = [
+    "connections",
+    "definitions",
+    "listing",
+    "objects",
+    "permissions",
+    "queues",
+    "status",
+    "users",
+    "vhosts",
+]
