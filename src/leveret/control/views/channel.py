@@ -5,6 +5,7 @@ from __future__ import annotations
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.peer import Peer
 from leveret.control.node import Node
+from leveret.control.pid import pid_of
 from leveret.control.views.connection import peer_details
 from leveret.control.views.consumer import consumer_view
 from leveret.control.views.rates import rates, stats_of
@@ -20,6 +21,8 @@ def channel_view(node: Node, peer: Peer, channel: BrokerChannel) -> View:
         consumer.count()
     values = channel.counters.values()
     view: View = {
+        "pid": pid_of(node, peer.number, int(channel.number)),
+        "connection": pid_of(node, peer.number),
         "name": f"{peer.name} ({int(channel.number)})",
         "number": int(channel.number),
         "vhost": peer.vhost.name,

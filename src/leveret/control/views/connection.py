@@ -6,8 +6,10 @@ from typing import Final
 
 from leveret.broker.peer import Peer
 from leveret.control.node import Node
+from leveret.control.pid import pid_of
+from leveret.control.tables import plain_table
 from leveret.control.views.rates import OCTETS, rates, with_rates
-from leveret.control.views.view import View, plain
+from leveret.control.views.view import View
 from leveret.session import lifecycle
 
 NO_TLS: Final[View] = {
@@ -34,6 +36,7 @@ def connection_view(node: Node, peer: Peer) -> View:
     octets = peer.octets
     values = octets.values()
     view: View = {
+        "pid": pid_of(node, peer.number),
         "name": peer.name,
         "vhost": peer.vhost.name,
         "user": peer.user,
@@ -52,7 +55,7 @@ def connection_view(node: Node, peer: Peer) -> View:
         "frame_max": int(peer.frame_max),
         "timeout": peer.heartbeat_s,
         "channels": len(peer.channels),
-        "client_properties": plain(peer.client_properties),
+        "client_properties": plain_table(peer.client_properties),
         "recv_cnt": int(octets.reads),
         "send_cnt": int(octets.writes),
         "send_pend": node.host.unsent_octets(peer),

@@ -5,7 +5,9 @@ from __future__ import annotations
 from leveret.broker.consumer import Consumer
 from leveret.broker.peer import Peer
 from leveret.control.node import Node
-from leveret.control.views.view import View, plain
+from leveret.control.pid import pid_of
+from leveret.control.tables import plain_table
+from leveret.control.views.view import View
 
 
 def consumer_view(node: Node, consumer: Consumer) -> View:
@@ -17,13 +19,14 @@ def consumer_view(node: Node, consumer: Consumer) -> View:
     return {
         "consumer_tag": consumer.tag,
         "queue": {"name": queue.name, "vhost": queue.vhost.name},
+        "channel_pid": pid_of(node, peer.number, int(consumer.channel.number)),
         "channel_details": channel_details(node, peer, int(consumer.channel.number)),
         "ack_required": not consumer.no_ack,
         "active": is_active,
         "activity_status": "single_active" if queue.consumers.has_active and is_active else _status(is_active),
         "exclusive": consumer.is_exclusive,
         "prefetch_count": int(consumer.limit),
-        "arguments": plain(consumer.arguments),
+        "arguments": plain_table(consumer.arguments),
     }
 
 

@@ -6,8 +6,9 @@ from leveret.broker.counters import Passage
 from leveret.broker.exchange import Exchange
 from leveret.broker.vhost import VHost
 from leveret.control.node import Node
+from leveret.control.tables import plain_table
 from leveret.control.views.rates import passage_stats
-from leveret.control.views.view import View, plain
+from leveret.control.views.view import View
 from leveret.wire.table import Value
 
 
@@ -41,7 +42,7 @@ def _view(
         "durable": flags[0],
         "auto_delete": flags[1],
         "internal": flags[2],
-        "arguments": plain(arguments),
+        "arguments": plain_table(arguments),
         "policy": None,
     }
     stats = passage_stats(passage, node.host.now_us())

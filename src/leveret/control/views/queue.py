@@ -5,14 +5,16 @@ from __future__ import annotations
 from typing import Final
 
 from leveret.broker.census import Census
-from leveret.broker.peer import Peer
 from leveret.broker.priority import PriorityQueue
 from leveret.broker.queue import Queue
 from leveret.broker.queue_types import queue_type
 from leveret.control.node import Node
+from leveret.control.pid import pid_of
+from leveret.control.tables import plain_table
+from leveret.control.views.connection import peer_details
 from leveret.control.views.consumer import consumer_view
 from leveret.control.views.rates import MESSAGES, rates, stats_of, with_rates
-from leveret.control.views.view import View, plain
+from leveret.control.views.view import View
 
 # what a queue takes in memory besides its messages, roughly
 QUEUE_OCTETS: Final = 3000
@@ -35,7 +37,7 @@ def queue_view(node: Node, queue: Queue) -> View:
         "durable": queue.durable,
         "auto_delete": queue.auto_delete,
         "exclusive": queue.owner is not None,
-        "arguments": plain(queue.arguments),
+        "arguments": plain_table(queue.arguments),
         "node": node.name,
         "state": "running",
         "policy": None,
@@ -50,8 +52,9 @@ def queue_view(node: Node, queue: Queue) -> View:
         view["message_stats"] = _of_queue(stats)
     view |= _figures(queue, ready, unacked)
     view |= _consumption(queue, ready)
+    view["owner_pid"] = pid_of(node, queue.owner.number) if queue.owner is not None else ""
     if queue.owner is not None:
-        view["owner_pid_details"] = owner_view(queue.owner)
+        view["owner_pid_details"] = peer_details(queue.owner)
     view |= _quorum(node) if kind == "quorum" else _classic(queue, ready)
     return view
 
@@ -64,12 +67,6 @@ def queue_details(node: Node, queue: Queue) -> View:
     view["deliveries"] = []
     view["incoming"] = []
     return view
-
-
-def owner_view(peer: Peer) -> View:
-    """The connection that an exclusive queue belongs to, or a channel."""
-    host, _, port = peer.address.rpartition(":")
-    return {"name": peer.name, "peer_host": host, "peer_port": int(port)}
 
 
 def _of_queue(stats: View) -> View:

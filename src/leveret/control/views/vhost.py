@@ -11,9 +11,10 @@ from leveret.broker.totals import Totals
 from leveret.broker.vhost import VHost
 from leveret.control.node import Node
 from leveret.control.sliced import CHUNK, Steps
+from leveret.control.tables import plain_table
 from leveret.control.views.connection import is_open
 from leveret.control.views.rates import MESSAGES, OCTETS, rates, stats_of, with_rates
-from leveret.control.views.view import View, plain
+from leveret.control.views.view import View
 
 VALUES: Final = MESSAGES + FIELDS + OCTETS
 _MESSAGES_STOP: Final = len(MESSAGES)
@@ -63,7 +64,7 @@ def stats_view(values: tuple[int, ...], speeds: list[float], has_all: bool = Fal
 def vhost_view(node: Node, vhost: VHost) -> Steps[View]:
     """An item of list_vhosts."""
     sums = yield from sums_of(node, vhost)
-    definition: dict[str, Any] = plain(node.broker.definitions.get(VHOST, vhost.name) or {})
+    definition: dict[str, Any] = plain_table(node.broker.definitions.get(VHOST, vhost.name) or {})
     description, tags = definition.get("description", ""), definition.get("tags", [])
     view: View = {
         "name": vhost.name,
