@@ -82,6 +82,7 @@ def _logged_in(peer: Peer, mechanism: str, user: str) -> None:
         raise refused(mechanism)
     _count(peer, True)
     peer.user = user
+    peer.mechanism = mechanism
     peer.send(
         0,
         grammar.CONNECTION_TUNE,
@@ -152,6 +153,8 @@ def open_vhost(peer: Peer, method: Method) -> None:
     peer.vhost = vhost
     broker.connected(peer, vhost)
     peer.is_counted = True
+    peer.connected_us = peer.now_us
+    broker.churn.connection_created += 1
     peer.send(0, grammar.CONNECTION_OPEN_OK)
     broker.on_event(f"{peer.address}: user '{peer.user}' connected to vhost '{name}'")
 

@@ -17,15 +17,16 @@ from leveret.broker import (
     queue_methods,
     tx_methods,
 )
-from leveret.broker.access import EXCHANGE, NOBODY, OPERATOR, Access, check_publish, refused
+from leveret.broker.access import EXCHANGE, NOBODY, OPERATOR, Access, check_channel, check_publish, refused
 from leveret.broker.ack_timeout import timed_out
 from leveret.broker.broker import Broker
 from leveret.broker.channel import BrokerChannel
+from leveret.broker.counters import Octets
 from leveret.broker.entry import Entry
 from leveret.broker.kinds.envelope import Envelope
 from leveret.broker.login import Login
 from leveret.broker.names import DEFAULT_EXCHANGE, REPLY_TO
-from leveret.broker.properties import check_user_id, expiration_us
+from leveret.broker.properties import check_user_id, expiration_us, with_reply_name
 from leveret.broker.queue import Queue
 from leveret.broker.ready import ITEM_OCTETS
 from leveret.broker.route import Route
@@ -88,7 +89,6 @@ CONNECTION_HANDLERS: Final[dict[int, Callable[[Peer, Method], None]]] = {
     grammar.CONNECTION_OPEN.key: handshake.open_vhost,
     grammar.CONNECTION_UPDATE_SECRET.key: handshake.update_secret,
 }
-REPLY_TO_BYTES: Final = REPLY_TO.encode()
 COST_WORTH_A_LOOK: Final[i64] = 1 << 18
 # a client has this long to close its socket, or to answer our close, as in RabbitMQ; and one that is not told why
 LINGER_US: Final = 30_000_000
@@ -97,8 +97,8 @@ FRAME_OCTETS_INSIDE: Final[i64] = 131072
 
 
 class Peer(Connection):
-    """number: which of the broker's connections this is, from 1; address: for the log; is_loopback: whether guest may
-    log in."""
+    """number: which of the broker's connections this is, from 1; address: for the log; host: its IP address;
+    is_loopback: whether guest may log in."""
 
     def __init__(self, broker: Broker, address: str, is_loopback: bool) -> None:
         super().__init__(FRAME_MIN_SIZE, broker.settings.max_message_octets)
@@ -107,9 +107,13 @@ class Peer(Connection):
         self.number = broker.connections_opened
         self.vhost = broker.nowhere  # until connection.open says which
         self.address = address
+        self.host = address.rpartition(":")[0]
         self.is_loopback = is_loopback
         self.name = address
         self.security: Security | None = None  # without TLS
+        self.octets = Octets()
+        self.mechanism = ""  # of its login
+        self.connected_us: i64 = 0  # when it had opened its virtual host
         self.channel_max = broker.settings.channel_max
         self.must_cut = False
         self.hears_refusal = False
@@ -154,6 +158,9 @@ class Peer(Connection):
         self.now_us = now_us
         self.state = lifecycle.CLOSED
         self.close_all_channels()
+        if self.connected_us != 0:
+            self.vhost.tally.octets.add(self.octets)
+            self.broker.churn.connection_closed += 1
         self.broker.end_turn(now_us)
 
     def check_ack_timeouts(self, now_us: int) -> None:
@@ -196,11 +203,6 @@ class Peer(Connection):
         if self._access.is_stale:
             self._access = self.broker.access(self.user, self.vhost.name)
         return self._access
-
-    @property
-    def host(self) -> str:
-        """The client's IP address."""
-        return self.address.rpartition(":")[0]
 
     def login_checked(self, is_right: bool, now_us: int) -> None:
         """A login that waited is over."""
@@ -255,24 +257,18 @@ class Peer(Connection):
             most = self.channel_max
             text = f"number of channels opened ({most}) has reached the negotiated channel_max ({most})"
             raise ProtocolError(NOT_ALLOWED, text)
-        user = self.broker.users.by_name.get(self.user)
-        if user is not None and "max-channels" in user.limits:
-            self._check_channels(user.limits["max-channels"])
+        check_channel(self)
         channel = BrokerChannel(number, self.must_cut)
         self.vhost.channels.add(channel)
+        self.broker.churn.channel_created += 1
         return channel
-
-    def _check_channels(self, most: int) -> None:
-        """530 if the user has as many channels as it may have, negative = any number, on all connections together."""
-        if 0 <= most <= sum([len(each.channels) for each in self.broker.connections_of(self.user)]):
-            text = f"number of channels opened for user '{self.user}' has reached the maximum allowed user limit of"
-            raise ProtocolError(NOT_ALLOWED, f"{text} ({most})")
 
     def channel_closed(self, channel: Channel) -> None:
         assert isinstance(channel, BrokerChannel)
         if not self._is_leaving:
             self._serve_touched()
         self.vhost.forget_channel(self, channel, self.now_us)
+        self.broker.churn.channel_closed += 1
 
     def close_all_channels(self) -> None:
         # what one channel gives back must not go to the next one that closes
@@ -297,8 +293,7 @@ class Peer(Connection):
 
     def after_failure(self, error: ProtocolError) -> int:
         if self.state < lifecycle.OPENING and error.code == ACCESS_REFUSED and not self.hears_refusal:
-            # without a word, and not at once: RabbitMQ leaves the socket open for a while, too
-            self.linger_us = SILENCE_US
+            self.linger_us = SILENCE_US  # not at once, as in RabbitMQ
             return lifecycle.DRAINING
         return lifecycle.CLOSING
 
@@ -344,6 +339,8 @@ class Peer(Connection):
         channel.settled(entry)
         queue = entry.queue
         queue.unacked -= 1
+        queue.counters.ack += 1
+        channel.counters.ack += 1
         if not queue.is_touched and not queue.is_deleted:
             queue.touch()
         # a deleted queue's unacknowledged entries are settled here, too: their file can go
@@ -366,7 +363,7 @@ class Peer(Connection):
         # of several mistakes the first one is told, in RabbitMQ's order
         content = data[start:stop]
         if scan.reply_to_at != 0 and data[scan.reply_to_at] == 21:
-            content = self._with_reply_name(channel, content, scan.reply_to_at - start)
+            content = with_reply_name(channel, content, scan.reply_to_at - start)
         if scan.user_id_at != 0:
             check_user_id(self, data, scan.user_id_at)
         ttl_us: i64 = -1
@@ -382,6 +379,8 @@ class Peer(Connection):
             raise ProtocolError(PRECONDITION_FAILED, f"invalid message: {{delivery_mode_unknown,{mode}}}", 60, 40)
         standing = HANDLED
         if route.is_per_message:
+            if route.published != 0:
+                vhost.tally.count_publishes()  # to the queues that they went to
             if route.exchange is not None:
                 events = vhost.log.events
                 route.set_queues(vhost.targets(route.exchange, Envelope(route.keys, route.key, content)))
@@ -393,13 +392,14 @@ class Peer(Connection):
             vhost.reply(requester, content, route.key)
         if channel.tx is not None:
             return self._hold(channel, route, content, mode == 2, ttl_us)
+        self.count(channel, route)
         if route.queues:
             self.cost += stop - start + ITEM_OCTETS * len(route.queues)
             accepted = vhost.accept(route, content, mode == 2, ttl_us, self.now_us)
             if accepted != HANDLED:
                 standing = accepted
-        elif route.is_mandatory:
-            self.give_back(channel, route, content)
+        elif not route.replies:
+            self.unroutable(channel, route, content)
         self.is_publisher = True
         self._ttl_us = ttl_us
         if channel.confirms is not None:
@@ -412,6 +412,8 @@ class Peer(Connection):
         assert route is not None
         stretch = Stretch(data, stride, size, count, route.key)
         persistent = self._scan_header.delivery_mode == 2
+        route.published += count  # the one before them stands on the list
+        channel.counters.publish += count
         self.cost += len(data) + ITEM_OCTETS * len(route.queues)
         standing = self.vhost.accept_stretch(route, stretch, persistent, self._ttl_us, self.now_us)
         if channel.confirms is not None:
@@ -470,19 +472,21 @@ class Peer(Connection):
         routes[fields] = route
         return route
 
-    def _with_reply_name(self, channel: BrokerChannel, content: bytes, at: i64) -> bytes:
-        """Put the requester's generated name where its reply_to says amq.rabbitmq.reply-to."""
-        if content[at + 1 : at + 22] != REPLY_TO_BYTES:
-            return content
-        if channel.reply is None:
-            raise ProtocolError(PRECONDITION_FAILED, "fast reply consumer does not exist", 60, 40)
-        name = channel.reply_name
-        size = int(read_i32_be(content, 3)) + len(name) - 21
-        head = content[:3] + size.to_bytes(4, "big") + content[7:at]
-        return head + bytes([len(name)]) + name + content[at + 22 :]
+    def count(self, channel: BrokerChannel, route: Route) -> None:
+        """A message was published."""
+        channel.counters.publish += 1
+        if route.published == 0:
+            self.vhost.tally.will_count(route)
+        route.published += 1
 
-    def give_back(self, channel: BrokerChannel, route: Route, content: bytes) -> None:
-        """basic.return: a mandatory message reached no queue."""
+    def unroutable(self, channel: BrokerChannel, route: Route, content: bytes) -> None:
+        """A message reached nobody: basic.return, if it is mandatory."""
+        if not route.is_mandatory:
+            channel.counters.drop_unroutable += 1
+            self.vhost.tally.counters.drop_unroutable += 1
+            return
+        channel.counters.return_unroutable += 1
+        self.vhost.tally.counters.return_unroutable += 1
         exchange = route.exchange.name if route.exchange is not None else ""
         self.send(
             channel.number,

@@ -9,6 +9,8 @@ import click
 from leveret.broker import argon2id
 from leveret.broker.users import ARGON2ID, SHA256, SHA512
 
+# key of the configuration file -> type
+CONFIG: Final[dict[str, type]] = {"loopback_users": list, "connection_max": int, "password_hashing": str}
 HASHINGS: Final = {"sha256": SHA256, "sha512": SHA512, "argon2id": ARGON2ID}
 
 

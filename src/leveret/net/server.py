@@ -16,7 +16,6 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
 
 from leveret.broker.broker import Broker
 from leveret.broker.pager import Pager
@@ -39,8 +38,6 @@ from leveret.store.segment import SegmentStore
 from leveret.store.sync import SyncThread
 
 logger = logging.getLogger("leveret")
-
-T = TypeVar("T")
 
 READ_OCTETS = 256 * 1024
 # more than this waiting for the disk pauses publishers
@@ -81,7 +78,7 @@ class Server:
         self._protocols: dict[Peer, PeerProtocol] = {}
         self._pressure = Pressure(self._protocols)
         self._fairness = Fairness(self._pressure, self._look_after)
-        self._logins = Logins(broker, self.now_us, self._decided)
+        self.logins = Logins(broker, self.now_us, self._go_on)
         self._servers: list[asyncio.Server] = []
         self._tls: TlsDoor | None = None
         self._sync = SyncThread(journal, self._done, reserve)
@@ -159,7 +156,7 @@ class Server:
             protocol.transport.abort()
         self._sync.stop()
         self._pages_thread.shutdown()
-        self._logins.stop()
+        self.logins.stop()
         self.journal.close()
         self.segments.close()
 
@@ -189,6 +186,14 @@ class Server:
         """All connections, oldest first."""
         return list(self._protocols)
 
+    def unsent_octets(self, peer: Peer) -> int:
+        """What the network has not taken yet."""
+        return self._protocols[peer].transport.get_write_buffer_size()
+
+    def tls_facts(self, peer: Peer) -> dict[str, object]:
+        """ssl… and peer_cert… of the HTTP API's connections; nothing for one without TLS."""
+        return {}
+
     def close(self, peer: Peer, reason: str) -> None:
         """Close a connection: 320 CONNECTION_FORCED with this reason."""
         peer.close(320, reason)
@@ -197,10 +202,6 @@ class Server:
     def stop(self) -> None:
         """Begin an orderly stop."""
         self.stopping.set()
-
-    async def on_thread(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Do what takes as long as checking a password, without keeping anybody waiting."""
-        return await self._logins.on_thread(function, *arguments)
 
     async def settled(self) -> None:
         """Deliver what has become deliverable; return when all that is recorded so far is on disk."""
@@ -243,19 +244,15 @@ class Server:
         self._pressure.review(protocol)
         if peer.has_more and not protocol.is_going_on:
             protocol.is_going_on = True
-            self._loop.call_soon(self._go_on, protocol)
+            self._loop.call_soon(self._go_on, peer)
         if self._paging.received(peer.cost):
             self._pressure.pages(self._paging.is_behind)
 
-    def _decided(self, peer: Peer) -> None:
-        """A login that waited is over; what came behind it is handled now."""
-        if peer in self._protocols:
-            self.received(self._protocols[peer], b"")
-
-    def _go_on(self, protocol: PeerProtocol) -> None:
-        """Another turn for what one turn was too short for."""
-        protocol.is_going_on = False
-        if protocol.peer in self._protocols:
+    def _go_on(self, peer: Peer) -> None:
+        """Another turn for what one turn was too short for, or what waited for a login."""
+        protocol = self._protocols.get(peer)
+        if protocol is not None:
+            protocol.is_going_on = False
             self.received(protocol, b"")
 
     def lost(self, protocol: PeerProtocol, error: Exception | None) -> None:
@@ -337,6 +334,7 @@ class Server:
             data = connection.take(synced)
             if data:
                 connection.sent_us = now_us
+                protocol.peer.octets.wrote(len(data))
                 if protocol.is_choked:
                     protocol.write_choked(data)
                     self._pressure.review(protocol)
