@@ -5,9 +5,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from leveret.broker import tracing
+from leveret.broker import enforcement, tracing
 from leveret.broker.ack_timeout import AckTimeout
-from leveret.broker.definitions import PERMISSION, USER, VHOST, Definition, Definitions, Key
+from leveret.broker.definitions import (
+    OPERATOR_POLICY,
+    PARAMETER,
+    PERMISSION,
+    POLICY,
+    USER,
+    VHOST,
+    Definition,
+    Definitions,
+    Key,
+)
 from leveret.broker.kinds.recent_history import SNAPSHOT_OCTETS_MAX
 from leveret.broker.log import CLEAN, START, Log, meta_record, page_record, returned_record, state_record
 from leveret.broker.names import RandomBytes
@@ -73,12 +83,12 @@ class Broker:
         self.log = Log()
         self.timers = Timers()
         self.users = Users()
+        self.ack_timeout = AckTimeout(settings.consumer_timeout_ms)
         self.vhosts: dict[str, VHost] = {}
         self.nowhere = self._vhost("")  # where connections are until they have said where they want to go
         self.definitions = Definitions(self.log)
-        self.definitions.listeners += [self._vhost_defined, self.users.defined]
+        self.definitions.listeners += [self._vhost_defined, self.users.defined, self._policy_defined]
         self._define_defaults()
-        self.ack_timeout = AckTimeout(settings.consumer_timeout_ms)
         self.dirty: list[Connection] = []
         # Why no messages are taken ("low on disk"), as connection.blocked says it; empty while they are.
         self.block_reason = ""
@@ -90,7 +100,7 @@ class Broker:
         self.on_event(text)
 
     def _vhost(self, name: str) -> VHost:
-        return VHost(name, self.log, self.timers, self._tell, self.random_bytes)
+        return VHost(name, self.log, self.timers, self.ack_timeout, self._tell, self.random_bytes)
 
     def _define_defaults(self) -> None:
         """What a new broker begins with; its first journal file says so."""
@@ -110,6 +120,13 @@ class Broker:
             del self.vhosts[key[0]]
         elif key[0] not in self.vhosts:
             self.vhosts[key[0]] = self._vhost(key[0])
+
+    def _policy_defined(self, kind: str, key: Key, definition: Definition | None) -> None:
+        if kind == POLICY:
+            self.vhosts[key[0]].policies.set(key[1], definition, False)
+        elif kind == PARAMETER and key[1] == OPERATOR_POLICY:
+            value = definition["value"] if definition is not None else None
+            self.vhosts[key[0]].policies.set(key[2], value if isinstance(value, dict) else None, True)
 
     def delete_vhost(self, name: str) -> None:
         """Delete a virtual host with all that is in it. KeyError if there is none; its connections must be closed."""
@@ -147,6 +164,12 @@ class Broker:
             "version": settings.version,
             "leveret_version": settings.own_version,
         }
+
+    def enforce_policies(self, now_us: int) -> None:
+        """Let policies that have changed take effect."""
+        for vhost in self.vhosts.values():
+            if vhost.policies.is_changed:
+                enforcement.enforce(vhost, now_us)
 
     def end_turn(self, now_us: int) -> None:
         """Deliver what has become deliverable."""
