@@ -89,6 +89,7 @@ class Broker:
         self.definitions = Definitions(self.log)
         self.definitions.listeners += [self._vhost_defined, self.users.defined, self._policy_defined]
         self._define_defaults()
+        self.connections_opened = 0
         self.dirty: list[Connection] = []
         # Why no messages are taken ("low on disk"), as connection.blocked says it; empty while they are.
         self.block_reason = ""

@@ -89,11 +89,14 @@ EXPIRATION_MS_MAX: Final = 315_360_000_000
 
 
 class Peer(Connection):
-    """address: for the log; is_loopback: whether guest may log in."""
+    """number: which of the broker's connections this is, from 1; address: for the log; is_loopback: whether guest may
+    log in."""
 
     def __init__(self, broker: Broker, address: str, is_loopback: bool) -> None:
         super().__init__(FRAME_MIN_SIZE, broker.settings.max_message_octets)
         self.broker = broker
+        broker.connections_opened += 1
+        self.number = broker.connections_opened
         self.vhost = broker.nowhere  # until connection.open says which
         self.address = address
         self.is_loopback = is_loopback

@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from leveret.broker.definitions import Definition
 from leveret.control.node import Node
-from leveret.control.refusal import bad_request, not_found
-
-
-def check_vhost(node: Node, name: str) -> None:
-    """Refused if there is no virtual host of this name."""
-    if name not in node.broker.vhosts:
-        raise not_found(f"no virtual host '{name}'")
+from leveret.control.refusal import bad_request
 
 
 def put(node: Node, kind: str, definition: Definition) -> None:

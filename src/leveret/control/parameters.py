@@ -14,18 +14,18 @@ LIMITS: Final = "limits"  # the name of the only parameter of vhost-limits that 
 _VHOST_LIMITS: Final = {"max-connections": Rule(rules.integer), "max-queues": Rule(rules.integer)}
 _USER_LIMITS: Final = {"max-connections": Rule(rules.integer), "max-channels": Rule(rules.integer)}
 
+def _vhost_limits(name: str, value: object) -> list[str]:
+    return complaints(name, _VHOST_LIMITS, value) if name == LIMITS else [f"name not recognised: {term(name)}"]
+
+
 # component -> what is wrong with the value of a parameter of this name, complaint by complaint
 Validator = Callable[[str, object], list[str]]
 COMPONENTS: Final[dict[str, Validator]] = {
     OPERATOR_POLICY: lambda name, value: complaints(name, policy_rules.policy(is_operator=True), value),
-    VHOST_LIMITS: lambda name, value: _vhost_limits(name, value),
+    VHOST_LIMITS: _vhost_limits,
     "federation-upstream": federation_rules.upstream,
     "federation-upstream-set": federation_rules.upstream_set,
 }
-
-
-def _vhost_limits(name: str, value: object) -> list[str]:
-    return complaints(name, _VHOST_LIMITS, value) if name == LIMITS else [f"name not recognised: {term(name)}"]
 
 
 def refused_policy(name: str, pattern: object, definition: object, priority: object, apply_to: object) -> str:

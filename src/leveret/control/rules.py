@@ -22,8 +22,8 @@ class Rule(NamedTuple):
 
 
 def complaints(name: str, rules: Mapping[str, Rule], table: object) -> list[str]:
-    """What is wrong with a table that is called `name`: fields that nobody knows first, then the others, last one first,
-    as in RabbitMQ. An empty array counts as an empty table."""
+    """What is wrong with a table that is called `name`, in RabbitMQ's order: fields that nobody knows first, then the
+    others, the last one first. An empty array counts as an empty table."""
     if table == []:
         table = {}
     if not isinstance(table, dict):

@@ -5,21 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 from leveret.broker.definitions import PARAMETER, USER, VHOST_LIMITS, Definition
+from leveret.control.checks import user_named, vhost_named
 from leveret.control.command import Command, Query
-from leveret.control.defining import check_vhost, put
+from leveret.control.defining import put
 from leveret.control.node import Node
 from leveret.control.parameters import LIMITS, refused_parameter, refused_user_limits
-from leveret.control.refusal import bad_request, not_found
+from leveret.control.refusal import bad_request
 
 
 class SetVhostLimits(Command):
     """Set all limits of a virtual host: max-connections, max-queues. What is not named has none."""
 
-    vhost: str
     definition: Any
+    vhost: str = "/"
 
     def run(self, node: Node) -> object:
-        check_vhost(node, self.vhost)
+        vhost_named(node, self.vhost)
         _put_vhost_limits(node, self.vhost, self.definition)
         return None
 
@@ -27,12 +28,12 @@ class SetVhostLimits(Command):
 class SetVhostLimit(Command):
     """Set one limit of a virtual host; the others stay."""
 
-    vhost: str
     name: str
     value: Any
+    vhost: str = "/"
 
     def run(self, node: Node) -> object:
-        check_vhost(node, self.vhost)
+        vhost_named(node, self.vhost)
         _put_vhost_limits(node, self.vhost, {**_vhost_limits(node, self.vhost), self.name: self.value})
         return None
 
@@ -40,10 +41,10 @@ class SetVhostLimit(Command):
 class ClearVhostLimits(Command):
     """Take all limits of a virtual host away. Nothing happens if it has none."""
 
-    vhost: str
+    vhost: str = "/"
 
     def run(self, node: Node) -> object:
-        check_vhost(node, self.vhost)
+        vhost_named(node, self.vhost)
         node.broker.definitions.remove(PARAMETER, self.vhost, VHOST_LIMITS, LIMITS)
         return None
 
@@ -51,11 +52,11 @@ class ClearVhostLimits(Command):
 class ClearVhostLimit(Command):
     """Take one limit of a virtual host away. Nothing happens if it does not have it."""
 
-    vhost: str
     name: str
+    vhost: str = "/"
 
     def run(self, node: Node) -> object:
-        check_vhost(node, self.vhost)
+        vhost_named(node, self.vhost)
         limits = _vhost_limits(node, self.vhost)
         if self.name in limits:
             del limits[self.name]
@@ -106,10 +107,9 @@ class ClearUserLimits(Command):
     limit: str = "all"
 
     def run(self, node: Node) -> object:
-        user = _user(node, self.user)
-        limits = user.get("limits", {})
-        left = {name: limit for name, limit in limits.items() if name != self.limit} if isinstance(limits, dict) else {}
-        put(node, USER, {**user, "limits": {} if self.limit == "all" else left})
+        limits = user_named(node, self.user).limits
+        left = {name: limit for name, limit in limits.items() if self.limit not in (name, "all")}
+        _put_user(node, self.user, left)
         return None
 
 
@@ -139,17 +139,13 @@ def _put_vhost_limits(node: Node, vhost: str, limits: Any) -> None:
     put(node, PARAMETER, {"vhost": vhost, "component": VHOST_LIMITS, "name": LIMITS, "value": limits})
 
 
-def _user(node: Node, name: str) -> Definition:
-    user = node.broker.definitions.get(USER, name)
-    if user is None:
-        raise not_found(f"user '{name}' does not exist")
-    return user
-
-
 def _put_user_limits(node: Node, name: str, limits: Any) -> None:
-    user = _user(node, name)
+    user = user_named(node, name)
     refused = refused_user_limits(limits)
     if refused:
         raise bad_request(refused)
-    before = user.get("limits", {})
-    put(node, USER, {**user, "limits": {**before, **limits} if isinstance(before, dict) else limits})
+    _put_user(node, name, {**user.limits, **dict(limits)})
+
+
+def _put_user(node: Node, name: str, limits: dict[str, int]) -> None:
+    put(node, USER, {**(node.broker.definitions.get(USER, name) or {}), "limits": {**limits}})

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from leveret.broker.definitions import GLOBAL_PARAMETER, PARAMETER
+from leveret.control.checks import vhost_named
 from leveret.control.command import Command, Query
-from leveret.control.defining import check_vhost, put
+from leveret.control.defining import put
 from leveret.control.node import Node
 from leveret.control.parameters import refused_parameter
 from leveret.control.refusal import bad_request, not_found
 
 
 class SetParameter(Command):
-    """Set a parameter of a component, as federation-upstream."""
+    """Set a parameter of a component, as federation-upstream. Its value may hold addresses with passwords."""
 
-    vhost: str
     component: str
     name: str
     value: Any
+    vhost: str = "/"
+    secrets: ClassVar[tuple[str, ...]] = ("value",)
 
     def run(self, node: Node) -> object:
-        check_vhost(node, self.vhost)
+        vhost_named(node, self.vhost)
         refused = refused_parameter(self.component, self.name, self.value)
         if refused:
             raise bad_request(refused)
@@ -33,9 +35,9 @@ class SetParameter(Command):
 class ClearParameter(Command):
     """Take a parameter away."""
 
-    vhost: str
     component: str
     name: str
+    vhost: str = "/"
 
     def run(self, node: Node) -> object:
         if not node.broker.definitions.remove(PARAMETER, self.vhost, self.component, self.name):

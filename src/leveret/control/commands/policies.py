@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from leveret.broker.definitions import OPERATOR_POLICY, PARAMETER, POLICY, Definition
+from leveret.control.checks import vhost_named
 from leveret.control.command import Command, Query
-from leveret.control.defining import check_vhost, put
+from leveret.control.defining import put
 from leveret.control.node import Node
 from leveret.control.parameters import refused_parameter, refused_policy
 from leveret.control.refusal import bad_request, not_found
@@ -16,15 +17,15 @@ class SetPolicy(Command):
     """Set a policy: definition, for what has a name that pattern matches and is meant by apply_to. The highest priority
     wins."""
 
-    vhost: str
     name: str
     pattern: Any
     definition: Any
     priority: Any = 0
     apply_to: Any = "all"
+    vhost: str = "/"
 
     def run(self, node: Node) -> object:
-        check_vhost(node, self.vhost)
+        vhost_named(node, self.vhost)
         refused = refused_policy(self.name, self.pattern, self.definition, self.priority, self.apply_to)
         if refused:
             raise bad_request(refused)
@@ -35,8 +36,8 @@ class SetPolicy(Command):
 class ClearPolicy(Command):
     """Take a policy away, and its effect."""
 
-    vhost: str
     name: str
+    vhost: str = "/"
 
     def run(self, node: Node) -> object:
         if not node.broker.definitions.remove(POLICY, self.vhost, self.name):
@@ -57,15 +58,15 @@ class ListPolicies(Query):
 class SetOperatorPolicy(Command):
     """Set an operator policy: limits that hold whatever a policy or a declaration says."""
 
-    vhost: str
     name: str
     pattern: Any
     definition: Any
     priority: Any = 0
     apply_to: Any = "all"
+    vhost: str = "/"
 
     def run(self, node: Node) -> object:
-        check_vhost(node, self.vhost)
+        vhost_named(node, self.vhost)
         refused = refused_parameter(OPERATOR_POLICY, self.name, _value(self))
         if refused:
             raise bad_request(refused)
@@ -77,8 +78,8 @@ class SetOperatorPolicy(Command):
 class ClearOperatorPolicy(Command):
     """Take an operator policy away, and its effect."""
 
-    vhost: str
     name: str
+    vhost: str = "/"
 
     def run(self, node: Node) -> object:
         if not node.broker.definitions.remove(PARAMETER, self.vhost, OPERATOR_POLICY, self.name):
