@@ -123,11 +123,14 @@ class Broker:
             self.vhosts[key[0]] = self._vhost(key[0])
 
     def _policy_defined(self, kind: str, key: Key, definition: Definition | None) -> None:
+        vhost = self.vhosts.get(key[0])
+        if vhost is None:
+            return
         if kind == POLICY:
-            self.vhosts[key[0]].policies.set(key[1], definition, False)
+            vhost.policies.set(key[1], definition, False)
         elif kind == PARAMETER and key[1] == OPERATOR_POLICY:
             value = definition["value"] if definition is not None else None
-            self.vhosts[key[0]].policies.set(key[2], value if isinstance(value, dict) else None, True)
+            vhost.policies.set(key[2], value if isinstance(value, dict) else None, True)
 
     def delete_vhost(self, name: str) -> None:
         """Delete a virtual host with all that is in it. KeyError if there is none; its connections must be closed."""
