@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from leveret.broker.queue_methods import fail
-from leveret.session.login import MECHANISMS, parse_response, refused
+from leveret.session.login import EXTERNAL, MECHANISMS, parse_response, refused
 from leveret.wire import grammar
 from leveret.wire.errors import NOT_ALLOWED, ProtocolError
 from leveret.wire.frames import FRAME_MIN_SIZE
@@ -13,6 +13,7 @@ from leveret.wire.method import Method
 
 if TYPE_CHECKING:
     from leveret.broker.peer import Peer
+    from leveret.broker.security import Security
 
 GUEST: Final = "guest"
 
@@ -25,7 +26,7 @@ def start(peer: Peer) -> None:
         version_major=0,
         version_minor=9,
         server_properties=peer.broker.server_properties(),
-        mechanisms=" ".join(MECHANISMS),
+        mechanisms=" ".join((*MECHANISMS, EXTERNAL) if _has_certificate(peer) else MECHANISMS),
         locales="en_US",
     )
 
@@ -39,9 +40,12 @@ def start_ok(peer: Peer, method: Method) -> None:
         peer.hears_blocked = capabilities.get("connection.blocked") is True
         peer.hears_refusal = capabilities.get("authentication_failure_close") is True
     mechanism = method.text("mechanism")
-    user, password = parse_response(mechanism, method.data("response"))
-    if not peer.broker.users.accepts(user, password):
-        raise refused(mechanism)
+    if mechanism == EXTERNAL and peer.security is not None:
+        user = _named_by_certificate(peer, peer.security)
+    else:
+        user, password = parse_response(mechanism, method.data("response"))
+        if not peer.broker.users.accepts(user, password):
+            raise refused(mechanism)
     if user == GUEST and not peer.is_loopback:
         peer.broker.on_event(f"{peer.address}: user 'guest' can only connect via localhost")
         raise refused(mechanism)
@@ -55,6 +59,23 @@ def start_ok(peer: Peer, method: Method) -> None:
         frame_max=settings.frame_max,
         heartbeat=settings.heartbeat_s,
     )
+
+
+def _has_certificate(peer: Peer) -> bool:
+    """Whether a client's certificate was verified."""
+    return peer.security is not None and peer.security.subject is not None
+
+
+def _named_by_certificate(peer: Peer, security: Security) -> str:
+    """Who logs in by EXTERNAL: what the response says does not count, as with RabbitMQ."""
+    user = security.login
+    if user in peer.broker.users.by_name:
+        return user
+    reason = f"user '{user}' - invalid credentials" if user else "no name found"
+    if security.subject is None:
+        reason = "connection peer presented no TLS (x.509) certificate"
+    peer.broker.on_event(f"{peer.address}: EXTERNAL login refused: {reason}")
+    raise refused(EXTERNAL)
 
 
 def tune_ok(peer: Peer, method: Method) -> None:

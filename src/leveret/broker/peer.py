@@ -29,6 +29,7 @@ from leveret.broker.queue import Queue
 from leveret.broker.ready import ITEM_OCTETS
 from leveret.broker.route import Route
 from leveret.broker.run import Stretch
+from leveret.broker.security import Security
 from leveret.broker.transaction import ACK
 from leveret.broker.users import IMPERSONATOR, WRITE
 from leveret.broker.vhost import ROUTES_MAX, VHost
@@ -108,6 +109,7 @@ class Peer(Connection):
         self.octets = Octets()
         self.mechanism = ""  # of its login
         self.connected_us: i64 = 0  # when it had opened its virtual host
+        self.security: Security | None = None  # without TLS
         self.channel_max = broker.settings.channel_max
         self.must_cut = False
         self.hears_refusal = False
@@ -264,6 +266,10 @@ class Peer(Connection):
         if error.text == "fast reply consumer does not exist":
             hint = f" (consume from {REPLY_TO} on the SAME channel that publishes the request, before publishing it)"
         self.broker.on_event(f"{self.address}:{where} closed: {error}{hint}")
+
+    def unknown_protocol(self, data: bytes) -> None:
+        what = "TLS, and this port is without" if data[:2] == b"\x16\x03" else f"no AMQP 0-9-1: {data[:8]!r}"
+        self.broker.on_event(f"{self.address}: refused: it speaks {what}")
 
     def after_failure(self, error: ProtocolError) -> int:
         if self.state == lifecycle.STARTING and error.code == ACCESS_REFUSED and not self.hears_refusal:

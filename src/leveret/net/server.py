@@ -14,18 +14,21 @@ import gc
 import logging
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from leveret.broker.broker import Broker
 from leveret.broker.pager import Pager
 from leveret.broker.peer import Peer
 from leveret.net.alarms import Alarms, Limits
+from leveret.net.certificates import Certificates
 from leveret.net.commit import Committer
 from leveret.net.fairness import Fairness
 from leveret.net.listener import Listener
 from leveret.net.paging import Paging
 from leveret.net.pressure import Pressure
 from leveret.net.protocol import PeerProtocol
+from leveret.net.tls import TlsDoor, TlsStream
 from leveret.session import lifecycle
 from leveret.session.connection import TICK_US, Connection
 from leveret.store.journal import Journal, JournalFull
@@ -77,6 +80,7 @@ class Server:
         self._pressure = Pressure(self._protocols)
         self._fairness = Fairness(self._pressure, self._look_after)
         self._servers: list[asyncio.Server] = []
+        self._tls: TlsDoor | None = None
         self._sync = SyncThread(journal, self._done, reserve)
         self._paging = Paging(broker, Pager(broker), segments, self._write_segment, self._remove_segment)
         self._committer = Committer(broker, journal, self._sync, self._paging)
@@ -113,10 +117,20 @@ class Server:
 
     async def listen(self, host: str, port: int) -> tuple[str, int]:
         """Accept connections; returns the address that is listened on. OSError if it can't be had."""
-        server = await self._loop.create_server(lambda: PeerProtocol(self), host, port, backlog=1024)
+        return await self._listen("amqp", lambda: PeerProtocol(self), host, port)
+
+    async def listen_tls(self, host: str, port: int, certificates: Certificates) -> tuple[str, int]:
+        """The same with TLS. All such addresses have the same certificates: those of the first call."""
+        door = self._tls = self._tls or TlsDoor(self, certificates)
+        return await self._listen("amqp/ssl", lambda: TlsStream(door), host, port)
+
+    async def _listen(
+        self, protocol: str, accept: Callable[[], asyncio.BaseProtocol], host: str, port: int
+    ) -> tuple[str, int]:
+        server = await self._loop.create_server(accept, host, port, backlog=1024)
         self._servers.append(server)
         address = server.sockets[0].getsockname()
-        self.listeners.append(Listener("amqp", address[0], address[1]))
+        self.listeners.append(Listener(protocol, address[0], address[1]))
         return address[0], address[1]
 
     async def run(self) -> None:
@@ -130,6 +144,8 @@ class Server:
         await self.stopping.wait()
         for server in self._servers:
             server.close()
+        if self._tls is not None:
+            self._tls.close()
         if self.failure is None:
             await self._stop_connections()
             if self.reserve.is_whole:
@@ -365,6 +381,8 @@ class Server:
             if not peer.tick():
                 logger.warning("%s: closed: missed heartbeats, %d s agreed", peer.address, peer.heartbeat_s)
                 protocol.transport.abort()
+        if self._tls is not None:
+            self._tls.certificates.look()
         self._check_alarms()
         if self._is_full or self.alarms.is_low_on_disk:
             self._sync.retry()
