@@ -28,7 +28,7 @@ import click
 from leveret import __version__, core
 from leveret.broker.broker import Broker, Settings
 from leveret.broker.records import RecordError
-from leveret.cli import tls
+from leveret.cli import logins, tls
 from leveret.cli.admin import AdminRefused, admin_socket, start_admin
 from leveret.cli.quantity import octets
 from leveret.control.control import Control
@@ -61,8 +61,8 @@ CONFIG: Final[dict[str, type]] = {
     "host": list, "port": object, "data_dir": str, "definitions": str, "log_level": str,
     "product": str, "version": str, "cluster_name": str, "frame_max": int, "channel_max": int, "heartbeat_s": int,
     "disk_free_limit": object, "memory_high_watermark": object,
-    "max_message_octets": int, "consumer_timeout_ms": int, "journal_spare_files": int,
-    "admin_host": str, "admin_port": int, "cors_origins": list, **tls.CONFIG,
+    "max_message_octets": int, "consumer_timeout_ms": int, "journal_spare_files": int, **tls.CONFIG,
+    "admin_host": str, "admin_port": int, "cors_origins": list, **logins.CONFIG,
 }  # fmt: skip
 
 # settings that are amounts, see leveret.cli.quantity
@@ -168,6 +168,7 @@ def command(
         return defaults | (read_config(config) if config else {}) | {k: v for k, v in given.items() if v is not None}
 
     chosen = choose()
+    logins.settings(chosen)
     security = tls.settings(chosen)
     if chosen["port"] == tls.OFF and security is None:
         raise click.UsageError("--port off needs --tls-port")
@@ -230,9 +231,10 @@ async def _serve(
         return EXIT_OPTIONS
     names = (
         "product", "version", "cluster_name", "frame_max", "channel_max", "heartbeat_s", "max_message_octets",
-        "consumer_timeout_ms",
+        "consumer_timeout_ms", "connection_max",
     )  # fmt: skip
     options = {"cluster_name": f"leveret@{socket.gethostname()}"} | {n: chosen[n] for n in names if n in chosen}
+    options |= logins.settings(chosen)
     broker = Broker(Settings(own_version=__version__, **options), os.urandom)  # type: ignore[arg-type]
     broker.on_event = logger.info
     disk, directory = RealDisk(), str(chosen["data_dir"])

@@ -25,6 +25,7 @@ from leveret.net.certificates import Certificates
 from leveret.net.commit import Committer
 from leveret.net.fairness import Fairness
 from leveret.net.listener import Listener
+from leveret.net.logins import Logins
 from leveret.net.paging import Paging
 from leveret.net.pressure import Pressure
 from leveret.net.protocol import PeerProtocol
@@ -42,8 +43,6 @@ READ_OCTETS = 256 * 1024
 # more than this waiting for the disk pauses publishers
 BATCH_OCTETS_MAX = 4 << 20
 HANDSHAKE_US_MAX = 10_000_000
-# a client has this long to close its socket, or to answer our close, as in RabbitMQ
-CLOSE_US_MAX = 30_000_000
 # clients have this long to answer the close of an orderly stop
 GOODBYE_S_MAX = 1.0
 # a consumer that has taken nothing for this long does not hold up publishers any more
@@ -79,6 +78,7 @@ class Server:
         self._protocols: dict[Peer, PeerProtocol] = {}
         self._pressure = Pressure(self._protocols)
         self._fairness = Fairness(self._pressure, self._look_after)
+        self.logins = Logins(broker, self.now_us, self._go_on)
         self._servers: list[asyncio.Server] = []
         self._tls: TlsDoor | None = None
         self._sync = SyncThread(journal, self._done, reserve)
@@ -156,6 +156,7 @@ class Server:
             protocol.transport.abort()
         self._sync.stop()
         self._pages_thread.shutdown()
+        self.logins.stop()
         self.journal.close()
         self.segments.close()
 
@@ -243,14 +244,15 @@ class Server:
         self._pressure.review(protocol)
         if peer.has_more and not protocol.is_going_on:
             protocol.is_going_on = True
-            self._loop.call_soon(self._go_on, protocol)
+            self._loop.call_soon(self._go_on, peer)
         if self._paging.received(peer.cost):
             self._pressure.pages(self._paging.is_behind)
 
-    def _go_on(self, protocol: PeerProtocol) -> None:
-        """Another turn for what one turn was too short for."""
-        protocol.is_going_on = False
-        if protocol.peer in self._protocols:
+    def _go_on(self, peer: Peer) -> None:
+        """Another turn for what one turn was too short for, or what waited for a login."""
+        protocol = self._protocols.get(peer)
+        if protocol is not None:
+            protocol.is_going_on = False
             self.received(protocol, b"")
 
     def lost(self, protocol: PeerProtocol, error: Exception | None) -> None:
@@ -371,7 +373,7 @@ class Server:
                 logger.warning("%s: closed: no handshake within %d s", peer.address, HANDSHAKE_US_MAX // 1_000_000)
                 protocol.transport.abort()
                 continue
-            if peer.state >= lifecycle.CLOSING and not peer.is_gated and now_us - peer.sent_us > CLOSE_US_MAX:
+            if peer.state >= lifecycle.CLOSING and not peer.is_gated and now_us - peer.sent_us > peer.linger_us:
                 protocol.transport.abort()
                 continue
             if protocol.is_paused:
