@@ -114,7 +114,6 @@ class Peer(Connection):
         self.octets = Octets()
         self.mechanism = ""  # of its login
         self.connected_us: i64 = 0  # when it had opened its virtual host
-        self.security: Security | None = None  # without TLS
         self.channel_max = broker.settings.channel_max
         self.must_cut = False
         self.hears_refusal = False
