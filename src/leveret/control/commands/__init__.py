@@ -3,6 +3,7 @@
 from leveret.control.commands import (
     connections,
     definitions,
+    health,
     listing,
     objects,
     permissions,
@@ -15,6 +16,7 @@ from leveret.control.commands import (
 __all__ = [
     "connections",
     "definitions",
+    "health",
     "listing",
     "objects",
     "permissions",
