@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from leveret.cli.quantity import octets
+from leveret.net.quantity import octets
 from leveret.net.alarms import Alarms, Gauges, Limits
 from leveret.net.resources import gauges, machine_memory_octets, memory_octets
 

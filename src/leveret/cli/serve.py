@@ -26,11 +26,12 @@ import click
 from leveret import __version__, core
 from leveret.broker.broker import Broker, Settings
 from leveret.broker.records import RecordError
-from leveret.cli.quantity import octets
+from leveret.cli.data_dir import default_data_dir
 from leveret.control.control import Control
 from leveret.control.node import Node
 from leveret.control.socket import ControlSocket
 from leveret.net.alarms import DISK_FREE_LIMIT_OCTETS, MEMORY_SHARE, Alarms, Limits
+from leveret.net.quantity import octets
 from leveret.net.resources import gauges, machine_memory_octets
 from leveret.net.server import Server
 from leveret.store import reserve
@@ -57,13 +58,8 @@ CONFIG: Final[dict[str, type]] = {
     "max_message_octets": int, "consumer_timeout_ms": int, "journal_spare_files": int,
 }  # fmt: skip
 
-# settings that are amounts, see leveret.cli.quantity
+# settings that are amounts, see leveret.net.quantity
 QUANTITIES: Final = ("disk_free_limit", "memory_high_watermark")
-
-
-def default_data_dir() -> str:
-    """$XDG_DATA_HOME/leveret, or ~/.local/share/leveret."""
-    return os.path.join(os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share"), "leveret")
 
 
 def read_config(path: Path) -> dict[str, object]:
@@ -98,7 +94,7 @@ def _check_quantity(name: str, value: object) -> None:
 @click.command(name="serve", help="Run the broker until SIGTERM or SIGINT.\n\n" + "\n".join(__doc__.split("\n")[2:]))
 @click.option("--host", multiple=True, help="Address to listen on; repeat it for several.  [default: 127.0.0.1]")
 @click.option("--port", type=click.IntRange(0, 65535), help="Port; 0 takes a free one.  [default: 5672]")
-@click.option("--data-dir", help="Directory of the journal.  [default: ~/.local/share/leveret]")
+@click.option("--data-dir", help="Directory of the journal.  [default: $LEVERET_DATA_DIR, else ~/.local/share/leveret]")
 @click.option("--log-level", type=click.Choice(LEVELS), help="Least severity that is logged.  [default: info]")
 @click.option("--disk-free-limit", help="Publishers are blocked when the disk has less free.  [default: 50MB]")
 @click.option("--memory-high-watermark", help="Publishers are blocked when more memory is in use.  [default: 0.4]")
