@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from leveret.broker.access import EXCHANGE, check, check_onward
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.delay import DELAYED, DELAYED_TYPE
 from leveret.broker.exchange import Exchange
 from leveret.broker.kinds.table import KINDS, refused_arguments
 from leveret.broker.queue_methods import fail, inequivalent, not_default
 from leveret.broker.terms import shown, text_of, type_of
+from leveret.broker.users import CONFIGURE
 from leveret.wire import grammar
 from leveret.wire.errors import ACCESS_REFUSED, COMMAND_INVALID, NOT_FOUND, PRECONDITION_FAILED
 from leveret.wire.method import Method
@@ -44,6 +46,7 @@ def declare(peer: Peer, channel: BrokerChannel, method: Method) -> None:
     if method.flag("passive"):
         find(peer, method, name)
     else:
+        check(peer, method, CONFIGURE, EXCHANGE, name)
         if exchange is not None:
             _check_same(peer, method, exchange)
         else:
@@ -65,6 +68,9 @@ def _create(peer: Peer, method: Method, name: str) -> None:
     vhost, kind = peer.vhost, method.text("type")
     if name.startswith("amq."):
         raise fail(method, ACCESS_REFUSED, f"exchange name '{name}' contains reserved prefix 'amq.*'")
+    onward = method.table("arguments").get(ALTERNATE)
+    if isinstance(onward, str):
+        check_onward(peer, method, EXCHANGE, name, onward)
     alternate = _alternate(method)
     if alternate is not None and alternate[:1] != b"S":
         what = f"exchange '{name}' in vhost '{vhost.name}'"
@@ -137,6 +143,7 @@ def delete(peer: Peer, channel: BrokerChannel, method: Method) -> None:
     if name.startswith("amq."):
         text = f"deletion of system exchange '{name}' in vhost '{peer.vhost.name}' not allowed"
         raise fail(method, ACCESS_REFUSED, text)
+    check(peer, method, CONFIGURE, EXCHANGE, name)
     exchange = peer.vhost.exchanges.get(name)
     if exchange is not None:
         if method.flag("if_unused") and exchange.outgoing:

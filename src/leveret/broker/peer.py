@@ -17,17 +17,19 @@ from leveret.broker import (
     queue_methods,
     tx_methods,
 )
+from leveret.broker.access import EXCHANGE, NOBODY, Access, check_publish, refused
 from leveret.broker.ack_timeout import timed_out
 from leveret.broker.broker import Broker
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.entry import Entry
 from leveret.broker.kinds.envelope import Envelope
-from leveret.broker.names import REPLY_TO
+from leveret.broker.names import DEFAULT_EXCHANGE, REPLY_TO
 from leveret.broker.queue import Queue
 from leveret.broker.ready import ITEM_OCTETS
 from leveret.broker.route import Route
 from leveret.broker.run import Stretch
 from leveret.broker.transaction import ACK
+from leveret.broker.users import IMPERSONATOR, WRITE
 from leveret.broker.vhost import ROUTES_MAX
 from leveret.session import lifecycle
 from leveret.session.channel import Channel
@@ -108,6 +110,7 @@ class Peer(Connection):
         self.exclusive: dict[str, Queue] = {}
         # has published, so a journal or a consumer that falls behind may pause it
         self.is_publisher = False
+        self._access = NOBODY
         self._is_leaving = False
         self._confirming: list[BrokerChannel] = []
         self._scan_header = HeaderScan()
@@ -177,6 +180,12 @@ class Peer(Connection):
         log = self.broker.log
         # an empty batch is never written, so waiting for it could last for ever
         self.gate(log.batch if log.size() else log.batch - 1)
+
+    def access(self) -> Access:
+        """What the user may do here, as of now."""
+        if self._access.is_stale:
+            self._access = self.broker.access(self.user, self.vhost.name)
+        return self._access
 
     def touch_consumed(self, channel: BrokerChannel) -> None:
         """The channel's consumers may take more. The room within its limit is offered to another queue each time."""
@@ -380,7 +389,10 @@ class Peer(Connection):
         fields = method[13:-1] if len(method) > 13 else b""  # compiled, a slice must not end before it begins
         routes = self.vhost.routes
         found = routes.get(fields)
+        access = self.access()
         if found is not None:
+            if not access.may_all:
+                check_publish(self, access, found)
             return found
         size: i64 = len(fields)
         middle: i64 = 1 + fields[0] if size else 0
@@ -390,6 +402,8 @@ class Peer(Connection):
         if flags & 2:
             raise ProtocolError(NOT_IMPLEMENTED, "immediate=true", 60, 40)
         name = fields[1:middle].decode("utf-8", "surrogateescape")
+        if not access.may(WRITE, name or DEFAULT_EXCHANGE):
+            raise refused(self, f"{EXCHANGE} '{name or DEFAULT_EXCHANGE}'", 60, 40)
         exchange = self.vhost.exchanges.get(name)
         if name and exchange is None:
             raise ProtocolError(NOT_FOUND, f"no exchange '{name}' in vhost '{self.vhost.name}'", 60, 40)
@@ -399,6 +413,7 @@ class Peer(Connection):
         key = fields[middle + 1 : size - 1].decode("utf-8", "surrogateescape")
         route = self.vhost.route(exchange, fields[: size - 1], [key])
         route.is_mandatory = flags & 1 != 0
+        check_publish(self, access, route)
         if len(routes) >= ROUTES_MAX:
             routes.clear()
         routes[fields] = route
@@ -423,7 +438,7 @@ class Peer(Connection):
 
     def _check_user_id(self, data: bytes, at: i64) -> None:
         user = data[at + 1 : at + 1 + data[at]].decode("utf-8", "replace")
-        if user != self.user:
+        if user != self.user and not self.broker.users.has_tag(self.user, IMPERSONATOR):
             text = f"user_id property set to '{user}' but authenticated user was '{self.user}'"
             raise ProtocolError(PRECONDITION_FAILED, text, 60, 40)
 
