@@ -8,7 +8,16 @@ from collections.abc import Callable
 from leveret.broker import tracing
 from leveret.broker.access import Access
 from leveret.broker.ack_timeout import AckTimeout
-from leveret.broker.definitions import PERMISSION, TOPIC_PERMISSION, USER, VHOST, Definition, Definitions, Key
+from leveret.broker.definitions import (
+    GLOBAL_PARAMETER,
+    PERMISSION,
+    TOPIC_PERMISSION,
+    USER,
+    VHOST,
+    Definition,
+    Definitions,
+    Key,
+)
 from leveret.broker.kinds.recent_history import SNAPSHOT_OCTETS_MAX
 from leveret.broker.log import CLEAN, START, Log, meta_record, page_record, returned_record, state_record
 from leveret.broker.names import RandomBytes
@@ -78,7 +87,8 @@ class Broker:
         self.vhosts: dict[str, VHost] = {}
         self.nowhere = self._vhost("")  # where connections are until they have said where they want to go
         self.definitions = Definitions(self.log)
-        self.definitions.listeners += [self._vhost_defined, self.users.defined, self._users_changed]
+        self.definitions.listeners += [self._vhost_defined, self.users.defined, self._users_changed, self._named]
+        self._configured_name = settings.cluster_name
         self._define_defaults()
         self.ack_timeout = AckTimeout(settings.consumer_timeout_ms)
         self.connections_opened = 0
@@ -122,6 +132,12 @@ class Broker:
             self._accesses.clear()
             for vhost in self.vhosts.values():
                 vhost.changed()
+
+    def _named(self, kind: str, key: Key, definition: Definition | None) -> None:
+        """The global parameter "cluster_name" is what clients hear, before what the configuration says."""
+        if kind == GLOBAL_PARAMETER and key == ("cluster_name",):
+            name = self._configured_name if definition is None else str(definition["value"])
+            self.settings.cluster_name = name
 
     def access(self, user: str, vhost: str) -> Access:
         """What a user may do in a virtual host, until it is stale."""

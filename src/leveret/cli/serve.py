@@ -215,7 +215,7 @@ async def _serve(
             return EXIT_ADDRESS
         logger.info("listening on %s:%d", *address)
     await server.run()
-    control.close()
+    await control.close()
     if server.failure is not None:
         return EXIT_JOURNAL
     logger.info("stopped")

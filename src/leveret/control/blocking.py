@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import socket
+import struct
 from types import TracebackType
 from typing import Any, Final, Self
 
 from leveret.control.line import Caller, call_line, result_of, socket_address
 
 READ_OCTETS: Final = 1 << 16
+PEER: Final = struct.Struct("3i")  # pid, uid, gid: ucred in unix(7)
 CTL: Final = Caller(interface="ctl")
 
 
@@ -46,6 +48,10 @@ class ControlClient:
             parts.append(part)
         line, _, self._rest = b"".join(parts).partition(b"\n")
         return result_of(line)
+
+    def server_pid(self) -> int:
+        """The process at the other end."""
+        return int(PEER.unpack(self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER.size))[0])
 
     def close(self) -> None:
         self._socket.close()

@@ -5,14 +5,22 @@ from __future__ import annotations
 from typing import Protocol
 
 from leveret.broker.peer import Peer
+from leveret.net.alarms import Limits
 from leveret.net.listener import Listener
 
 
 class Host(Protocol):
-    """started_us: when the broker began to serve; listeners: where."""
+    """started_us: when the broker began to serve."""
 
     started_us: int
-    listeners: list[Listener]
+
+    @property
+    def listeners(self) -> list[Listener]:
+        """Where connections are accepted, or will be again."""
+
+    @property
+    def limits(self) -> Limits:
+        """Of the disk and the memory: beyond them publishers are blocked."""
 
     def now_us(self) -> int:
         """Wall-clock time."""
@@ -22,6 +30,21 @@ class Host(Protocol):
 
     def close(self, peer: Peer, reason: str) -> None:
         """Close a connection: 320 CONNECTION_FORCED with this reason."""
+
+    def limit(self, limits: Limits) -> None:
+        """Measure against other limits from now on."""
+
+    def suspend_listeners(self) -> None:
+        """Who connects now is refused; connections that are there stay."""
+
+    async def resume_listeners(self) -> None:
+        """Accept connections again. OSError if an address has been taken by another meanwhile."""
+
+    async def serving(self) -> None:
+        """Return when the broker accepts connections."""
+
+    def give_back(self) -> None:
+        """Give freed memory back to the system."""
 
     def stop(self) -> None:
         """Begin an orderly stop."""

@@ -53,6 +53,10 @@ class Alarms:
         """The disk alarm is on."""
         return self._is_on["disk"]
 
+    def give_back(self) -> None:
+        """Give freed memory back to the system."""
+        self._gauges.give_back()
+
     def check(self, is_journal_full: bool) -> str:
         """Measure; returns `reason`. is_journal_full: the journal lacks room, whatever the measurement says."""
         free, limit = self._gauges.free_octets(), self.limits.disk_free_octets

@@ -23,6 +23,7 @@ from leveret.net.alarms import Alarms, Limits
 from leveret.net.commit import Committer
 from leveret.net.fairness import Fairness
 from leveret.net.listener import Listener
+from leveret.net.listening import Listening
 from leveret.net.paging import Paging
 from leveret.net.pressure import Pressure
 from leveret.net.protocol import PeerProtocol
@@ -68,15 +69,14 @@ class Server:
         self.alarms = alarms
         self.failure: Exception | None = None
         self.started_us = self.now_us()
-        self.listeners: list[Listener] = []
         broker.has_hung_up = self._has_hung_up
         self.buffer = memoryview(bytearray(READ_OCTETS))
         self._loop = asyncio.get_running_loop()
+        self._listening = Listening(self._loop)
         self._thread_id = threading.get_ident()
         self._protocols: dict[Peer, PeerProtocol] = {}
         self._pressure = Pressure(self._protocols)
         self._fairness = Fairness(self._pressure, self._look_after)
-        self._servers: list[asyncio.Server] = []
         self._sync = SyncThread(journal, self._done, reserve)
         self._paging = Paging(broker, Pager(broker), segments, self._write_segment, self._remove_segment)
         self._committer = Committer(broker, journal, self._sync, self._paging)
@@ -93,6 +93,7 @@ class Server:
         self._alarm_us = 0
         self._closed = 0
         self.stopping = asyncio.Event()
+        self._serving = asyncio.Event()
         self._synced = asyncio.Event()
         self._empty = asyncio.Event()
 
@@ -113,11 +114,8 @@ class Server:
 
     async def listen(self, host: str, port: int) -> tuple[str, int]:
         """Accept connections; returns the address that is listened on. OSError if it can't be had."""
-        server = await self._loop.create_server(lambda: PeerProtocol(self), host, port, backlog=1024)
-        self._servers.append(server)
-        address = server.sockets[0].getsockname()
-        self.listeners.append(Listener("amqp", address[0], address[1]))
-        return address[0], address[1]
+        listener = await self._listening.add("amqp", lambda: PeerProtocol(self), host, port)
+        return listener.address, listener.port
 
     async def run(self) -> None:
         """Serve until `stopping` is set; then close every connection, write down what must be kept, and return."""
@@ -127,9 +125,9 @@ class Server:
         gc.disable()
         self._loop.call_later(CHECK_S, self._tick)
         self._end_turn()
+        self._serving.set()
         await self.stopping.wait()
-        for server in self._servers:
-            server.close()
+        self._listening.suspend()
         if self.failure is None:
             await self._stop_connections()
             if self.reserve.is_whole:
@@ -177,6 +175,23 @@ class Server:
     def stop(self) -> None:
         """Begin an orderly stop."""
         self.stopping.set()
+
+    @property
+    def listeners(self) -> list[Listener]:
+        """Where connections are accepted, or will be again."""
+        return self._listening.listeners
+
+    def suspend_listeners(self) -> None:
+        """Who connects now is refused; connections that are there stay."""
+        self._listening.suspend()
+
+    async def resume_listeners(self) -> None:
+        """Accept connections again. OSError if an address has been taken by another meanwhile."""
+        await self._listening.resume()
+
+    async def serving(self) -> None:
+        """Return when the broker accepts connections."""
+        await self._serving.wait()
 
     async def settled(self) -> None:
         """Deliver what has become deliverable; return when all that is recorded so far is on disk."""
@@ -434,6 +449,16 @@ class Server:
         self._end_turn()
 
     # -- alarms --------------------------------------------------------------------------------------------------------
+
+    @property
+    def limits(self) -> Limits:
+        """What resources are measured against."""
+        return self.alarms.limits
+
+    def give_back(self) -> None:
+        """Give freed memory back to the system."""
+        gc.collect(0)
+        self.alarms.give_back()
 
     def limit(self, limits: Limits) -> None:
         """Measure against other limits from now on."""

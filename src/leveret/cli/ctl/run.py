@@ -14,6 +14,7 @@ from leveret.cli.ctl.exits import DATA, NO_PERMISSION, OF_KIND, TIMED_OUT, UNAVA
 from leveret.cli.ctl.exits import NO_USER as EXIT_NO_USER
 from leveret.cli.ctl.output import print_rows
 from leveret.cli.ctl.spec import Argument, Option, Rows, Spec, Table
+from leveret.cli.ctl.waiting import AWAIT_S
 from leveret.cli.data_dir import default_data_dir
 from leveret.control.blocking import ControlClient
 from leveret.control.refusal import NOT_FOUND, Refused
@@ -129,12 +130,14 @@ def _password(argument: Argument, given: str | None, settings: Settings) -> str:
 
 def _call(spec: Spec, fields: dict[str, object], settings: Settings) -> Any:
     try:
+        if spec.via is not None:
+            return spec.via(spec.command, fields, settings.data_dir, settings.timeout_s)
         with ControlClient(settings.data_dir, timeout_s=settings.timeout_s) as control:
             return control.call(spec.command, **fields)
     except Refused as refused:
         raise Failed(f"Error:\n{refused.reason}", _exit_code(spec, refused)) from None
     except TimeoutError:
-        text = f"Error: operation {spec.name} timed out. Timeout value used: {settings.timeout_s:g} s"
+        text = f"Error: operation {spec.name} timed out. Timeout value used: {settings.timeout_s or AWAIT_S:g} s"
         raise Failed(text, TIMED_OUT) from None
     except PermissionError as error:
         text = f"Error: the control socket in {settings.data_dir} is not yours to open: {error.strerror}"

@@ -72,6 +72,8 @@ class Rows:
     rows: list[Row]
 
 
+# the command, its fields, the data directory and how many seconds it may take; returns the answer
+Via = Callable[[str, dict[str, object], str, float | None], Any]
 # the answer and what was given; "" prints nothing
 Text = Callable[[Any, Given], str | Rows]
 
@@ -83,8 +85,8 @@ class Spec:
     call: its name on the socket where it differs; "" = nothing is called; takes_vhost: -p is its field `vhost`;
     fields: what is sent besides arguments and options; words: what the banner has besides them; banner: what is printed
     first; show: the answer as a table or as text; aside: printed behind it, but not if quiet; exits: exit codes for
-    kinds of refusal, where they are not the usual ones; absent: why there is no such command here, and what to do
-    instead; is_ours: rabbitmqctl 3.10 has none of this name.
+    kinds of refusal, where they are not the usual ones; via: calls the broker in a way of its own; absent: why there is
+    no such command here, and what to do instead; is_ours: rabbitmqctl 3.10 has none of this name.
     """
 
     name: str
@@ -99,6 +101,7 @@ class Spec:
     words: Callable[[Given], dict[str, str]] | None = None
     show: Table | Text | None = None
     exits: Mapping[str, int] = field(default_factory=dict)
+    via: Via | None = None
     absent: str = ""
     aside: str = ""
     is_ours: bool = False

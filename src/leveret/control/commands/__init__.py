@@ -1,5 +1,5 @@
 """The commands, by what they are about. Each is a Command; importing this package makes them known."""
 
-from leveret.control.commands import connections, permissions, queues, users, vhosts
+from leveret.control.commands import connections, lifecycle, permissions, queues, settings, users, vhosts
 
-__all__ = ["connections", "permissions", "queues", "users", "vhosts"]
+__all__ = ["connections", "lifecycle", "permissions", "queues", "settings", "users", "vhosts"]

@@ -17,12 +17,16 @@ class ListVhosts(Query):
 
 
 class AddVhost(Command):
-    """Add a virtual host, or describe one anew. creator: a user who may do everything in it from the beginning."""
+    """Add a virtual host, or describe one anew.
+
+    creator: a user who may do everything in it from the beginning; tracing: turns its firehose on or off.
+    """
 
     name: str
     description: str = ""
     tags: tuple[str, ...] = ()
     creator: str = ""
+    tracing: bool | None = None
 
     def run(self, node: Node) -> object:
         if not self.name:
@@ -37,6 +41,8 @@ class AddVhost(Command):
         if self.creator:
             anything: Definition = {"configure": ".*", "write": ".*", "read": ".*"}
             definitions.put(PERMISSION, {"user": self.creator, "vhost": self.name, **anything})
+        if self.tracing is not None:
+            node.broker.trace(self.name, self.tracing)
         return None
 
 
@@ -65,4 +71,36 @@ class SetVhostTags(Command):
         definition = node.broker.definitions.get(VHOST, self.name)
         assert definition is not None
         node.broker.definitions.put(VHOST, {**definition, "tags": list(self.tags)})
+        return None
+
+
+class CheckVhost(Query):
+    """Whether there is this virtual host."""
+
+    vhost: str
+
+    def run(self, node: Node) -> object:
+        vhost_named(node, self.vhost)
+        return None
+
+
+class TraceOn(Command):
+    """Turn the firehose of a virtual host on; it is off again after the next start, as in RabbitMQ."""
+
+    vhost: str = "/"
+
+    def run(self, node: Node) -> object:
+        vhost_named(node, self.vhost)
+        node.broker.trace(self.vhost, True)
+        return None
+
+
+class TraceOff(Command):
+    """Turn the firehose of a virtual host off."""
+
+    vhost: str = "/"
+
+    def run(self, node: Node) -> object:
+        vhost_named(node, self.vhost)
+        node.broker.trace(self.vhost, False)
         return None

@@ -7,6 +7,7 @@ from typing import Final
 from leveret.cli.ctl.exits import USAGE
 from leveret.cli.ctl.reports import cluster_report, environment_report, full_report, health, status_report
 from leveret.cli.ctl.spec import Argument, Option, Spec, Table, arguments, columns
+from leveret.cli.ctl.waiting import until_it_has_gone, when_it_is_up
 from leveret.control.refusal import NOT_FOUND
 
 NODES: Final = "Nodes"
@@ -19,28 +20,30 @@ SPECS: Final = (
     Spec("help", HELP, "Describe a command.", arguments("command:?"), call=""),
     Spec(
         "version", HELP, "Print the version of RabbitMQ that clients see.",
-        show=lambda answer, given: str(answer["rabbitmq_version"]),
+        show=lambda answer, given: str(answer["version"]),
     ),
     Spec("autocomplete", HELP, "List the commands that begin so.", arguments("string:?"), call=""),
-    Spec("await_startup", NODES, "Wait until the broker accepts connections."),
+    Spec("await_startup", NODES, "Wait until the broker accepts connections.", via=when_it_is_up),
     Spec(
         "wait", NODES, "Wait until the broker accepts connections.", arguments("pidfile:?"),
         (Option("pid", "", "int", "n"),), call="await_startup",
+        via=when_it_is_up,
         banner="Waiting for applications 'rabbit_and_plugins' to start on node '{node}'",
         show=lambda answer, given: f"Applications 'rabbit_and_plugins' are running on node '{given['node']}'",
     ),
     Spec(
         "await_online_nodes", NODES, "Wait until there are so many nodes: there is one.", arguments("count#"),
+        via=when_it_is_up,
         banner="Will wait for at least {count} nodes to join the cluster of {node}. Timeout: 300 seconds.",
     ),
     Spec(
-        "stop", NODES, "Stop the broker, and wait until it has stopped.", arguments("pidfile:?"),
+        "stop", NODES, "Stop the broker, and wait until it has stopped.", arguments("pidfile:?"), via=until_it_has_gone,
         banner="Stopping and halting node {node} ...",
     ),
     Spec(
         "shutdown", NODES, "Stop the broker, and wait until it has stopped.", (),
         (Option("wait", "", "flag"), Option("no-wait", "", "flag")), call="stop",
-        banner="Shutting down RabbitMQ node {node} running at PID {pid}",
+        via=until_it_has_gone, banner="Shutting down RabbitMQ node {node}",
     ),
     Spec(
         "stop_app", NODES, "Close all connections and forget what is transient; `ctl` is still answered.",
