@@ -90,6 +90,9 @@ class Access:
 # who never logged in; asking for a true one is what makes it stale
 NOBODY: Final = Access(None, "")
 NOBODY.is_stale = True
+# who may open the control socket
+OPERATOR: Final = Access(None, "")
+OPERATOR.may_all = True
 
 
 def check_publish(peer: Peer, access: Access, route: Route) -> None:

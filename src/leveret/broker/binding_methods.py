@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mypy_extensions import i64
+
 from leveret.broker.access import EXCHANGE, QUEUE, check, check_topic
 from leveret.broker.binding import Binding
 from leveret.broker.channel import BrokerChannel
@@ -22,6 +24,7 @@ from leveret.wire.properties import decode_header
 
 if TYPE_CHECKING:
     from leveret.broker.peer import Peer
+    from leveret.broker.vhost import VHost
 
 
 def bind_queue(peer: Peer, channel: BrokerChannel, method: Method) -> None:
@@ -97,7 +100,7 @@ def _bind(peer: Peer, method: Method, binding: Binding) -> None:
     if isinstance(binding.destination, Queue):
         check_owner(peer, method, binding.destination)
     if peer.vhost.bind(binding):
-        _deliver_history(peer, binding)
+        deliver_history(peer.vhost, binding, peer.now_us)
     if binding.is_durable:
         peer.hold_until_synced()
 
@@ -113,7 +116,7 @@ def _unbind(peer: Peer, method: Method, like: Binding) -> None:
         peer.hold_until_synced()
 
 
-def _deliver_history(peer: Peer, binding: Binding) -> None:
+def deliver_history(vhost: VHost, binding: Binding, now_us: i64) -> None:
     """What a recent-history exchange has kept goes to its new destination; an exchange gets the newest first.
 
     Their times to live begin now. That no queue takes one of them is no error (in RabbitMQ an internal one).
@@ -121,7 +124,7 @@ def _deliver_history(peer: Peer, binding: Binding) -> None:
     matcher = binding.source.matcher
     if not isinstance(matcher, RecentHistory):
         return
-    vhost, destination = peer.vhost, binding.destination
+    destination = binding.destination
     history = list(matcher.history)
     if isinstance(destination, Exchange):
         history.reverse()
@@ -132,4 +135,4 @@ def _deliver_history(peer: Peer, binding: Binding) -> None:
         if queues:
             properties, _ = decode_header(header_of(envelope.content))
             ttl_us = -1 if properties.expiration is None else int(properties.expiration) * 1000
-            vhost.accept(route, envelope.content, properties.delivery_mode == 2, ttl_us, peer.now_us)
+            vhost.accept(route, envelope.content, properties.delivery_mode == 2, ttl_us, now_us)

@@ -90,6 +90,7 @@ class Broker:
         self.definitions.listeners += [self._vhost_defined, self.users.defined, self._users_changed, self._named]
         self._configured_name = settings.cluster_name
         self._define_defaults()
+        self.is_new = True  # no life before this one has come to an orderly end or recorded anything
         self.ack_timeout = AckTimeout(settings.consumer_timeout_ms)
         self.connections_opened = 0
         self.dirty: list[Connection] = []

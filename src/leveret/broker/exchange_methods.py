@@ -19,6 +19,7 @@ from leveret.wire.table import split_table
 
 if TYPE_CHECKING:
     from leveret.broker.peer import Peer
+    from leveret.broker.vhost import VHost
 
 ALTERNATE: Final = "alternate-exchange"
 
@@ -40,7 +41,7 @@ def declare(peer: Peer, channel: BrokerChannel, method: Method) -> None:
     """exchange.declare; a passive one asks for the name only."""
     name = name_of(method, "exchange")
     if not method.flag("passive"):
-        _check_type(method, method.text("type"), True)
+        check_type(method, method.text("type"), True)
     not_default(method, name)
     exchange = peer.vhost.exchanges.get(name)
     if method.flag("passive"):
@@ -58,30 +59,40 @@ def declare(peer: Peer, channel: BrokerChannel, method: Method) -> None:
         peer.send(channel.number, grammar.EXCHANGE_DECLARE_OK)
 
 
-def _check_type(method: Method, kind: str, may_delay: bool) -> None:
+def check_type(method: Method, kind: str, may_delay: bool) -> None:
+    """503 if there is no such type of exchanges; may_delay: the delayed one counts as one."""
     if kind not in KINDS and not (may_delay and kind == DELAYED):
         what = "unknown" if kind else "invalid"
         raise fail(method, COMMAND_INVALID, f"{what} exchange type '{kind}'")
 
 
 def _create(peer: Peer, method: Method, name: str) -> None:
-    vhost, kind = peer.vhost, method.text("type")
     if name.startswith("amq."):
         raise fail(method, ACCESS_REFUSED, f"exchange name '{name}' contains reserved prefix 'amq.*'")
     onward = method.table("arguments").get(ALTERNATE)
     if isinstance(onward, str):
         check_onward(peer, method, EXCHANGE, name, onward)
-    alternate = _alternate(method)
+    check_new(peer.vhost.name, method, name)
+    create(peer.vhost, method, name)
+
+
+def create(vhost: VHost, method: Method, name: str) -> None:
+    """Add the exchange that an exchange.declare asks for; it was checked, and is not there yet."""
+    durable, auto_delete, internal = (method.flag(flag) for flag in ("durable", "auto_delete", "internal"))
+    vhost.add_exchange(name, method.text("type"), durable, auto_delete, internal, method.table("arguments"))
+
+
+def check_new(vhost: str, method: Method, name: str) -> None:
+    """406 if there can't be an exchange like the one that an exchange.declare asks for; its type exists."""
+    kind, alternate = method.text("type"), _alternate(method)
     if alternate is not None and alternate[:1] != b"S":
-        what = f"exchange '{name}' in vhost '{vhost.name}'"
+        what = f"exchange '{name}' in vhost '{vhost}'"
         raise fail(method, PRECONDITION_FAILED, f"invalid type '{type_of(alternate)}' for arg '{ALTERNATE}' in {what}")
     if kind == DELAYED:
         kind = _delayed_type(method)
     refused = refused_arguments(kind, method.tables["arguments"])
     if refused:
         raise fail(method, PRECONDITION_FAILED, refused)
-    durable, auto_delete, internal = (method.flag(flag) for flag in ("durable", "auto_delete", "internal"))
-    vhost.add_exchange(name, method.text("type"), durable, auto_delete, internal, method.table("arguments"))
 
 
 def _delayed_type(method: Method) -> str:
@@ -92,7 +103,7 @@ def _delayed_type(method: Method) -> str:
         raise fail(method, PRECONDITION_FAILED, text)
     if kind == DELAYED:
         raise fail(method, PRECONDITION_FAILED, f"Invalid argument, '{DELAYED}' can't be used for '{DELAYED_TYPE}'")
-    _check_type(method, kind, False)
+    check_type(method, kind, False)
     return kind
 
 

@@ -17,7 +17,7 @@ from leveret.broker import (
     queue_methods,
     tx_methods,
 )
-from leveret.broker.access import EXCHANGE, NOBODY, Access, check_publish, refused
+from leveret.broker.access import EXCHANGE, NOBODY, OPERATOR, Access, check_publish, refused
 from leveret.broker.ack_timeout import timed_out
 from leveret.broker.broker import Broker
 from leveret.broker.channel import BrokerChannel
@@ -30,7 +30,7 @@ from leveret.broker.route import Route
 from leveret.broker.run import Stretch
 from leveret.broker.transaction import ACK
 from leveret.broker.users import IMPERSONATOR, WRITE
-from leveret.broker.vhost import ROUTES_MAX
+from leveret.broker.vhost import ROUTES_MAX, VHost
 from leveret.session import lifecycle
 from leveret.session.channel import Channel
 from leveret.session.confirms import HANDLED, JOURNALLED
@@ -88,6 +88,7 @@ CONNECTION_HANDLERS: Final[dict[int, Callable[[Peer, Method], None]]] = {
 REPLY_TO_BYTES: Final = REPLY_TO.encode()
 COST_WORTH_A_LOOK: Final[i64] = 1 << 18
 EXPIRATION_MS_MAX: Final = 315_360_000_000
+FRAME_OCTETS_INSIDE: Final[i64] = 131072
 
 
 class Peer(Connection):
@@ -186,6 +187,15 @@ class Peer(Connection):
         if self._access.is_stale:
             self._access = self.broker.access(self.user, self.vhost.name)
         return self._access
+
+    def enter(self, vhost: VHost, user: str | None) -> None:
+        """Be there without a handshake: for what is said inside of the process. None: an operator, who may do all."""
+        self.vhost = vhost
+        self.user = user or ""
+        self.state = lifecycle.RUNNING
+        self.frame_max = FRAME_OCTETS_INSIDE
+        if user is None:
+            self._access = OPERATOR
 
     def touch_consumed(self, channel: BrokerChannel) -> None:
         """The channel's consumers may take more. The room within its limit is offered to another queue each time."""

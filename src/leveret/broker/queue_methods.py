@@ -179,18 +179,10 @@ def _declare_reply(peer: Peer, channel: BrokerChannel, method: Method, name: str
 
 
 def _create(peer: Peer, method: Method, name: str) -> Queue:
-    arguments = method.table("arguments")
-    table = method.tables["arguments"]
-    what = f"queue '{name}' in vhost '{peer.vhost.name}'"
-    onward = arguments.get("x-dead-letter-exchange")
+    onward = method.table("arguments").get("x-dead-letter-exchange")
     if isinstance(onward, str):
         check_onward(peer, method, QUEUE, name, onward)
-    flags = (method.flag("durable"), method.flag("exclusive"), method.flag("auto_delete"))
-    refused = refused_declaration(arguments, typed(table), what) or refused_property(arguments, *flags, what)
-    if refused:
-        raise fail(method, PRECONDITION_FAILED, refused)
-    queue = make_queue(peer.vhost, name, _is_durable(method), method.flag("auto_delete"), arguments)
-    queue.declared = table
+    queue = new_queue(peer.vhost, method, name)
     if method.flag("exclusive"):
         queue.owner = peer
         peer.exclusive[name] = queue
@@ -198,6 +190,24 @@ def _create(peer: Peer, method: Method, name: str) -> Queue:
     if queue.is_journalled:
         peer.hold_until_synced()
     return queue
+
+
+def new_queue(vhost: VHost, method: Method, name: str) -> Queue:
+    """The queue that a queue.declare asks for, for the virtual host to add. 406 if there can't be one like it."""
+    check_new(vhost.name, method, name)
+    queue = make_queue(vhost, name, _is_durable(method), method.flag("auto_delete"), method.table("arguments"))
+    queue.declared = method.tables["arguments"]
+    return queue
+
+
+def check_new(vhost: str, method: Method, name: str) -> None:
+    """406 if there can't be a queue like the one that a queue.declare asks for."""
+    arguments, what = method.table("arguments"), f"queue '{name}' in vhost '{vhost}'"
+    flags = (method.flag("durable"), method.flag("exclusive"), method.flag("auto_delete"))
+    refused = refused_declaration(arguments, typed(method.tables["arguments"]), what)
+    refused = refused or refused_property(arguments, *flags, what)
+    if refused:
+        raise fail(method, PRECONDITION_FAILED, refused)
 
 
 def _check_same(peer: Peer, method: Method, queue: Queue) -> None:

@@ -28,7 +28,9 @@ from leveret.broker.broker import Broker, Settings
 from leveret.broker.records import RecordError
 from leveret.cli.data_dir import default_data_dir
 from leveret.control.control import Control
+from leveret.control.definitions.loading import load
 from leveret.control.node import Node
+from leveret.control.refusal import Refused
 from leveret.control.socket import ControlSocket
 from leveret.net.alarms import DISK_FREE_LIMIT_OCTETS, MEMORY_SHARE, Alarms, Limits
 from leveret.net.quantity import octets
@@ -52,8 +54,8 @@ LEVELS: Final = ("debug", "info", "warning", "error")
 
 # key of the configuration file -> type
 CONFIG: Final[dict[str, type]] = {
-    "host": list, "port": int, "data_dir": str, "log_level": str, "product": str, "version": str, "cluster_name": str,
-    "frame_max": int, "channel_max": int, "heartbeat_s": int,
+    "host": list, "port": int, "data_dir": str, "definitions": str, "log_level": str,
+    "product": str, "version": str, "cluster_name": str, "frame_max": int, "channel_max": int, "heartbeat_s": int,
     "disk_free_limit": object, "memory_high_watermark": object,
     "max_message_octets": int, "consumer_timeout_ms": int, "journal_spare_files": int,
 }  # fmt: skip
@@ -104,6 +106,11 @@ def _check_quantity(name: str, value: object) -> None:
     help="Channels with a delivery that is unacknowledged for longer are closed; 0: never.  [default: 1800000]",
 )
 @click.option("--trace", multiple=True, help="Virtual host whose firehose is on; repeat it for several.")
+@click.option(
+    "--definitions",
+    type=click.Path(exists=True, dir_okay=False),
+    help="File of definitions, as RabbitMQ exports them; imported at each start.",
+)
 @click.option("--config", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="TOML file of settings.")
 def command(
     host: tuple[str, ...],
@@ -114,9 +121,11 @@ def command(
     memory_high_watermark: str | None,
     consumer_timeout_ms: int | None,
     trace: tuple[str, ...],
+    definitions: str | None,
     config: Path | None,
 ) -> None:
     given: dict[str, object] = {"host": list(host) or None, "port": port, "data_dir": data_dir, "log_level": log_level}
+    given["definitions"] = definitions
     given["consumer_timeout_ms"] = consumer_timeout_ms  # RabbitMQ's consumer_timeout
     for key, value in zip(QUANTITIES, (disk_free_limit, memory_high_watermark), strict=True):
         if value is not None:
@@ -158,6 +167,19 @@ def _reload(server: Server, choose_again: Callable[[], dict[str, object]]) -> No
         logger.error("nothing was changed: %s", error.message)
 
 
+def _import(broker: Broker, path: str, now_us: int) -> bool:
+    """Whether the definitions of a file could be imported."""
+    try:
+        warnings = load(broker, Path(path), now_us)
+    except (OSError, Refused) as error:
+        logger.critical("the definitions in %s can't be imported: %s", path, error)
+        return False
+    for line in warnings:
+        logger.warning("%s: %s", path, line)
+    logger.info("definitions imported from %s", path)
+    return True
+
+
 async def _serve(
     chosen: dict[str, object], traced: tuple[str, ...], choose_again: Callable[[], dict[str, object]] | None
 ) -> int:
@@ -183,6 +205,8 @@ async def _serve(
     except (JournalFailed, JournalFull, OSError) as error:
         logger.critical("the data directory %s can't be served: %s", directory, error)
         return EXIT_JOURNAL
+    if "definitions" in chosen and not _import(broker, str(chosen["definitions"]), server.now_us()):
+        return EXIT_OPTIONS
     for name in traced:
         if name not in broker.vhosts:
             logger.critical("--trace: there is no virtual host %r", name)

@@ -17,7 +17,7 @@ VALUED: Final = frozenset(
     {"-p", "--vhost", "-n", "--node", "-t", "--timeout", "--formatter", "--data-dir", "--script-name"}
 )
 """General options that take a value."""
-TYPES: Final[dict[str, Any]] = {"int": click.INT, "float": click.FLOAT}
+TYPES: Final[dict[str, Any]] = {"int": click.INT}
 
 
 def _general() -> list[click.Parameter]:

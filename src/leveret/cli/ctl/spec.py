@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 from leveret.cli.ctl.exits import DATA
 
 Row = Mapping[str, Any]
-Kind = Literal["text", "json", "int", "float", "password", "names", "columns", "rest", "flag"]
+Kind = Literal["text", "json", "int", "password", "names", "columns", "rest", "flag"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,12 +117,13 @@ class Spec:
         return self.name if self.call is None else self.call
 
 
-SUFFIXES: Final[dict[str, Kind]] = {"{}": "json", "#": "int", "%": "float", "*": "rest", "!": "password"}
+SUFFIXES: Final[dict[str, Kind]] = {"{}": "json", "#": "int", "*": "rest"}
 
 
 def arguments(text: str) -> tuple[Argument, ...]:
-    """Arguments in short: NAME, or NAME:FIELD, or NAME:FIELD:COMPLETES; behind it {} for JSON, # for a whole number,
-    % for a number, * for all that is left, ! for a password (asked for where it is missing), ? if it may be missing.
+    """Arguments in short: NAME, NAME:FIELD, NAME:FIELD:COMPLETES, or NAME: where nothing is sent.
+
+    Behind it {} for JSON, # for a whole number, * for all that is left, ? if it may be missing.
     """
     found = []
     for word in text.split():
@@ -132,12 +133,13 @@ def arguments(text: str) -> tuple[Argument, ...]:
             if rest.endswith(suffix):
                 rest, kind = rest.removesuffix(suffix), name
         parts = rest.split(":")
+        is_plain = len(parts) == 1 or (len(parts) == 3 and not parts[1])
         found.append(
             Argument(
                 parts[0],
-                parts[1] if len(parts) > 1 else parts[0],
+                parts[0] if is_plain else parts[1],
                 kind,
-                word.endswith("?") or kind in ("password", "rest"),
+                word.endswith("?") or kind == "rest",
                 parts[2] if len(parts) > 2 else "",
             )
         )
