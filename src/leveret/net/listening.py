@@ -12,12 +12,11 @@ BACKLOG = 1024
 
 
 class Listening:
-    """listeners: what is listened on, whether or not connections are accepted just now."""
+    """One for all addresses of AMQP."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.listeners: list[Listener] = []
         self._loop = loop
-        self._accept: list[Accept] = []
+        self._places: list[tuple[Listener, Accept]] = []
         self._servers: list[asyncio.Server] = []
 
     async def add(self, protocol: str, accept: Accept, host: str, port: int) -> Listener:
@@ -26,8 +25,7 @@ class Listening:
         address = server.sockets[0].getsockname()
         listener = Listener(protocol, address[0], address[1])
         self._servers.append(server)
-        self._accept.append(accept)
-        self.listeners.append(listener)
+        self._places.append((listener, accept))
         return listener
 
     def suspend(self) -> None:
@@ -40,6 +38,6 @@ class Listening:
         """Accept connections again. OSError if an address has been taken by another meanwhile."""
         if self._servers:
             return
-        for listener, accept in zip(self.listeners, self._accept, strict=True):
+        for listener, accept in self._places:
             server = await self._loop.create_server(accept, listener.address, listener.port, backlog=BACKLOG)
             self._servers.append(server)

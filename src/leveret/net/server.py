@@ -72,6 +72,7 @@ class Server:
         broker.has_hung_up = self._has_hung_up
         self.buffer = memoryview(bytearray(READ_OCTETS))
         self._loop = asyncio.get_running_loop()
+        self.listeners: list[Listener] = []
         self._listening = Listening(self._loop)
         self._thread_id = threading.get_ident()
         self._protocols: dict[Peer, PeerProtocol] = {}
@@ -115,6 +116,7 @@ class Server:
     async def listen(self, host: str, port: int) -> tuple[str, int]:
         """Accept connections; returns the address that is listened on. OSError if it can't be had."""
         listener = await self._listening.add("amqp", lambda: PeerProtocol(self), host, port)
+        self.listeners.append(listener)
         return listener.address, listener.port
 
     async def run(self) -> None:
@@ -167,6 +169,14 @@ class Server:
         """All connections, oldest first."""
         return list(self._protocols)
 
+    def unsent_octets(self, peer: Peer) -> int:
+        """What the network has not taken yet."""
+        return self._protocols[peer].transport.get_write_buffer_size()
+
+    def tls_facts(self, peer: Peer) -> dict[str, object]:
+        """ssl… and peer_cert… of the HTTP API's connections; nothing for one without TLS."""
+        return {}
+
     def close(self, peer: Peer, reason: str) -> None:
         """Close a connection: 320 CONNECTION_FORCED with this reason."""
         peer.close(320, reason)
@@ -175,11 +185,6 @@ class Server:
     def stop(self) -> None:
         """Begin an orderly stop."""
         self.stopping.set()
-
-    @property
-    def listeners(self) -> list[Listener]:
-        """Where connections are accepted, or will be again."""
-        return self._listening.listeners
 
     def suspend_listeners(self) -> None:
         """Who connects now is refused; connections that are there stay."""
@@ -323,6 +328,7 @@ class Server:
             data = connection.take(synced)
             if data:
                 connection.sent_us = now_us
+                protocol.peer.octets.wrote(len(data))
                 if protocol.is_choked:
                     protocol.write_choked(data)
                     self._pressure.review(protocol)
@@ -449,11 +455,6 @@ class Server:
         self._end_turn()
 
     # -- alarms --------------------------------------------------------------------------------------------------------
-
-    @property
-    def limits(self) -> Limits:
-        """What resources are measured against."""
-        return self.alarms.limits
 
     def give_back(self) -> None:
         """Give freed memory back to the system."""

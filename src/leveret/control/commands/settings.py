@@ -29,7 +29,7 @@ class SetDiskFreeLimit(Command):
     limit: int | str
 
     def run(self, node: Node) -> object:
-        node.host.limit(replace(node.host.limits, disk_free_octets=_octets(self.limit)))
+        node.host.limit(replace(node.host.alarms.limits, disk_free_octets=_octets(self.limit)))
         return None
 
 
@@ -39,7 +39,7 @@ class SetVmMemoryHighWatermark(Command):
     limit: int | str
 
     def run(self, node: Node) -> object:
-        node.host.limit(replace(node.host.limits, memory_octets=_octets(self.limit)))
+        node.host.limit(replace(node.host.alarms.limits, memory_octets=_octets(self.limit)))
         return None
 
 

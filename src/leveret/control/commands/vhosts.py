@@ -9,13 +9,6 @@ from leveret.control.node import Node
 from leveret.control.refusal import bad_request
 
 
-class ListVhosts(Query):
-    """The definitions of all virtual hosts."""
-
-    def run(self, node: Node) -> object:
-        return node.broker.definitions.all(VHOST)
-
-
 class AddVhost(Command):
     """Add a virtual host, or describe one anew.
 
