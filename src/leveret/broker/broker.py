@@ -11,6 +11,7 @@ from leveret.broker.ack_timeout import AckTimeout
 from leveret.broker.attempts import Attempts
 from leveret.broker.counters import Churn
 from leveret.broker.definitions import (
+    GLOBAL_PARAMETER,
     OPERATOR_POLICY,
     PARAMETER,
     PERMISSION,
@@ -105,7 +106,9 @@ class Broker:
         self.definitions = Definitions(self.log)
         self.definitions.listeners += [
             self._vhost_defined, self.users.defined, self._users_changed, self._limited, self._policy_defined,
+            self._named,
         ]  # fmt: skip
+        self._configured_name = settings.cluster_name
         self._define_defaults()
         self.is_new = True  # no life before this one has come to an orderly end or recorded anything
         self.connections_opened = 0
@@ -178,6 +181,12 @@ class Broker:
     def connections_of(self, user: str) -> set[Connection]:
         """Those of a user."""
         return self._connections.get(user, set())
+
+    def _named(self, kind: str, key: Key, definition: Definition | None) -> None:
+        """The global parameter "cluster_name" is what clients hear, before what the configuration says."""
+        if kind == GLOBAL_PARAMETER and key == ("cluster_name",):
+            name = self._configured_name if definition is None else str(definition["value"])
+            self.settings.cluster_name = name
 
     def access(self, user: str, vhost: str) -> Access:
         """What a user may do in a virtual host, until it is stale."""
