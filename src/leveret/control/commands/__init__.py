@@ -1,5 +1,25 @@
 """The commands, by what they are about. Each is a Command; importing this package makes them known."""
 
-from leveret.control.commands import connections, definitions, permissions, queues, users, vhosts
+from leveret.control.commands import (
+    bindings,
+    connections,
+    definitions,
+    exchanges,
+    messages,
+    permissions,
+    queues,
+    users,
+    vhosts,
+)
 
-__all__ = ["connections", "definitions", "permissions", "queues", "users", "vhosts"]
+__all__ = [
+    "bindings",
+    "connections",
+    "definitions",
+    "exchanges",
+    "messages",
+    "permissions",
+    "queues",
+    "users",
+    "vhosts",
+]
