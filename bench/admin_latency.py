@@ -66,7 +66,7 @@ class Caller(threading.Thread):
         self.latencies_ms: list[float] = []
         self._browser = Browser(port)
         self._interval_s = 1 / per_s
-        self._stop = threading.Event()
+        self._over = threading.Event()
 
     def run(self) -> None:
         due = time.monotonic()
@@ -74,11 +74,11 @@ class Caller(threading.Thread):
             self._browser.get(path.format(queue=f"idle-{number % 1000}"))
             self.latencies_ms.append((time.monotonic() - due) * 1e3)
             due += self._interval_s
-            if self._stop.wait(max(0.0, due - time.monotonic())):
+            if self._over.wait(max(0.0, due - time.monotonic())):
                 return
 
     def stop(self) -> None:
-        self._stop.set()
+        self._over.set()
         self.join()
 
 
