@@ -1,9 +1,12 @@
 """The commands, by what they are about. Each is a Command; importing this package makes them known."""
 
 from leveret.control.commands import (
+    bindings,
     connections,
     definitions,
+    exchanges,
     listing,
+    messages,
     objects,
     permissions,
     queues,
@@ -13,9 +16,12 @@ from leveret.control.commands import (
 )
 
 __all__ = [
+    "bindings",
     "connections",
     "definitions",
+    "exchanges",
     "listing",
+    "messages",
     "objects",
     "permissions",
     "queues",
