@@ -204,19 +204,6 @@ class Peer(Connection):
             self._access = self.broker.access(self.user, self.vhost.name)
         return self._access
 
-    def login_checked(self, is_right: bool, now_us: int) -> None:
-        """A login that waited is over."""
-        login = self.login
-        if login is None or self.state != lifecycle.TUNING:
-            return
-        self.login = None
-        self.is_held = False
-        self.now_us = now_us
-        try:
-            handshake.decide(self, login, is_right)
-        except ProtocolError as error:
-            self._fail(error, None)
-
     def enter(self, vhost: VHost, user: str | None) -> None:
         """Be there without a handshake: for what is said inside of the process. None: an operator, who may do all."""
         self.vhost = vhost
@@ -290,6 +277,10 @@ class Peer(Connection):
         if error.text == "fast reply consumer does not exist":
             hint = f" (consume from {REPLY_TO} on the SAME channel that publishes the request, before publishing it)"
         self.broker.on_event(f"{self.address}:{where} closed: {error}{hint}")
+
+    def unknown_protocol(self, data: bytes) -> None:
+        what = "TLS, and this port is without" if data[:2] == b"\x16\x03" else f"no AMQP 0-9-1: {data[:8]!r}"
+        self.broker.on_event(f"{self.address}: refused: it speaks {what}")
 
     def after_failure(self, error: ProtocolError) -> int:
         if self.state < lifecycle.OPENING and error.code == ACCESS_REFUSED and not self.hears_refusal:
@@ -398,7 +389,7 @@ class Peer(Connection):
             accepted = vhost.accept(route, content, mode == 2, ttl_us, self.now_us)
             if accepted != HANDLED:
                 standing = accepted
-        elif not route.replies:
+        else:
             self.unroutable(channel, route, content)
         self.is_publisher = True
         self._ttl_us = ttl_us
@@ -480,10 +471,11 @@ class Peer(Connection):
         route.published += 1
 
     def unroutable(self, channel: BrokerChannel, route: Route, content: bytes) -> None:
-        """A message reached nobody: basic.return, if it is mandatory."""
+        """A message reached no queue: basic.return, if it is mandatory, even where a requester got it."""
         if not route.is_mandatory:
-            channel.counters.drop_unroutable += 1
-            self.vhost.tally.counters.drop_unroutable += 1
+            if not route.replies:
+                channel.counters.drop_unroutable += 1
+                self.vhost.tally.counters.drop_unroutable += 1
             return
         channel.counters.return_unroutable += 1
         self.vhost.tally.counters.return_unroutable += 1

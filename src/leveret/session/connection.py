@@ -64,8 +64,7 @@ class Connection:
         # octets that this turn's messages take in queues, about; input that is left for another turn
         self.cost: i64 = 0
         self.has_more = False
-        # what arrives waits until somebody has decided: a login
-        self.is_held = False
+        self.is_held = False  # what arrives waits until somebody has decided: a login
         self.name = ""  # of both its ends, and who has logged in
         self.user = ""
         self.heartbeat_s = 0
@@ -113,6 +112,10 @@ class Connection:
 
     def failed(self, error: ProtocolError, channel: Channel | None) -> None:
         """An error is about to be sent: for the log."""
+        raise AssertionError("the broker's part")
+
+    def unknown_protocol(self, data: bytes) -> None:
+        """The client does not speak AMQP 0-9-1: for the log."""
         raise AssertionError("the broker's part")
 
     def mark(self) -> None:
@@ -213,9 +216,7 @@ class Connection:
         left: i64 = len(self._data) - self._position
         self._data = self._data[self._position :] + data if left > 0 else data
         self._position = 0
-        if self.is_held:
-            return
-        if self.state == lifecycle.HEADER and not self._protocol_header():
+        if self.is_held or (self.state == lifecycle.HEADER and not self._protocol_header()):
             return
         while self.state < lifecycle.DRAINING:
             before = self._position
@@ -238,6 +239,7 @@ class Connection:
         if data[:8] not in PROTOCOL_HEADERS:
             # AMQP 0-9-1, section 4.2.2: answer with the header that would be understood, and close
             self.out.write(PROTOCOL_HEADER)
+            self.unknown_protocol(data)
             self.state = lifecycle.CLOSED
             self.mark()
             return False
