@@ -103,7 +103,8 @@ SPECS: Final = (
     ),
     Spec(
         "list_unresponsive_queues", GROUP, "List queues that do not answer: none, for a broker that answers has all.",
-        COLUMNS, (Option("queue-timeout", "", metavar="ms"),), takes_vhost=True, call="check_vhost",
-        banner="Listing unresponsive queues for vhost {vhost} ...", show=lambda answer, given: "",
+        COLUMNS, (Option("queue-timeout", "", metavar="ms"),), takes_vhost=True,
+        banner="Listing unresponsive queues for vhost {vhost} ...",
+        show=Table(columns("name"), ("name",), is_streamed=True),
     ),
 )  # fmt: skip
