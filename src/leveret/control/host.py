@@ -25,8 +25,8 @@ class Host(Protocol):
     def unsent_octets(self, peer: Peer) -> int:
         """What the network has not taken yet."""
 
-    def tls_facts(self, peer: Peer) -> dict[str, object]:
-        """ssl… and peer_cert… of the HTTP API's connections; nothing for one without TLS."""
+    def certificates(self) -> list[tuple[str, int]]:
+        """The certificates that the listeners show: of each its file, and until when it is valid (µs)."""
 
     def close(self, peer: Peer, reason: str) -> None:
         """Close a connection: 320 CONNECTION_FORCED with this reason."""

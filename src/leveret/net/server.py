@@ -173,9 +173,9 @@ class Server:
         """What the network has not taken yet."""
         return self._protocols[peer].transport.get_write_buffer_size()
 
-    def tls_facts(self, peer: Peer) -> dict[str, object]:
-        """ssl… and peer_cert… of the HTTP API's connections; nothing for one without TLS."""
-        return {}
+    def certificates(self) -> list[tuple[str, int]]:
+        """The certificates that the listeners show."""
+        return []
 
     def close(self, peer: Peer, reason: str) -> None:
         """Close a connection: 320 CONNECTION_FORCED with this reason."""
