@@ -22,7 +22,21 @@ HEALTH: Final = "Health checks"
 NODE: Final = "Node"
 RUNNING: Final = "RabbitMQ on node {node} is fully booted and running"
 SINGLE: Final = "Node {node} seems to be the only one in a single node cluster, the check does not apply"
-NO_ERLANG: Final = "leveret is not an Erlang system: there is nothing that this could show"
+ABSENT: Final = {
+    "leveret is not an Erlang system: there is nothing that this could show":
+        "erlang_version erlang_cookie_hash erlang_cookie_sources maybe_stuck observer remote_shell "
+        "runtime_thread_stats reclaim_quorum_memory consume_event_stream command_line_arguments os_env",
+    "the system knows: ip address, getent hosts":
+        "list_network_interfaces resolve_hostname resolver_info",
+    "the log goes to standard error, so whoever started the broker has it":
+        "log_tail log_tail_stream",
+    "a queue lives on one node: list_queues shows all of it":
+        "quorum_status stream_status",
+    "what TLS uses is in the configuration: check_certificate_expiration looks at it":
+        "certificates tls_versions",
+    "the HTTP API has it: /api/auth/attempts":
+        "enable_auth_attempt_source_tracking disable_auth_attempt_source_tracking reset_node_auth_attempt_metrics",
+}  # fmt: skip
 ANYTHING: Final = (Argument("argument", "", "rest", is_optional=True),)
 
 
@@ -96,11 +110,7 @@ SPECS: Final = (
          show=lambda answer, given: "\n".join(answer["log_files"])),
     Spec("discover_peers", NODE, "Nobody: leveret is one node.", call="ping",
          banner="Discovering peers nodes ...", show=_said("No peers discovered")),
-    *(
-        Spec(name, NODE, NO_ERLANG, ANYTHING, call="", absent=NO_ERLANG)
-        for name in (
-            "erlang_version", "erlang_cookie_hash", "erlang_cookie_sources", "maybe_stuck", "observer",
-            "remote_shell", "runtime_thread_stats", "reclaim_quorum_memory", "consume_event_stream",
-        )
-    ),
+    Spec("cipher_suites", NODE, "List the cipher suites that TLS may agree on.", call="list_ciphers",
+         banner="Listing available cipher suites ...", show=lambda answer, given: "\n".join(answer)),
+    *(Spec(name, NODE, why, ANYTHING, call="", absent=why) for why, names in ABSENT.items() for name in names.split()),
 )  # fmt: skip
