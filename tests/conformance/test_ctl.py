@@ -169,7 +169,7 @@ def test_queues_are_purged_and_deleted(broker: LeveretProcess, ctl: Ctl) -> None
     channel.confirm_delivery()
     channel.queue_declare("q", durable=True)
     channel.basic_publish("", "q", b"1")
-    assert ctl.refused(70, "delete_queue", "q", "--if-empty").endswith("Queue is not empty\n")
+    assert ctl.refused(64, "delete_queue", "q", "--if-empty").endswith("Queue is not empty\n")
     assert ctl("purge_queue", "q") == "Purging queue 'q' in vhost '/' ...\n"
     assert channel.queue_declare("q", passive=True).method.message_count == 0
     channel.basic_publish("", "q", b"2")
@@ -177,7 +177,7 @@ def test_queues_are_purged_and_deleted(broker: LeveretProcess, ctl: Ctl) -> None
     channel.add_on_cancel_callback(cancelled.append)
     channel.basic_consume("q", lambda *_: None)
     channel.queue_declare("q", passive=True)
-    assert ctl.refused(70, "delete_queue", "q", "--if-unused").endswith("Queue is in use\n")
+    assert ctl.refused(64, "delete_queue", "q", "--if-unused").endswith("Queue is in use\n")
     assert ctl("delete_queue", "q").endswith("Queue was successfully deleted with 0 ready messages\n")
     while not cancelled:
         connection.process_data_events(time_limit=1)
