@@ -6,12 +6,15 @@ import logging
 from collections.abc import Callable
 
 from leveret.broker import enforcement, tracing
+from leveret.broker.access import Access
 from leveret.broker.ack_timeout import AckTimeout
+from leveret.broker.counters import Churn
 from leveret.broker.definitions import (
     OPERATOR_POLICY,
     PARAMETER,
     PERMISSION,
     POLICY,
+    TOPIC_PERMISSION,
     USER,
     VHOST,
     Definition,
@@ -81,14 +84,18 @@ class Broker:
         self.settings = settings
         self.random_bytes = random_bytes
         self.log = Log()
+        self.churn = Churn()
         self.timers = Timers()
         self.users = Users()
         self.ack_timeout = AckTimeout(settings.consumer_timeout_ms)
+        self._accesses: dict[tuple[str, str], Access] = {}  # by user and virtual host
         self.vhosts: dict[str, VHost] = {}
         self.nowhere = self._vhost("")  # where connections are until they have said where they want to go
         self.definitions = Definitions(self.log)
-        self.definitions.listeners += [self._vhost_defined, self.users.defined, self._policy_defined]
+        self.definitions.listeners += [self._vhost_defined, self.users.defined]
+        self.definitions.listeners += [self._users_changed, self._policy_defined]
         self._define_defaults()
+        self.is_new = True  # no life before this one has come to an orderly end or recorded anything
         self.connections_opened = 0
         self.dirty: list[Connection] = []
         # Why no messages are taken ("low on disk"), as connection.blocked says it; empty while they are.
@@ -101,7 +108,7 @@ class Broker:
         self.on_event(text)
 
     def _vhost(self, name: str) -> VHost:
-        return VHost(name, self.log, self.timers, self.ack_timeout, self._tell, self.random_bytes)
+        return VHost(name, self.log, self.timers, self.ack_timeout, self._tell, self.random_bytes, self.churn)
 
     def _define_defaults(self) -> None:
         """What a new broker begins with; its first journal file says so."""
@@ -131,6 +138,22 @@ class Broker:
         elif kind == PARAMETER and key[1] == OPERATOR_POLICY:
             value = definition["value"] if definition is not None else None
             vhost.policies.set(key[2], value if isinstance(value, dict) else None, True)
+
+    def _users_changed(self, kind: str, key: Key, definition: Definition | None) -> None:
+        """What anybody was found to be allowed must be asked again, for cached routes too."""
+        if kind in (USER, PERMISSION, TOPIC_PERMISSION):
+            for access in self._accesses.values():
+                access.is_stale = True
+            self._accesses.clear()
+            for vhost in self.vhosts.values():
+                vhost.changed()
+
+    def access(self, user: str, vhost: str) -> Access:
+        """What a user may do in a virtual host, until it is stale."""
+        found = self._accesses.get((user, vhost))
+        if found is None:
+            found = self._accesses[(user, vhost)] = Access(self.users.by_name.get(user), vhost)
+        return found
 
     def delete_vhost(self, name: str) -> None:
         """Delete a virtual host with all that is in it. KeyError if there is none; its connections must be closed."""
@@ -169,11 +192,12 @@ class Broker:
             "leveret_version": settings.own_version,
         }
 
-    def enforce_policies(self, now_us: int) -> None:
-        """Let policies that have changed take effect."""
+    def enforce_policies(self, now_us: int) -> bool:
+        """Let policies that have changed take effect, on some queues at a time. True if others are left."""
+        is_left = False
         for vhost in self.vhosts.values():
-            if vhost.policies.is_changed:
-                enforcement.enforce(vhost, now_us)
+            is_left = enforcement.enforce(vhost, now_us) or is_left
+        return is_left
 
     def end_turn(self, now_us: int) -> None:
         """Deliver what has become deliverable."""

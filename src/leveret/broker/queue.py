@@ -8,6 +8,7 @@ from mypy_extensions import i64
 
 from leveret.broker.ack_timeout import NOT_GIVEN
 from leveret.broker.consumers import Consumers
+from leveret.broker.counters import Counters
 from leveret.broker.entry import Entry
 from leveret.broker.limits import Limits, body_octets
 from leveret.broker.policies import NO_EFFECT, Effect
@@ -57,6 +58,7 @@ class Queue:
         self.shelf = Shelf(self, 0)
         self.shelves = [self.shelf]
         self.unacked: i64 = 0
+        self.counters = Counters()
         self.consumers = Consumers()
         self.bindings: dict[tuple[str, str, bytes], Binding] = {}
         self.ttl_us: i64 = -1
@@ -187,10 +189,14 @@ class Queue:
         if entry is not None and self.count() > CROWD:
             self.vhost.crowded.append(self)
         expires_us = self.expires_us()
-        # when an earlier alarm rings, the next one is set
-        if expires_us != 0 and (self.alarm_us == 0 or expires_us < self.alarm_us):
-            self.alarm_us = expires_us
-            self.vhost.timers.add(expires_us, self)
+        if expires_us != 0:
+            self.wake(expires_us)
+
+    def wake(self, when_us: i64) -> None:
+        """Ring the queue's alarm at this time; when an earlier one rings, the next one is set."""
+        if self.alarm_us == 0 or when_us < self.alarm_us:
+            self.alarm_us = when_us
+            self.vhost.timers.add(when_us, self)
 
     def _give(self, consumer: Consumer, entry: Entry, now_us: i64) -> None:
         # a message whose time ends now may still be delivered: that is what a TTL of 0 means

@@ -12,6 +12,7 @@ from leveret.broker.ack_timeout import AckTimeout
 from leveret.broker.binding import Binding
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.consumer import Consumer
+from leveret.broker.counters import Churn
 from leveret.broker.delay import DELAYED, delay_us_of
 from leveret.broker.entry import Entry
 from leveret.broker.exchange import Exchange
@@ -25,6 +26,7 @@ from leveret.broker.route import Route
 from leveret.broker.run import Stretch
 from leveret.broker.schedule import Schedule
 from leveret.broker.shelf import Shelf
+from leveret.broker.tally import Tally
 from leveret.broker.timers import Timers
 from leveret.broker.tracing import Tracing
 from leveret.session.confirms import HANDLED, JOURNALLED
@@ -51,7 +53,7 @@ class VHost:
 
     def __init__(
         self, name: str, log: Log, timers: Timers, ack_timeout: AckTimeout, on_event: Callable[[str], None],
-        random_bytes: RandomBytes,
+        random_bytes: RandomBytes, churn: Churn,
     ) -> None:  # fmt: skip
         self.name = name
         self.log = log
@@ -60,6 +62,7 @@ class VHost:
         self.on_event = on_event
         self.random_bytes = random_bytes
         self.policies = Policies()
+        self.ungoverned: list[Queue | Exchange] = []  # on which policies have not yet taken effect
         self.exchanges: dict[str, Exchange] = {}
         self.queues: dict[str, Queue] = {}
         self.schedules: dict[str, Schedule] = {}  # of delayed exchanges, by their names
@@ -76,6 +79,7 @@ class VHost:
         self.stranding: dict[int, Queue] = {}
         self.stranded_generation: i64 = 1
         self.tracing: Tracing | None = None  # see tracing.start
+        self.tally = Tally(churn)
         self._nowhere = Queue(self, "", False, False, {})  # where direct replies come from
         for exchange_name, kind in PREDECLARED:
             internal = exchange_name == "amq.rabbitmq.trace"
@@ -159,6 +163,7 @@ class VHost:
         """Cached routes may be wrong from now on."""
         self.generation += 1
         self.routes.clear()
+        self.tally.count_publishes()
 
     # -- queues --------------------------------------------------------------------------------------------------------
 
@@ -168,6 +173,8 @@ class VHost:
         self._give_number(queue, number)
         if queue.is_journalled:
             self.log.meta(queue.record())
+        if not self.log.is_replaying:
+            self.tally.churn.queue_created += 1
         self.changed()
         self.used(queue, now_us)
 
@@ -206,6 +213,8 @@ class VHost:
         for consumer in queue.consumers.all():
             queue.consumers.remove(consumer)
             consumer.channel.consumers.pop(consumer.tag, None)
+        self.tally.counters.add_outgoing(queue.counters)
+        self.tally.churn.queue_deleted += 1
         count = int(queue.count())
         self._forget_messages(queue)
         if queue.is_journalled:
@@ -408,7 +417,7 @@ class VHost:
     def settle_turn(self, now_us: i64) -> None:
         """Deliver what this turn made deliverable."""
         self.crowded.clear()
-        if self.policies.is_changed:
+        if self.policies.is_changed or self.ungoverned:
             enforcement.enforce(self, now_us)
         if self.stranding and self.stranded_generation != self.generation:
             burial.hurry(self, now_us)
@@ -427,6 +436,8 @@ class VHost:
         if queue.alarm_us != 0 and queue.alarm_us <= now_us:
             queue.alarm_us = 0
         self.expire_due(queue, now_us)
+        if queue.limits is not None:
+            self.over.append(queue)
         if queue.stranded is not None:
             burial.retry(self, queue, queue.stranded, now_us)
         if not queue.is_touched and queue.count():
@@ -454,6 +465,8 @@ class VHost:
     def forget_channel(self, connection: Connection, channel: BrokerChannel, now_us: i64) -> None:
         """A channel is gone: its consumers end, its unacknowledged messages return."""
         channel.is_closed = True
+        if channel.confirms is not None:
+            self.tally.counters.confirm += channel.confirms.confirmed()
         self.channels.discard(channel)
         if channel.tx is not None:
             channel.tx.release(channel.unacked)

@@ -169,6 +169,14 @@ class Server:
         """All connections, oldest first."""
         return list(self._protocols)
 
+    def unsent_octets(self, peer: Peer) -> int:
+        """What the network has not taken yet."""
+        return self._protocols[peer].transport.get_write_buffer_size()
+
+    def tls_facts(self, peer: Peer) -> dict[str, object]:
+        """ssl… and peer_cert… of the HTTP API's connections; nothing for one without TLS."""
+        return {}
+
     def close(self, peer: Peer, reason: str) -> None:
         """Close a connection: 320 CONNECTION_FORCED with this reason."""
         peer.close(320, reason)
@@ -180,8 +188,12 @@ class Server:
 
     async def settled(self) -> None:
         """Deliver what has become deliverable; return when all that is recorded so far is on disk."""
-        self.broker.end_turn(self.now_us())
-        self._end_turn()
+        is_left = True
+        while is_left:
+            is_left = self.broker.enforce_policies(self.now_us())
+            self.broker.end_turn(self.now_us())
+            self._end_turn()
+            await asyncio.sleep(0)
         log = self.broker.log
         batch = log.batch if log.size() else log.batch - 1
         while log.synced < batch and self.failure is None:
@@ -308,6 +320,7 @@ class Server:
             data = connection.take(synced)
             if data:
                 connection.sent_us = now_us
+                protocol.peer.octets.wrote(len(data))
                 if protocol.is_choked:
                     protocol.write_choked(data)
                     self._pressure.review(protocol)
