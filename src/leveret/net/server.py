@@ -221,8 +221,12 @@ class Server:
 
     async def settled(self) -> None:
         """Deliver what has become deliverable; return when all that is recorded so far is on disk."""
-        self.broker.end_turn(self.now_us())
-        self._end_turn()
+        is_left = True
+        while is_left:
+            is_left = self.broker.enforce_policies(self.now_us())
+            self.broker.end_turn(self.now_us())
+            self._end_turn()
+            await asyncio.sleep(0)
         log = self.broker.log
         batch = log.batch if log.size() else log.batch - 1
         while log.synced < batch and self.failure is None:

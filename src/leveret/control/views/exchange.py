@@ -17,7 +17,10 @@ def exchange_view(node: Node, vhost: VHost, exchange: Exchange | None) -> View:
     if exchange is None:
         return _view(node, vhost, "", "direct", (True, False, False), {}, vhost.tally.passage)
     flags = (exchange.durable, exchange.auto_delete, exchange.internal)
-    return _view(node, vhost, exchange.name, exchange.kind, flags, exchange.arguments, exchange.passage)
+    view = _view(node, vhost, exchange.name, exchange.kind, flags, exchange.arguments, exchange.passage)
+    if exchange.effect.policy:
+        view["policy"] = exchange.effect.policy
+    return view
 
 
 def exchange_details(node: Node, vhost: VHost, exchange: Exchange | None) -> View:
@@ -43,7 +46,6 @@ def _view(
         "auto_delete": flags[1],
         "internal": flags[2],
         "arguments": plain_table(arguments),
-        "policy": None,
     }
     stats = passage_stats(passage, node.host.now_us())
     if stats:
