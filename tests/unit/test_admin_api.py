@@ -287,6 +287,15 @@ async def test_paging_is_the_brokers(browse: Browser) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("path", ["bindings", "consumers", "vhosts/mine/connections", "vhosts/mine/channels"])
+async def test_lists_that_have_no_pages(browse: Browser, path: str) -> None:
+    """As in RabbitMQ, where these are arrays whatever is asked."""
+    command = f"list_{path.rpartition('/')[2]}"
+    browse.control.answers[command] = lambda _: [{}]
+    assert (await browse("GET", f"/api/{path}?page=2&page_size=7&sort=name")).json() == [{}]
+    assert "page" not in browse.control.fields_of(command)
+
+
 async def test_a_name_is_looked_for_in_pages_only(browse: Browser) -> None:
     browse.control.answers["list_queues"] = lambda _: []
     await browse("GET", "/api/queues?name=abc&page_size=3")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from leveret.admin.special import form_parts
-from leveret.control.refusal import NOT_FOUND, Refused
+from leveret.control.refusal import BAD_REQUEST, NOT_FOUND, Refused
 
 from .admin import MINE, Browser, missing
 
@@ -39,6 +39,9 @@ async def test_fields_of_a_body_become_the_commands(browse: Browser) -> None:
     (b"[]", "not_json"),
     (b"5", "not_json"),
     (b"\xff", "not_json"),
+    (b'{"arguments": "\\ud800"}', "not_json"),
+    (b"[" * 100_000, "not_json"),
+    (b'{"a":' * 100_000, "not_json"),
     (b'"{}"', "invalid payload: the request body JSON-decoded to a string. Is the input doubly-JSON-encoded?"),
     (b'{"durable": "yes"}', ["not_boolean", "yes"]),
     (b'{"durable": 1}', ["not_boolean", 1]),
@@ -96,6 +99,20 @@ async def test_a_policy_has_hyphens(browse: Browser) -> None:
         "vhost": "/", "name": "p", "pattern": "^a", "definition": {"max-length": 1}, "apply_to": "queues",
         "priority": 3,
     }  # fmt: skip
+
+
+async def test_refused_policies_are_fit_for_html(browse: Browser) -> None:
+    """As in RabbitMQ, which forgot it for operator policies."""
+
+    def refuse(fields: dict[str, Any]) -> Any:
+        raise Refused(BAD_REQUEST, 'Validation failed\n\n[{<<"x">>,1}] are not recognised policy settings\n')
+
+    names = ("list_policies", "list_operator_policies")
+    browse.control.answers |= dict.fromkeys(names, lambda _: [])
+    browse.control.answers |= {"set_policy": refuse, "set_operator_policy": refuse}
+    body = {"pattern": "", "definition": {}}
+    assert '{&lt;&lt;"x"&gt;&gt;,1}' in (await browse("PUT", "/api/policies/%2F/p", json=body)).json()["reason"]
+    assert '{<<"x">>,1}' in (await browse("PUT", "/api/operator-policies/%2F/p", json=body)).json()["reason"]
 
 
 async def test_a_binding_says_where_it_is(browse: Browser) -> None:
@@ -192,7 +209,7 @@ async def test_who_makes_a_virtual_host_may_enter_it(browse: Browser) -> None:
     ]
     browse.control.asked.clear()
     assert (await browse("PUT", f"/api/vhosts/{MINE}", json={})).status_code == 204
-    assert browse.control.asked == []
+    assert browse.control.asked == [("add_vhost", {"name": MINE})]
 
 
 async def test_a_limit_must_be_json(browse: Browser) -> None:

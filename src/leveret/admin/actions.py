@@ -80,16 +80,17 @@ async def found(call: Call) -> Response:
 # -- lists -------------------------------------------------------------------------------------------------------------
 
 
-def _page(call: Call) -> dict[str, Any]:
-    page, size = call.number("page"), call.number("page_size")
-    if page is None:
+def page(call: Call) -> dict[str, Any]:
+    """The fields of a command that say which page is asked for. HttpError 400 if there can be no such page."""
+    number, size = call.number("page"), call.number("page_size")
+    if number is None:
         return {}
-    if page < 1 or (size is not None and not 0 < size <= PAGE_SIZE_MAX):
+    if number < 1 or (size is not None and not 0 < size <= PAGE_SIZE_MAX):
         said = "undefined" if size is None else size
-        reason = f"Invalid pagination parameters: page number {page}, page size {said}"
+        reason = f"Invalid pagination parameters: page number {number}, page size {said}"
         raise HttpError(400, "invalid_pagination_parameters", reason)
     query = call.request.query_params
-    fields = {"page": page, "page_size": size or PAGE_SIZE, "use_regex": call.flag("use_regex")}
+    fields = {"page": number, "page_size": size or PAGE_SIZE, "use_regex": call.flag("use_regex")}
     return fields | ({"name": query["name"]} if query.get("name") else {})
 
 
@@ -99,15 +100,18 @@ async def _empty(call: Call) -> None:
         raise no_object()
 
 
-def listing(command: str, *, owned: bool = False, visible: bool = False, **fields: str) -> Action:
+def listing(
+    command: str, *, paged: bool = True, owned: bool = False, visible: bool = False, **fields: str
+) -> Action:
     """GET: a long list, which the broker pages, filters, sorts and writes; it goes through as it comes.
 
-    owned: who is no monitor sees what is his own, wherever it is; visible: monitors see all virtual hosts.
+    paged: whether it can be had in pages; owned: who is no monitor sees what is his own, wherever it is; visible:
+    monitors see all virtual hosts.
     """
 
     async def get(call: Call) -> Response:
         query = call.request.query_params
-        asked: dict[str, Any] = fill(fields, call.values) | _page(call)
+        asked: dict[str, Any] = fill(fields, call.values) | (page(call) if paged else {})
         if "vhost" not in asked and call.vhost is not None:
             asked["vhost"] = call.vhost
         if query.get("sort"):
@@ -176,10 +180,13 @@ def check(command: str, **fields: str) -> Action:
 # -- changes -----------------------------------------------------------------------------------------------------------
 
 
-def put(command: str, body: Body, *, acting: bool = False, missing: str = "", **fields: str) -> Action:
+def put(
+    command: str, body: Body, *, acting: bool = False, missing: str = "", escapes: bool = False, **fields: str
+) -> Action:
     """PUT: 201, or 204 if the object was there. acting: with the permissions of the user.
 
-    missing: what is said when the broker does not find what the object is about; else that is a missing vhost.
+    missing: what is said when the broker does not find what the object is about; else that is a missing vhost. escapes:
+    the reason of a refusal is fit for HTML.
     """
 
     async def change(call: Call) -> Response:
@@ -187,7 +194,12 @@ def put(command: str, body: Body, *, acting: bool = False, missing: str = "", **
         if call.found is None and "vhost" in call.values and not missing and not await call.vhost_exists():
             raise no_vhost()
         asked = fill(fields, call.values) | body.take(bodies.decode(sent))
-        await _change(call, command, asked, acting, missing)
+        try:
+            await _change(call, command, asked, acting, missing)
+        except HttpError as error:
+            if escapes and isinstance(error.reason, str):
+                error.reason = error.reason.replace("<", "&lt;").replace(">", "&gt;")
+            raise
         return created(call)
 
     return change

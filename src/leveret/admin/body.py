@@ -37,7 +37,7 @@ def decode(body: bytes) -> dict[str, Any]:
         return {}
     try:
         value = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise bad_request("not_json") from None
     if isinstance(value, dict):
         return value
