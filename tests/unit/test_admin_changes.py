@@ -152,12 +152,18 @@ async def test_publish(browse: Browser) -> None:
         answer = await browse("POST", "/api/exchanges/%2F/x/publish", json=message | wrong)
         assert (answer.status_code, answer.json()["reason"]) == (400, reason)
 
-    def refuse(fields: dict[str, Any]) -> Any:
-        raise Refused(NOT_FOUND, "no exchange 'x' in vhost '/'")
 
-    browse.control.answers["publish"] = refuse
-    answer = await browse("POST", "/api/exchanges/%2F/x/publish", json=message)
-    assert (answer.status_code, answer.json()["reason"]) == (400, "404 NOT_FOUND - no exchange 'x' in vhost '/'")
+
+async def test_a_channel_of_a_virtual_host_that_is_not_there(browse: Browser) -> None:
+    def refuse(fields: dict[str, Any]) -> Any:
+        raise Refused(NOT_FOUND, "NOT_FOUND - no queue 'q'")
+
+    browse.control.answers["get_messages"] = refuse
+    body = {"ackmode": "ack_requeue_true", "count": 1, "encoding": "auto"}
+    answer = await browse("POST", "/api/queues/%2F/q/get", json=body)
+    assert (answer.status_code, answer.json()) == (404, {"error": "not_found", "reason": "NOT_FOUND - no queue 'q'"})
+    answer = await browse("POST", "/api/queues/nowhere/q/get", json=body)
+    assert (answer.status_code, answer.json()["reason"]) == (401, "Access refused.")
 
 
 async def test_get_takes_numbers_as_text(browse: Browser) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Final
 from starlette.responses import Response
 
 from leveret.admin import body as bodies
-from leveret.admin.answers import HttpError, bad_request, encode, json_answer, no_object
+from leveret.admin.answers import HttpError, bad_request, encode, json_answer, no_object, not_authorised
 from leveret.admin.arrange import arranged, chosen
 from leveret.admin.body import Body
 from leveret.admin.call import Call, answer_of
@@ -22,7 +22,7 @@ Find = Callable[[Call], Awaitable[Any]]
 
 PAGE_SIZE: Final = 100
 PAGE_SIZE_MAX: Final = 500
-EMPTY: Final = (b"[]", b"")
+NO_ITEMS: Final = b"[]"
 
 
 def no_vhost() -> HttpError:
@@ -101,12 +101,18 @@ async def _empty(call: Call) -> None:
 
 
 def listing(
-    command: str, *, paged: bool = True, owned: bool = False, visible: bool = False, **fields: str
+    command: str,
+    *,
+    paged: bool = True,
+    owned: bool = False,
+    visible: bool = False,
+    is_anywhere: bool = False,
+    **fields: str,
 ) -> Action:
     """GET: a long list, which the broker pages, filters, sorts and writes; it goes through as it comes.
 
     paged: whether it can be had in pages; owned: who is no monitor sees what is his own, wherever it is; visible:
-    monitors see all virtual hosts.
+    monitors see all virtual hosts; is_anywhere: in a virtual host that isn't there, it is empty.
     """
 
     async def get(call: Call) -> Response:
@@ -129,8 +135,10 @@ def listing(
         try:
             answer = await call.ask_raw(command, **asked)
         except Refused as refused:
+            if is_anywhere and refused.kind == NOT_FOUND:
+                return json_answer(NO_ITEMS)
             raise (no_object() if refused.kind == NOT_FOUND else answer_of(refused)) from None
-        if answer in EMPTY:
+        if answer == NO_ITEMS and not is_anywhere:
             await _empty(call)
         return json_answer(answer)
 
@@ -218,11 +226,19 @@ def delete(command: str, *flags: str, acting: bool = False, **fields: str) -> Ac
 
 
 def post(command: str, body: Body, **fields: str) -> Action:
-    """POST: answers with what the command does, with the permissions of the user."""
+    """POST: answers with what the command does, with the permissions of the user.
+
+    RabbitMQ opens a channel for it, so a virtual host that isn't there is one that the user may not enter.
+    """
 
     async def change(call: Call) -> Response:
         asked = body.take(bodies.decode(await bodies.read(call.request)))
-        answer = await _change(call, command, fill(fields, call.values) | asked, True)
+        try:
+            answer = await _change(call, command, fill(fields, call.values) | asked, True)
+        except HttpError as error:
+            if error.status == 404 and not await call.vhost_exists():
+                raise not_authorised("Access refused.") from None
+            raise
         return json_answer(encode(answer))
 
     return change

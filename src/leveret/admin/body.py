@@ -77,6 +77,20 @@ def text(value: Any) -> str:
     return value
 
 
+def payload(value: Any) -> str:
+    """Of a message."""
+    if not isinstance(value, str):
+        raise bad_request("payload_not_string")
+    return value
+
+
+def encoding(value: Any) -> str:
+    """Of a payload."""
+    if value not in ("string", "base64"):
+        raise bad_request(["unsupported_encoding", value])
+    return str(value)
+
+
 def tags(value: Any) -> list[str]:
     """A list of words, or their text with commas between them."""
     words = value.split(",") if isinstance(value, str) else value

@@ -10,14 +10,14 @@ from typing import Final
 
 from leveret.admin import pages, rules, special
 from leveret.admin.actions import among, check, delete, found, listing, one, post, put, short
-from leveret.admin.body import Body, anything, boolean, integer, table, text
+from leveret.admin.body import Body, anything, boolean, encoding, integer, payload, table, text
 from leveret.admin.route import Route
 
 QUEUE: Final = Body(durable=boolean, auto_delete=boolean, arguments=table)
 EXCHANGE: Final = Body(type=text, durable=boolean, auto_delete=boolean, internal=boolean, arguments=table)
 MESSAGE: Final = Body(
     "routing_key", "properties", "payload", "payload_encoding",
-    routing_key=text, properties=table, payload=anything, payload_encoding=anything,
+    routing_key=text, properties=table, payload=payload, payload_encoding=encoding,
 )  # fmt: skip
 GET: Final = Body(
     "ackmode", "count", "encoding", ackmode=text, count=integer, encoding=anything, truncate=integer
@@ -86,7 +86,7 @@ CONNECTIONS: Final = (
     Route("/connections/{name}", rules.owner, find=connection_at, get=found, delete=special.close_connection),
     Route("/connections/{name}/channels", rules.owner, find=connection_at,
           get=listing("list_channels", paged=False, owned=True, connection="{name}")),
-    Route("/connections/username/{user}", _management,
+    Route("/connections/username/{user}", rules.owner,
           get=special.connections_of_user, delete=special.close_connections_of_user),
     Route("/vhosts/{vhost}/connections", _vhost, find=vhost_at,
           get=listing("list_connections", paged=False, owned=True)),
@@ -104,11 +104,12 @@ OBJECTS: Final = (
     Route("/exchanges/{vhost}/{exchange}", _vhost, find=exchange_at, get=found,
           put=put("declare_exchange", EXCHANGE, acting=True, vhost="{vhost}", name="{exchange}"),
           delete=delete("delete_exchange", "if-unused", acting=True, vhost="{vhost}", name="{exchange}")),
-    Route("/exchanges/{vhost}/{exchange}/publish", _vhost, post=special.publish(MESSAGE)),
+    Route("/exchanges/{vhost}/{exchange}/publish", _vhost,
+          post=post("publish", MESSAGE, vhost="{vhost}", exchange="{exchange}")),
     Route("/exchanges/{vhost}/{exchange}/bindings/source", _vhost,
-          get=listing("list_bindings", paged=False, vhost="{vhost}", source="{exchange}")),
+          get=listing("list_bindings", paged=False, is_anywhere=True, vhost="{vhost}", source="{exchange}")),
     Route("/exchanges/{vhost}/{exchange}/bindings/destination", _vhost,
-          get=listing("list_bindings", paged=False, vhost="{vhost}", destination="{exchange}",
+          get=listing("list_bindings", paged=False, is_anywhere=True, vhost="{vhost}", destination="{exchange}",
                       destination_type="exchange")),
     Route("/queues", _vhost, get=listing("list_queues")),
     Route("/queues/{vhost}", _vhost, get=listing("list_queues")),
@@ -116,18 +117,18 @@ OBJECTS: Final = (
           put=put("declare_queue", QUEUE, acting=True, vhost="{vhost}", name="{queue}"),
           delete=delete("delete_queue", "if-unused", "if-empty", acting=True, vhost="{vhost}", name="{queue}")),
     Route("/queues/{vhost}/{destination}/bindings", _vhost,
-          get=listing("list_bindings", paged=False, vhost="{vhost}", destination="{destination}",
+          get=listing("list_bindings", paged=False, is_anywhere=True, vhost="{vhost}", destination="{destination}",
                       destination_type="queue")),
     Route("/queues/{vhost}/{queue}/contents", _vhost, find=queue_at,
           delete=delete("purge_queue", acting=True, vhost="{vhost}", name="{queue}")),
-    Route("/queues/{vhost}/{queue}/get", _vhost, find=queue_at,
+    Route("/queues/{vhost}/{queue}/get", _vhost,
           post=post("get_messages", GET, vhost="{vhost}", queue="{queue}")),
     Route("/queues/{vhost}/{queue}/actions", _administrator, find=queue_at, post=special.queue_action),
     Route("/bindings", _vhost, get=listing("list_bindings", paged=False)),
     Route("/bindings/{vhost}", _vhost, get=listing("list_bindings", paged=False)),
     Route("/bindings/{vhost}/e/{source}/{dtype}/{destination}", _vhost,
-          get=listing("list_bindings", paged=False, vhost="{vhost}", source="{source}", destination="{destination}",
-                      destination_type="{destination_type}"), post=special.bind),
+          get=listing("list_bindings", paged=False, is_anywhere=True, vhost="{vhost}", source="{source}",
+                      destination="{destination}", destination_type="{destination_type}"), post=special.bind),
     Route("/bindings/{vhost}/e/{source}/{dtype}/{destination}/{properties_key}", _vhost, find=binding_at, get=found,
           delete=delete("unbind", acting=True, **BINDING_ENDS, properties_key="{properties_key}")),
 )  # fmt: skip

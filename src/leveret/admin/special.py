@@ -189,15 +189,11 @@ async def close_connection(call: Call) -> Response:
 
 async def connections_of_user(call: Call) -> Response:
     """GET: who they are, and nothing more."""
-    if not call.user.is_monitor and call.user.name != call.values["user"]:
-        return json_answer(b"[]")
     asked = {"user": call.values["user"], "columns": call.columns() or ["name", "vhost", "user", "node"]}
     return json_answer(await call.ask_raw("list_connections", **asked, **page(call)))
 
 
 async def close_connections_of_user(call: Call) -> Response:
-    if not call.user.is_administrator and call.user.name != call.values["user"]:
-        raise HttpError(401, "not_authorised", "User not authorised to access object")
     await call.ask("close_all_user_connections", user=call.values["user"], reason=_reason(call))
     return Response(b"", DONE)
 
@@ -212,26 +208,6 @@ async def queue_action(call: Call) -> Response:
     if action not in ("sync", "cancel_sync"):
         raise bad_request(["unknown", action])
     return Response(b"", DONE)
-
-
-def publish(message: Body) -> Action:
-    """POST: a message; answers with whether a queue took it."""
-
-    async def change(call: Call) -> Response:
-        asked = message.take(bodies.decode(await bodies.read(call.request)))
-        if not isinstance(asked["payload"], str):
-            raise bad_request("payload_not_string")
-        if asked["payload_encoding"] not in ("string", "base64"):
-            raise bad_request(["unsupported_encoding", asked["payload_encoding"]])
-        try:
-            answer = await call.ask("publish", **call.values, **asked, user=call.user.name)
-        except Refused as refused:
-            if refused.kind != NOT_FOUND:
-                raise
-            raise bad_request(f"404 NOT_FOUND - {refused.reason}") from None
-        return json_answer(encode(answer))
-
-    return change
 
 
 async def bind(call: Call) -> Response:
