@@ -6,7 +6,7 @@ import asyncio
 import difflib
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from typing import Any, Final
 
 import msgspec
@@ -50,6 +50,8 @@ class Control:
         outcome = "ok"
         try:
             result = command.run(self.node)
+            if isinstance(result, Awaitable):
+                result = await result
             if isinstance(result, Sliced):
                 result = await self._result_of(result)
             answer = await self._in_slices(result) if isinstance(result, Iterator) else self._encoder.encode(result)
