@@ -371,7 +371,7 @@ class Peer(Connection):
             accepted = vhost.accept(route, content, mode == 2, ttl_us, self.now_us)
             if accepted != HANDLED:
                 standing = accepted
-        elif not route.replies:
+        else:
             self.unroutable(channel, route, content)
         self.is_publisher = True
         self._ttl_us = ttl_us
