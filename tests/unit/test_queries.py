@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Iterator
 from typing import Any
 
@@ -79,7 +80,7 @@ class House:
 
     def ask(self, command: str, **fields: Any) -> Any:
         line = call_line(command, fields, SOMEBODY).rstrip()
-        return result_of(asyncio.run(self.control.answer(line)))
+        return result_of(b"".join(asyncio.run(self.control.answer(line))))
 
     def refusal(self, command: str, **fields: Any) -> tuple[str, str]:
         with pytest.raises(Refused) as refused:
@@ -405,3 +406,26 @@ def test_a_node_is_what_it_measures(house: House) -> None:
     assert (node["mem_used"], node["mem_limit"], node["disk_free"], node["disk_free_limit"]) == (1000, 2000, 10000, 100)
     assert (node["sockets_used"], node["uptime"], node["queue_created"]) == (2, 0, 4)
     assert node["fd_used"] > 3
+
+
+def test_exchanges_know_who_declared_them(house: House) -> None:
+    house.client.call(1, grammar.EXCHANGE_DECLARE, exchange="x", type="topic")
+    users = {each["name"]: each["user_who_performed_action"] for each in house.ask("list_exchanges")}
+    assert (users["x"], users[""], users["amq.topic"]) == ("guest", "rmq-internal", "rmq-internal")
+    house.bench.broker.vhosts["/"].exchanges["x"].user = ""  # after a restart
+    assert house.ask("get_exchange", vhost="/", name="x")["user_who_performed_action"] == "none"
+
+
+def test_names_stay_in_order_whatever_comes_and_goes() -> None:
+    house = House()
+    rng = random.Random(1)
+    there: set[str] = set()
+    for count in (200, 3, 100, 1, 5, 40, 70, 2):
+        for _ in range(count):
+            name = f"q{rng.randrange(400)}"
+            if name in there:
+                house.client.call(1, grammar.QUEUE_DELETE, queue=name)
+            else:
+                house.client.queue(name)
+            there ^= {name}
+        assert house.names() == sorted(there)

@@ -49,7 +49,11 @@ class ControlSocket:
         sender = _sender(writer.get_extra_info("socket"))
         try:
             while line := await reader.readline():
-                writer.write(await self._control.answer(line, sender) + b"\n")
+                *pieces, last = await self._control.answer(line, sender)
+                for piece in pieces:
+                    writer.write(piece)
+                    await writer.drain()
+                writer.write(last + b"\n")
                 await writer.drain()
         except (ConnectionError, ValueError, asyncio.CancelledError):
             pass  # it has gone, or its line is too long, or we go
