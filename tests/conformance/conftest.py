@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Iterator
+from urllib.parse import urlsplit
 
 import pika
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
+from leveret.testing.processes import LeveretProcess
+
+from .administration import Administration, ControlAdministration, HttpAdministration
 from .raw import RawClient
 
 
@@ -18,6 +22,18 @@ def url(request: pytest.FixtureRequest) -> str:
     """The AMQP URL of the broker under test: LEVERET_TEST_URL, or the suite's own leveret."""
     given = os.environ.get("LEVERET_TEST_URL")
     return given or str(request.getfixturevalue("broker"))
+
+
+@pytest.fixture
+def administration(request: pytest.FixtureRequest) -> Administration:
+    """Who sets up the broker under test. With LEVERET_TEST_URL: the HTTP API on that host, LEVERET_TEST_API_PORT."""
+    given = os.environ.get("LEVERET_TEST_URL")
+    if given:
+        port = int(os.environ.get("LEVERET_TEST_API_PORT", "15672"))
+        return HttpAdministration(urlsplit(given).hostname or "127.0.0.1", port)
+    process = request.getfixturevalue("leveret_process")
+    assert isinstance(process, LeveretProcess)
+    return ControlAdministration(str(process.data_dir))
 
 
 @pytest.fixture

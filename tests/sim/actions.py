@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from leveret.broker.definitions import GLOBAL_PARAMETER, PARAMETER, VHOST
+from leveret.broker.queue_methods import make_queue
 from leveret.wire import grammar
 from leveret.wire.method import method_frame
 
@@ -74,6 +76,33 @@ class Actions:
         queue = self._world.model.queues[name]
         changes = any(queue.keeps(copy) and copy.holder is None for copy in queue.copies)
         self._ask(queue.durable, changes, grammar.QUEUE_PURGE, self._world.model.purge(name), queue=name)
+
+    def vhost(self, name: str) -> None:
+        """An operator adds a virtual host, or deletes it with what is in it and what is defined for it."""
+        broker, model = self._world.broker, self._world.model
+        if name in broker.vhosts:
+            broker.delete_vhost(name)
+            model.delete_vhost(name)
+        else:
+            broker.definitions.put(VHOST, {"name": name})
+            model.definitions[VHOST, (name,)] = "None"
+            other = make_queue(broker.vhosts[name], "q", True, False, {})
+            broker.vhosts[name].add_queue(other, 0, self._world.now_us)
+        self._world.settle()
+
+    def parameter(self, vhost: str, name: str, value: str) -> None:
+        """An operator sets a parameter, a global one if it is of no virtual host; without a value it is removed."""
+        kind, key = (PARAMETER, (vhost, "test", name)) if vhost else (GLOBAL_PARAMETER, (name,))
+        if vhost and vhost not in self._world.broker.vhosts:
+            return
+        if value:
+            scope = {"vhost": vhost, "component": "test"} if vhost else {}
+            self._world.broker.definitions.put(kind, {**scope, "name": name, "value": value})
+            self._world.model.definitions[kind, key] = value
+        else:
+            self._world.broker.definitions.remove(kind, *key)
+            self._world.model.definitions.pop((kind, key), None)
+        self._world.settle()
 
     def setup(self) -> None:
         """Declare everything that is not there."""

@@ -109,6 +109,7 @@ class Model:
         self.exchanges: dict[str, bool] = {"": True}
         self.bindings: set[tuple[str, str, str]] = set()
         self.queues: dict[str, ModelQueue] = {}
+        self.definitions: dict[tuple[str, tuple[str, ...]], str] = {}
         self.owed: dict[tuple[int, str], int | None] = {}
         self.confirmed: set[int] = set()
         self.hops: Counter[int] = Counter()
@@ -126,6 +127,10 @@ class Model:
     def delete_exchange(self, name: str) -> None:
         del self.exchanges[name]
         self.bindings = {binding for binding in self.bindings if binding[0] != name}
+
+    def delete_vhost(self, name: str) -> None:
+        """What was defined for it goes along."""
+        self.definitions = {at: value for at, value in self.definitions.items() if at[1][0] != name}
 
     def route(self, exchange: str, key: str) -> list[ModelQueue]:
         """All exchanges are direct ones."""
@@ -287,6 +292,7 @@ class Model:
             frozenset(self.bindings),
             {name: _by_source(copy.row() for copy in queue.copies) for name, queue in self.queues.items()},
             frozenset(name for name, queue in self.queues.items() if queue.durable),
+            frozenset((kind, key, value) for (kind, key), value in self.definitions.items()),
         )
         theirs = state._replace(queues={name: _by_source(rows) for name, rows in state.queues.items()})
         assert mine == theirs, f"model and broker differ; here is the model:\n{mine.difference(theirs)}"
@@ -310,6 +316,7 @@ class Model:
         self.hops.clear()
         self.exchanges = {"": True} | dict(state.exchanges)
         self.bindings = set(state.bindings)
+        self.definitions = {(kind, key): value for kind, key, value in state.definitions}
         self.queues = {}
         for name, rows in state.queues.items():
             queue = queues[name]

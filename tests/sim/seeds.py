@@ -16,8 +16,10 @@ FILE_SIZES = (DATA_START + 900, DATA_START + 2100, 1 << 20)
 WEIGHTS = {
     "publish": 40, "time": 12, "ack": 16, "get": 8, "consume": 6, "reject": 7, "nack": 5, "purge": 2, "lose": 2,
     "declare": 2, "delete": 1, "bind": 1, "unbind": 1, "exchange": 1, "delete_exchange": 1,
+    "vhost": 1, "parameter": 2,
 }  # fmt: skip
 CONSUMERS_MAX = 3
+VHOSTS = ("u", "v")
 
 
 def operations(world: World, count: int) -> Iterator[Operation]:
@@ -54,6 +56,10 @@ def _operation(world: World, name: str) -> Operation | None:
         case "delete_exchange":
             exchange = rng.choice(sorted(model.exchanges))
             return (name, exchange) if exchange else None
+        case "vhost":
+            return name, rng.choice(VHOSTS)
+        case "parameter":
+            return name, rng.choice(("", *VHOSTS)), rng.choice("xy"), rng.choice(("", "1", "2"))
         case "bind" | "unbind":
             source, key, target = rng.choice(BINDINGS)
             return (name, source, key, target) if source in model.exchanges and target in model.queues else None

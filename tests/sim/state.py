@@ -9,6 +9,7 @@ from typing import NamedTuple
 from leveret.broker.broker import Broker
 from leveret.broker.copies import split_key
 from leveret.broker.deadletter import body_of, header_of
+from leveret.broker.definitions import GLOBAL_PARAMETER, PARAMETER, VHOST, key_of
 from leveret.broker.entry import Entry
 from leveret.broker.exchange import Exchange
 from leveret.broker.page import Page
@@ -54,13 +55,19 @@ class Row(NamedTuple):
         return self.deaths[0].queue if self.deaths else ""
 
 
+# kind, key and value of a definition
+Defined = tuple[str, tuple[str, ...], str]
+
+
 class State(NamedTuple):
-    """Exchanges as (name, durable), bindings as (source, key, queue), and the messages of each queue in its order."""
+    """Exchanges as (name, durable), bindings as (source, key, queue), the messages of each queue in its order, and what
+    an operator has defined beside the defaults."""
 
     exchanges: frozenset[tuple[str, bool]]
     bindings: frozenset[tuple[str, str, str]]
     queues: dict[str, tuple[Row, ...]]
     durable: frozenset[str]
+    definitions: frozenset[Defined] = frozenset()
 
     def kept(self) -> State:
         """What a stop may not take: persistent messages in durable queues and all in quorum queues, durable exchanges
@@ -76,6 +83,7 @@ class State(NamedTuple):
             frozenset(binding for binding in self.bindings if binding[0] in names and binding[2] in self.durable),
             queues,
             self.durable,
+            self.definitions,
         )
 
     def delivered(self) -> State:
@@ -86,7 +94,7 @@ class State(NamedTuple):
     def difference(self, other: State) -> str:
         """Where two states differ, for a person."""
         lines: list[str] = []
-        for field in ("exchanges", "bindings", "durable"):
+        for field in ("exchanges", "bindings", "durable", "definitions"):
             mine, theirs = getattr(self, field), getattr(other, field)
             if mine != theirs:
                 lines.append(f"{field}: only here {sorted(mine - theirs)}, only there {sorted(theirs - mine)}")
@@ -189,4 +197,10 @@ def state_of(broker: Broker, peers: Iterable[Peer]) -> State:
         ),
         {name: tuple(_row(e) for e in sorted(found, key=_place)) for name, found in entries.items()},
         frozenset(name for name, queue in vhost.queues.items() if queue.durable),
+        frozenset(
+            (kind, key_of(kind, definition), str(definition.get("value")))
+            for kind in (VHOST, PARAMETER, GLOBAL_PARAMETER)
+            for definition in broker.definitions.all(kind)
+            if definition["name"] != "/"
+        ),
     )

@@ -354,6 +354,10 @@ class World:
         client.peer.turn(data, self.now_us)
         self._end_turn()
 
+    def settle(self) -> None:
+        """The end of what no client has asked for."""
+        self._end_turn()
+
     def _end_turn(self) -> None:
         self._is_busy = True
         dirty, self.broker.dirty = self.broker.dirty, []

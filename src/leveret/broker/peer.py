@@ -17,18 +17,20 @@ from leveret.broker import (
     queue_methods,
     tx_methods,
 )
+from leveret.broker.access import EXCHANGE, NOBODY, OPERATOR, Access, check_publish, refused
 from leveret.broker.ack_timeout import timed_out
 from leveret.broker.broker import Broker
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.entry import Entry
 from leveret.broker.kinds.envelope import Envelope
-from leveret.broker.names import REPLY_TO
+from leveret.broker.names import DEFAULT_EXCHANGE, REPLY_TO
 from leveret.broker.queue import Queue
 from leveret.broker.ready import ITEM_OCTETS
 from leveret.broker.route import Route
 from leveret.broker.run import Stretch
 from leveret.broker.transaction import ACK
-from leveret.broker.vhost import ROUTES_MAX
+from leveret.broker.users import IMPERSONATOR, WRITE
+from leveret.broker.vhost import ROUTES_MAX, VHost
 from leveret.session import lifecycle
 from leveret.session.channel import Channel
 from leveret.session.confirms import HANDLED, JOURNALLED
@@ -86,14 +88,18 @@ CONNECTION_HANDLERS: Final[dict[int, Callable[[Peer, Method], None]]] = {
 REPLY_TO_BYTES: Final = REPLY_TO.encode()
 COST_WORTH_A_LOOK: Final[i64] = 1 << 18
 EXPIRATION_MS_MAX: Final = 315_360_000_000
+FRAME_OCTETS_INSIDE: Final[i64] = 131072
 
 
 class Peer(Connection):
-    """address: for the log; is_loopback: whether guest may log in."""
+    """number: which of the broker's connections this is, from 1; address: for the log; is_loopback: whether guest may
+    log in."""
 
     def __init__(self, broker: Broker, address: str, is_loopback: bool) -> None:
         super().__init__(FRAME_MIN_SIZE, broker.settings.max_message_octets)
         self.broker = broker
+        broker.connections_opened += 1
+        self.number = broker.connections_opened
         self.vhost = broker.nowhere  # until connection.open says which
         self.address = address
         self.is_loopback = is_loopback
@@ -105,6 +111,7 @@ class Peer(Connection):
         self.exclusive: dict[str, Queue] = {}
         # has published, so a journal or a consumer that falls behind may pause it
         self.is_publisher = False
+        self._access = NOBODY
         self._is_leaving = False
         self._confirming: list[BrokerChannel] = []
         self._scan_header = HeaderScan()
@@ -174,6 +181,21 @@ class Peer(Connection):
         log = self.broker.log
         # an empty batch is never written, so waiting for it could last for ever
         self.gate(log.batch if log.size() else log.batch - 1)
+
+    def access(self) -> Access:
+        """What the user may do here, as of now."""
+        if self._access.is_stale:
+            self._access = self.broker.access(self.user, self.vhost.name)
+        return self._access
+
+    def enter(self, vhost: VHost, user: str | None) -> None:
+        """Be there without a handshake: for what is said inside of the process. None: an operator, who may do all."""
+        self.vhost = vhost
+        self.user = user or ""
+        self.state = lifecycle.RUNNING
+        self.frame_max = FRAME_OCTETS_INSIDE
+        if user is None:
+            self._access = OPERATOR
 
     def touch_consumed(self, channel: BrokerChannel) -> None:
         """The channel's consumers may take more. The room within its limit is offered to another queue each time."""
@@ -377,7 +399,10 @@ class Peer(Connection):
         fields = method[13:-1] if len(method) > 13 else b""  # compiled, a slice must not end before it begins
         routes = self.vhost.routes
         found = routes.get(fields)
+        access = self.access()
         if found is not None:
+            if not access.may_all:
+                check_publish(self, access, found)
             return found
         size: i64 = len(fields)
         middle: i64 = 1 + fields[0] if size else 0
@@ -387,6 +412,8 @@ class Peer(Connection):
         if flags & 2:
             raise ProtocolError(NOT_IMPLEMENTED, "immediate=true", 60, 40)
         name = fields[1:middle].decode("utf-8", "surrogateescape")
+        if not access.may(WRITE, name or DEFAULT_EXCHANGE):
+            raise refused(self, f"{EXCHANGE} '{name or DEFAULT_EXCHANGE}'", 60, 40)
         exchange = self.vhost.exchanges.get(name)
         if name and exchange is None:
             raise ProtocolError(NOT_FOUND, f"no exchange '{name}' in vhost '{self.vhost.name}'", 60, 40)
@@ -396,6 +423,7 @@ class Peer(Connection):
         key = fields[middle + 1 : size - 1].decode("utf-8", "surrogateescape")
         route = self.vhost.route(exchange, fields[: size - 1], [key])
         route.is_mandatory = flags & 1 != 0
+        check_publish(self, access, route)
         if len(routes) >= ROUTES_MAX:
             routes.clear()
         routes[fields] = route
@@ -420,7 +448,7 @@ class Peer(Connection):
 
     def _check_user_id(self, data: bytes, at: i64) -> None:
         user = data[at + 1 : at + 1 + data[at]].decode("utf-8", "replace")
-        if user != self.user:
+        if user != self.user and not self.broker.users.has_tag(self.user, IMPERSONATOR):
             text = f"user_id property set to '{user}' but authenticated user was '{self.user}'"
             raise ProtocolError(PRECONDITION_FAILED, text, 60, 40)
 

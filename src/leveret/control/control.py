@@ -14,7 +14,7 @@ import msgspec
 import leveret.control.commands  # noqa: F401  (makes them known)
 from leveret.control.audit import Audit
 from leveret.control.command import COMMANDS, Command
-from leveret.control.line import Call
+from leveret.control.line import SOMEBODY, Call, Caller
 from leveret.control.node import Node
 from leveret.control.refusal import BAD_REQUEST, INTERNAL, Refused, bad_request
 
@@ -34,8 +34,11 @@ class Control:
         self._calls = msgspec.json.Decoder(Call)
         self._decoders: dict[str, msgspec.json.Decoder[Any]] = {}
 
-    async def answer(self, line: bytes) -> bytes:
-        """The answer to one line, without its line end. Never raises."""
+    async def answer(self, line: bytes, sender: Caller = SOMEBODY) -> bytes:
+        """The answer to one line, without its line end. Never raises.
+
+        sender: whom the socket knows at its other end, for calls that do not say on whose behalf they are.
+        """
         try:
             call = self._calls.decode(line)
             command = self._decode(call.call)
@@ -59,7 +62,7 @@ class Control:
             answer = b'{"ok":' + answer + b"}"
         if command.changes:
             await self.node.host.settled()
-            self._audit.note(call.by, command, outcome)
+            self._audit.note(_caller(call.by, sender), command, outcome)
         return answer
 
     def _decode(self, table: msgspec.Raw) -> Command:
@@ -85,6 +88,10 @@ class Control:
 
     def _refusal(self, kind: str, reason: str) -> bytes:
         return self._encoder.encode({"error": kind, "reason": reason})
+
+
+def _caller(by: Caller, sender: Caller) -> Caller:
+    return Caller(by.user or sender.user, by.address or sender.address, by.interface)
 
 
 class _Named(msgspec.Struct):

@@ -1,0 +1,112 @@
+"""Users, virtual hosts, permissions, policies, limits and definitions of either broker, by the same words.
+
+The words are leveret's commands and their fields. A RabbitMQ is asked by its HTTP API: `REQUESTS` says how.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from http.client import HTTPConnection
+from typing import Any, Final, Protocol
+from urllib.parse import quote
+
+from leveret.control.client import ControlClient
+from leveret.control.refusal import BAD_REQUEST, CONFLICT, INTERNAL, NOT_AUTHORISED, NOT_FOUND, Refused
+
+_POLICY: Final = ("pattern", "definition", "priority", "apply_to")
+# command -> HTTP method, path with fields of the command, and the fields that make the body
+REQUESTS: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
+    "add_user": ("PUT", "users/{name}", ("password", "tags")),
+    "delete_user": ("DELETE", "users/{name}", ()),
+    "list_users": ("GET", "users", ()),
+    "add_vhost": ("PUT", "vhosts/{name}", ("description", "tags")),
+    "delete_vhost": ("DELETE", "vhosts/{name}", ()),
+    "list_vhosts": ("GET", "vhosts", ()),
+    "set_permissions": ("PUT", "permissions/{vhost}/{user}", ("configure", "write", "read")),
+    "clear_permissions": ("DELETE", "permissions/{vhost}/{user}", ()),
+    "list_permissions": ("GET", "vhosts/{vhost}/permissions", ()),
+    "set_topic_permissions": ("PUT", "topic-permissions/{vhost}/{user}", ("exchange", "write", "read")),
+    "clear_topic_permissions": ("DELETE", "topic-permissions/{vhost}/{user}", ()),
+    "set_policy": ("PUT", "policies/{vhost}/{name}", _POLICY),
+    "clear_policy": ("DELETE", "policies/{vhost}/{name}", ()),
+    "list_policies": ("GET", "policies/{vhost}", ()),
+    "set_operator_policy": ("PUT", "operator-policies/{vhost}/{name}", _POLICY),
+    "clear_operator_policy": ("DELETE", "operator-policies/{vhost}/{name}", ()),
+    "list_operator_policies": ("GET", "operator-policies/{vhost}", ()),
+    "set_parameter": ("PUT", "parameters/{component}/{vhost}/{name}", ("value", "vhost", "component", "name")),
+    "clear_parameter": ("DELETE", "parameters/{component}/{vhost}/{name}", ()),
+    "set_global_parameter": ("PUT", "global-parameters/{name}", ("value", "name")),
+    "clear_global_parameter": ("DELETE", "global-parameters/{name}", ()),
+    "export_definitions": ("GET", "definitions", ()),
+}
+# what is set as a whole there, and one by one here
+LIMITS: Final = {
+    "vhost_limits": ("vhost-limits/{vhost}/", ("max-connections", "max-queues")),
+    "user_limits": ("user-limits/{user}/", ("max-connections", "max-channels")),
+}
+KINDS: Final = {400: BAD_REQUEST, 401: NOT_AUTHORISED, 404: NOT_FOUND, 409: CONFLICT}
+
+
+class Administration(Protocol):
+    """Who sets up a broker for a test."""
+
+    def call(self, command: str, **fields: Any) -> Any:
+        """Carry out a command; what it answers has the field names of RabbitMQ's HTTP API. Refused if it can't be."""
+
+
+class ControlAdministration:
+    """leveret's control socket, in this data directory."""
+
+    def __init__(self, data_dir: str) -> None:
+        self._data_dir = data_dir
+
+    def call(self, command: str, **fields: Any) -> Any:
+        with ControlClient(self._data_dir, timeout_s=30) as control:
+            return control.call(command, **fields)
+
+
+class HttpAdministration:
+    """RabbitMQ's HTTP API at host:port, as guest."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._host, self._port = host, port
+
+    def call(self, command: str, **fields: Any) -> Any:
+        subject = command.partition("_")[2]
+        if subject in LIMITS:
+            return self._limit(subject, fields.get("definition", {}), fields)
+        if command == "import_definitions":
+            return self.request("POST", "definitions", fields["definitions"])
+        method, path, body = REQUESTS[command]
+        given = {name.replace("apply_to", "apply-to"): fields[name] for name in body if name in fields}
+        if isinstance(given.get("tags"), list | tuple):
+            given["tags"] = ",".join(given["tags"])
+        return self.request(method, _fill(path, fields), None if method in ("GET", "DELETE") else given)
+
+    def _limit(self, subject: str, definition: dict[str, int], fields: dict[str, Any]) -> None:
+        path, names = LIMITS[subject]
+        for name in names:
+            if name in definition:
+                self.request("PUT", _fill(path, fields) + name, {"value": definition[name]})
+            else:
+                self.request("DELETE", _fill(path, fields) + name, None)
+
+    def request(self, method: str, path: str, body: object) -> Any:
+        """One request below /api/: the decoded answer. Refused for the statuses of errors."""
+        credentials = base64.b64encode(b"guest:guest").decode()
+        headers = {"Authorization": f"Basic {credentials}", "Content-Type": "application/json"}
+        connection = HTTPConnection(self._host, self._port, timeout=30)
+        try:
+            connection.request(method, "/api/" + path, None if body is None else json.dumps(body), headers)
+            response = connection.getresponse()
+            text = response.read()
+        finally:
+            connection.close()
+        if response.status >= 400:
+            raise Refused(KINDS.get(response.status, INTERNAL), text.decode())
+        return json.loads(text) if text else None
+
+
+def _fill(path: str, fields: dict[str, Any]) -> str:
+    return path.format_map({name: quote(str(value), safe="") for name, value in fields.items()})

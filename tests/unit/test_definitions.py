@@ -1,0 +1,102 @@
+"""What an operator defines: journalled, replayed, and gone when it was removed."""
+
+from __future__ import annotations
+
+import pytest
+
+from leveret.broker.definitions import GLOBAL_PARAMETER, PERMISSION, USER, VHOST
+from leveret.broker.users import Pattern
+from leveret.store.disk import MemoryDisk
+from leveret.wire import grammar
+
+from .house import FILE_SIZE, House
+from .support import Client
+
+
+def names(house: House, kind: str) -> list[object]:
+    return [definition["name"] for definition in house.bench.broker.definitions.all(kind)]
+
+
+def fill_a_file(house: House, client: Client) -> None:
+    """The next record stands in a file that begins with a snapshot; those that hold nothing alive go."""
+    client.send(1, grammar.QUEUE_DECLARE, queue="q", durable=True)
+    client.publish("q", b"1" * FILE_SIZE, delivery_mode=2)
+    house.write()
+    client.send(1, grammar.QUEUE_PURGE, queue="q")
+    house.write()
+
+
+@pytest.mark.parametrize("new_file", [False, True])
+def test_what_was_removed_stays_away_and_what_was_put_comes_back(new_file: bool) -> None:
+    disk = MemoryDisk()
+    house = House(disk)
+    definitions = house.bench.broker.definitions
+    client = house.bench.connect()
+    if new_file:
+        fill_a_file(house, client)
+    definitions.put(VHOST, {"name": "v"})
+    definitions.put(VHOST, {"name": "w"})
+    definitions.put(GLOBAL_PARAMETER, {"name": "g", "value": {"a": [1, 2.5, None, True, "x"]}})
+    definitions.put(USER, {"name": "u", "tags": ["management"]})
+    definitions.put(PERMISSION, {"user": "u", "vhost": "v", "configure": "a", "write": "b", "read": "c"})
+    definitions.put(PERMISSION, {"user": "u", "vhost": "/", "configure": ".*", "write": ".*", "read": ".*"})
+    client.peer.user = "u"
+    house.bench.broker.delete_vhost("w")
+    house.bench.broker.delete_user("guest")
+    house.write()
+    if new_file:
+        fill_a_file(house, client)
+        assert house.journal.files() == [3]
+    disk.crash()
+    house = House(disk)
+    definitions = house.bench.broker.definitions
+    assert names(house, VHOST) == ["/", "v"] == list(house.bench.broker.vhosts)
+    assert names(house, USER) == ["u"]
+    assert definitions.get(GLOBAL_PARAMETER, "g") == {"name": "g", "value": {"a": [1, 2.5, None, True, "x"]}}
+    user = house.bench.broker.users.by_name["u"]
+    assert user.may("write", "v", "b")
+    assert not user.may("write", "v", "c")
+    assert not user.may("write", "w", "b")
+    assert definitions.all(PERMISSION) == [
+        {"user": "u", "vhost": "v", "configure": "a", "write": "b", "read": "c"},
+        {"user": "u", "vhost": "/", "configure": ".*", "write": ".*", "read": ".*"},
+    ]
+
+
+def test_queues_of_all_virtual_hosts_have_numbers_of_their_own() -> None:
+    disk = MemoryDisk()
+    house = House(disk)
+    broker = house.bench.broker
+    for name in ("v", "w"):
+        broker.definitions.put(VHOST, {"name": name})
+        broker.definitions.put(
+            PERMISSION, {"user": "guest", "vhost": name, "configure": ".*", "write": ".*", "read": ".*"}
+        )
+        house.write()
+        client = house.bench.connect(name)
+        client.send(1, grammar.QUEUE_DECLARE, queue="q", durable=True)
+        client.publish("q", name.encode(), delivery_mode=2)
+    house.write()
+    disk.crash()
+    broker = House(disk).bench.broker
+    for name in ("v", "w"):
+        assert [entry.content[-2:-1] for entry in broker.vhosts[name].queues["q"].in_memory()] == [name.encode()]
+
+
+def test_a_definition_that_is_there_already_writes_nothing() -> None:
+    house = House(MemoryDisk())
+    definitions = house.bench.broker.definitions
+    definitions.put(VHOST, {"name": "v"})
+    house.write()
+    definitions.put(VHOST, {"name": "v"})
+    assert not house.bench.broker.log.size()
+    assert not definitions.remove(VHOST, "missing")
+    assert not house.bench.broker.log.size()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name", "matches"),
+    [("", "x", False), (".*", "", True), ("a", "bab", True), ("^a$", "bab", False), ("^$", "", True)],
+)
+def test_patterns_match_anywhere_and_the_empty_one_nowhere(pattern: str, name: str, matches: bool) -> None:
+    assert Pattern(pattern).matches(name) is matches
