@@ -8,6 +8,7 @@ from collections.abc import Callable
 from leveret.broker import tracing
 from leveret.broker.access import Access
 from leveret.broker.ack_timeout import AckTimeout
+from leveret.broker.counters import Churn
 from leveret.broker.definitions import PERMISSION, TOPIC_PERMISSION, USER, VHOST, Definition, Definitions, Key
 from leveret.broker.kinds.recent_history import SNAPSHOT_OCTETS_MAX
 from leveret.broker.log import CLEAN, START, Log, meta_record, page_record, returned_record, state_record
@@ -72,6 +73,7 @@ class Broker:
         self.settings = settings
         self.random_bytes = random_bytes
         self.log = Log()
+        self.churn = Churn()
         self.timers = Timers()
         self.users = Users()
         self._accesses: dict[tuple[str, str], Access] = {}  # by user and virtual host
@@ -94,7 +96,7 @@ class Broker:
         self.on_event(text)
 
     def _vhost(self, name: str) -> VHost:
-        return VHost(name, self.log, self.timers, self._tell, self.random_bytes)
+        return VHost(name, self.log, self.timers, self._tell, self.random_bytes, self.churn)
 
     def _define_defaults(self) -> None:
         """What a new broker begins with; its first journal file says so."""

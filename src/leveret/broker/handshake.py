@@ -46,6 +46,7 @@ def start_ok(peer: Peer, method: Method) -> None:
         peer.broker.on_event(f"{peer.address}: user 'guest' can only connect via localhost")
         raise refused(mechanism)
     peer.user = user
+    peer.mechanism = mechanism
     settings = peer.broker.settings
     peer.send(
         0,
@@ -84,6 +85,8 @@ def open_vhost(peer: Peer, method: Method) -> None:
     if vhost is None:
         raise ProtocolError(NOT_ALLOWED, f"vhost {name} not found", 10, 40)
     peer.vhost = vhost
+    peer.connected_us = peer.now_us
+    peer.broker.churn.connection_created += 1
     peer.send(0, grammar.CONNECTION_OPEN_OK)
     peer.broker.on_event(f"{peer.address}: user '{peer.user}' connected to vhost '{name}'")
 

@@ -21,6 +21,7 @@ from leveret.broker.access import EXCHANGE, NOBODY, OPERATOR, Access, check_publ
 from leveret.broker.ack_timeout import timed_out
 from leveret.broker.broker import Broker
 from leveret.broker.channel import BrokerChannel
+from leveret.broker.counters import Octets
 from leveret.broker.entry import Entry
 from leveret.broker.kinds.envelope import Envelope
 from leveret.broker.names import DEFAULT_EXCHANGE, REPLY_TO
@@ -104,6 +105,9 @@ class Peer(Connection):
         self.address = address
         self.is_loopback = is_loopback
         self.name = address
+        self.octets = Octets()
+        self.mechanism = ""  # of its login
+        self.connected_us: i64 = 0  # when it had opened its virtual host
         self.channel_max = broker.settings.channel_max
         self.must_cut = False
         self.hears_refusal = False
@@ -145,6 +149,9 @@ class Peer(Connection):
         self.now_us = now_us
         self.state = lifecycle.CLOSED
         self.close_all_channels()
+        if self.connected_us != 0:
+            self.vhost.tally.octets.add(self.octets)
+            self.broker.churn.connection_closed += 1
         self.broker.end_turn(now_us)
 
     def check_ack_timeouts(self, now_us: int) -> None:
@@ -230,6 +237,7 @@ class Peer(Connection):
             raise ProtocolError(NOT_ALLOWED, text)
         channel = BrokerChannel(number, self.must_cut)
         self.vhost.channels.add(channel)
+        self.broker.churn.channel_created += 1
         return channel
 
     def channel_closed(self, channel: Channel) -> None:
@@ -237,6 +245,7 @@ class Peer(Connection):
         if not self._is_leaving:
             self._serve_touched()
         self.vhost.forget_channel(self, channel, self.now_us)
+        self.broker.churn.channel_closed += 1
 
     def close_all_channels(self) -> None:
         # what one channel gives back must not go to the next one that closes
@@ -303,6 +312,8 @@ class Peer(Connection):
         channel.settled(entry)
         queue = entry.queue
         queue.unacked -= 1
+        queue.counters.ack += 1
+        channel.counters.ack += 1
         if not queue.is_touched and not queue.is_deleted:
             queue.touch()
         # a deleted queue's unacknowledged entries are settled here, too: their file can go
@@ -341,6 +352,8 @@ class Peer(Connection):
             raise ProtocolError(PRECONDITION_FAILED, f"invalid message: {{delivery_mode_unknown,{mode}}}", 60, 40)
         standing = HANDLED
         if route.is_per_message:
+            if route.published != 0:
+                vhost.tally.count_publishes()  # to the queues that they went to
             if route.exchange is not None:
                 events = vhost.log.events
                 route.set_queues(vhost.targets(route.exchange, Envelope(route.keys, route.key, content)))
@@ -352,13 +365,14 @@ class Peer(Connection):
             vhost.reply(requester, content, route.key)
         if channel.tx is not None:
             return self._hold(channel, route, content, mode == 2, ttl_us)
+        self.count(channel, route)
         if route.queues:
             self.cost += stop - start + ITEM_OCTETS * len(route.queues)
             accepted = vhost.accept(route, content, mode == 2, ttl_us, self.now_us)
             if accepted != HANDLED:
                 standing = accepted
-        elif route.is_mandatory:
-            self.give_back(channel, route, content)
+        elif not route.replies:
+            self.unroutable(channel, route, content)
         self.is_publisher = True
         self._ttl_us = ttl_us
         if channel.confirms is not None:
@@ -371,6 +385,8 @@ class Peer(Connection):
         assert route is not None
         stretch = Stretch(data, stride, size, count, route.key)
         persistent = self._scan_header.delivery_mode == 2
+        route.published += count  # the one before them stands on the list
+        channel.counters.publish += count
         self.cost += len(data) + ITEM_OCTETS * len(route.queues)
         standing = self.vhost.accept_stretch(route, stretch, persistent, self._ttl_us, self.now_us)
         if channel.confirms is not None:
@@ -463,8 +479,21 @@ class Peer(Connection):
         head = content[:3] + size.to_bytes(4, "big") + content[7:at]
         return head + bytes([len(name)]) + name + content[at + 22 :]
 
-    def give_back(self, channel: BrokerChannel, route: Route, content: bytes) -> None:
-        """basic.return: a mandatory message reached no queue."""
+    def count(self, channel: BrokerChannel, route: Route) -> None:
+        """A message was published."""
+        channel.counters.publish += 1
+        if route.published == 0:
+            self.vhost.tally.will_count(route)
+        route.published += 1
+
+    def unroutable(self, channel: BrokerChannel, route: Route, content: bytes) -> None:
+        """A message reached nobody: basic.return, if it is mandatory."""
+        if not route.is_mandatory:
+            channel.counters.drop_unroutable += 1
+            self.vhost.tally.counters.drop_unroutable += 1
+            return
+        channel.counters.return_unroutable += 1
+        self.vhost.tally.counters.return_unroutable += 1
         exchange = route.exchange.name if route.exchange is not None else ""
         self.send(
             channel.number,

@@ -140,6 +140,8 @@ def declare(peer: Peer, channel: BrokerChannel, method: Method) -> None:
             peer.hold_until_synced()
     else:
         queue = _create(peer, method, name)
+    if not method.flag("passive"):
+        peer.broker.churn.queue_declared += 1
     channel.last_queue = queue.name
     if queue.idle_us:
         vhost.used(queue, peer.now_us)

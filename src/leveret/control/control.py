@@ -17,6 +17,7 @@ from leveret.control.command import COMMANDS, Command
 from leveret.control.line import SOMEBODY, Call, Caller
 from leveret.control.node import Node
 from leveret.control.refusal import BAD_REQUEST, INTERNAL, Refused, bad_request
+from leveret.control.sliced import Sliced
 
 logger = logging.getLogger("leveret.control")
 
@@ -49,6 +50,8 @@ class Control:
         outcome = "ok"
         try:
             result = command.run(self.node)
+            if isinstance(result, Sliced):
+                result = await self._result_of(result)
             answer = await self._in_slices(result) if isinstance(result, Iterator) else self._encoder.encode(result)
         except Refused as refused:
             outcome = refused.kind
@@ -75,6 +78,17 @@ class Control:
         command = self._decoders[name].decode(table)
         assert isinstance(command, Command)
         return command
+
+    async def _result_of(self, work: Sliced) -> object:
+        until_ns = time.perf_counter_ns() + SLICE_NS
+        while True:
+            try:
+                next(work.steps)
+            except StopIteration as end:
+                return end.value
+            if time.perf_counter_ns() > until_ns:
+                await asyncio.sleep(0)
+                until_ns = time.perf_counter_ns() + SLICE_NS
 
     async def _in_slices(self, items: Iterator[object]) -> bytes:
         parts = []

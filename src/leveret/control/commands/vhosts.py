@@ -4,16 +4,9 @@ from __future__ import annotations
 
 from leveret.broker.definitions import PERMISSION, VHOST, Definition
 from leveret.control.checks import user_named, vhost_named
-from leveret.control.command import Command, Query
+from leveret.control.command import Command
 from leveret.control.node import Node
 from leveret.control.refusal import bad_request
-
-
-class ListVhosts(Query):
-    """The definitions of all virtual hosts."""
-
-    def run(self, node: Node) -> object:
-        return node.broker.definitions.all(VHOST)
 
 
 class AddVhost(Command):
