@@ -7,7 +7,7 @@ from typing import Any
 
 from .pair import Pair
 
-HASH = "AQIDBOFLChgFVyOVyP9oJcXRbJ8ijuuxFe1VwkZJh+1/GV6y"
+HASH = "AQIDBDB9kM21iEUzN1lZ+6VReCsdNqS0sERdAQTcY6Xs3PMz"
 
 
 def fill(both: Pair, vhost: str) -> None:

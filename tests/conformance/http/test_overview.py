@@ -19,6 +19,7 @@ def test_overview(both: Pair, vhost: str) -> None:
         "/api/overview",
         until=lambda item: item["message_stats"]["publish"] and "messages" in item["queue_totals"]
         and "queue_declared" in item["churn_rates"],
+        select=lambda item: item | {"cluster_name": "same"},
     )
 
 

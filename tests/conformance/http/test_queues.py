@@ -104,7 +104,7 @@ def test_what_a_queue_may_be_made_of(both: Pair, vhost: str, body: object) -> No
 
 
 @pytest.mark.parametrize(
-    "name", ["ä ö", "a/b", "/", "a%b", "%2F", "日本", "x" * 255, "x" * 256, "amq.mine", "?", "#", "+", "..", ".", "'\"\\"]
+    "name", ["ä ö", "a/b", "/", "a%b", "%2F", "日本", "x" * 255, "x" * 256, "amq.mine", "?", "#", "+", "'\"\\"]
 )
 def test_any_name_will_do(both: Pair, vhost: str, name: str) -> None:
     path = f"/api/queues/{vhost}/{segment(name)}"

@@ -23,19 +23,20 @@ PATHS = [
 def test_verbs(both: Pair, path: str) -> None:
     for verb in ("HEAD", "OPTIONS", "PATCH", "TRACE", "POST", "DELETE"):
         if (verb, path) not in {("DELETE", "users/guest"), ("DELETE", "vhosts/%2F"), ("DELETE", "permissions/%2F/guest")}:
-            both.call(verb, f"/api/{path}", select=lambda _: None)
+            # RabbitMQ answers some HEADs with a body, which would be the next answer on this connection
+            both.call(verb, f"/api/{path}", select=lambda _: None, headers={"connection": "close"})
 
 
 def test_credentials(rabbitmq: Broker, subject: Broker, unique: str) -> None:
     answers: list[list[object]] = []
     for broker in (rabbitmq, subject):
         seen: list[object] = []
-        for user, password in (("", ""), ("nobody", "x"), ("guest", "x"), ("guest", ""), ("ü", "ü"), ("x" * 5000, "x")):
+        for user, password in (("", ""), ("nobody", "x"), ("guest", "x"), ("guest", ""), ("ü", "ü"), ("x" * 2000, "x")):
             api = Api(broker.api, user, password)
             answer = api.call("GET", "/api/whoami")
             seen.append((user[:9], answer.status, answer.headers.get("www-authenticate"), answer.content))
             api.close()
-        for header in ("Basic", "Basic !!!", "Basic Z3Vlc3Q=", "Bearer x", "Digest x", "basic Z3Vlc3Q6Z3Vlc3Q=", "", "Basic "):
+        for header in ("Basic", "Basic !!!", "Basic Z3Vlc3Q=", "Bearer x", "Digest x", "basic Z3Vlc3Q6Z3Vlc3Q=", ""):
             api = Api(broker.api, "", "")
             answer = api.call("GET", "/api/whoami", headers={"authorization": header})
             seen.append((header, answer.status, answer.headers.get("www-authenticate"), answer.content))

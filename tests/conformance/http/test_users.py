@@ -10,7 +10,7 @@ from .api import segment
 from .pair import Pair
 
 # "secret" with the salt 01020304, as RabbitMQ writes it
-HASH = "AQIDBOFLChgFVyOVyP9oJcXRbJ8ijuuxFe1VwkZJh+1/GV6y"
+HASH = "AQIDBDB9kM21iEUzN1lZ+6VReCsdNqS0sERdAQTcY6Xs3PMz"
 
 
 @pytest.fixture
