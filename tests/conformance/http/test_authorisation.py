@@ -37,7 +37,7 @@ REQUESTS: list[tuple[str, str, object]] = [
     *(("GET", f"vhosts/{v}/{path}", None) for v in ("{v}", "{o}") for path in (
         "permissions", "topic-permissions", "connections", "channels",
     )),
-    *((verb, path.format(v=v, u="{u}"), body) for v in ("{{v}}", "{{o}}") for verb, path, body in (
+    *((verb, path.format(v=v, u="{u}"), body) for v in ("{v}", "{o}") for verb, path, body in (
         ("PUT", "queues/{v}/new", {}), ("PUT", "queues/{v}/q", {}), ("DELETE", "queues/{v}/q/contents", None),
         ("PUT", "exchanges/{v}/new", {"type": "direct"}), ("POST", "exchanges/{v}/amq.default/publish", MESSAGE),
         ("POST", "queues/{v}/q/get", GET), ("POST", "bindings/{v}/e/amq.direct/q/q", {"routing_key": "k"}),
