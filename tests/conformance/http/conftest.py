@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
+import pika
 import pytest
 
 from leveret.testing.processes import LeveretProcess, RabbitMQProcess, free_port
@@ -60,3 +61,9 @@ def vhost(both: Pair, unique: str) -> Iterator[str]:
 def within(broker: Broker, vhost: str) -> str:
     """The AMQP URL of a virtual host, whose name needs no escaping."""
     return urlsplit(broker.url)._replace(path=f"/{vhost}").geturl()
+
+
+def serve(connection: pika.BlockingConnection) -> None:
+    """Serves a connection until it is closed, which pika raises."""
+    while True:
+        connection.process_data_events(0.1)

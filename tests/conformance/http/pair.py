@@ -196,7 +196,7 @@ def neutral(value: Any, name: str) -> Any:
 
 def noun(path: str) -> str:
     """What an answer is about: the second segment of its path, which begins the paths of its values."""
-    return path.split("?")[0].split("/")[2] if path.count("/") > 1 else path
+    return path.split("?", maxsplit=1)[0].split("/")[2] if path.count("/") > 1 else path
 
 
 def text(answer: Answer) -> str:

@@ -8,7 +8,10 @@ import pytest
 
 from .pair import Pair
 
-TAGS = ["", "management", "policymaker", "monitoring", "administrator", "impersonator", "nonsense", "management,policymaker"]
+TAGS = [
+    "", "management", "policymaker", "monitoring", "administrator", "impersonator", "nonsense",
+    "management,policymaker",
+]  # fmt: skip
 TOPIC = {"exchange": "amq.topic", "write": ".*", "read": ".*"}
 ALL = {"configure": ".*", "write": ".*", "read": ".*"}
 MESSAGE = {"properties": {}, "routing_key": "q", "payload": "x", "payload_encoding": "string"}
@@ -111,7 +114,9 @@ def mine(answer: object, user: str, vhost: str, other: str) -> object:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("rights", [("", "", ""), ("^q", "", ""), ("", "^q|^amq", ""), ("", "", "^q"), (".*", "", ".*")], ids=str)
+@pytest.mark.parametrize(
+    "rights", [("", "", ""), ("^q", "", ""), ("", "^q|^amq", ""), ("", "", "^q"), (".*", "", ".*")], ids=str
+)
 def test_permissions_hold_for_what_is_done(both: Pair, vhost: str, rights: tuple[str, str, str]) -> None:
     user = f"{vhost}-user"
     both.put(f"/api/users/{user}", {"password": "secret", "tags": "management"})

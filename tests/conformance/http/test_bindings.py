@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from .api import segment
@@ -11,12 +9,12 @@ from .pair import Pair
 
 
 @pytest.fixture
-def place(both: Pair, vhost: str) -> Iterator[str]:
+def place(both: Pair, vhost: str) -> str:
     """A virtual host with the exchanges "e" and "f" and the queue "q"."""
     both.put(f"/api/exchanges/{vhost}/e", {"type": "headers"})
     both.put(f"/api/exchanges/{vhost}/f", {"type": "topic"})
     both.put(f"/api/queues/{vhost}/q", {})
-    yield vhost
+    return vhost
 
 
 @pytest.mark.parametrize("destination", ["q/q", "e/f"])

@@ -11,7 +11,7 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
 from .api import segment
-from .conftest import within
+from .conftest import serve, within
 from .pair import Broker, Pair
 
 
@@ -98,8 +98,7 @@ def test_closing_a_connection(both: Pair, vhost: str, clients: list[BlockingChan
     for api, path, channel in zip((both.rabbitmq, both.subject), paths, clients, strict=True):
         assert api.call("DELETE", path, headers={"x-reason": "of a test"}).status == 204
         with pytest.raises(pika.exceptions.ConnectionClosedByBroker) as caught:
-            while True:
-                channel.connection.process_data_events(0.1)
+            serve(channel.connection)
         assert caught.value.reply_code == 320
         assert caught.value.reply_text == "CONNECTION_FORCED - of a test"
         assert api.call("DELETE", path).status == 404
@@ -118,8 +117,7 @@ def test_closing_all_of_a_user(both: Pair, rabbitmq: Broker, subject: Broker, vh
     both.delete(f"/api/connections/username/{user}")
     for connection in connections:
         with pytest.raises(pika.exceptions.AMQPConnectionError):
-            while True:
-                connection.process_data_events(0.1)
+            serve(connection)
     both.delete(f"/api/connections/username/{user}")
     both.delete("/api/connections/username/nobody", None)
     both.delete(f"/api/users/{user}")

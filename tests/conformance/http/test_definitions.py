@@ -17,7 +17,7 @@ def fill(both: Pair, vhost: str) -> None:
     both.put(f"/api/queues/{vhost}/ä b", {"durable": True, "arguments": {"x-queue-type": "quorum"}})
     both.put(f"/api/exchanges/{vhost}/e", {"type": "headers", "arguments": {"alternate-exchange": "amq.fanout"}})
     both.put(f"/api/exchanges/{vhost}/d", {"type": "topic", "durable": True})
-    both.post(f"/api/bindings/{vhost}/e/d/q/q", {"routing_key": "a.#", "arguments": {"n": 1.5, "t": {"x": [True]}}}, 201)
+    both.post(f"/api/bindings/{vhost}/e/d/q/q", {"routing_key": "a.#", "arguments": {"n": 1.5, "t": [True]}}, 201)
     both.post(f"/api/bindings/{vhost}/e/amq.fanout/e/d", {}, 201)
     both.put(f"/api/policies/{vhost}/p", {"pattern": "^q", "definition": {"max-length": 7}, "apply-to": "queues"})
     both.put(f"/api/operator-policies/{vhost}/o", {"pattern": "^q", "definition": {"expires": 700000}})
@@ -70,8 +70,12 @@ def test_each_takes_what_the_other_gave(both: Pair, vhost: str) -> None:
 def test_into_one_virtual_host(both: Pair, vhost: str) -> None:
     definitions = {
         "queues": [{"name": "q", "durable": True, "auto_delete": False, "arguments": {}}],
-        "exchanges": [{"name": "e", "type": "fanout", "durable": True, "auto_delete": False, "internal": False, "arguments": {}}],
-        "bindings": [{"source": "e", "destination": "q", "destination_type": "queue", "routing_key": "", "arguments": {}}],
+        "exchanges": [
+            {"name": "e", "type": "fanout", "durable": True, "auto_delete": False, "internal": False, "arguments": {}}
+        ],
+        "bindings": [
+            {"source": "e", "destination": "q", "destination_type": "queue", "routing_key": "", "arguments": {}}
+        ],
         "policies": [{"name": "p", "pattern": ".*", "definition": {"max-length": 5}, "priority": 0, "apply-to": "all"}],
     }  # fmt: skip
     both.post(f"/api/definitions/{vhost}", definitions, 204)
@@ -95,7 +99,8 @@ def test_an_upload_from_a_form(both: Pair, vhost: str) -> None:
 
 def test_what_is_no_definition(both: Pair, vhost: str) -> None:
     for body in (
-        {}, [], b"", b"{", 5, {"queues": 5}, {"queues": [{}]}, {"queues": [5]}, {"queues": [{"name": "q", "vhost": "nowhere"}]},
+        {}, [], b"", b"{", 5, {"queues": 5}, {"queues": [{}]}, {"queues": [5]},
+        {"queues": [{"name": "q", "vhost": "nowhere"}]},
         {"users": [{"name": "x"}]}, {"permissions": [{"user": "nobody", "vhost": vhost}]}, {"unknown": [1]},
         {"bindings": [{"source": "none", "vhost": vhost, "destination": "none", "destination_type": "queue",
                        "routing_key": "", "arguments": {}}]},

@@ -15,7 +15,7 @@ import pika.exceptions
 import pytest
 
 from .api import Api
-from .conftest import within
+from .conftest import serve, within
 from .pair import Broker, Pair
 
 Run = Callable[..., str]
@@ -75,7 +75,8 @@ def test_life_of_a_message(run: Run) -> None:
     run("declare", "queue", "name=q")
     run("publish", "routing_key=q", "payload=hello")
     run("publish", "routing_key=q", stdin="from the standard input")
-    run("publish", "exchange=amq.default", "routing_key=q", "payload=x", 'properties={"delivery_mode":2,"headers":{"a":1}}')
+    properties = 'properties={"delivery_mode":2,"headers":{"a":1}}'
+    run("publish", "exchange=amq.default", "routing_key=q", "payload=x", properties)
     run("publish", "exchange=none", "routing_key=q", "payload=x", status=1)
     assert "hello" in run("get", "queue=q", "count=5")
     run("--format", "long", "get", "queue=q", "count=2", "ackmode=ack_requeue_false")
@@ -145,10 +146,10 @@ def test_closing_a_connection(tool: Path, both: Pair, rabbitmq: Broker, subject:
         address = urlsplit(broker.api)
         where = ["--host", str(address.hostname), "--port", str(address.port)]
         command = [sys.executable, str(tool), *where, "close", "connection", f"name={mine[0]}"]
-        assert subprocess.run(command, capture_output=True, text=True, check=True, env=NO_HOME).stdout == "connection closed\n"
+        done = subprocess.run(command, capture_output=True, text=True, check=True, env=NO_HOME)
+        assert done.stdout == "connection closed\n"
         with pytest.raises(pika.exceptions.ConnectionClosedByBroker):
-            while True:
-                connection.process_data_events(0.1)
+            serve(connection)
 
 
 def test_export_and_import(run: Run, both: Pair, vhost: str, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pika.exceptions
 import pytest
 
 from .api import segment
-from .conftest import within
+from .conftest import serve, within
 from .pair import Broker, Pair
 
 
@@ -82,8 +82,7 @@ def test_what_is_in_it_goes_with_it(both: Pair, rabbitmq: Broker, subject: Broke
     both.delete(f"/api/vhosts/{vhost}")
     for connection in connections:
         with pytest.raises(pika.exceptions.AMQPConnectionError):
-            while True:
-                connection.process_data_events(0.1)
+            serve(connection)
     both.call("GET", f"/api/queues/{vhost}")
     both.call("GET", f"/api/queues/{vhost}/q")
     both.call("GET", f"/api/policies/{vhost}/p")
