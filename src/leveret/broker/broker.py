@@ -5,14 +5,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from leveret.broker import tracing
+from leveret.broker import enforcement, tracing
 from leveret.broker.access import Access
 from leveret.broker.ack_timeout import AckTimeout
 from leveret.broker.attempts import Attempts
 from leveret.broker.counters import Churn
 from leveret.broker.definitions import (
+    GLOBAL_PARAMETER,
+    OPERATOR_POLICY,
     PARAMETER,
     PERMISSION,
+    POLICY,
     TOPIC_PERMISSION,
     USER,
     VHOST,
@@ -97,13 +100,17 @@ class Broker:
         self.users = Users(settings.password_hashing)
         self.attempts = Attempts()
         self._accesses: dict[tuple[str, str], Access] = {}  # by user and virtual host
+        self.ack_timeout = AckTimeout(settings.consumer_timeout_ms)
         self.vhosts: dict[str, VHost] = {}
         self.nowhere = self._vhost("")  # where connections are until they have said where they want to go
         self.definitions = Definitions(self.log)
-        self.definitions.listeners += [self._vhost_defined, self.users.defined, self._users_changed, self._limited]
+        self.definitions.listeners += [
+            self._vhost_defined, self.users.defined, self._users_changed, self._limited, self._policy_defined,
+            self._named,
+        ]  # fmt: skip
+        self._configured_name = settings.cluster_name
         self._define_defaults()
         self.is_new = True  # no life before this one has come to an orderly end or recorded anything
-        self.ack_timeout = AckTimeout(settings.consumer_timeout_ms)
         self.connections_opened = 0
         self.connection_count = 0  # of those that have opened a virtual host
         self._connections: dict[str, set[Connection]] = {}  # the same, by user
@@ -120,7 +127,8 @@ class Broker:
         self.on_event(text)
 
     def _vhost(self, name: str) -> VHost:
-        return VHost(name, self.log, self.timers, self._tell, self.random_bytes, self.churn)
+        log, timers, random_bytes = self.log, self.timers, self.random_bytes
+        return VHost(name, log, timers, self.ack_timeout, self._tell, random_bytes, self.churn)
 
     def _define_defaults(self) -> None:
         """What a new broker begins with; its first journal file says so."""
@@ -174,12 +182,25 @@ class Broker:
         """Those of a user."""
         return self._connections.get(user, set())
 
+    def _named(self, kind: str, key: Key, definition: Definition | None) -> None:
+        """The global parameter "cluster_name" is what clients hear, before what the configuration says."""
+        if kind == GLOBAL_PARAMETER and key == ("cluster_name",):
+            name = self._configured_name if definition is None else str(definition["value"])
+            self.settings.cluster_name = name
+
     def access(self, user: str, vhost: str) -> Access:
         """What a user may do in a virtual host, until it is stale."""
         found = self._accesses.get((user, vhost))
         if found is None:
             found = self._accesses[(user, vhost)] = Access(self.users.by_name.get(user), vhost)
         return found
+
+    def _policy_defined(self, kind: str, key: Key, definition: Definition | None) -> None:
+        if kind == POLICY:
+            self.vhosts[key[0]].policies.set(key[1], definition, False)
+        elif kind == PARAMETER and key[1] == OPERATOR_POLICY:
+            value = definition["value"] if definition is not None else None
+            self.vhosts[key[0]].policies.set(key[2], value if isinstance(value, dict) else None, True)
 
     def delete_vhost(self, name: str) -> None:
         """Delete a virtual host with all that is in it. KeyError if there is none; its connections must be closed."""
@@ -217,6 +238,12 @@ class Broker:
             "version": settings.version,
             "leveret_version": settings.own_version,
         }
+
+    def enforce_policies(self, now_us: int) -> None:
+        """Let policies that have changed take effect."""
+        for vhost in self.vhosts.values():
+            if vhost.policies.is_changed:
+                enforcement.enforce(vhost, now_us)
 
     def end_turn(self, now_us: int) -> None:
         """Deliver what has become deliverable."""

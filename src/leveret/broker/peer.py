@@ -291,6 +291,10 @@ class Peer(Connection):
             hint = f" (consume from {REPLY_TO} on the SAME channel that publishes the request, before publishing it)"
         self.broker.on_event(f"{self.address}:{where} closed: {error}{hint}")
 
+    def unknown_protocol(self, data: bytes) -> None:
+        what = "TLS, and this port is without" if data[:2] == b"\x16\x03" else f"no AMQP 0-9-1: {data[:8]!r}"
+        self.broker.on_event(f"{self.address}: refused: it speaks {what}")
+
     def after_failure(self, error: ProtocolError) -> int:
         if self.state < lifecycle.OPENING and error.code == ACCESS_REFUSED and not self.hears_refusal:
             self.linger_us = SILENCE_US  # not at once, as in RabbitMQ
