@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import difflib
+import inspect
 import logging
 import time
 from collections.abc import Iterator
@@ -50,6 +51,8 @@ class Control:
         outcome = "ok"
         try:
             result = command.run(self.node)
+            if inspect.isawaitable(result):
+                result = await result
             if isinstance(result, Sliced):
                 result = await self._result_of(result)
             answer = await self._in_slices(result) if isinstance(result, Iterator) else self._encoder.encode(result)

@@ -6,15 +6,17 @@ from typing import Protocol
 
 from leveret.broker.peer import Peer
 from leveret.net.alarms import Alarms
+from leveret.net.backup import Backups
 from leveret.net.listener import Listener
 
 
 class Host(Protocol):
-    """started_us: when the broker began to serve; listeners: where; alarms: of its resources."""
+    """started_us: when the broker began to serve; listeners: where; alarms: of its resources; backups: takes them."""
 
     started_us: int
     listeners: list[Listener]
     alarms: Alarms
+    backups: Backups
 
     def now_us(self) -> int:
         """Wall-clock time."""

@@ -20,6 +20,7 @@ from leveret.broker.broker import Broker
 from leveret.broker.pager import Pager
 from leveret.broker.peer import Peer
 from leveret.net.alarms import Alarms, Limits
+from leveret.net.backup import Backups
 from leveret.net.commit import Committer
 from leveret.net.fairness import Fairness
 from leveret.net.listener import Listener
@@ -88,6 +89,7 @@ class Server:
         self._is_full = False
         # a segment takes long to be written, and confirms must not wait for it
         self._pages_thread = ThreadPoolExecutor(1, "leveret-pages")
+        self.backups = Backups(journal, segments, self._sync, self._remove_segment)
         self._is_paging = False
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_us = 0
@@ -138,6 +140,7 @@ class Server:
             await self._drain_log()
         for protocol in list(self._protocols.values()):
             protocol.transport.abort()
+        self.backups.stop()
         self._sync.stop()
         self._pages_thread.shutdown()
         self.journal.close()
@@ -398,7 +401,8 @@ class Server:
         self._end_turn()
 
     def _remove_segment(self, number: int) -> None:
-        self._pages_thread.submit(self._try_to_remove, number)
+        if not self.backups.keeps(number):
+            self._pages_thread.submit(self._try_to_remove, number)
 
     def _try_to_remove(self, number: int) -> None:
         # one that stays costs disk until the next start

@@ -1,6 +1,7 @@
 """The commands, by what they are about. Each is a Command; importing this package makes them known."""
 
 from leveret.control.commands import (
+    backup,
     bindings,
     connections,
     definitions,
@@ -16,6 +17,7 @@ from leveret.control.commands import (
 )
 
 __all__ = [
+    "backup",
     "bindings",
     "connections",
     "definitions",
