@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import difflib
-import inspect
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from typing import Any, Final
 
 import msgspec
@@ -51,7 +50,7 @@ class Control:
         outcome = "ok"
         try:
             result = command.run(self.node)
-            if inspect.isawaitable(result):
+            if isinstance(result, Awaitable):
                 result = await result
             if isinstance(result, Sliced):
                 result = await self._result_of(result)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import threading
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from leveret.store.backup import BackupRefused, CopiedFile, Mark, copy
@@ -19,26 +19,32 @@ __all__ = ["BackupRefused", "Backups"]
 class Backups:
     """One at a time. is_on: journal files and segments must stay; what was to go in the meantime goes afterwards.
 
-    remove(number): delete this segment.
+    segments_thread: where segments are written and deleted.
     """
 
     def __init__(
-        self, journal: Journal, segments: SegmentStore, work: SyncWork, remove: Callable[[int], None]
+        self, journal: Journal, segments: SegmentStore, work: SyncWork, segments_thread: ThreadPoolExecutor
     ) -> None:
         self._journal = journal
         self._segments = segments
         self._work = work
-        self._remove = remove
+        self._segments_thread = segments_thread
         self._thread: ThreadPoolExecutor | None = None
         self._stopping = threading.Event()
         self._removed: list[int] = []
         self.is_on = False
 
-    def keeps(self, segment: int) -> bool:
-        """Whether this segment, which nobody needs any more, must stay for now."""
+    def remove_segment(self, number: int) -> None:
+        """Delete a segment that nobody needs any more, as soon as no backup does either."""
         if self.is_on:
-            self._removed.append(segment)
-        return self.is_on
+            self._removed.append(number)
+        else:
+            self._segments_thread.submit(self._try_to_remove, number)
+
+    def _try_to_remove(self, number: int) -> None:
+        # one that stays costs disk until the next start
+        with contextlib.suppress(OSError):
+            self._segments.remove(number)
 
     async def take(self, directory: str, facts: dict[str, str]) -> list[CopiedFile]:
         """Copy what is on the medium now, with everything that was confirmed before; returns the files.
@@ -82,7 +88,7 @@ class Backups:
         self._work.release()
         removed, self._removed = self._removed, []
         for number in removed:
-            self._remove(number)
+            self.remove_segment(number)
 
     def stop(self) -> None:
         """Give up the one on its way; returns when it has ended."""

@@ -14,6 +14,7 @@ import gc
 import logging
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from leveret.broker.broker import Broker
@@ -21,12 +22,15 @@ from leveret.broker.pager import Pager
 from leveret.broker.peer import Peer
 from leveret.net.alarms import Alarms, Limits
 from leveret.net.backup import Backups
+from leveret.net.certificates import Certificates
 from leveret.net.commit import Committer
 from leveret.net.fairness import Fairness
 from leveret.net.listener import Listener
+from leveret.net.logins import Logins
 from leveret.net.paging import Paging
 from leveret.net.pressure import Pressure
 from leveret.net.protocol import PeerProtocol
+from leveret.net.tls import TlsDoor, TlsStream
 from leveret.session import lifecycle
 from leveret.session.connection import TICK_US, Connection
 from leveret.store.journal import Journal, JournalFull
@@ -40,8 +44,6 @@ READ_OCTETS = 256 * 1024
 # more than this waiting for the disk pauses publishers
 BATCH_OCTETS_MAX = 4 << 20
 HANDSHAKE_US_MAX = 10_000_000
-# a client has this long to close its socket, or to answer our close, as in RabbitMQ
-CLOSE_US_MAX = 30_000_000
 # clients have this long to answer the close of an orderly stop
 GOODBYE_S_MAX = 1.0
 # a consumer that has taken nothing for this long does not hold up publishers any more
@@ -77,9 +79,14 @@ class Server:
         self._protocols: dict[Peer, PeerProtocol] = {}
         self._pressure = Pressure(self._protocols)
         self._fairness = Fairness(self._pressure, self._look_after)
+        self.logins = Logins(broker, self.now_us, self._go_on)
         self._servers: list[asyncio.Server] = []
+        self._tls: TlsDoor | None = None
         self._sync = SyncThread(journal, self._done, reserve)
-        self._paging = Paging(broker, Pager(broker), segments, self._write_segment, self._remove_segment)
+        # a segment takes long to be written, and confirms must not wait for it
+        self._pages_thread = ThreadPoolExecutor(1, "leveret-pages")
+        self.backups = Backups(journal, segments, self._sync, self._pages_thread)
+        self._paging = Paging(broker, Pager(broker), segments, self._write_segment, self.backups.remove_segment)
         self._committer = Committer(broker, journal, self._sync, self._paging)
         # who was heard last, when that last was another one, and until when the disk counts as slow
         self._speaker: PeerProtocol | None = None
@@ -87,9 +94,6 @@ class Server:
         self._slow_until_us = 0
         # a batch waits for room on the disk
         self._is_full = False
-        # a segment takes long to be written, and confirms must not wait for it
-        self._pages_thread = ThreadPoolExecutor(1, "leveret-pages")
-        self.backups = Backups(journal, segments, self._sync, self._remove_segment)
         self._is_paging = False
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_us = 0
@@ -115,10 +119,20 @@ class Server:
 
     async def listen(self, host: str, port: int) -> tuple[str, int]:
         """Accept connections; returns the address that is listened on. OSError if it can't be had."""
-        server = await self._loop.create_server(lambda: PeerProtocol(self), host, port, backlog=1024)
+        return await self._listen("amqp", lambda: PeerProtocol(self), host, port)
+
+    async def listen_tls(self, host: str, port: int, certificates: Certificates) -> tuple[str, int]:
+        """The same with TLS. All such addresses have the same certificates: those of the first call."""
+        door = self._tls = self._tls or TlsDoor(self, certificates)
+        return await self._listen("amqp/ssl", lambda: TlsStream(door), host, port)
+
+    async def _listen(
+        self, protocol: str, accept: Callable[[], asyncio.BaseProtocol], host: str, port: int
+    ) -> tuple[str, int]:
+        server = await self._loop.create_server(accept, host, port, backlog=1024)
         self._servers.append(server)
         address = server.sockets[0].getsockname()
-        self.listeners.append(Listener("amqp", address[0], address[1]))
+        self.listeners.append(Listener(protocol, address[0], address[1]))
         return address[0], address[1]
 
     async def run(self) -> None:
@@ -132,6 +146,8 @@ class Server:
         await self.stopping.wait()
         for server in self._servers:
             server.close()
+        if self._tls is not None:
+            self._tls.close()
         if self.failure is None:
             await self._stop_connections()
             if self.reserve.is_whole:
@@ -143,6 +159,7 @@ class Server:
         self.backups.stop()
         self._sync.stop()
         self._pages_thread.shutdown()
+        self.logins.stop()
         self.journal.close()
         self.segments.close()
 
@@ -230,14 +247,15 @@ class Server:
         self._pressure.review(protocol)
         if peer.has_more and not protocol.is_going_on:
             protocol.is_going_on = True
-            self._loop.call_soon(self._go_on, protocol)
+            self._loop.call_soon(self._go_on, peer)
         if self._paging.received(peer.cost):
             self._pressure.pages(self._paging.is_behind)
 
-    def _go_on(self, protocol: PeerProtocol) -> None:
-        """Another turn for what one turn was too short for."""
-        protocol.is_going_on = False
-        if protocol.peer in self._protocols:
+    def _go_on(self, peer: Peer) -> None:
+        """Another turn for what one turn was too short for, or what waited for a login."""
+        protocol = self._protocols.get(peer)
+        if protocol is not None:
+            protocol.is_going_on = False
             self.received(protocol, b"")
 
     def lost(self, protocol: PeerProtocol, error: Exception | None) -> None:
@@ -358,7 +376,7 @@ class Server:
                 logger.warning("%s: closed: no handshake within %d s", peer.address, HANDSHAKE_US_MAX // 1_000_000)
                 protocol.transport.abort()
                 continue
-            if peer.state >= lifecycle.CLOSING and not peer.is_gated and now_us - peer.sent_us > CLOSE_US_MAX:
+            if peer.state >= lifecycle.CLOSING and not peer.is_gated and now_us - peer.sent_us > peer.linger_us:
                 protocol.transport.abort()
                 continue
             if protocol.is_paused:
@@ -368,6 +386,8 @@ class Server:
             if not peer.tick():
                 logger.warning("%s: closed: missed heartbeats, %d s agreed", peer.address, peer.heartbeat_s)
                 protocol.transport.abort()
+        if self._tls is not None:
+            self._tls.certificates.look()
         self._check_alarms()
         if self._is_full or self.alarms.is_low_on_disk:
             self._sync.retry()
@@ -399,15 +419,6 @@ class Server:
         self._paging.written(None if error else work.result(), error)
         self._pressure.pages(self._paging.is_behind)
         self._end_turn()
-
-    def _remove_segment(self, number: int) -> None:
-        if not self.backups.keeps(number):
-            self._pages_thread.submit(self._try_to_remove, number)
-
-    def _try_to_remove(self, number: int) -> None:
-        # one that stays costs disk until the next start
-        with contextlib.suppress(OSError):
-            self.segments.remove(number)
 
     # -- the journal ---------------------------------------------------------------------------------------------------
 
