@@ -61,7 +61,6 @@ async def test_the_socket_is_closed_after_a_while(
     server._tick()
     assert await reader.read() == b""
     writer.close()
-    for listener in server._servers:
-        listener.close()
+    server._listening.suspend()
     server._sync.stop()
     server._pages_thread.shutdown()

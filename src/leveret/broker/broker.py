@@ -11,6 +11,7 @@ from leveret.broker.ack_timeout import AckTimeout
 from leveret.broker.attempts import Attempts
 from leveret.broker.counters import Churn
 from leveret.broker.definitions import (
+    GLOBAL_PARAMETER,
     OPERATOR_POLICY,
     PARAMETER,
     PERMISSION,
@@ -103,8 +104,11 @@ class Broker:
         self.vhosts: dict[str, VHost] = {}
         self.nowhere = self._vhost("")  # where connections are until they have said where they want to go
         self.definitions = Definitions(self.log)
-        self.definitions.listeners += [self._vhost_defined, self._vhost_governed]
-        self.definitions.listeners += [self.users.defined, self._users_changed]
+        self.definitions.listeners += [
+            self._vhost_defined, self.users.defined, self._users_changed, self._limited, self._policy_defined,
+            self._named,
+        ]  # fmt: skip
+        self._configured_name = settings.cluster_name
         self._define_defaults()
         self.is_new = True  # no life before this one has come to an orderly end or recorded anything
         self.connections_opened = 0
@@ -123,9 +127,8 @@ class Broker:
         self.on_event(text)
 
     def _vhost(self, name: str) -> VHost:
-        return VHost(
-            name, self.log, self.timers, self.ack_timeout, self._tell, self.random_bytes, self.churn
-        )
+        log, timers, random_bytes = self.log, self.timers, self.random_bytes
+        return VHost(name, log, timers, self.ack_timeout, self._tell, random_bytes, self.churn)
 
     def _define_defaults(self) -> None:
         """What a new broker begins with; its first journal file says so."""
@@ -155,18 +158,10 @@ class Broker:
             for vhost in self.vhosts.values():
                 vhost.changed()
 
-    def _vhost_governed(self, kind: str, key: Key, definition: Definition | None) -> None:
-        """Its policies and limits."""
+    def _limited(self, kind: str, key: Key, definition: Definition | None) -> None:
         vhost = self.vhosts.get(key[0])
-        if vhost is None:
-            return
-        value = None if definition is None else definition.get("value")
-        if kind == POLICY:
-            vhost.policies.set(key[1], definition, False)
-        elif kind == PARAMETER and key[1] == OPERATOR_POLICY:
-            vhost.policies.set(key[2], value if isinstance(value, dict) else None, True)
-        elif kind == PARAMETER and key[1] == VHOST_LIMITS:
-            vhost.limit(value)
+        if kind == PARAMETER and key[1] == VHOST_LIMITS and vhost is not None:
+            vhost.limit({} if definition is None else definition.get("value"))
 
     def connected(self, connection: Connection, vhost: VHost) -> None:
         """A connection has opened a virtual host: it counts."""
@@ -187,12 +182,25 @@ class Broker:
         """Those of a user."""
         return self._connections.get(user, set())
 
+    def _named(self, kind: str, key: Key, definition: Definition | None) -> None:
+        """The global parameter "cluster_name" is what clients hear, before what the configuration says."""
+        if kind == GLOBAL_PARAMETER and key == ("cluster_name",):
+            name = self._configured_name if definition is None else str(definition["value"])
+            self.settings.cluster_name = name
+
     def access(self, user: str, vhost: str) -> Access:
         """What a user may do in a virtual host, until it is stale."""
         found = self._accesses.get((user, vhost))
         if found is None:
             found = self._accesses[(user, vhost)] = Access(self.users.by_name.get(user), vhost)
         return found
+
+    def _policy_defined(self, kind: str, key: Key, definition: Definition | None) -> None:
+        if kind == POLICY:
+            self.vhosts[key[0]].policies.set(key[1], definition, False)
+        elif kind == PARAMETER and key[1] == OPERATOR_POLICY:
+            value = definition["value"] if definition is not None else None
+            self.vhosts[key[0]].policies.set(key[2], value if isinstance(value, dict) else None, True)
 
     def delete_vhost(self, name: str) -> None:
         """Delete a virtual host with all that is in it. KeyError if there is none; its connections must be closed."""

@@ -291,6 +291,10 @@ class Peer(Connection):
             hint = f" (consume from {REPLY_TO} on the SAME channel that publishes the request, before publishing it)"
         self.broker.on_event(f"{self.address}:{where} closed: {error}{hint}")
 
+    def unknown_protocol(self, data: bytes) -> None:
+        what = "TLS, and this port is without" if data[:2] == b"\x16\x03" else f"no AMQP 0-9-1: {data[:8]!r}"
+        self.broker.on_event(f"{self.address}: refused: it speaks {what}")
+
     def after_failure(self, error: ProtocolError) -> int:
         if self.state < lifecycle.OPENING and error.code == ACCESS_REFUSED and not self.hears_refusal:
             self.linger_us = SILENCE_US  # not at once, as in RabbitMQ
@@ -398,7 +402,7 @@ class Peer(Connection):
             accepted = vhost.accept(route, content, mode == 2, ttl_us, self.now_us)
             if accepted != HANDLED:
                 standing = accepted
-        elif not route.replies:
+        else:
             self.unroutable(channel, route, content)
         self.is_publisher = True
         self._ttl_us = ttl_us
@@ -480,10 +484,11 @@ class Peer(Connection):
         route.published += 1
 
     def unroutable(self, channel: BrokerChannel, route: Route, content: bytes) -> None:
-        """A message reached nobody: basic.return, if it is mandatory."""
+        """A message reached no queue: basic.return, if it is mandatory, even where a requester got it."""
         if not route.is_mandatory:
-            channel.counters.drop_unroutable += 1
-            self.vhost.tally.counters.drop_unroutable += 1
+            if not route.replies:
+                channel.counters.drop_unroutable += 1
+                self.vhost.tally.counters.drop_unroutable += 1
             return
         channel.counters.return_unroutable += 1
         self.vhost.tally.counters.return_unroutable += 1

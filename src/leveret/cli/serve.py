@@ -30,7 +30,7 @@ from leveret.broker.broker import Broker, Settings
 from leveret.broker.records import RecordError
 from leveret.cli import logins, tls
 from leveret.cli.admin import AdminRefused, admin_socket, start_admin
-from leveret.cli.quantity import octets
+from leveret.cli.data_dir import default_data_dir
 from leveret.control.control import Control
 from leveret.control.definitions.loading import load
 from leveret.control.node import Node
@@ -38,6 +38,7 @@ from leveret.control.refusal import Refused
 from leveret.control.socket import ControlSocket
 from leveret.net.alarms import DISK_FREE_LIMIT_OCTETS, MEMORY_SHARE, Alarms, Limits
 from leveret.net.certificates import CertificateError, Certificates, TlsSettings
+from leveret.net.quantity import octets
 from leveret.net.resources import gauges, machine_memory_octets
 from leveret.net.server import Server
 from leveret.store import reserve
@@ -65,13 +66,8 @@ CONFIG: Final[dict[str, type]] = {
     "admin_host": str, "admin_port": int, "cors_origins": list, **logins.CONFIG,
 }  # fmt: skip
 
-# settings that are amounts, see leveret.cli.quantity
+# settings that are amounts, see leveret.net.quantity
 QUANTITIES: Final = ("disk_free_limit", "memory_high_watermark")
-
-
-def default_data_dir() -> str:
-    """$XDG_DATA_HOME/leveret, or ~/.local/share/leveret."""
-    return os.path.join(os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share"), "leveret")
 
 
 def read_config(path: Path) -> dict[str, object]:
@@ -113,7 +109,7 @@ def _check_quantity(name: str, value: object) -> None:
 @click.option("--host", multiple=True, help="Address to listen on; repeat it for several.  [default: 127.0.0.1]")
 @click.option("--port", type=tls.Port(), help="Port; 0 takes a free one, off: none, for TLS only.  [default: 5672]")
 @tls.options
-@click.option("--data-dir", help="Directory of the journal.  [default: ~/.local/share/leveret]")
+@click.option("--data-dir", help="Directory of the journal.  [default: $LEVERET_DATA_DIR, else ~/.local/share/leveret]")
 @click.option("--log-level", type=click.Choice(LEVELS), help="Least severity that is logged.  [default: info]")
 @click.option("--disk-free-limit", help="Publishers are blocked when the disk has less free.  [default: 50MB]")
 @click.option("--memory-high-watermark", help="Publishers are blocked when more memory is in use.  [default: 0.4]")
@@ -152,9 +148,9 @@ def command(
     **secured: object,
 ) -> None:
     given: dict[str, object] = {"host": list(host) or None, "port": port, "data_dir": data_dir, "log_level": log_level}
-    given |= secured
     given |= {"admin_port": admin_port, "admin_host": admin_host}
     given["definitions"] = definitions
+    given |= secured
     given["consumer_timeout_ms"] = consumer_timeout_ms  # RabbitMQ's consumer_timeout
     for key, value in zip(QUANTITIES, (disk_free_limit, memory_high_watermark), strict=True):
         if value is not None:
@@ -287,7 +283,7 @@ async def _serve(
     await server.run()
     if admin is not None:
         await admin.stop()
-    control.close()
+    await control.close()
     if server.failure is not None:
         return EXIT_JOURNAL
     logger.info("stopped")

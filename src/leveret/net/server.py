@@ -14,7 +14,6 @@ import gc
 import logging
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from leveret.broker.broker import Broker
@@ -26,6 +25,7 @@ from leveret.net.certificates import Certificates
 from leveret.net.commit import Committer
 from leveret.net.fairness import Fairness
 from leveret.net.listener import Listener
+from leveret.net.listening import Accept, Listening
 from leveret.net.logins import Logins
 from leveret.net.paging import Paging
 from leveret.net.pressure import Pressure
@@ -71,16 +71,16 @@ class Server:
         self.alarms = alarms
         self.failure: Exception | None = None
         self.started_us = self.now_us()
-        self.listeners: list[Listener] = []
         broker.has_hung_up = self._has_hung_up
         self.buffer = memoryview(bytearray(READ_OCTETS))
         self._loop = asyncio.get_running_loop()
+        self.listeners: list[Listener] = []
+        self._listening = Listening(self._loop)
         self._thread_id = threading.get_ident()
         self._protocols: dict[Peer, PeerProtocol] = {}
         self._pressure = Pressure(self._protocols)
         self._fairness = Fairness(self._pressure, self._look_after)
         self.logins = Logins(broker, self.now_us, self._go_on)
-        self._servers: list[asyncio.Server] = []
         self._tls: TlsDoor | None = None
         self._sync = SyncThread(journal, self._done, reserve)
         # a segment takes long to be written, and confirms must not wait for it
@@ -99,6 +99,7 @@ class Server:
         self._alarm_us = 0
         self._closed = 0
         self.stopping = asyncio.Event()
+        self._serving = asyncio.Event()
         self._synced = asyncio.Event()
         self._empty = asyncio.Event()
 
@@ -126,14 +127,10 @@ class Server:
         door = self._tls = self._tls or TlsDoor(self, certificates)
         return await self._listen("amqp/ssl", lambda: TlsStream(door), host, port)
 
-    async def _listen(
-        self, protocol: str, accept: Callable[[], asyncio.BaseProtocol], host: str, port: int
-    ) -> tuple[str, int]:
-        server = await self._loop.create_server(accept, host, port, backlog=1024)
-        self._servers.append(server)
-        address = server.sockets[0].getsockname()
-        self.listeners.append(Listener(protocol, address[0], address[1]))
-        return address[0], address[1]
+    async def _listen(self, protocol: str, accept: Accept, host: str, port: int) -> tuple[str, int]:
+        listener = await self._listening.add(protocol, accept, host, port)
+        self.listeners.append(listener)
+        return listener.address, listener.port
 
     async def run(self) -> None:
         """Serve until `stopping` is set; then close every connection, write down what must be kept, and return."""
@@ -143,9 +140,9 @@ class Server:
         gc.disable()
         self._loop.call_later(CHECK_S, self._tick)
         self._end_turn()
+        self._serving.set()
         await self.stopping.wait()
-        for server in self._servers:
-            server.close()
+        self._listening.suspend()
         if self._tls is not None:
             self._tls.close()
         if self.failure is None:
@@ -193,9 +190,9 @@ class Server:
         """What the network has not taken yet."""
         return self._protocols[peer].transport.get_write_buffer_size()
 
-    def tls_facts(self, peer: Peer) -> dict[str, object]:
-        """ssl… and peer_cert… of the HTTP API's connections; nothing for one without TLS."""
-        return {}
+    def certificates(self) -> list[tuple[str, int]]:
+        """The certificates that the listeners show."""
+        return []
 
     def close(self, peer: Peer, reason: str) -> None:
         """Close a connection: 320 CONNECTION_FORCED with this reason."""
@@ -205,6 +202,18 @@ class Server:
     def stop(self) -> None:
         """Begin an orderly stop."""
         self.stopping.set()
+
+    def suspend_listeners(self) -> None:
+        """Who connects now is refused; connections that are there stay."""
+        self._listening.suspend()
+
+    async def resume_listeners(self) -> None:
+        """Accept connections again. OSError if an address has been taken by another meanwhile."""
+        await self._listening.resume()
+
+    async def serving(self) -> None:
+        """Return when the broker accepts connections."""
+        await self._serving.wait()
 
     async def settled(self) -> None:
         """Deliver what has become deliverable; return when all that is recorded so far is on disk."""
@@ -458,6 +467,11 @@ class Server:
         self._end_turn()
 
     # -- alarms --------------------------------------------------------------------------------------------------------
+
+    def give_back(self) -> None:
+        """Give freed memory back to the system."""
+        gc.collect(0)
+        self.alarms.give_back()
 
     def limit(self, limits: Limits) -> None:
         """Measure against other limits from now on."""

@@ -115,6 +115,10 @@ class Connection:
         """An error is about to be sent: for the log."""
         raise AssertionError("the broker's part")
 
+    def unknown_protocol(self, data: bytes) -> None:
+        """The client does not speak AMQP 0-9-1: for the log."""
+        raise AssertionError("the broker's part")
+
     def mark(self) -> None:
         """There is output to be taken."""
         raise AssertionError("the broker's part")
@@ -238,6 +242,7 @@ class Connection:
         if data[:8] not in PROTOCOL_HEADERS:
             # AMQP 0-9-1, section 4.2.2: answer with the header that would be understood, and close
             self.out.write(PROTOCOL_HEADER)
+            self.unknown_protocol(data)
             self.state = lifecycle.CLOSED
             self.mark()
             return False
