@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from leveret.broker.broker import Broker
 from leveret.broker.definitions import PARAMETER, USER
 from leveret.broker.recovery import Recovery
 from leveret.broker.users import MD5, SHA256, SHA512, hash_password
+from leveret.control.definitions import exporting
 from leveret.control.definitions.document import Document
-from leveret.control.definitions.exporting import exported
 from leveret.control.definitions.importing import Import, drop_defaults
 from leveret.control.refusal import Refused
 from leveret.wire import grammar
@@ -36,6 +37,16 @@ def document(table: dict[str, Any]) -> Document:
 
 def put(bench: Bench, table: dict[str, Any], vhost: str | None = None, user: str = "") -> list[str]:
     return Import(bench.broker, document(table), vhost, user).apply(bench.now_us)
+
+
+def exported(broker: Broker, vhost: str | None) -> dict[str, Any]:
+    """The whole answer, with a pause between any two steps."""
+    steps = exporting.exported(broker, vhost)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return cast(dict[str, Any], end.value)
 
 
 def sections(bench: Bench) -> dict[str, list[Any]]:
@@ -361,3 +372,23 @@ def test_what_only_a_plugin_of_rabbitmq_knows_is_passed_over() -> None:
     warnings = put(bench, {"parameters": [shovel]})
     assert warnings == ["parameter 's' of component 'shovel' in vhost '/': there is no such component; passed over"]
     assert exported(bench.broker, None)["parameters"] == []
+
+
+def test_an_export_is_of_one_instant_though_others_have_their_turn_meanwhile() -> None:
+    bench = Bench()
+    client = bench.connect()
+    for number in range(300):
+        client.queue(f"q{number}")
+        client.call(1, grammar.QUEUE_BIND, queue=f"q{number}", exchange="amq.fanout")
+    steps = exporting.exported(bench.broker, None)
+    next(steps)
+    for number in range(300):
+        client.call(1, grammar.QUEUE_DELETE, queue=f"q{number}")
+    client.queue("new")
+    try:
+        while True:
+            next(steps)
+    except StopIteration as end:
+        table = end.value
+    assert [queue["name"] for queue in table["queues"]] == [f"q{number}" for number in range(300)]
+    assert len(table["bindings"]) == 300

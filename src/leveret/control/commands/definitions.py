@@ -11,6 +11,7 @@ from leveret.control.definitions.importing import Import
 from leveret.control.node import Node
 from leveret.control.passwords import password_fields
 from leveret.control.refusal import not_found
+from leveret.control.sliced import Sliced
 
 
 class ExportDefinitions(Query):
@@ -20,7 +21,7 @@ class ExportDefinitions(Query):
 
     def run(self, node: Node) -> object:
         _check_vhost(node, self.vhost)
-        return exported(node.broker, self.vhost)
+        return Sliced(exported(node.broker, self.vhost))
 
 
 class ImportDefinitions(Command):
