@@ -16,7 +16,7 @@ KILLS ?= 500
 SUITES ?=
 .DEFAULT_GOAL := help
 
-.PHONY: help run test lint build compiled bench bench-quick conformance soak mutants clean
+.PHONY: help run test lint build compiled bench bench-quick bench-admin conformance soak mutants clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
@@ -43,6 +43,9 @@ bench: $(VENV)/dev.stamp  ## all scenarios against the brokers installed here (h
 
 bench-quick: $(VENV)/dev.stamp  ## five scenarios against RabbitMQ, in turns: three minutes
 	$(WITH_CORE) best $(BIN)/python bench/run.py --quick
+
+bench-admin: $(VENV)/dev.stamp  ## what the HTTP API costs messages; fails where that is too much: two minutes
+	$(WITH_CORE) best $(BIN)/python bench/admin_latency.py
 
 conformance: $(VENV)/dev.stamp  ## clients' own test suites against leveret: an hour; fetches them (SUITES=kombu for one)
 	$(WITH_CORE) $(CORE) $(BIN)/python -m tests.suites $(SUITES)

@@ -1,5 +1,6 @@
 """Fixtures that all tests share: one broker of ours for the whole run, on a free port with a directory of its own."""
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -10,6 +11,9 @@ from leveret.testing.processes import LeveretProcess
 # How long an example takes says something about the machine, and nothing about the code.
 settings.register_profile("leveret", deadline=None)
 settings.load_profile("leveret")
+
+# A broker that a test starts has no HTTP API, unless the test asks for one: there is only one default port.
+os.environ["LEVERET_ADMIN_PORT"] = "0"
 
 
 @pytest.fixture(scope="session")

@@ -38,6 +38,7 @@ REQUESTS: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
     "clear_parameter": ("DELETE", "parameters/{component}/{vhost}/{name}", ()),
     "set_global_parameter": ("PUT", "global-parameters/{name}", ("value", "name")),
     "clear_global_parameter": ("DELETE", "global-parameters/{name}", ()),
+    "list_connections": ("GET", "connections", ()),
     "export_definitions": ("GET", "definitions", ()),
 }
 # what is set as a whole there, and one by one here

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pwd
 import socket
 import stat
 from collections.abc import Iterator
@@ -74,7 +76,6 @@ def test_what_was_answered_is_there_after_a_crash(broker: LeveretProcess) -> Non
         control.call("add_user", name="somebody", password="secret")
         control.call("delete_vhost", name="gone")
         control.call("delete_user", name="guest")
-    assert "audit user=- address=- via=ctl add_user {\"name\":\"somebody\",\"password\":\"***\"} ok" in broker.output
     broker.kill()
     broker.start()
     with ControlClient(str(broker.data_dir)) as control:
@@ -95,3 +96,26 @@ def test_a_deleted_virtual_host_takes_its_connections_along(broker: LeveretProce
         assert (closed.value.reply_code, closed.value.reply_text) == (320, "CONNECTION_FORCED - vhost 'v' is deleted")
         with pytest.raises(pika.exceptions.ProbableAccessDeniedError):
             pika.BlockingConnection(pika.URLParameters(broker.url.replace("%2F", "v")))
+
+
+def audited(broker: LeveretProcess) -> list[dict[str, object]]:
+    """What the broker's log says of administrative actions."""
+    return [msgspec.json.decode(line.split(" audit ")[1]) for line in broker.output.splitlines() if " audit " in line]
+
+
+def test_an_audit_line_says_who_called_even_if_the_call_does_not(broker: LeveretProcess) -> None:
+    with ControlClient(str(broker.data_dir)) as control:
+        control.call("list_users")
+        control.call("add_user", name="somebody", password="secret")
+        with pytest.raises(Refused):
+            control.call("add_user", name="somebody", password="secret")
+    by = b'{"user":"u","address":"192.0.2.1","interface":"http"}'
+    raw(broker, b'{"call":{"command":"delete_user","name":"x"},"by":' + by + b"}")
+    broker.stop()
+    first, second, third = audited(broker)
+    owner = {"user": f"unix:{pwd.getpwuid(os.getuid()).pw_name}", "address": f"pid:{os.getpid()}", "via": "ctl"}
+    arguments = {"name": "somebody", "password": "***"}
+    assert first == owner | {"command": "add_user", "arguments": arguments, "outcome": "ok"}
+    assert second == owner | {"command": "add_user", "arguments": arguments, "outcome": CONFLICT}
+    caller = {"user": "u", "address": "192.0.2.1", "via": "http"}
+    assert third == caller | {"command": "delete_user", "arguments": {"name": "x"}, "outcome": NOT_FOUND}

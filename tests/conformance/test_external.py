@@ -73,8 +73,7 @@ def broker(request: pytest.FixtureRequest, authority: Authority) -> Iterator[Sec
 
 def add_user(broker: Secured, name: str) -> None:
     """Its password does not matter."""
-    tags = {} if isinstance(broker, SecuredLeveret) else {"tags": []}
-    broker.administration.call("add_user", name=name, password="secret", **tags)
+    broker.administration.call("add_user", name=name, password="secret", tags=[])
 
 
 def is_let_in(broker: Secured, context: ssl.SSLContext) -> bool:

@@ -8,6 +8,7 @@ import socket
 import ssl
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography import x509
@@ -331,3 +332,32 @@ def test_a_new_certificate_that_can_not_be_used_changes_nothing(tmp_path: Path, 
         process.said("was reloaded and is valid until")
         assert serial(process, context) != before
         assert process.output.count("was not reloaded") == 1  # however often it was looked at
+
+
+# -- what operators see ------------------------------------------------------------------------------------------------
+
+
+def test_connections_are_listed_with_what_tls_says(
+    either: SecuredLeveret | SecuredRabbitMQ, authority: Authority
+) -> None:
+    with RawClient.open(either.tls_url, context=authority.client("alice", ALICE)) as client:
+        mine = f":{client.socket.getsockname()[1]} -> "
+
+        def found() -> dict[str, Any]:
+            while True:  # RabbitMQ's management looks now and then
+                for each in either.administration.call("list_connections"):
+                    if mine in each["name"] and "ssl_protocol" in each:
+                        return {key: each[key] for key in each if key.startswith(("ssl", "peer_cert"))}
+
+        certificate = x509.load_pem_x509_certificate((authority.directory / "alice.pem").read_bytes())
+        times = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+        assert found() == {
+            "ssl": True,
+            "ssl_protocol": "tlsv1.3",
+            "ssl_key_exchange": "any",
+            "ssl_cipher": "aes_256_gcm",
+            "ssl_hash": "aead",
+            "peer_cert_subject": "CN=alice",
+            "peer_cert_issuer": certificate.issuer.rfc4514_string(),
+            "peer_cert_validity": " - ".join(f"{time:%Y-%m-%dT%H:%M:%SZ}" for time in times),
+        }

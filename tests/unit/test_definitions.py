@@ -39,6 +39,8 @@ def test_what_was_removed_stays_away_and_what_was_put_comes_back(new_file: bool)
     definitions.put(GLOBAL_PARAMETER, {"name": "g", "value": {"a": [1, 2.5, None, True, "x"]}})
     definitions.put(USER, {"name": "u", "tags": ["management"]})
     definitions.put(PERMISSION, {"user": "u", "vhost": "v", "configure": "a", "write": "b", "read": "c"})
+    definitions.put(PERMISSION, {"user": "u", "vhost": "/", "configure": ".*", "write": ".*", "read": ".*"})
+    client.peer.user = "u"
     house.bench.broker.delete_vhost("w")
     house.bench.broker.delete_user("guest")
     house.write()
@@ -54,9 +56,10 @@ def test_what_was_removed_stays_away_and_what_was_put_comes_back(new_file: bool)
     user = house.bench.broker.users.by_name["u"]
     assert user.may("write", "v", "b")
     assert not user.may("write", "v", "c")
-    assert not user.may("write", "/", "b")
+    assert not user.may("write", "w", "b")
     assert definitions.all(PERMISSION) == [
-        {"user": "u", "vhost": "v", "configure": "a", "write": "b", "read": "c"}
+        {"user": "u", "vhost": "v", "configure": "a", "write": "b", "read": "c"},
+        {"user": "u", "vhost": "/", "configure": ".*", "write": ".*", "read": ".*"},
     ]
 
 

@@ -9,6 +9,7 @@ from leveret.broker.arguments import refused_of_consumer, typed
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.consumer import Consumer, write_content
 from leveret.broker.copies import split_key
+from leveret.broker.counters import Counters
 from leveret.broker.entry import Entry
 from leveret.broker.names import REPLY_PREFIX, REPLY_TO, generated
 from leveret.broker.overflow import trim
@@ -88,6 +89,7 @@ def _consume_queue(peer: Peer, channel: BrokerChannel, method: Method, tag: str)
         raise fail(method, ACCESS_REFUSED, f"{what} in exclusive use")
     consumer = Consumer(peer, channel, queue, tag, method.flag("no_ack"), channel.default_limit)
     consumer.is_exclusive = exclusive
+    consumer.arguments = arguments
     priority = arguments.get("x-priority")
     if isinstance(priority, int):
         consumer.priority = priority
@@ -123,6 +125,8 @@ def get(peer: Peer, channel: BrokerChannel, method: Method) -> None:
         vhost.expire(queue, entry)
         entry = queue.peek()
     if entry is None:
+        queue.counters.get_empty += 1
+        channel.counters.get_empty += 1
         peer.send(channel.number, grammar.BASIC_GET_EMPTY)
         return
     queue.drop_head(entry)
@@ -147,6 +151,8 @@ def get(peer: Peer, channel: BrokerChannel, method: Method) -> None:
     write_content(peer.out, content, channel.number, peer.frame_max)
     if vhost.tracing is not None:
         vhost.tracing.delivered(peer, int(channel.number), queue, entry)
+    _count_get(queue.counters, method.flag("no_ack"), entry.redelivered)
+    _count_get(channel.counters, method.flag("no_ack"), entry.redelivered)
     if method.flag("no_ack"):
         if entry.id:
             vhost.log.settle(entry.shelf, entry.id)
@@ -155,6 +161,15 @@ def get(peer: Peer, channel: BrokerChannel, method: Method) -> None:
         channel.unacked.add(tag, entry)
         channel.fetched += 1
         peer.broker.ack_timeout.allow_for(queue.timeout_ms)
+
+
+def _count_get(counters: Counters, no_ack: bool, redelivered: bool) -> None:
+    if no_ack:
+        counters.get_no_ack += 1
+    else:
+        counters.get += 1
+    if redelivered:
+        counters.redeliver += 1
 
 
 def reject(peer: Peer, channel: BrokerChannel, method: Method) -> None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mypy_extensions import i64
+
+from leveret.broker.access import EXCHANGE, QUEUE, check, check_topic
 from leveret.broker.binding import Binding
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.deadletter import header_of
@@ -13,6 +16,7 @@ from leveret.broker.kinds.recent_history import RecentHistory
 from leveret.broker.queue import Queue
 from leveret.broker.queue_methods import check_owner, fail, last_declared, lookup, not_default
 from leveret.broker.route import Route
+from leveret.broker.users import READ, WRITE
 from leveret.wire import grammar
 from leveret.wire.errors import NOT_FOUND, PRECONDITION_FAILED
 from leveret.wire.method import Method
@@ -20,12 +24,14 @@ from leveret.wire.properties import decode_header
 
 if TYPE_CHECKING:
     from leveret.broker.peer import Peer
+    from leveret.broker.vhost import VHost
 
 
 def bind_queue(peer: Peer, channel: BrokerChannel, method: Method) -> None:
     """queue.bind: from exchange to queue."""
     name, key = _queue_and_key(channel, method)
-    source = _source(peer, method, "exchange")
+    _check(peer, method, QUEUE, name, name_of(method, "exchange"), key)
+    source = find(peer, method, name_of(method, "exchange"))
     queue = lookup(peer, name)
     if queue is None:
         raise fail(method, NOT_FOUND, f"no queue '{name}' in vhost '{peer.vhost.name}'")
@@ -36,10 +42,11 @@ def bind_queue(peer: Peer, channel: BrokerChannel, method: Method) -> None:
 
 def bind_exchange(peer: Peer, channel: BrokerChannel, method: Method) -> None:
     """exchange.bind: from source to destination."""
-    not_default(method, name_of(method, "destination"))
-    source = _source(peer, method, "source")
-    destination = find(peer, method, name_of(method, "destination"))
-    _bind(peer, method, Binding(source, destination, method.text("routing_key"), method.tables["arguments"]))
+    to, key = name_of(method, "destination"), method.text("routing_key")
+    _check(peer, method, EXCHANGE, to, name_of(method, "source"), key)
+    source = find(peer, method, name_of(method, "source"))
+    destination = find(peer, method, to)
+    _bind(peer, method, Binding(source, destination, key, method.tables["arguments"]))
     if not method.flag("no_wait"):
         peer.send(channel.number, grammar.EXCHANGE_BIND_OK)
 
@@ -47,7 +54,7 @@ def bind_exchange(peer: Peer, channel: BrokerChannel, method: Method) -> None:
 def unbind_queue(peer: Peer, channel: BrokerChannel, method: Method) -> None:
     """queue.unbind; removing what is not there succeeds."""
     name, key = _queue_and_key(channel, method)
-    not_default(method, name_of(method, "exchange"))
+    _check(peer, method, QUEUE, name, name_of(method, "exchange"), key)
     source = peer.vhost.exchanges.get(name_of(method, "exchange"))
     queue = peer.vhost.queues.get(name)
     if source is not None and queue is not None:
@@ -57,12 +64,11 @@ def unbind_queue(peer: Peer, channel: BrokerChannel, method: Method) -> None:
 
 def unbind_exchange(peer: Peer, channel: BrokerChannel, method: Method) -> None:
     """exchange.unbind; removing what is not there succeeds."""
-    not_default(method, name_of(method, "source"))
-    not_default(method, name_of(method, "destination"))
+    to, key = name_of(method, "destination"), method.text("routing_key")
+    _check(peer, method, EXCHANGE, to, name_of(method, "source"), key)
     source = peer.vhost.exchanges.get(name_of(method, "source"))
-    destination = peer.vhost.exchanges.get(name_of(method, "destination"))
+    destination = peer.vhost.exchanges.get(to)
     if source is not None and destination is not None:
-        key = method.text("routing_key")
         _unbind(peer, method, Binding(source, destination, key, method.tables["arguments"]))
     if not method.flag("no_wait"):
         peer.send(channel.number, grammar.EXCHANGE_UNBIND_OK)
@@ -77,9 +83,14 @@ def _queue_and_key(channel: BrokerChannel, method: Method) -> tuple[str, str]:
     return name_of(method, "queue"), key
 
 
-def _source(peer: Peer, method: Method, field: str) -> Exchange:
-    not_default(method, name_of(method, field))
-    return find(peer, method, name_of(method, field))
+def _check(peer: Peer, method: Method, kind: str, name: str, source: str, key: str) -> None:
+    """403 unless the user may have messages with this key go from the source to the queue or exchange of this name."""
+    check(peer, method, WRITE, kind, name)
+    if kind == EXCHANGE:
+        not_default(method, name)
+    not_default(method, source)
+    check(peer, method, READ, EXCHANGE, source)
+    check_topic(peer, method, peer.vhost.exchanges.get(source), key)
 
 
 def _bind(peer: Peer, method: Method, binding: Binding) -> None:
@@ -89,7 +100,7 @@ def _bind(peer: Peer, method: Method, binding: Binding) -> None:
     if isinstance(binding.destination, Queue):
         check_owner(peer, method, binding.destination)
     if peer.vhost.bind(binding):
-        _deliver_history(peer, binding)
+        deliver_history(peer.vhost, binding, peer.now_us)
     if binding.is_durable:
         peer.hold_until_synced()
 
@@ -105,7 +116,7 @@ def _unbind(peer: Peer, method: Method, like: Binding) -> None:
         peer.hold_until_synced()
 
 
-def _deliver_history(peer: Peer, binding: Binding) -> None:
+def deliver_history(vhost: VHost, binding: Binding, now_us: i64) -> None:
     """What a recent-history exchange has kept goes to its new destination; an exchange gets the newest first.
 
     Their times to live begin now. That no queue takes one of them is no error (in RabbitMQ an internal one).
@@ -113,7 +124,7 @@ def _deliver_history(peer: Peer, binding: Binding) -> None:
     matcher = binding.source.matcher
     if not isinstance(matcher, RecentHistory):
         return
-    vhost, destination = peer.vhost, binding.destination
+    destination = binding.destination
     history = list(matcher.history)
     if isinstance(destination, Exchange):
         history.reverse()
@@ -124,4 +135,4 @@ def _deliver_history(peer: Peer, binding: Binding) -> None:
         if queues:
             properties, _ = decode_header(header_of(envelope.content))
             ttl_us = -1 if properties.expiration is None else int(properties.expiration) * 1000
-            vhost.accept(route, envelope.content, properties.delivery_mode == 2, ttl_us, peer.now_us)
+            vhost.accept(route, envelope.content, properties.delivery_mode == 2, ttl_us, now_us)

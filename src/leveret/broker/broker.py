@@ -6,8 +6,10 @@ import logging
 from collections.abc import Callable
 
 from leveret.broker import tracing
+from leveret.broker.access import Access
 from leveret.broker.ack_timeout import AckTimeout
-from leveret.broker.definitions import PERMISSION, USER, VHOST, Definition, Definitions, Key
+from leveret.broker.counters import Churn
+from leveret.broker.definitions import PERMISSION, TOPIC_PERMISSION, USER, VHOST, Definition, Definitions, Key
 from leveret.broker.kinds.recent_history import SNAPSHOT_OCTETS_MAX
 from leveret.broker.log import CLEAN, START, Log, meta_record, page_record, returned_record, state_record
 from leveret.broker.names import RandomBytes
@@ -71,14 +73,18 @@ class Broker:
         self.settings = settings
         self.random_bytes = random_bytes
         self.log = Log()
+        self.churn = Churn()
         self.timers = Timers()
         self.users = Users()
+        self._accesses: dict[tuple[str, str], Access] = {}  # by user and virtual host
         self.vhosts: dict[str, VHost] = {}
         self.nowhere = self._vhost("")  # where connections are until they have said where they want to go
         self.definitions = Definitions(self.log)
-        self.definitions.listeners += [self._vhost_defined, self.users.defined]
+        self.definitions.listeners += [self._vhost_defined, self.users.defined, self._users_changed]
         self._define_defaults()
+        self.is_new = True  # no life before this one has come to an orderly end or recorded anything
         self.ack_timeout = AckTimeout(settings.consumer_timeout_ms)
+        self.connections_opened = 0
         self.dirty: list[Connection] = []
         # Why no messages are taken ("low on disk"), as connection.blocked says it; empty while they are.
         self.block_reason = ""
@@ -90,7 +96,7 @@ class Broker:
         self.on_event(text)
 
     def _vhost(self, name: str) -> VHost:
-        return VHost(name, self.log, self.timers, self._tell, self.random_bytes)
+        return VHost(name, self.log, self.timers, self._tell, self.random_bytes, self.churn)
 
     def _define_defaults(self) -> None:
         """What a new broker begins with; its first journal file says so."""
@@ -110,6 +116,22 @@ class Broker:
             del self.vhosts[key[0]]
         elif key[0] not in self.vhosts:
             self.vhosts[key[0]] = self._vhost(key[0])
+
+    def _users_changed(self, kind: str, key: Key, definition: Definition | None) -> None:
+        """What anybody was found to be allowed must be asked again, for cached routes too."""
+        if kind in (USER, PERMISSION, TOPIC_PERMISSION):
+            for access in self._accesses.values():
+                access.is_stale = True
+            self._accesses.clear()
+            for vhost in self.vhosts.values():
+                vhost.changed()
+
+    def access(self, user: str, vhost: str) -> Access:
+        """What a user may do in a virtual host, until it is stale."""
+        found = self._accesses.get((user, vhost))
+        if found is None:
+            found = self._accesses[(user, vhost)] = Access(self.users.by_name.get(user), vhost)
+        return found
 
     def delete_vhost(self, name: str) -> None:
         """Delete a virtual host with all that is in it. KeyError if there is none; its connections must be closed."""

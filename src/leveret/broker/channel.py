@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from mypy_extensions import i64
 
 from leveret.broker.consumer import Consumer
+from leveret.broker.counters import Counters
 from leveret.broker.entry import Entry
 from leveret.session.channel import Channel
 
@@ -39,6 +40,7 @@ class BrokerChannel(Channel):
         self.is_confirming = False  # in its peer's list of channels with acks to write
         self.is_waiting = False  # in the log's list of channels that wait for the batch
         self.is_closed = False
+        self.counters = Counters()
 
     def settled(self, entry: Entry) -> None:
         """A delivery is not outstanding any more; after the last of several, call `line_up`."""

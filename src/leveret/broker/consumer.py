@@ -11,6 +11,7 @@ from leveret.broker.ack_timeout import NOT_GIVEN
 from leveret.broker.entry import Entry
 from leveret.broker.run import Run
 from leveret.wire.grammar import BASIC_CANCEL
+from leveret.wire.table import Value
 
 if TYPE_CHECKING:
     from leveret.broker.channel import BrokerChannel
@@ -26,7 +27,8 @@ class Consumer:
     """limit: prefetch of this consumer, 0 = none; unacked: how many it has; queue is None for a reply consumer.
 
     level: where it stands among its queue's consumers; aside: 0 = in line there, else it left the line because it could
-    take nothing, and those with smaller numbers had done so before (leveret.broker.consumers).
+    take nothing, and those with smaller numbers had done so before (leveret.broker.consumers). delivered, redelivered:
+    what the counters have not been told yet. arguments: of its declaration.
     """
 
     def __init__(
@@ -44,6 +46,9 @@ class Consumer:
         self.timeout_ms: i64 = NOT_GIVEN  # see ack_timeout.py
         self.level: Level | None = None
         self.aside: i64 = 0
+        self.delivered: i64 = 0
+        self.redelivered: i64 = 0
+        self.arguments: dict[str, Value] = {}
         self._key: bytes | None = None
         self._prefix = b""
         self._suffix = b""
@@ -85,7 +90,12 @@ class Consumer:
         channel.next_tag = tag + 1
         out.write(self._prefix)
         write_i64_be(out, tag)
-        out.append(1 if entry.redelivered else 0)
+        if entry.redelivered:
+            out.append(1)
+            self.redelivered += 1
+        else:
+            out.append(0)
+        self.delivered += 1
         out.write(self._suffix)
         content = entry.content
         if i64(read_i16_be(content, 1)) & 0xFFFF == channel.number and not channel.must_cut:
@@ -118,6 +128,7 @@ class Consumer:
         suffix = (b"\x01" if run.redelivered else b"\x00") + self._suffix
         size = stretch.size
         tag = channel.next_tag
+        first = tag
         at = run.taken * stretch.stride
         end: i64 = len(data)
         while at < end:
@@ -128,8 +139,25 @@ class Consumer:
             tag += 1
             at += stretch.stride
         channel.next_tag = tag
+        self.delivered += tag - first
+        if run.redelivered:
+            self.redelivered += tag - first
         if not connection.is_dirty:
             connection.mark()
+
+    def count(self) -> None:
+        """Tell the counters of its queue and of its channel what it got since the last time."""
+        queue = self.queue
+        if self.delivered == 0 or queue is None:
+            return
+        for counters in (queue.counters, self.channel.counters):
+            if self.no_ack:
+                counters.deliver_no_ack += self.delivered
+            else:
+                counters.deliver += self.delivered
+            counters.redeliver += self.redelivered
+        self.delivered = 0
+        self.redelivered = 0
 
     def forget_key(self) -> None:
         """The next message is looked at as if it were of another route than the last one."""

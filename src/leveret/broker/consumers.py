@@ -72,6 +72,11 @@ class Consumers:
         """In the order in which they came."""
         return list(self._all)
 
+    def count_deliveries(self) -> None:
+        """Bring the counters of the queue and of the consumers' channels up to date."""
+        for consumer in self._all:
+            consumer.count()
+
     def admits(self, exclusive: bool) -> bool:
         """Whether another one may come: not to an exclusive consumer, nor an exclusive one to others."""
         only = self.only
@@ -95,6 +100,7 @@ class Consumers:
         level = consumer.level
         if level is None:
             return
+        consumer.count()
         consumer.level = None
         del self._all[consumer]
         self.count -= 1

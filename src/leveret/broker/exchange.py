@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from leveret.broker.binding import Binding
+from leveret.broker.counters import Passage
 from leveret.broker.delay import DELAYED, DELAYED_TYPE
 from leveret.broker.kinds.recent_history import RecentHistory
 from leveret.broker.kinds.table import KINDS
@@ -46,6 +47,7 @@ class Exchange:
         self.outgoing: dict[int, Binding] = {}
         self.onward: dict[int, Binding] = {}
         self.schedule: Schedule | None = None
+        self.passage = Passage()
         matching = str(arguments[DELAYED_TYPE]) if kind == DELAYED else kind
         self.matcher = KINDS[matching](self.outgoing, arguments, random_bytes)
         self.history = self.matcher if durable and isinstance(self.matcher, RecentHistory) else None

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from leveret.broker.access import EXCHANGE, check, check_onward
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.delay import DELAYED, DELAYED_TYPE
 from leveret.broker.exchange import Exchange
 from leveret.broker.kinds.table import KINDS, refused_arguments
 from leveret.broker.queue_methods import fail, inequivalent, not_default
 from leveret.broker.terms import shown, text_of, type_of
+from leveret.broker.users import CONFIGURE
 from leveret.wire import grammar
 from leveret.wire.errors import ACCESS_REFUSED, COMMAND_INVALID, NOT_FOUND, PRECONDITION_FAILED
 from leveret.wire.method import Method
@@ -17,6 +19,7 @@ from leveret.wire.table import split_table
 
 if TYPE_CHECKING:
     from leveret.broker.peer import Peer
+    from leveret.broker.vhost import VHost
 
 ALTERNATE: Final = "alternate-exchange"
 
@@ -38,12 +41,13 @@ def declare(peer: Peer, channel: BrokerChannel, method: Method) -> None:
     """exchange.declare; a passive one asks for the name only."""
     name = name_of(method, "exchange")
     if not method.flag("passive"):
-        _check_type(method, method.text("type"), True)
+        check_type(method, method.text("type"), True)
     not_default(method, name)
     exchange = peer.vhost.exchanges.get(name)
     if method.flag("passive"):
         find(peer, method, name)
     else:
+        check(peer, method, CONFIGURE, EXCHANGE, name)
         if exchange is not None:
             _check_same(peer, method, exchange)
         else:
@@ -55,27 +59,40 @@ def declare(peer: Peer, channel: BrokerChannel, method: Method) -> None:
         peer.send(channel.number, grammar.EXCHANGE_DECLARE_OK)
 
 
-def _check_type(method: Method, kind: str, may_delay: bool) -> None:
+def check_type(method: Method, kind: str, may_delay: bool) -> None:
+    """503 if there is no such type of exchanges; may_delay: the delayed one counts as one."""
     if kind not in KINDS and not (may_delay and kind == DELAYED):
         what = "unknown" if kind else "invalid"
         raise fail(method, COMMAND_INVALID, f"{what} exchange type '{kind}'")
 
 
 def _create(peer: Peer, method: Method, name: str) -> None:
-    vhost, kind = peer.vhost, method.text("type")
     if name.startswith("amq."):
         raise fail(method, ACCESS_REFUSED, f"exchange name '{name}' contains reserved prefix 'amq.*'")
-    alternate = _alternate(method)
+    onward = method.table("arguments").get(ALTERNATE)
+    if isinstance(onward, str):
+        check_onward(peer, method, EXCHANGE, name, onward)
+    check_new(peer.vhost.name, method, name)
+    create(peer.vhost, method, name)
+
+
+def create(vhost: VHost, method: Method, name: str) -> None:
+    """Add the exchange that an exchange.declare asks for; it was checked, and is not there yet."""
+    durable, auto_delete, internal = (method.flag(flag) for flag in ("durable", "auto_delete", "internal"))
+    vhost.add_exchange(name, method.text("type"), durable, auto_delete, internal, method.table("arguments"))
+
+
+def check_new(vhost: str, method: Method, name: str) -> None:
+    """406 if there can't be an exchange like the one that an exchange.declare asks for; its type exists."""
+    kind, alternate = method.text("type"), _alternate(method)
     if alternate is not None and alternate[:1] != b"S":
-        what = f"exchange '{name}' in vhost '{vhost.name}'"
+        what = f"exchange '{name}' in vhost '{vhost}'"
         raise fail(method, PRECONDITION_FAILED, f"invalid type '{type_of(alternate)}' for arg '{ALTERNATE}' in {what}")
     if kind == DELAYED:
         kind = _delayed_type(method)
     refused = refused_arguments(kind, method.tables["arguments"])
     if refused:
         raise fail(method, PRECONDITION_FAILED, refused)
-    durable, auto_delete, internal = (method.flag(flag) for flag in ("durable", "auto_delete", "internal"))
-    vhost.add_exchange(name, method.text("type"), durable, auto_delete, internal, method.table("arguments"))
 
 
 def _delayed_type(method: Method) -> str:
@@ -86,7 +103,7 @@ def _delayed_type(method: Method) -> str:
         raise fail(method, PRECONDITION_FAILED, text)
     if kind == DELAYED:
         raise fail(method, PRECONDITION_FAILED, f"Invalid argument, '{DELAYED}' can't be used for '{DELAYED_TYPE}'")
-    _check_type(method, kind, False)
+    check_type(method, kind, False)
     return kind
 
 
@@ -137,6 +154,7 @@ def delete(peer: Peer, channel: BrokerChannel, method: Method) -> None:
     if name.startswith("amq."):
         text = f"deletion of system exchange '{name}' in vhost '{peer.vhost.name}' not allowed"
         raise fail(method, ACCESS_REFUSED, text)
+    check(peer, method, CONFIGURE, EXCHANGE, name)
     exchange = peer.vhost.exchanges.get(name)
     if exchange is not None:
         if method.flag("if_unused") and exchange.outgoing:

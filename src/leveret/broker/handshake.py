@@ -18,6 +18,12 @@ if TYPE_CHECKING:
 GUEST: Final = "guest"
 
 
+def unknown_protocol(peer: Peer, data: bytes) -> None:
+    """What the client says is no AMQP 0-9-1."""
+    what = "TLS, and this port is without" if data[:2] == b"\x16\x03" else f"no AMQP 0-9-1: {data[:8]!r}"
+    peer.broker.on_event(f"{peer.address}: refused: it speaks {what}")
+
+
 def start(peer: Peer) -> None:
     """Send connection.start."""
     peer.send(
@@ -50,6 +56,7 @@ def start_ok(peer: Peer, method: Method) -> None:
         peer.broker.on_event(f"{peer.address}: user 'guest' can only connect via localhost")
         raise refused(mechanism)
     peer.user = user
+    peer.mechanism = mechanism
     settings = peer.broker.settings
     peer.send(
         0,
@@ -105,6 +112,8 @@ def open_vhost(peer: Peer, method: Method) -> None:
     if vhost is None:
         raise ProtocolError(NOT_ALLOWED, f"vhost {name} not found", 10, 40)
     peer.vhost = vhost
+    peer.connected_us = peer.now_us
+    peer.broker.churn.connection_created += 1
     peer.send(0, grammar.CONNECTION_OPEN_OK)
     peer.broker.on_event(f"{peer.address}: user '{peer.user}' connected to vhost '{name}'")
 

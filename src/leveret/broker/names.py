@@ -6,6 +6,7 @@ import base64
 from collections.abc import Callable
 from typing import Final
 
+DEFAULT_EXCHANGE: Final = "amq.default"  # what permissions call it
 REPLY_TO: Final = "amq.rabbitmq.reply-to"
 REPLY_PREFIX: Final = "amq.rabbitmq.reply-to."
 

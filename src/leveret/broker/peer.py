@@ -17,19 +17,22 @@ from leveret.broker import (
     queue_methods,
     tx_methods,
 )
+from leveret.broker.access import EXCHANGE, NOBODY, OPERATOR, Access, check_publish, refused
 from leveret.broker.ack_timeout import timed_out
 from leveret.broker.broker import Broker
 from leveret.broker.channel import BrokerChannel
+from leveret.broker.counters import Octets
 from leveret.broker.entry import Entry
 from leveret.broker.kinds.envelope import Envelope
-from leveret.broker.names import REPLY_TO
+from leveret.broker.names import DEFAULT_EXCHANGE, REPLY_TO
 from leveret.broker.queue import Queue
 from leveret.broker.ready import ITEM_OCTETS
 from leveret.broker.route import Route
 from leveret.broker.run import Stretch
 from leveret.broker.security import Security
 from leveret.broker.transaction import ACK
-from leveret.broker.vhost import ROUTES_MAX
+from leveret.broker.users import IMPERSONATOR, WRITE
+from leveret.broker.vhost import ROUTES_MAX, VHost
 from leveret.session import lifecycle
 from leveret.session.channel import Channel
 from leveret.session.confirms import HANDLED, JOURNALLED
@@ -87,19 +90,26 @@ CONNECTION_HANDLERS: Final[dict[int, Callable[[Peer, Method], None]]] = {
 REPLY_TO_BYTES: Final = REPLY_TO.encode()
 COST_WORTH_A_LOOK: Final[i64] = 1 << 18
 EXPIRATION_MS_MAX: Final = 315_360_000_000
+FRAME_OCTETS_INSIDE: Final[i64] = 131072
 
 
 class Peer(Connection):
-    """address: for the log; is_loopback: whether guest may log in."""
+    """number: which of the broker's connections this is, from 1; address: for the log; is_loopback: whether guest may
+    log in."""
 
     def __init__(self, broker: Broker, address: str, is_loopback: bool) -> None:
         super().__init__(FRAME_MIN_SIZE, broker.settings.max_message_octets)
         self.broker = broker
+        broker.connections_opened += 1
+        self.number = broker.connections_opened
         self.vhost = broker.nowhere  # until connection.open says which
         self.address = address
         self.is_loopback = is_loopback
         self.name = address
         self.security: Security | None = None  # without TLS
+        self.octets = Octets()
+        self.mechanism = ""  # of its login
+        self.connected_us: i64 = 0  # when it had opened its virtual host
         self.channel_max = broker.settings.channel_max
         self.must_cut = False
         self.hears_refusal = False
@@ -107,6 +117,7 @@ class Peer(Connection):
         self.exclusive: dict[str, Queue] = {}
         # has published, so a journal or a consumer that falls behind may pause it
         self.is_publisher = False
+        self._access = NOBODY
         self._is_leaving = False
         self._confirming: list[BrokerChannel] = []
         self._scan_header = HeaderScan()
@@ -140,6 +151,9 @@ class Peer(Connection):
         self.now_us = now_us
         self.state = lifecycle.CLOSED
         self.close_all_channels()
+        if self.connected_us != 0:
+            self.vhost.tally.octets.add(self.octets)
+            self.broker.churn.connection_closed += 1
         self.broker.end_turn(now_us)
 
     def check_ack_timeouts(self, now_us: int) -> None:
@@ -177,6 +191,21 @@ class Peer(Connection):
         # an empty batch is never written, so waiting for it could last for ever
         self.gate(log.batch if log.size() else log.batch - 1)
 
+    def access(self) -> Access:
+        """What the user may do here, as of now."""
+        if self._access.is_stale:
+            self._access = self.broker.access(self.user, self.vhost.name)
+        return self._access
+
+    def enter(self, vhost: VHost, user: str | None) -> None:
+        """Be there without a handshake: for what is said inside of the process. None: an operator, who may do all."""
+        self.vhost = vhost
+        self.user = user or ""
+        self.state = lifecycle.RUNNING
+        self.frame_max = FRAME_OCTETS_INSIDE
+        if user is None:
+            self._access = OPERATOR
+
     def touch_consumed(self, channel: BrokerChannel) -> None:
         """The channel's consumers may take more. The room within its limit is offered to another queue each time."""
         consumers = list(channel.consumers.values())
@@ -210,6 +239,7 @@ class Peer(Connection):
             raise ProtocolError(NOT_ALLOWED, text)
         channel = BrokerChannel(number, self.must_cut)
         self.vhost.channels.add(channel)
+        self.broker.churn.channel_created += 1
         return channel
 
     def channel_closed(self, channel: Channel) -> None:
@@ -217,6 +247,7 @@ class Peer(Connection):
         if not self._is_leaving:
             self._serve_touched()
         self.vhost.forget_channel(self, channel, self.now_us)
+        self.broker.churn.channel_closed += 1
 
     def close_all_channels(self) -> None:
         # what one channel gives back must not go to the next one that closes
@@ -237,8 +268,7 @@ class Peer(Connection):
         self.broker.on_event(f"{self.address}:{where} closed: {error}{hint}")
 
     def unknown_protocol(self, data: bytes) -> None:
-        what = "TLS, and this port is without" if data[:2] == b"\x16\x03" else f"no AMQP 0-9-1: {data[:8]!r}"
-        self.broker.on_event(f"{self.address}: refused: it speaks {what}")
+        handshake.unknown_protocol(self, data)
 
     def after_failure(self, error: ProtocolError) -> int:
         if self.state == lifecycle.STARTING and error.code == ACCESS_REFUSED and not self.hears_refusal:
@@ -287,6 +317,8 @@ class Peer(Connection):
         channel.settled(entry)
         queue = entry.queue
         queue.unacked -= 1
+        queue.counters.ack += 1
+        channel.counters.ack += 1
         if not queue.is_touched and not queue.is_deleted:
             queue.touch()
         # a deleted queue's unacknowledged entries are settled here, too: their file can go
@@ -325,6 +357,8 @@ class Peer(Connection):
             raise ProtocolError(PRECONDITION_FAILED, f"invalid message: {{delivery_mode_unknown,{mode}}}", 60, 40)
         standing = HANDLED
         if route.is_per_message:
+            if route.published != 0:
+                vhost.tally.count_publishes()  # to the queues that they went to
             if route.exchange is not None:
                 events = vhost.log.events
                 route.set_queues(vhost.targets(route.exchange, Envelope(route.keys, route.key, content)))
@@ -336,13 +370,14 @@ class Peer(Connection):
             vhost.reply(requester, content, route.key)
         if channel.tx is not None:
             return self._hold(channel, route, content, mode == 2, ttl_us)
+        self.count(channel, route)
         if route.queues:
             self.cost += stop - start + ITEM_OCTETS * len(route.queues)
             accepted = vhost.accept(route, content, mode == 2, ttl_us, self.now_us)
             if accepted != HANDLED:
                 standing = accepted
-        elif route.is_mandatory:
-            self.give_back(channel, route, content)
+        elif not route.replies:
+            self.unroutable(channel, route, content)
         self.is_publisher = True
         self._ttl_us = ttl_us
         if channel.confirms is not None:
@@ -355,6 +390,8 @@ class Peer(Connection):
         assert route is not None
         stretch = Stretch(data, stride, size, count, route.key)
         persistent = self._scan_header.delivery_mode == 2
+        route.published += count  # the one before them stands on the list
+        channel.counters.publish += count
         self.cost += len(data) + ITEM_OCTETS * len(route.queues)
         standing = self.vhost.accept_stretch(route, stretch, persistent, self._ttl_us, self.now_us)
         if channel.confirms is not None:
@@ -383,7 +420,10 @@ class Peer(Connection):
         fields = method[13:-1] if len(method) > 13 else b""  # compiled, a slice must not end before it begins
         routes = self.vhost.routes
         found = routes.get(fields)
+        access = self.access()
         if found is not None:
+            if not access.may_all:
+                check_publish(self, access, found)
             return found
         size: i64 = len(fields)
         middle: i64 = 1 + fields[0] if size else 0
@@ -393,6 +433,8 @@ class Peer(Connection):
         if flags & 2:
             raise ProtocolError(NOT_IMPLEMENTED, "immediate=true", 60, 40)
         name = fields[1:middle].decode("utf-8", "surrogateescape")
+        if not access.may(WRITE, name or DEFAULT_EXCHANGE):
+            raise refused(self, f"{EXCHANGE} '{name or DEFAULT_EXCHANGE}'", 60, 40)
         exchange = self.vhost.exchanges.get(name)
         if name and exchange is None:
             raise ProtocolError(NOT_FOUND, f"no exchange '{name}' in vhost '{self.vhost.name}'", 60, 40)
@@ -402,6 +444,7 @@ class Peer(Connection):
         key = fields[middle + 1 : size - 1].decode("utf-8", "surrogateescape")
         route = self.vhost.route(exchange, fields[: size - 1], [key])
         route.is_mandatory = flags & 1 != 0
+        check_publish(self, access, route)
         if len(routes) >= ROUTES_MAX:
             routes.clear()
         routes[fields] = route
@@ -426,7 +469,7 @@ class Peer(Connection):
 
     def _check_user_id(self, data: bytes, at: i64) -> None:
         user = data[at + 1 : at + 1 + data[at]].decode("utf-8", "replace")
-        if user != self.user:
+        if user != self.user and not self.broker.users.has_tag(self.user, IMPERSONATOR):
             text = f"user_id property set to '{user}' but authenticated user was '{self.user}'"
             raise ProtocolError(PRECONDITION_FAILED, text, 60, 40)
 
@@ -441,8 +484,21 @@ class Peer(Connection):
         head = content[:3] + size.to_bytes(4, "big") + content[7:at]
         return head + bytes([len(name)]) + name + content[at + 22 :]
 
-    def give_back(self, channel: BrokerChannel, route: Route, content: bytes) -> None:
-        """basic.return: a mandatory message reached no queue."""
+    def count(self, channel: BrokerChannel, route: Route) -> None:
+        """A message was published."""
+        channel.counters.publish += 1
+        if route.published == 0:
+            self.vhost.tally.will_count(route)
+        route.published += 1
+
+    def unroutable(self, channel: BrokerChannel, route: Route, content: bytes) -> None:
+        """A message reached nobody: basic.return, if it is mandatory."""
+        if not route.is_mandatory:
+            channel.counters.drop_unroutable += 1
+            self.vhost.tally.counters.drop_unroutable += 1
+            return
+        channel.counters.return_unroutable += 1
+        self.vhost.tally.counters.return_unroutable += 1
         exchange = route.exchange.name if route.exchange is not None else ""
         self.send(
             channel.number,

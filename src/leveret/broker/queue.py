@@ -8,6 +8,7 @@ from mypy_extensions import i64
 
 from leveret.broker.ack_timeout import NOT_GIVEN
 from leveret.broker.consumers import Consumers
+from leveret.broker.counters import Counters
 from leveret.broker.entry import Entry
 from leveret.broker.limits import Limits, body_octets
 from leveret.broker.returned import returned
@@ -54,6 +55,7 @@ class Queue:
         self.shelf = Shelf(self, 0)
         self.shelves = [self.shelf]
         self.unacked: i64 = 0
+        self.counters = Counters()
         self.consumers = Consumers()
         self.bindings: dict[tuple[str, str, bytes], Binding] = {}
         self.ttl_us: i64 = -1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from leveret.broker.access import QUEUE, check, check_onward
 from leveret.broker.ack_timeout import given_timeout_ms
 from leveret.broker.arguments import are_equivalent, plain, typed
 from leveret.broker.channel import BrokerChannel
@@ -15,6 +16,7 @@ from leveret.broker.queue import Queue
 from leveret.broker.queue_types import QUORUM, is_at_least_once, queue_type, refused_declaration, refused_property
 from leveret.broker.stranded import Stranded
 from leveret.broker.terms import type_of
+from leveret.broker.users import CONFIGURE, READ
 from leveret.wire import grammar
 from leveret.wire.errors import (
     ACCESS_REFUSED,
@@ -72,8 +74,10 @@ def _with_type(value: bytes | None) -> str:
 
 
 def find(peer: Peer, method: Method, channel: BrokerChannel, field: str = "queue") -> Queue:
-    """The queue that a method names ("" = the channel's last declared one): 404, or 405 if it is another's."""
+    """The queue that a method reads from ("" = the channel's last declared one): 403 if the user may not, 404, or 405
+    if it is another's."""
     name = method.text(field) or last_declared(channel, method)
+    check(peer, method, READ, QUEUE, name)
     queue = lookup(peer, name)
     if queue is None:
         raise fail(method, NOT_FOUND, f"no queue '{name}' in vhost '{peer.vhost.name}'")
@@ -121,28 +125,41 @@ def declare(peer: Peer, channel: BrokerChannel, method: Method) -> None:
     if name.startswith(REPLY_TO):
         _declare_reply(peer, channel, method, name)
         return
+    is_passive = method.flag("passive")
+    if not is_passive:
+        name = _permitted(peer, method, name)
     queue = lookup(peer, name)
-    if method.flag("passive"):
+    if is_passive:
         if queue is None:
             raise fail(method, NOT_FOUND, f"no queue '{name}' in vhost '{vhost.name}'")
         check_owner(peer, method, queue)
-    elif name.startswith("amq."):
-        # even where it is there: only the broker gives such names
-        raise fail(method, ACCESS_REFUSED, f"queue name '{name}' contains reserved prefix 'amq.*'")
     elif queue is not None:
         _check_same(peer, method, queue)
         if queue.is_journalled:
             # who declared it first may still be waiting for the disk
             peer.hold_until_synced()
     else:
-        if not name and queue_type(method.table("arguments")) == QUORUM:
-            text = "Cannot declare a server-named queue for type rabbit_quorum_queue"
-            raise fail(method, PRECONDITION_FAILED, text)
-        queue = _create(peer, method, name or generated("amq.gen-", peer.broker.random_bytes))
+        queue = _create(peer, method, name)
+    if not method.flag("passive"):
+        peer.broker.churn.queue_declared += 1
     channel.last_queue = queue.name
     if queue.idle_us:
         vhost.used(queue, peer.now_us)
     _declared(peer, channel, method, queue.name, int(queue.count()), int(queue.consumers.count))
+
+
+def _permitted(peer: Peer, method: Method, name: str) -> str:
+    """The name, or a new one in place of none; 403 if nobody may have it, or not this user."""
+    if name.startswith("amq."):
+        # even where it is there: only the broker gives such names
+        raise fail(method, ACCESS_REFUSED, f"queue name '{name}' contains reserved prefix 'amq.*'")
+    if not name:
+        if queue_type(method.table("arguments")) == QUORUM:
+            text = "Cannot declare a server-named queue for type rabbit_quorum_queue"
+            raise fail(method, PRECONDITION_FAILED, text)
+        name = generated("amq.gen-", peer.broker.random_bytes)
+    check(peer, method, CONFIGURE, QUEUE, name)
+    return name
 
 
 def _name(method: Method) -> str:
@@ -164,15 +181,10 @@ def _declare_reply(peer: Peer, channel: BrokerChannel, method: Method, name: str
 
 
 def _create(peer: Peer, method: Method, name: str) -> Queue:
-    arguments = method.table("arguments")
-    table = method.tables["arguments"]
-    what = f"queue '{name}' in vhost '{peer.vhost.name}'"
-    flags = (method.flag("durable"), method.flag("exclusive"), method.flag("auto_delete"))
-    refused = refused_declaration(arguments, typed(table), what) or refused_property(arguments, *flags, what)
-    if refused:
-        raise fail(method, PRECONDITION_FAILED, refused)
-    queue = make_queue(peer.vhost, name, _is_durable(method), method.flag("auto_delete"), arguments)
-    queue.declared = table
+    onward = method.table("arguments").get("x-dead-letter-exchange")
+    if isinstance(onward, str):
+        check_onward(peer, method, QUEUE, name, onward)
+    queue = new_queue(peer.vhost, method, name)
     if method.flag("exclusive"):
         queue.owner = peer
         peer.exclusive[name] = queue
@@ -180,6 +192,24 @@ def _create(peer: Peer, method: Method, name: str) -> Queue:
     if queue.is_journalled:
         peer.hold_until_synced()
     return queue
+
+
+def new_queue(vhost: VHost, method: Method, name: str) -> Queue:
+    """The queue that a queue.declare asks for, for the virtual host to add. 406 if there can't be one like it."""
+    check_new(vhost.name, method, name)
+    queue = make_queue(vhost, name, _is_durable(method), method.flag("auto_delete"), method.table("arguments"))
+    queue.declared = method.tables["arguments"]
+    return queue
+
+
+def check_new(vhost: str, method: Method, name: str) -> None:
+    """406 if there can't be a queue like the one that a queue.declare asks for."""
+    arguments, what = method.table("arguments"), f"queue '{name}' in vhost '{vhost}'"
+    flags = (method.flag("durable"), method.flag("exclusive"), method.flag("auto_delete"))
+    refused = refused_declaration(arguments, typed(method.tables["arguments"]), what)
+    refused = refused or refused_property(arguments, *flags, what)
+    if refused:
+        raise fail(method, PRECONDITION_FAILED, refused)
 
 
 def _check_same(peer: Peer, method: Method, queue: Queue) -> None:
@@ -238,6 +268,7 @@ def _apply_arguments(queue: Queue) -> None:
 def delete(peer: Peer, channel: BrokerChannel, method: Method) -> None:
     """queue.delete; deleting what is not there succeeds with 0 messages."""
     name = _name(method) or last_declared(channel, method)
+    check(peer, method, CONFIGURE, QUEUE, name)
     queue = lookup(peer, name)
     count = 0
     consumers: list[Consumer] = []

@@ -180,6 +180,16 @@ class Ready:
                 found.append(item)
         return found
 
+    def front(self, most: i64) -> list[Entry | Run | Page]:
+        """The oldest items, about so many, as they are kept, left where they are."""
+        found: list[Entry | Run | Page] = []
+        found.extend(self._returned[-most:])
+        found.extend(self._loaded[-most:])
+        for item in self._items[self._head : self._head + most]:
+            if item is not None:
+                found.append(item)
+        return found
+
     def came_back(self) -> list[Returned]:
         """Those in memory that are told how often they came back, in any order."""
         items = [*self._returned, *self._loaded, *self._items[self._head :]]

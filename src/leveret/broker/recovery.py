@@ -178,6 +178,8 @@ class Recovery:
                 for backlog in self._backlogs.values():
                     backlog.delivered.clear()
             self._is_clean = record.kind == CLEAN
+            if record.kind != START:
+                self._broker.is_new = False
 
     def _arrived(self, record: Arrived) -> None:
         if record.left is not None and record.left[0] in self._backlogs:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from mypy_extensions import i64
 
 from leveret.broker.consumer import Consumer
+from leveret.broker.counters import Passage
 from leveret.broker.queue import Queue
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ class Route:
     the firehose is on. replies: the requesters whose direct reply-to names are among the routing keys. keys: the
     routing key, then those of CC and BCC. is_limited: some queue has limits. is_delayed: among the queues are
     schedules, where delayed exchanges hold the message. is_repeatable: messages that differ in their bodies only may be
-    handled as one.
+    handled as one. published: messages that nobody's counters have seen yet.
     """
 
     def __init__(self, generation: i64, key: bytes, exchange: Exchange | None, keys: list[str]) -> None:
@@ -38,6 +39,7 @@ class Route:
         self.is_delayed = False
         self.is_repeatable = False
         self.replies: list[Consumer] = []
+        self.published: i64 = 0
 
     def to(self, queues: list[Queue]) -> Route:
         """The same publish on its way to queues that are looked for once and no more."""
@@ -58,6 +60,16 @@ class Route:
             if queue.is_schedule:
                 self.is_delayed = True
         self.is_repeatable = len(queues) > 0 and not self.is_per_message and not self.is_limited
+
+    def count(self, passage: Passage) -> i64:
+        """Tell the counters of the exchange and of the queues what was published since the last time; so many."""
+        count = self.published
+        self.published = 0
+        passage.publish_in += count
+        passage.publish_out += count * len(self.queues)
+        for queue in self.queues:
+            queue.counters.publish += count
+        return count
 
     def unlimited(self, queues: list[Queue]) -> Route:
         """The same route to those of its queues that have room, whose limits need not be asked again."""

@@ -74,11 +74,12 @@ def _enqueue(peer: Peer, channel: BrokerChannel, publish: HeldPublish) -> bool:
         held = [queue for queue in route.queues if queue.is_schedule and not queue.is_deleted]
         names = route.keys if route.exchange is None else [q.name for q in route.queues if not q.is_schedule]
         route = route.to([vhost.queues[name] for name in dict.fromkeys(names) if name in vhost.queues] + held)
+    peer.count(channel, route)
     if route.queues:
         standing = vhost.accept(route, publish.content, publish.persistent, publish.ttl_us, peer.now_us)
         return standing == REFUSED
-    if route.is_mandatory:
-        peer.give_back(channel, route, publish.content)
+    if not route.replies:
+        peer.unroutable(channel, route, publish.content)
     return False
 
 

@@ -19,6 +19,7 @@ SALT_OCTETS: Final = 4
 CONFIGURE: Final = "configure"
 WRITE: Final = "write"
 READ: Final = "read"
+IMPERSONATOR: Final = "impersonator"  # the tag of users who may publish in the name of others
 
 
 def hash_password(password: str, random_bytes: RandomBytes, algorithm: str = SHA256) -> str:
@@ -32,12 +33,12 @@ def _digest(algorithm: str, salt: bytes, password: str) -> bytes:
 
 
 class Pattern:
-    """A pattern of names, matched anywhere in them as RabbitMQ does; the empty one matches nothing."""
+    """A pattern of names, matched anywhere in them as RabbitMQ does; the empty one matches the empty name only."""
 
     def __init__(self, text: str) -> None:
         self.text = text
         self.is_any = text == ".*"
-        self._pattern = re.compile(text or "$^")
+        self._pattern = re.compile(text or "^$")
 
     def matches(self, name: str) -> bool:
         return self.is_any or self._pattern.search(name) is not None
@@ -83,6 +84,11 @@ class Users:
     def accepts(self, name: str, password: str) -> bool:
         """Whether there is this user, with this password; takes the same time for users that do not exist."""
         return self.by_name.get(name, _NOBODY).accepts(password) and name in self.by_name
+
+    def has_tag(self, name: str, tag: str) -> bool:
+        """Whether there is this user, with this tag."""
+        user = self.by_name.get(name)
+        return user is not None and tag in user.tags
 
     def defined(self, kind: str, key: Key, definition: Definition | None) -> None:
         """A definition came or went."""

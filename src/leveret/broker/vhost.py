@@ -11,6 +11,7 @@ from leveret.broker import burial, copies, overflow, schedule
 from leveret.broker.binding import Binding
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.consumer import Consumer
+from leveret.broker.counters import Churn
 from leveret.broker.delay import DELAYED, delay_us_of
 from leveret.broker.entry import Entry
 from leveret.broker.exchange import Exchange
@@ -23,6 +24,7 @@ from leveret.broker.route import Route
 from leveret.broker.run import Stretch
 from leveret.broker.schedule import Schedule
 from leveret.broker.shelf import Shelf
+from leveret.broker.tally import Tally
 from leveret.broker.timers import Timers
 from leveret.broker.tracing import Tracing
 from leveret.session.confirms import HANDLED, JOURNALLED
@@ -48,8 +50,9 @@ class VHost:
     """
 
     def __init__(
-        self, name: str, log: Log, timers: Timers, on_event: Callable[[str], None], random_bytes: RandomBytes
-    ) -> None:
+        self, name: str, log: Log, timers: Timers, on_event: Callable[[str], None], random_bytes: RandomBytes,
+        churn: Churn,
+    ) -> None:  # fmt: skip
         self.name = name
         self.log = log
         self.timers = timers
@@ -71,6 +74,7 @@ class VHost:
         self.stranding: dict[int, Queue] = {}
         self.stranded_generation: i64 = 1
         self.tracing: Tracing | None = None  # see tracing.start
+        self.tally = Tally(churn)
         self._nowhere = Queue(self, "", False, False, {})  # where direct replies come from
         for exchange_name, kind in PREDECLARED:
             internal = exchange_name == "amq.rabbitmq.trace"
@@ -153,6 +157,7 @@ class VHost:
         """Cached routes may be wrong from now on."""
         self.generation += 1
         self.routes.clear()
+        self.tally.count_publishes()
 
     # -- queues --------------------------------------------------------------------------------------------------------
 
@@ -162,6 +167,8 @@ class VHost:
         self._give_number(queue, number)
         if queue.is_journalled:
             self.log.meta(queue.record())
+        if not self.log.is_replaying:
+            self.tally.churn.queue_created += 1
         self.changed()
         self.used(queue, now_us)
 
@@ -200,6 +207,8 @@ class VHost:
         for consumer in queue.consumers.all():
             queue.consumers.remove(consumer)
             consumer.channel.consumers.pop(consumer.tag, None)
+        self.tally.counters.add_outgoing(queue.counters)
+        self.tally.churn.queue_deleted += 1
         count = int(queue.count())
         self._forget_messages(queue)
         if queue.is_journalled:
@@ -446,6 +455,8 @@ class VHost:
     def forget_channel(self, connection: Connection, channel: BrokerChannel, now_us: i64) -> None:
         """A channel is gone: its consumers end, its unacknowledged messages return."""
         channel.is_closed = True
+        if channel.confirms is not None:
+            self.tally.counters.confirm += channel.confirms.confirmed()
         self.channels.discard(channel)
         if channel.tx is not None:
             channel.tx.release(channel.unacked)

@@ -29,9 +29,12 @@ from leveret import __version__, core
 from leveret.broker.broker import Broker, Settings
 from leveret.broker.records import RecordError
 from leveret.cli import tls
+from leveret.cli.admin import AdminRefused, admin_socket, start_admin
 from leveret.cli.quantity import octets
 from leveret.control.control import Control
+from leveret.control.definitions.loading import load
 from leveret.control.node import Node
+from leveret.control.refusal import Refused
 from leveret.control.socket import ControlSocket
 from leveret.net.alarms import DISK_FREE_LIMIT_OCTETS, MEMORY_SHARE, Alarms, Limits
 from leveret.net.certificates import CertificateError, Certificates, TlsSettings
@@ -55,10 +58,11 @@ LEVELS: Final = ("debug", "info", "warning", "error")
 
 # key of the configuration file -> type
 CONFIG: Final[dict[str, type]] = {
-    "host": list, "port": object, "data_dir": str, "log_level": str, "product": str, "version": str,
-    "cluster_name": str, "frame_max": int, "channel_max": int, "heartbeat_s": int,
+    "host": list, "port": object, "data_dir": str, "definitions": str, "log_level": str,
+    "product": str, "version": str, "cluster_name": str, "frame_max": int, "channel_max": int, "heartbeat_s": int,
     "disk_free_limit": object, "memory_high_watermark": object,
-    "max_message_octets": int, "consumer_timeout_ms": int, "journal_spare_files": int, **tls.CONFIG,
+    "max_message_octets": int, "consumer_timeout_ms": int, "journal_spare_files": int,
+    "admin_host": str, "admin_port": int, "cors_origins": list, **tls.CONFIG,
 }  # fmt: skip
 
 # settings that are amounts, see leveret.cli.quantity
@@ -118,7 +122,19 @@ def _check_quantity(name: str, value: object) -> None:
     type=click.IntRange(0),
     help="Channels with a delivery that is unacknowledged for longer are closed; 0: never.  [default: 1800000]",
 )
+@click.option(
+    "--admin-port",
+    type=click.IntRange(0, 65535),
+    envvar="LEVERET_ADMIN_PORT",
+    help="Port of the HTTP API; 0: none.  [default: 15672 if leveret[admin] is installed and the port is free]",
+)
+@click.option("--admin-host", help="Address of the HTTP API.  [default: 127.0.0.1]")
 @click.option("--trace", multiple=True, help="Virtual host whose firehose is on; repeat it for several.")
+@click.option(
+    "--definitions",
+    type=click.Path(exists=True, dir_okay=False),
+    help="File of definitions, as RabbitMQ exports them; imported at each start.",
+)
 @click.option("--config", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="TOML file of settings.")
 def command(
     host: tuple[str, ...],
@@ -128,11 +144,16 @@ def command(
     disk_free_limit: str | None,
     memory_high_watermark: str | None,
     consumer_timeout_ms: int | None,
+    admin_port: int | None,
+    admin_host: str | None,
     trace: tuple[str, ...],
+    definitions: str | None,
     config: Path | None,
     **secured: object,
 ) -> None:
     given: dict[str, object] = {"host": list(host) or None, "port": port, "data_dir": data_dir, "log_level": log_level}
+    given |= {"admin_port": admin_port, "admin_host": admin_host}
+    given["definitions"] = definitions
     given |= secured
     given["consumer_timeout_ms"] = consumer_timeout_ms  # RabbitMQ's consumer_timeout
     for key, value in zip(QUANTITIES, (disk_free_limit, memory_high_watermark), strict=True):
@@ -183,6 +204,19 @@ def _reload(server: Server, certificates: Certificates | None, choose_again: Cal
         certificates.reload(security)
 
 
+def _import(broker: Broker, path: str, now_us: int) -> bool:
+    """Whether the definitions of a file could be imported."""
+    try:
+        warnings = load(broker, Path(path), now_us)
+    except (OSError, Refused) as error:
+        logger.critical("the definitions in %s can't be imported: %s", path, error)
+        return False
+    for line in warnings:
+        logger.warning("%s: %s", path, line)
+    logger.info("definitions imported from %s", path)
+    return True
+
+
 async def _serve(
     chosen: dict[str, object],
     traced: tuple[str, ...],
@@ -216,6 +250,8 @@ async def _serve(
     except (JournalFailed, JournalFull, OSError) as error:
         logger.critical("the data directory %s can't be served: %s", directory, error)
         return EXIT_JOURNAL
+    if "definitions" in chosen and not _import(broker, str(chosen["definitions"]), server.now_us()):
+        return EXIT_OPTIONS
     for name in traced:
         if name not in broker.vhosts:
             logger.critical("--trace: there is no virtual host %r", name)
@@ -236,9 +272,19 @@ async def _serve(
     except OSError as error:
         logger.critical("can't listen on %s: %s", control.path, error.strerror or error)
         return EXIT_ADDRESS
+    try:
+        listener = admin_socket(chosen.get("admin_host"), chosen.get("admin_port"))  # type: ignore[arg-type]
+    except AdminRefused as refused:
+        logger.critical("%s", refused)
+        return refused.status
     if not await _listen(server, chosen, certificates):
         return EXIT_ADDRESS
+    admin = None
+    if listener is not None:
+        admin = start_admin(listener, server, directory, chosen.get("cors_origins", []))  # type: ignore[arg-type]
     await server.run()
+    if admin is not None:
+        await admin.stop()
     control.close()
     if server.failure is not None:
         return EXIT_JOURNAL

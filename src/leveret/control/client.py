@@ -54,17 +54,25 @@ class ControlClient:
 
 
 class AsyncControlClient:
-    """The same for asyncio: calls may overlap, each takes a connection that is idle, or a new one."""
+    """The same for asyncio: calls may overlap, each takes a connection that is idle, or a new one.
 
-    def __init__(self, data_dir: str) -> None:
+    calls_max: so many may be on their way; others wait for their turn.
+    """
+
+    def __init__(self, data_dir: str, calls_max: int = 16) -> None:
         self._data_dir = data_dir
+        self._turns = asyncio.Semaphore(calls_max)
         self._idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
 
     async def raw(self, command: str, fields: dict[str, Any], by: Caller) -> bytes:
         """The answer's line as it came, for who can use it undecoded. OSError if the broker has gone."""
+        async with self._turns:
+            return await self._exchange(call_line(command, fields, by))
+
+    async def _exchange(self, call: bytes) -> bytes:
         reader, writer = self._idle.pop() if self._idle else await self._connect()
         try:
-            writer.write(call_line(command, fields, by))
+            writer.write(call)
             line = await reader.readline()
             if not line.endswith(b"\n"):
                 raise ConnectionError("the broker closed the control socket")

@@ -16,7 +16,9 @@ def _snake_case(name: str) -> str:
     return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
 
 
-class Command(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, tag_field="command", tag=_snake_case):
+class Command(
+    msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, tag_field="command", tag=_snake_case
+):
     """One operation of the broker; its name is the class's in snake case (AddUser: add_user).
 
     changes: it is audited, and answered when what it changed is on disk; others only ask. secrets: fields whose values

@@ -14,9 +14,10 @@ import msgspec
 import leveret.control.commands  # noqa: F401  (makes them known)
 from leveret.control.audit import Audit
 from leveret.control.command import COMMANDS, Command
-from leveret.control.line import Call
+from leveret.control.line import SOMEBODY, Call, Caller
 from leveret.control.node import Node
 from leveret.control.refusal import BAD_REQUEST, INTERNAL, Refused, bad_request
+from leveret.control.sliced import Sliced
 
 logger = logging.getLogger("leveret.control")
 
@@ -34,8 +35,11 @@ class Control:
         self._calls = msgspec.json.Decoder(Call)
         self._decoders: dict[str, msgspec.json.Decoder[Any]] = {}
 
-    async def answer(self, line: bytes) -> bytes:
-        """The answer to one line, without its line end. Never raises."""
+    async def answer(self, line: bytes, sender: Caller = SOMEBODY) -> bytes:
+        """The answer to one line, without its line end. Never raises.
+
+        sender: whom the socket knows at its other end, for calls that do not say on whose behalf they are.
+        """
         try:
             call = self._calls.decode(line)
             command = self._decode(call.call)
@@ -46,6 +50,8 @@ class Control:
         outcome = "ok"
         try:
             result = command.run(self.node)
+            if isinstance(result, Sliced):
+                result = await self._result_of(result)
             answer = await self._in_slices(result) if isinstance(result, Iterator) else self._encoder.encode(result)
         except Refused as refused:
             outcome = refused.kind
@@ -59,7 +65,7 @@ class Control:
             answer = b'{"ok":' + answer + b"}"
         if command.changes:
             await self.node.host.settled()
-            self._audit.note(call.by, command, outcome)
+            self._audit.note(_caller(call.by, sender), command, outcome)
         return answer
 
     def _decode(self, table: msgspec.Raw) -> Command:
@@ -73,6 +79,17 @@ class Control:
         assert isinstance(command, Command)
         return command
 
+    async def _result_of(self, work: Sliced) -> object:
+        until_ns = time.perf_counter_ns() + SLICE_NS
+        while True:
+            try:
+                next(work.steps)
+            except StopIteration as end:
+                return end.value
+            if time.perf_counter_ns() > until_ns:
+                await asyncio.sleep(0)
+                until_ns = time.perf_counter_ns() + SLICE_NS
+
     async def _in_slices(self, items: Iterator[object]) -> bytes:
         parts = []
         until_ns = time.perf_counter_ns() + SLICE_NS
@@ -85,6 +102,10 @@ class Control:
 
     def _refusal(self, kind: str, reason: str) -> bytes:
         return self._encoder.encode({"error": kind, "reason": reason})
+
+
+def _caller(by: Caller, sender: Caller) -> Caller:
+    return Caller(by.user or sender.user, by.address or sender.address, by.interface)
 
 
 class _Named(msgspec.Struct):

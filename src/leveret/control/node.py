@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from leveret.broker.broker import Broker
+from leveret.control.directory import Directory
 from leveret.control.host import Host
 
 
 @dataclass
 class Node:
     """name: as RabbitMQ's node names, leveret@HOST; data_dir: the data directory; core: "compiled" or "interpreted";
-    version: leveret's own."""
+    version: leveret's own. queues, exchanges: their names in order. window: of its rates."""
 
     broker: Broker
     host: Host
@@ -19,3 +20,6 @@ class Node:
     data_dir: str
     version: str
     core: str
+    queues: Directory = field(default_factory=Directory)
+    exchanges: Directory = field(default_factory=Directory)
+    window: object = None

@@ -5,10 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import pwd
 import socket
+import struct
+from typing import Final
 
 from leveret.control.control import Control
-from leveret.control.line import LINE_OCTETS_MAX, SOCKET_NAME, socket_address
+from leveret.control.line import LINE_OCTETS_MAX, SOCKET_NAME, Caller, socket_address
+
+CREDENTIALS: Final = struct.Struct("3i")  # pid, uid, gid: ucred in unix(7)
 
 
 class ControlSocket:
@@ -41,9 +46,10 @@ class ControlSocket:
         task = asyncio.current_task()
         assert task is not None
         self._callers.add(task)
+        sender = _sender(writer.get_extra_info("socket"))
         try:
             while line := await reader.readline():
-                writer.write(await self._control.answer(line) + b"\n")
+                writer.write(await self._control.answer(line, sender) + b"\n")
                 await writer.drain()
         except (ConnectionError, ValueError, asyncio.CancelledError):
             pass  # it has gone, or its line is too long, or we go
@@ -59,3 +65,13 @@ class ControlSocket:
             task.cancel()
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.path)
+
+
+def _sender(connection: socket.socket) -> Caller:
+    """The process at the other end, as the kernel knows it: "unix:NAME" and "pid:NUMBER"."""
+    pid, uid, _ = CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size))
+    try:
+        name = pwd.getpwuid(uid).pw_name
+    except KeyError:
+        name = str(uid)
+    return Caller(f"unix:{name}", f"pid:{pid}")

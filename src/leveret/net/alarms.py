@@ -53,6 +53,19 @@ class Alarms:
         """The disk alarm is on."""
         return self._is_on["disk"]
 
+    @property
+    def is_low_on_memory(self) -> bool:
+        """The memory alarm is on."""
+        return self._is_on["memory"]
+
+    def free_octets(self) -> int:
+        """Room on the disk, now."""
+        return self._gauges.free_octets()
+
+    def used_octets(self) -> int:
+        """Memory in use, now."""
+        return self._gauges.memory_octets()
+
     def check(self, is_journal_full: bool) -> str:
         """Measure; returns `reason`. is_journal_full: the journal lacks room, whatever the measurement says."""
         free, limit = self._gauges.free_octets(), self.limits.disk_free_octets

@@ -185,6 +185,10 @@ class Server:
         """All connections, oldest first."""
         return list(self._protocols)
 
+    def unsent_octets(self, peer: Peer) -> int:
+        """What the network has not taken yet."""
+        return self._protocols[peer].transport.get_write_buffer_size()
+
     def close(self, peer: Peer, reason: str) -> None:
         """Close a connection: 320 CONNECTION_FORCED with this reason."""
         peer.close(320, reason)
@@ -324,6 +328,7 @@ class Server:
             data = connection.take(synced)
             if data:
                 connection.sent_us = now_us
+                protocol.peer.octets.wrote(len(data))
                 if protocol.is_choked:
                     protocol.write_choked(data)
                     self._pressure.review(protocol)

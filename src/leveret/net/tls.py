@@ -223,5 +223,8 @@ class TlsStream(asyncio.BufferedProtocol, asyncio.Transport):
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         self._tcp.set_write_buffer_limits(high, low)
 
+    def get_write_buffer_size(self) -> int:
+        return self._tcp.get_write_buffer_size()
+
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return self._tcp.get_extra_info(name, default)

@@ -31,9 +31,14 @@ class Confirms:
     def __init__(self) -> None:
         self.published: i64 = 0
         self.answered: i64 = 0
+        self._refused: i64 = 0  # how many were answered with basic.nack
         self._last: i64 = ACKED  # how the stretch stands that ends at `published`
         self._before: list[tuple[i64, i64]] = []  # (last tag, how it stands) of the stretches before that one
         self._fresh: i64 = 0  # from this index on there may be stretches that are ready
+
+    def confirmed(self) -> i64:
+        """How many were answered with basic.ack."""
+        return self.answered - self._refused
 
     def add(self, count: i64, standing: i64) -> None:
         """Messages were published. standing: HANDLED, REFUSED or JOURNALLED."""
@@ -92,6 +97,8 @@ class Confirms:
                 write_answer(out, channel, word, last, last > first)
                 last = 0
             word = answer
+            if answer == NACKED:
+                self._refused += tag - self.answered
             if standing >= HANDLED:
                 first = first if last != 0 else self.answered + 1
                 last = tag

@@ -237,6 +237,7 @@ class LeveretProcess(ServerProcess):
         port: int | None = None,
         arguments: Sequence[str] = (),
         source: Path | None = None,
+        admin: bool = False,
     ) -> None:
         """Prepares a broker.
 
@@ -245,17 +246,28 @@ class LeveretProcess(ServerProcess):
             port: see ServerProcess.
             arguments: more options of ``leveret serve``.
             source: the directory to import leveret from; this decides whether the core is compiled.
+            admin: whether it has an HTTP API, on the free port `admin_port`.
         """
         super().__init__(data_dir, port)
         self._arguments = tuple(arguments)
         self._source = Path(__file__).parents[2] if source is None else source
+        self.admin_port = free_port() if admin else 0
+
+    @property
+    def admin_url(self) -> str:
+        """Where the HTTP API is."""
+        return f"http://127.0.0.1:{self.admin_port}"
 
     def command(self) -> Sequence[str | Path]:
         where = ["--host", "127.0.0.1", "--port", str(self.port), "--data-dir", str(self.data_dir)]
         return [sys.executable, "-m", "leveret.cli.main", "serve", *where, *self._arguments]
 
     def environment(self) -> Mapping[str, str]:
-        return {"PYTHONPATH": str(self._source), "PYTHONUNBUFFERED": "1"}
+        return {
+            "PYTHONPATH": str(self._source),
+            "PYTHONUNBUFFERED": "1",
+            "LEVERET_ADMIN_PORT": str(self.admin_port),
+        }
 
 
 class RabbitMQProcess(ServerProcess):

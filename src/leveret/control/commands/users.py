@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import binascii
+from base64 import b64decode
 from typing import ClassVar
 
 from leveret.broker.definitions import USER
-from leveret.broker.users import SHA256, hash_password
+from leveret.broker.users import ALGORITHMS, SHA256, hash_password
+from leveret.control.checks import user_named
 from leveret.control.command import Command, Query
 from leveret.control.node import Node
-from leveret.control.refusal import CONFLICT, NOT_AUTHORISED, Refused, not_found
+from leveret.control.refusal import CONFLICT, NOT_AUTHORISED, Refused, bad_request, not_found
+from leveret.wire.table import Value
+
+NO_PASSWORD: dict[str, Value] = {"password_hash": "", "hashing_algorithm": SHA256}
 
 
 class ListUsers(Query):
@@ -19,20 +25,80 @@ class ListUsers(Query):
 
 
 class AddUser(Command):
-    """Add a user that is not there yet."""
+    """Add a user that is not there yet, with a password or with its hash as definitions have it."""
 
     name: str
-    password: str
-    secrets: ClassVar[tuple[str, ...]] = ("password",)
+    password: str | None = None
+    password_hash: str | None = None
+    hashing_algorithm: str = SHA256
+    tags: tuple[str, ...] = ()
+    secrets: ClassVar[tuple[str, ...]] = ("password", "password_hash")
 
     def run(self, node: Node) -> object:
+        if not self.name:
+            raise bad_request("user name should not be empty")
         if self.name in node.broker.users.by_name:
-            raise Refused(CONFLICT, f"user '{self.name}' already exists")
-        password_hash = hash_password(self.password, node.broker.random_bytes)
-        node.broker.definitions.put(
-            USER,
-            {"name": self.name, "password_hash": password_hash, "hashing_algorithm": SHA256, "tags": [], "limits": {}},
-        )
+            raise Refused(CONFLICT, f'User "{self.name}" already exists')
+        password = _password(node, self.password, self.password_hash, self.hashing_algorithm)
+        node.broker.definitions.put(USER, {"name": self.name, **password, "tags": list(self.tags), "limits": {}})
+        return None
+
+
+class ChangePassword(Command):
+    """Give a user another password, or its hash as definitions have it."""
+
+    name: str
+    password: str | None = None
+    password_hash: str | None = None
+    hashing_algorithm: str = SHA256
+    secrets: ClassVar[tuple[str, ...]] = ("password", "password_hash")
+
+    def run(self, node: Node) -> object:
+        user_named(node, self.name)
+        password = _password(node, self.password, self.password_hash, self.hashing_algorithm)
+        _change(node, self.name, password)
+        return None
+
+
+class ClearPassword(Command):
+    """No password lets this user in any more."""
+
+    name: str
+
+    def run(self, node: Node) -> object:
+        _change(node, self.name, NO_PASSWORD)
+        return None
+
+
+class SetUserTags(Command):
+    """Give a user these tags in place of the ones that are there."""
+
+    name: str
+    tags: tuple[str, ...] = ()
+
+    def run(self, node: Node) -> object:
+        _change(node, self.name, {"tags": list(self.tags)})
+        return None
+
+
+class PutUser(Command):
+    """Add a user, or give one another password and other tags; without a password, none lets the user in."""
+
+    name: str
+    password: str | None = None
+    password_hash: str | None = None
+    hashing_algorithm: str = SHA256
+    tags: tuple[str, ...] = ()
+    secrets: ClassVar[tuple[str, ...]] = ("password", "password_hash")
+
+    def run(self, node: Node) -> object:
+        if not self.name:
+            raise bad_request("user name should not be empty")
+        password = NO_PASSWORD
+        if self.password or self.password_hash:
+            password = _password(node, self.password or None, self.password_hash or None, self.hashing_algorithm)
+        before = node.broker.definitions.get(USER, self.name) or {"name": self.name, "limits": {}}
+        node.broker.definitions.put(USER, {**before, **password, "tags": list(self.tags)})
         return None
 
 
@@ -43,7 +109,7 @@ class DeleteUser(Command):
 
     def run(self, node: Node) -> object:
         if not node.broker.delete_user(self.name):
-            raise not_found(f"user '{self.name}' does not exist")
+            raise not_found(f'User "{self.name}" does not exist')
         return None
 
 
@@ -56,5 +122,30 @@ class Authenticate(Query):
 
     def run(self, node: Node) -> object:
         if not node.broker.users.accepts(self.name, self.password):
-            raise Refused(NOT_AUTHORISED, "Not_Authorized")
+            raise Refused(NOT_AUTHORISED, f"user '{self.name}' - invalid credentials")
         return {"name": self.name, "tags": node.broker.users.by_name[self.name].tags}
+
+
+def _password(node: Node, password: str | None, password_hash: str | None, algorithm: str) -> dict[str, Value]:
+    """The password's fields of a definition. Refused if there is none, or two, or what can be no hash."""
+    if (password is None) == (password_hash is None):
+        raise bad_request("either a password or a password_hash is needed")
+    if password is not None:
+        if not password:
+            raise bad_request("password cannot be an empty string")
+        return {"password_hash": hash_password(password, node.broker.random_bytes), "hashing_algorithm": SHA256}
+    assert password_hash is not None
+    if algorithm not in ALGORITHMS:
+        raise bad_request(f"{algorithm!r} is no hashing algorithm; there are {', '.join(ALGORITHMS)}")
+    try:
+        b64decode(password_hash, validate=True)
+    except binascii.Error:
+        raise bad_request("the password hash is not base64") from None
+    return {"password_hash": password_hash, "hashing_algorithm": algorithm}
+
+
+def _change(node: Node, name: str, fields: dict[str, Value]) -> None:
+    user_named(node, name)
+    definition = node.broker.definitions.get(USER, name)
+    assert definition is not None
+    node.broker.definitions.put(USER, {**definition, **fields})

@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 from leveret.broker.definitions import PERMISSION, VHOST, Definition
-from leveret.control.command import Command, Query
+from leveret.control.checks import user_named, vhost_named
+from leveret.control.command import Command
 from leveret.control.node import Node
-from leveret.control.refusal import not_found
-
-
-class ListVhosts(Query):
-    """The definitions of all virtual hosts."""
-
-    def run(self, node: Node) -> object:
-        return node.broker.definitions.all(VHOST)
+from leveret.control.refusal import bad_request
 
 
 class AddVhost(Command):
@@ -24,8 +18,15 @@ class AddVhost(Command):
     creator: str = ""
 
     def run(self, node: Node) -> object:
+        if not self.name:
+            raise bad_request("vhost name should not be empty")
+        if self.creator:
+            user_named(node, self.creator)
         definitions = node.broker.definitions
-        definitions.put(VHOST, {"name": self.name, "description": self.description, "tags": list(self.tags)})
+        before = definitions.get(VHOST, self.name) or {}
+        definitions.put(
+            VHOST, {**before, "name": self.name, "description": self.description, "tags": list(self.tags)}
+        )
         if self.creator:
             anything: Definition = {"configure": ".*", "write": ".*", "read": ".*"}
             definitions.put(PERMISSION, {"user": self.creator, "vhost": self.name, **anything})
@@ -38,10 +39,23 @@ class DeleteVhost(Command):
     name: str
 
     def run(self, node: Node) -> object:
-        if self.name not in node.broker.vhosts:
-            raise not_found(f"no virtual host '{self.name}'")
+        vhost_named(node, self.name)
         for peer in node.host.peers():
             if peer.vhost.name == self.name:
                 node.host.close(peer, f"vhost '{self.name}' is deleted")
         node.broker.delete_vhost(self.name)
+        return None
+
+
+class SetVhostTags(Command):
+    """Give a virtual host these tags in place of the ones that are there."""
+
+    name: str
+    tags: tuple[str, ...] = ()
+
+    def run(self, node: Node) -> object:
+        vhost_named(node, self.name)
+        definition = node.broker.definitions.get(VHOST, self.name)
+        assert definition is not None
+        node.broker.definitions.put(VHOST, {**definition, "tags": list(self.tags)})
         return None

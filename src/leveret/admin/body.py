@@ -1,0 +1,118 @@
+"""What clients send: a JSON object whose fields become a command's, with RabbitMQ's leniency and its complaints.
+
+Fields that a command doesn't know are ignored, as RabbitMQ does; rabbitmqadmin sends numbers and booleans as strings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+from starlette.requests import Request
+
+from leveret.admin.answers import bad_request
+
+BODY_OCTETS_MAX: Final = 10_000_000
+# so wide is a term that Erlang prints in one line
+LINE_COLUMNS: Final = 80
+
+Convert = Callable[[Any], Any]
+
+
+async def read(request: Request) -> bytes:
+    """The whole body. HttpError 400 if it is too long."""
+    parts, size = [], 0
+    async for part in request.stream():
+        size += len(part)
+        if size > BODY_OCTETS_MAX:
+            raise bad_request("Exceeded HTTP request body size limit")
+        parts.append(part)
+    return b"".join(parts)
+
+
+def decode(body: bytes) -> dict[str, Any]:
+    """A JSON object; nothing at all, null, true and false count as an empty one. HttpError 400 for the rest."""
+    if body in (b"", b"undefined"):
+        return {}
+    try:
+        value = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise bad_request("not_json") from None
+    if isinstance(value, dict):
+        return value
+    if value is None or isinstance(value, bool):
+        return {}
+    if isinstance(value, str):
+        raise bad_request(
+            "invalid payload: the request body JSON-decoded to a string. Is the input doubly-JSON-encoded?"
+        )
+    raise bad_request("not_json")
+
+
+def anything(value: Any) -> Any:
+    return value
+
+
+def boolean(value: Any) -> bool:
+    if value is True or value == "true":
+        return True
+    if value is False or value == "false":
+        return False
+    raise bad_request(["not_boolean", value])
+
+
+def integer(value: Any) -> int:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    try:
+        return int(value) if isinstance(value, str) else int("")
+    except ValueError:
+        raise bad_request(["not_integer", value]) from None
+
+
+def text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise bad_request(["not_a_string", value])
+    return value
+
+
+def tags(value: Any) -> list[str]:
+    """A list of words, or their text with commas between them."""
+    words = value.split(",") if isinstance(value, str) else value
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        raise bad_request(["not_tags", value])
+    return [word.strip() for word in words if word.strip()]
+
+
+def table(value: Any) -> dict[str, Any]:
+    """An object; an empty array is one, too: some languages can't tell them apart."""
+    if isinstance(value, dict):
+        return value
+    if value in ([], "", None):
+        return {}
+    raise bad_request(["not_a_table", value])
+
+
+class Body:
+    """fields: name in the body -> what makes it the command's (its "-" become "_"); required: what must be there."""
+
+    def __init__(self, *required: str, **fields: Convert) -> None:
+        self._required = required
+        self._fields = fields
+
+    def take(self, sent: dict[str, Any]) -> dict[str, Any]:
+        """The command's fields. HttpError 400 if one is missing or wrong."""
+        missing = [f"{{key_missing,{_atom(name)}}}" for name in self._required if sent.get(name) is None]
+        if missing:
+            line = f"[{','.join(missing)}]"
+            raise bad_request(line if len(line) <= LINE_COLUMNS else f"[{f',{chr(10)} '.join(missing)}]")
+        found = {name: self._sent(name, sent) for name in self._fields}
+        return {name: convert(found[name]) for name, convert in self._fields.items() if found[name] is not None}
+
+    def _sent(self, name: str, sent: dict[str, Any]) -> Any:
+        return sent.get(name, sent.get(name.replace("_", "-")))
+
+
+def _atom(name: str) -> str:
+    return name if name.isidentifier() else f"'{name}'"

@@ -1,0 +1,90 @@
+"""One request on its way: who asks, for what, and the broker that knows."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+from starlette.requests import Request
+
+from leveret.admin.answers import HttpError, bad_request
+from leveret.admin.login import User
+from leveret.control.client import AsyncControlClient
+from leveret.control.refusal import BAD_REQUEST, CONFLICT, INTERNAL, NOT_AUTHORISED, NOT_FOUND, Refused
+
+OK: Final = b'{"ok":'
+
+# how a refusal of the broker looks in HTTP; kinds that stand here not at all are answered 400 under their own name
+STATUS: Final[dict[str, tuple[int, str]]] = {
+    BAD_REQUEST: (400, "bad_request"),
+    CONFLICT: (400, "bad_request"),
+    NOT_FOUND: (404, "not_found"),
+    NOT_AUTHORISED: (401, "not_authorised"),
+    INTERNAL: (500, "internal_server_error"),
+}
+
+
+def answer_of(refused: Refused) -> HttpError:
+    """The HTTP answer to a refused command."""
+    status, error = STATUS.get(refused.kind, (400, refused.kind))
+    return HttpError(status, error, refused.reason)
+
+
+class Call:
+    """values: the variables of the path; found: the object at the path, of routes that have one."""
+
+    def __init__(self, request: Request, values: dict[str, str], user: User, control: AsyncControlClient) -> None:
+        self.request = request
+        self.values = values
+        self.user = user
+        self.found: Any = None
+        self._control = control
+
+    @property
+    def vhost(self) -> str | None:
+        """The virtual host that is asked about: of the path, or of the header X-Vhost; None: all."""
+        return self.values.get("vhost") or self.request.headers.get("x-vhost") or None
+
+    async def ask(self, command: str, **fields: Any) -> Any:
+        """What a command answers. Refused if it can't be done."""
+        return await self._control.call(command, fields, self.user.by)
+
+    async def ask_raw(self, command: str, **fields: Any) -> bytes:
+        """The same as the JSON that the broker sent."""
+        try:
+            line = await self._control.raw(command, fields, self.user.by)
+        except OSError as error:
+            raise Refused(INTERNAL, f"the broker does not answer: {error}") from error
+        if line.startswith(OK):
+            return line[len(OK) : -2]
+        answer = msgspec.json.decode(line)
+        raise Refused(answer["error"], answer["reason"])
+
+    async def vhost_exists(self) -> bool:
+        """Whether there is the virtual host of the path."""
+        try:
+            await self.ask("get_vhost", name=self.values["vhost"])
+        except Refused as refused:
+            if refused.kind != NOT_FOUND:
+                raise
+            return False
+        return True
+
+    def flag(self, name: str) -> bool:
+        """Whether the query says name=true."""
+        return self.request.query_params.get(name) == "true"
+
+    def number(self, name: str) -> int | None:
+        """A number of the query for paging. HttpError 400 if it is none."""
+        given = self.request.query_params.get(name)
+        if given is None:
+            return None
+        try:
+            return int(given)
+        except ValueError:
+            raise bad_request("Pagination parameters are invalid") from None
+
+    def columns(self) -> list[str] | None:
+        """The columns that the query asks for; None: all."""
+        given = self.request.query_params.get("columns")
+        return None if given is None else [column for column in given.split(",") if column]

@@ -1,0 +1,85 @@
+"""Who calls: basic authentication against the broker's users."""
+
+from __future__ import annotations
+
+import binascii
+from base64 import b64decode
+from typing import Any, Final
+
+from starlette.requests import Request
+
+from leveret.admin.answers import REALM, HttpError, not_authorised
+from leveret.control.client import AsyncControlClient
+from leveret.control.line import Caller
+from leveret.control.refusal import NOT_AUTHORISED, Refused
+
+ADMINISTRATOR: Final = "administrator"
+MONITORING: Final = "monitoring"
+POLICYMAKER: Final = "policymaker"
+MANAGEMENT: Final = "management"
+TAGS: Final = frozenset({ADMINISTRATOR, MONITORING, POLICYMAKER, MANAGEMENT})
+# a refusal that says nothing of the password
+REMOTE: Final = "User can only log in via localhost"
+
+
+class User:
+    """Somebody who has logged in."""
+
+    def __init__(self, name: str, tags: list[str], address: str, control: AsyncControlClient) -> None:
+        self.name = name
+        self.tags = tags
+        self.by = Caller(user=name, address=address, interface="http")
+        self._control = control
+        self._vhosts: list[str] | None = None
+
+    @property
+    def is_administrator(self) -> bool:
+        return ADMINISTRATOR in self.tags
+
+    @property
+    def is_monitor(self) -> bool:
+        """Sees everybody's connections, and the node."""
+        return self.is_administrator or MONITORING in self.tags
+
+    @property
+    def is_policymaker(self) -> bool:
+        return self.is_administrator or POLICYMAKER in self.tags
+
+    async def vhosts(self) -> list[str]:
+        """The virtual hosts that the user has a permission for."""
+        if self._vhosts is None:
+            found: list[Any] = await self._control.call("list_user_permissions", {"user": self.name}, self.by)
+            self._vhosts = [each["vhost"] for each in found]
+        return self._vhosts
+
+
+def credentials(header: str) -> tuple[str, str]:
+    """User and password of an Authorization header. HttpError 401 if there are none."""
+    scheme, _, token = header.partition(" ")
+    if scheme.lower() == "basic":
+        try:
+            name, colon, password = b64decode(token.strip(), validate=True).decode().partition(":")
+        except (binascii.Error, UnicodeDecodeError):
+            colon = ""
+        else:
+            if colon:
+                return name, password
+    raise HttpError(401, headers={"www-authenticate": REALM})
+
+
+async def log_in(request: Request, control: AsyncControlClient, name: str, password: str) -> User:
+    """HttpError 401 with RabbitMQ's words if this is nobody, or nobody who may use the API."""
+    address = request.client.host if request.client else ""
+    by = Caller(user=name, address=address, interface="http")
+    try:
+        answer = await control.call("authenticate", {"name": name, "password": password}, by)
+    except Refused as refused:
+        if refused.kind != NOT_AUTHORISED:
+            raise
+        if refused.reason == REMOTE:
+            raise not_authorised(REMOTE) from None
+        raise HttpError(401, "not_authorized", "Login failed", {"www-authenticate": REALM}) from None
+    user = User(answer["name"], answer["tags"], address, control)
+    if TAGS.isdisjoint(user.tags):
+        raise not_authorised("Not management user")
+    return user

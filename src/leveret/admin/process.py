@@ -1,0 +1,116 @@
+"""The HTTP API's process as the broker sees it: it gets the listening socket, and it is there as long as the broker.
+
+The broker binds the socket, so that an address that is taken is known at once, and clients wait in its backlog while
+the process starts, or starts again after it has died. The process ends when the pipe that is its standard input does:
+that happens however the broker ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.util
+import logging
+import os
+import socket
+import subprocess
+import sys
+import time
+from typing import Final
+
+logger = logging.getLogger("leveret")
+
+PORT: Final = 15672
+HOST: Final = "127.0.0.1"
+BACKLOG: Final = 1024
+# so long it is waited before a process that died is started again; twice as long each time, unless it has lived
+PAUSE_S_MIN: Final = 0.2
+PAUSE_S_MAX: Final = 30.0
+LIVED_S: Final = 60.0
+STOP_S_MAX: Final = 2.0
+NEEDED: Final = ("starlette", "uvicorn")
+
+
+def is_installed() -> bool:
+    """Whether the extra leveret[admin] is."""
+    return all(importlib.util.find_spec(module) is not None for module in NEEDED)
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A socket that listens. OSError if the address can't be had."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family, backlog=BACKLOG)
+
+
+class AdminProcess:
+    """Keeps one process alive that serves the socket. arguments: further ones of leveret.admin."""
+
+    def __init__(self, listener: socket.socket, data_dir: str, arguments: tuple[str, ...] = ()) -> None:
+        self.listener = listener
+        self._command = [sys.executable, "-m", "leveret.admin", str(listener.fileno()), data_dir, *arguments]
+        self._loop = asyncio.get_running_loop()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._watch = -1
+        self._started_s = 0.0
+        self._pause_s = PAUSE_S_MIN
+        self._again: asyncio.TimerHandle | None = None
+        self._gone = asyncio.Event()
+        self._is_stopping = False
+
+    @property
+    def pid(self) -> int | None:
+        """Of the process, while there is one."""
+        return None if self._process is None else self._process.pid
+
+    def start(self) -> None:
+        """Start it; nobody waits until it serves."""
+        self._again = None
+        self._gone.clear()
+        self._started_s = time.monotonic()
+        try:
+            process = subprocess.Popen(self._command, stdin=subprocess.PIPE, pass_fds=[self.listener.fileno()])
+        except OSError as error:
+            logger.warning("the HTTP API can't be started: %s", error)
+            self._start_later()
+            return
+        self._process = process
+        self._watch = os.pidfd_open(process.pid)
+        self._loop.add_reader(self._watch, self._ended)
+
+    def _ended(self) -> None:
+        assert self._process is not None
+        self._loop.remove_reader(self._watch)
+        os.close(self._watch)
+        status = self._process.wait()
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process = None
+        self._gone.set()
+        if self._is_stopping:
+            return
+        how = f"by signal {-status}" if status < 0 else f"with status {status}"
+        if time.monotonic() - self._started_s > LIVED_S:
+            self._pause_s = PAUSE_S_MIN
+        logger.warning("the HTTP API's process ended %s; it starts again in %.1f s", how, self._pause_s)
+        self._start_later()
+
+    def _start_later(self) -> None:
+        self._again = self._loop.call_later(self._pause_s, self.start)
+        self._pause_s = min(2 * self._pause_s, PAUSE_S_MAX)
+
+    async def stop(self) -> None:
+        """End it, and wait until it is gone."""
+        self._is_stopping = True
+        self.listener.close()
+        if self._again is not None:
+            self._again.cancel()
+        if self._process is None:
+            return
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+        try:
+            await asyncio.wait_for(self._gone.wait(), STOP_S_MAX)
+        except TimeoutError:
+            self._process.kill()
+            await self._gone.wait()

@@ -1,0 +1,79 @@
+"""One line of the table of routes."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from leveret.admin import login, rules
+from leveret.admin.actions import Action, Find
+from leveret.admin.answers import no_object
+from leveret.admin.rules import Rule
+from leveret.control.client import AsyncControlClient
+
+Open = Callable[[Request, AsyncControlClient], Awaitable[Response]]
+
+DESTINATIONS = {"e": "exchange", "q": "queue"}
+
+
+@dataclass(frozen=True)
+class Route:
+    """may: who may use it; may_change: who may use its PUT, POST and DELETE, if that is somebody else; find: what is at
+    the path: without it there is a 404, but for PUT; open: answers everybody, without a login; is_form: by POST."""
+
+    path: str
+    may: Rule
+    find: Find | None = None
+    get: Action | None = None
+    put: Action | None = None
+    post: Action | None = None
+    delete: Action | None = None
+    may_change: Rule | None = None
+    open: Open | None = None
+    is_form: bool = False
+    has_auth_in_query: bool = False
+
+    @cached_property
+    def methods(self) -> tuple[str, ...]:
+        """As the header Allow says them."""
+        if self.open is not None:
+            return ("POST", "OPTIONS") if self.is_form else ("HEAD", "GET", "OPTIONS")
+        there = {"HEAD": self.get, "GET": self.get, "PUT": self.put, "POST": self.post, "DELETE": self.delete}
+        return (*(name for name, action in there.items() if action), "OPTIONS")
+
+    @property
+    def is_owned(self) -> bool:
+        """Whether who may depends on what is at the path."""
+        return self.may is rules.owner
+
+    def rule(self, method: str) -> Rule:
+        return self.may_change if self.may_change is not None and method not in ("GET", "HEAD") else self.may
+
+    def action(self, method: str) -> Action:
+        action = {"PUT": self.put, "POST": self.post, "DELETE": self.delete}.get(method, self.get)
+        assert action is not None
+        return action
+
+    def credentials(self, request: Request) -> tuple[str, str]:
+        """User and password. HttpError 401 if there are none."""
+        header = request.headers.get("authorization", "")
+        if self.has_auth_in_query and "auth" in request.query_params:
+            header = f"Basic {request.query_params['auth']}"
+        return login.credentials(header)
+
+    def bound(self, values: dict[str, str]) -> dict[str, str]:
+        """The variables of the path as commands have them. HttpError 404 for a type of destination that is none."""
+        found = dict(values)
+        for name in ("exchange", "source", "destination"):
+            if found.get(name) == "amq.default":
+                found[name] = ""
+        if "dtype" in found:
+            dtype = found.pop("dtype")
+            if dtype not in DESTINATIONS:
+                raise no_object()
+            found["destination_type"] = DESTINATIONS[dtype]
+        return found

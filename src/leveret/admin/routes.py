@@ -1,0 +1,221 @@
+"""All paths of the HTTP API, with their verbs, who may use them and the commands behind them.
+
+The paths and verbs are those of RabbitMQ 3.10's management plugin; those that came later are marked. HEAD and OPTIONS
+come by themselves.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from leveret.admin import pages, rules, special
+from leveret.admin.actions import among, check, delete, found, listing, one, post, put, short
+from leveret.admin.body import Body, anything, boolean, integer, table, text
+from leveret.admin.route import Route
+
+QUEUE: Final = Body(durable=boolean, auto_delete=boolean, arguments=table)
+EXCHANGE: Final = Body(type=text, durable=boolean, auto_delete=boolean, internal=boolean, arguments=table)
+MESSAGE: Final = Body(
+    "routing_key", "properties", "payload", "payload_encoding",
+    routing_key=text, properties=table, payload=anything, payload_encoding=anything,
+)  # fmt: skip
+GET: Final = Body(
+    "ackmode", "count", "encoding", ackmode=text, count=integer, encoding=anything, truncate=integer
+)  # fmt: skip
+POLICY: Final = Body("pattern", "definition", pattern=text, definition=table, priority=anything, apply_to=anything)
+PERMISSION: Final = Body("configure", "write", "read", configure=text, write=text, read=text)
+TOPIC_PERMISSION: Final = Body("exchange", "write", "read", exchange=text, write=text, read=text)
+VALUE: Final = Body("value", value=anything)
+NOBODY: Final = "vhost_or_user_not_found"
+
+vhost_at = one("get_vhost", name="{vhost}")
+user_at = among("list_users", {"name": "{user}"})
+queue_at = one("get_queue", vhost="{vhost}", name="{queue}")
+exchange_at = one("get_exchange", vhost="{vhost}", name="{exchange}")
+connection_at = one("get_connection", name="{name}")
+permission_at = among("list_permissions", {"vhost": "{vhost}", "user": "{user}"})
+topic_permissions_at = special.topic_permissions_at
+BINDING_ENDS: Final = {
+    "vhost": "{vhost}", "source": "{source}", "destination": "{destination}", "destination_type": "{destination_type}",
+}  # fmt: skip
+binding_at = among("list_bindings", {"properties_key": "{properties_key}"}, **BINDING_ENDS)
+NAMED: Final = {"vhost": "{vhost}", "name": "{name}"}
+
+_administrator, _management, _vhost = rules.administrator, rules.management, rules.vhost
+
+PAGES: Final = (
+    Route("/", _management, open=pages.home),
+    Route("/api", _management, open=pages.home),
+    Route("/api/index.html", _management, open=pages.index),
+    Route("/cli", _management, open=pages.cli),
+    Route("/cli/index.html", _management, open=pages.cli),
+    Route("/cli/rabbitmqadmin", _management, open=pages.rabbitmqadmin),
+    Route("/api/auth", _management, open=special.auth),
+    Route("/api/login", _management, open=special.log_in, is_form=True),
+)
+
+NODE: Final = (
+    Route("/overview", _management, get=special.overview),
+    Route("/whoami", _management, get=special.whoami),
+    Route("/extensions", _management, get=special.extensions),
+    Route("/cluster-name", _management, may_change=_administrator, find=one("get_cluster_name"), get=found,
+          put=put("set_cluster_name", Body("name", name=text))),
+    Route("/nodes", rules.monitor, get=short("list_nodes", "name", restricted=False)),
+    Route("/nodes/{name}", rules.monitor, find=one("get_node", name="{name}"), get=found),
+    Route("/nodes/{name}/memory", rules.monitor, find=one("get_node", name="{name}"), get=special.memory),
+    Route("/feature-flags", _administrator, get=short("list_feature_flags", "name", restricted=False)),
+    Route("/feature-flags/{name}/enable", _administrator, put=special.enable_feature),
+    Route("/auth/attempts/{node}", rules.monitor, get=special.auth_attempts, delete=special.reset_auth_attempts),
+    Route("/auth/attempts/{node}/source", rules.monitor,
+          get=special.auth_attempts, delete=special.reset_auth_attempts),
+    Route("/reset", _administrator, delete=special.reset_statistics),
+    Route("/reset/{node}", _administrator, delete=special.reset_statistics),
+    Route("/rebalance/queues", _administrator, post=special.nothing),
+    Route("/federation-links", rules.monitor, get=special.no_links),
+    Route("/federation-links/{vhost}", rules.monitor, find=vhost_at, get=special.no_links),
+    Route("/definitions", _administrator, get=special.get_definitions, post=special.post_definitions,
+          has_auth_in_query=True),
+    Route("/definitions/{vhost}", _administrator, get=special.get_definitions, post=special.post_definitions,
+          has_auth_in_query=True),
+    Route("/all-configuration", _administrator, get=special.get_definitions, post=special.post_definitions,
+          has_auth_in_query=True),
+)  # fmt: skip
+
+CONNECTIONS: Final = (
+    Route("/connections", _management, get=listing("list_connections", owned=True)),
+    Route("/connections/{name}", rules.owner, find=connection_at, get=found, delete=special.close_connection),
+    Route("/connections/{name}/channels", rules.owner, find=connection_at,
+          get=listing("list_channels", owned=True, connection="{name}")),
+    Route("/connections/username/{user}", _management,
+          get=special.connections_of_user, delete=special.close_connections_of_user),
+    Route("/vhosts/{vhost}/connections", _vhost, find=vhost_at, get=listing("list_connections", owned=True)),
+    Route("/channels", _management, get=listing("list_channels", owned=True)),
+    Route("/channels/{name}", rules.owner, find=one("get_channel", name="{name}"), get=found),
+    Route("/vhosts/{vhost}/channels", _vhost, find=vhost_at, get=listing("list_channels", owned=True)),
+    Route("/consumers", _management, get=listing("list_consumers", owned=True)),
+    Route("/consumers/{vhost}", _management, find=vhost_at, get=listing("list_consumers", owned=True)),
+)  # fmt: skip
+
+OBJECTS: Final = (
+    Route("/exchanges", _vhost, get=listing("list_exchanges")),
+    Route("/exchanges/{vhost}", _vhost, get=listing("list_exchanges")),
+    Route("/exchanges/{vhost}/{exchange}", _vhost, find=exchange_at, get=found,
+          put=put("declare_exchange", EXCHANGE, acting=True, vhost="{vhost}", name="{exchange}"),
+          delete=delete("delete_exchange", "if-unused", acting=True, vhost="{vhost}", name="{exchange}")),
+    Route("/exchanges/{vhost}/{exchange}/publish", _vhost, post=special.publish(MESSAGE)),
+    Route("/exchanges/{vhost}/{exchange}/bindings/source", _vhost,
+          get=listing("list_bindings", vhost="{vhost}", source="{exchange}")),
+    Route("/exchanges/{vhost}/{exchange}/bindings/destination", _vhost,
+          get=listing("list_bindings", vhost="{vhost}", destination="{exchange}", destination_type="exchange")),
+    Route("/queues", _vhost, get=listing("list_queues")),
+    Route("/queues/{vhost}", _vhost, get=listing("list_queues")),
+    Route("/queues/{vhost}/{queue}", _vhost, find=queue_at, get=found,
+          put=put("declare_queue", QUEUE, acting=True, vhost="{vhost}", name="{queue}"),
+          delete=delete("delete_queue", "if-unused", "if-empty", acting=True, vhost="{vhost}", name="{queue}")),
+    Route("/queues/{vhost}/{destination}/bindings", _vhost,
+          get=listing("list_bindings", vhost="{vhost}", destination="{destination}", destination_type="queue")),
+    Route("/queues/{vhost}/{queue}/contents", _vhost, find=queue_at,
+          delete=delete("purge_queue", acting=True, vhost="{vhost}", name="{queue}")),
+    Route("/queues/{vhost}/{queue}/get", _vhost, find=queue_at,
+          post=post("get_messages", GET, vhost="{vhost}", queue="{queue}")),
+    Route("/queues/{vhost}/{queue}/actions", _administrator, find=queue_at, post=special.queue_action),
+    Route("/bindings", _vhost, get=listing("list_bindings")),
+    Route("/bindings/{vhost}", _vhost, get=listing("list_bindings")),
+    Route("/bindings/{vhost}/e/{source}/{dtype}/{destination}", _vhost,
+          get=listing("list_bindings", vhost="{vhost}", source="{source}", destination="{destination}",
+                      destination_type="{destination_type}"), post=special.bind),
+    Route("/bindings/{vhost}/e/{source}/{dtype}/{destination}/{properties_key}", _vhost, find=binding_at, get=found,
+          delete=delete("unbind", acting=True, **BINDING_ENDS, properties_key="{properties_key}")),
+)  # fmt: skip
+
+ACCESS: Final = (
+    Route("/vhosts", _management, get=listing("list_vhosts", visible=True)),
+    Route("/vhosts/{vhost}", _administrator, find=vhost_at, get=found,
+          put=special.put_vhost, delete=delete("delete_vhost", name="{vhost}")),
+    Route("/vhosts/{vhost}/start/{node}", _administrator, find=vhost_at, post=special.nothing),
+    Route("/vhosts/{vhost}/permissions", _administrator, find=vhost_at,
+          get=short("list_permissions", "vhost", "user", vhost="{vhost}")),
+    Route("/vhosts/{vhost}/topic-permissions", _administrator, find=vhost_at,
+          get=short("list_topic_permissions", "vhost", "user", vhost="{vhost}")),
+    Route("/users", _administrator, get=short("list_users", restricted=False)),
+    Route("/users/bulk-delete", _administrator, post=special.delete_users),
+    Route("/users/without-permissions", _administrator, get=special.users_without_permissions),
+    Route("/users/{user}", _administrator, find=user_at, get=found, put=special.put_user,
+          delete=delete("delete_user", name="{user}")),
+    Route("/users/{user}/permissions", _administrator, find=user_at,
+          get=short("list_user_permissions", "vhost", "user", user="{user}")),
+    Route("/users/{user}/topic-permissions", _administrator, find=user_at,
+          get=short("list_user_topic_permissions", "vhost", "user", user="{user}")),
+    Route("/permissions", _administrator, get=short("list_permissions", "vhost", "user")),
+    Route("/permissions/{vhost}/{user}", _administrator, find=permission_at, get=found,
+          put=put("set_permissions", PERMISSION, missing=NOBODY, vhost="{vhost}", user="{user}"),
+          delete=delete("clear_permissions", vhost="{vhost}", user="{user}")),
+    Route("/topic-permissions", _administrator, get=short("list_topic_permissions", "vhost", "user")),
+    Route("/topic-permissions/{vhost}/{user}", _administrator, find=topic_permissions_at, get=found,
+          put=put("set_topic_permissions", TOPIC_PERMISSION, missing=NOBODY, vhost="{vhost}", user="{user}"),
+          delete=delete("clear_topic_permissions", vhost="{vhost}", user="{user}")),
+    Route("/topic-permissions/{vhost}/{user}/{exchange}", _administrator, find=topic_permissions_at, get=found,
+          put=put("set_topic_permissions", TOPIC_PERMISSION, missing=NOBODY, vhost="{vhost}", user="{user}"),
+          delete=delete("clear_topic_permissions", vhost="{vhost}", user="{user}", exchange="{exchange}")),
+    Route("/vhost-limits", rules.visible_vhost, get=special.vhost_limits),
+    Route("/vhost-limits/{vhost}", rules.visible_vhost, find=vhost_at, get=special.vhost_limits),
+    Route("/vhost-limits/{vhost}/{limit}", _administrator, put=special.put_limit("set_vhost_limit", "vhost"),
+          delete=delete("clear_vhost_limit", vhost="{vhost}", name="{limit}")),
+    Route("/user-limits", rules.visible_vhost, get=short("list_user_limits", "user", restricted=False)),
+    Route("/user-limits/{user}", rules.visible_vhost, find=user_at,
+          get=short("list_user_limits", "user", restricted=False, user="{user}")),
+    Route("/user-limits/{user}/{limit}", _administrator, put=special.put_limit("set_user_limit", "user"),
+          delete=delete("clear_user_limits", user="{user}", limit="{limit}")),
+)  # fmt: skip
+
+
+def _policies(path: str, noun: str, plural: str, may_change: rules.Rule) -> tuple[Route, ...]:
+    at = among(f"list_{plural}", NAMED, vhost="{vhost}")
+    return (
+        Route(path, _vhost, get=short(f"list_{plural}", "priority")),
+        Route(f"{path}/{{vhost}}", _vhost, find=vhost_at, get=short(f"list_{plural}", "priority", vhost="{vhost}")),
+        Route(f"{path}/{{vhost}}/{{name}}", may_change, find=at, get=found,
+              put=put(f"set_{noun}", POLICY, vhost="{vhost}", name="{name}"),
+              delete=delete(f"clear_{noun}", vhost="{vhost}", name="{name}")),
+    )  # fmt: skip
+
+
+PARAMETER: Final = {"vhost": "{vhost}", "component": "{component}", "name": "{name}"}
+PARAMETERS: Final = (
+    *_policies("/policies", "policy", "policies", rules.policymaker),
+    *_policies("/operator-policies", "operator_policy", "operator_policies", _administrator),
+    Route("/parameters", rules.policymaker, get=short("list_parameters")),
+    Route("/parameters/{component}", rules.policymaker, get=short("list_parameters", component="{component}")),
+    Route("/parameters/{component}/{vhost}", rules.policymaker, find=vhost_at,
+          get=short("list_parameters", component="{component}", vhost="{vhost}")),
+    Route("/parameters/{component}/{vhost}/{name}", rules.policymaker, get=found,
+          find=among("list_parameters", PARAMETER, component="{component}", vhost="{vhost}"),
+          put=put("set_parameter", VALUE, vhost="{vhost}", component="{component}", name="{name}"),
+          delete=delete("clear_parameter", vhost="{vhost}", component="{component}", name="{name}")),
+    Route("/global-parameters", rules.any_policymaker,
+          get=short("list_global_parameters", "name", restricted=False)),
+    Route("/global-parameters/{name}", rules.any_policymaker, get=found,
+          find=among("list_global_parameters", {"name": "{name}"}),
+          put=put("set_global_parameter", VALUE, name="{name}"),
+          delete=delete("clear_global_parameter", name="{name}")),
+)  # fmt: skip
+
+
+def _check(path: str, name: str, **fields: str) -> Route:
+    return Route(f"/health/checks/{path}", _management, get=check("health_check", check=name, **fields))
+
+
+CHECKS: Final = (
+    *(_check(name, name) for name in (
+        "alarms", "local-alarms", "virtual-hosts", "node-is-mirror-sync-critical", "node-is-quorum-critical")),
+    _check("certificate-expiration/{within}/{unit}", "certificate-expiration", argument="{within}", unit="{unit}"),
+    _check("port-listener/{port}", "port-listener", argument="{port}"),
+    _check("protocol-listener/{protocol}", "protocol-listener", argument="{protocol}"),
+    Route("/healthchecks/node", _management, get=check("health_check", check="local-alarms")),
+    Route("/healthchecks/node/{name}", _management, find=one("get_node", name="{name}"),
+          get=check("health_check", check="local-alarms")),
+    Route("/aliveness-test/{vhost}", _vhost, find=vhost_at, get=check("aliveness_test", vhost="{vhost}")),
+)  # fmt: skip
+
+API: Final = (*NODE, *CONNECTIONS, *OBJECTS, *ACCESS, *PARAMETERS, *CHECKS)
+ROUTES: Final = (*((route.path, route) for route in PAGES), *((f"/api{route.path}", route) for route in API))

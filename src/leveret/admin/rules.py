@@ -1,0 +1,63 @@
+"""Who may do what: the table "Permissions and tags" of RabbitMQ's management plugin.
+
+A rule tells why a user may not, and "" if he may. Who sees objects of which virtual hosts is the lists' matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from leveret.admin.call import Call
+
+Rule = Callable[[Call], Awaitable[str]]
+
+NOT_ADMINISTRATOR = "Not administrator user"
+NOT_MONITOR = "Not monitor user"
+NO_ACCESS_TO_VHOST = "User not authorised to access virtual host"
+NO_ACCESS_TO_OBJECT = "User not authorised to access object"
+
+
+async def management(call: Call) -> str:
+    """Everybody who has a tag."""
+    return ""
+
+
+async def administrator(call: Call) -> str:
+    return "" if call.user.is_administrator else NOT_ADMINISTRATOR
+
+
+async def monitor(call: Call) -> str:
+    return "" if call.user.is_monitor else NOT_MONITOR
+
+
+async def vhost(call: Call) -> str:
+    """Who may enter the virtual host; where there is none, everybody may learn that."""
+    return "" if call.user.is_administrator or await _enters(call) else NO_ACCESS_TO_VHOST
+
+
+async def visible_vhost(call: Call) -> str:
+    """The same, and monitors."""
+    return "" if call.user.is_monitor or await _enters(call) else NO_ACCESS_TO_VHOST
+
+
+async def policymaker(call: Call) -> str:
+    """Policymakers in their virtual hosts."""
+    may = call.user.is_administrator or (call.user.is_policymaker and await _enters(call))
+    return "" if may else NO_ACCESS_TO_OBJECT
+
+
+async def any_policymaker(call: Call) -> str:
+    return "" if call.user.is_policymaker else NO_ACCESS_TO_OBJECT
+
+
+async def owner(call: Call) -> str:
+    """Connections and channels: their user; monitors may look, administrators may close."""
+    user = call.user
+    above = user.is_administrator if call.request.method == "DELETE" else user.is_monitor
+    return "" if above or (call.found is not None and call.found.get("user") == user.name) else NO_ACCESS_TO_OBJECT
+
+
+async def _enters(call: Call) -> bool:
+    if call.vhost is None or call.vhost in await call.user.vhosts():
+        return True
+    return "vhost" in call.values and not await call.vhost_exists()

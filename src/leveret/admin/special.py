@@ -1,0 +1,323 @@
+"""Routes that are more than one command with its fields."""
+
+from __future__ import annotations
+
+import email.parser
+import email.policy
+from base64 import b64encode
+from typing import Any
+from urllib.parse import parse_qs, quote
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from leveret.admin import body as bodies
+from leveret.admin import login
+from leveret.admin.actions import Action, created, no_vhost
+from leveret.admin.answers import HttpError, bad_request, encode, json_answer, no_object
+from leveret.admin.arrange import arranged, chosen
+from leveret.admin.body import Body
+from leveret.admin.call import Call, answer_of
+from leveret.control.client import AsyncControlClient
+from leveret.control.refusal import NOT_FOUND, Refused
+
+DONE = 204
+REASON = "Closed via management plugin"  # what a client reads whose connection is closed without a reason
+FORM = "application/x-www-form-urlencoded"
+BINDING = Body(routing_key=bodies.text, arguments=bodies.table)
+USER = Body(password=bodies.text, password_hash=bodies.text, hashing_algorithm=bodies.text, tags=bodies.tags)
+VHOST = Body(description=bodies.text, tags=bodies.tags)
+
+
+# -- open to everybody -------------------------------------------------------------------------------------------------
+
+
+async def auth(request: Request, control: AsyncControlClient) -> Response:
+    """How a web page can log in: by name and password."""
+    columns = {"enable_uaa": False, "uaa_client_id": "", "uaa_location": ""}
+    return json_answer(encode({"oauth_enabled": False, **columns}))
+
+
+async def log_in(request: Request, control: AsyncControlClient) -> Response:
+    """A form with username and password; answers with a cookie that holds them."""
+    if not request.headers.get("content-type", "").startswith(FORM):
+        raise HttpError(415)
+    form = parse_qs((await bodies.read(request)).decode("utf-8", "replace"), keep_blank_values=True)
+    name, password = (form.get(field, [""])[0] for field in ("username", "password"))
+    await login.log_in(request, control, name, password)
+    answer = json_answer(encode("ok"))
+    answer.headers["set-cookie"] = f"auth={b64encode(f'{name}:{password}'.encode()).decode()}; Version=1"
+    return answer
+
+
+# -- the caller, and this API ------------------------------------------------------------------------------------------
+
+
+async def whoami(call: Call) -> Response:
+    me = {"name": call.user.name, "tags": call.user.tags, "is_internal_user": True}
+    return json_answer(encode(chosen(me, call.columns())))
+
+
+async def extensions(call: Call) -> Response:
+    return json_answer(encode([{"javascript": "dispatcher.js"}]))
+
+
+async def overview(call: Call) -> Response:
+    """Of everything for monitors; else of the user's virtual hosts."""
+    asked: dict[str, Any] = {}
+    if not call.user.is_monitor:
+        asked = {"vhosts": await call.user.vhosts(), "user": call.user.name}
+    answer = await call.ask("overview", **asked)
+    return json_answer(encode(chosen(answer, call.columns())))
+
+
+async def nothing(call: Call) -> Response:
+    """What has no effect on one node: synchronising mirrors, moving queues, starting what runs."""
+    return Response(b"", DONE)
+
+
+async def memory(call: Call) -> Response:
+    """What the node's memory is used for, as far as that is known."""
+    total = call.found.get("mem_used", 0)
+    return json_answer(encode({"memory": {"total": {"rss": total, "allocated": total, "erlang": 0}}}))
+
+
+async def no_links(call: Call) -> Response:
+    """Federation links: none yet."""
+    return json_answer(b"[]")
+
+
+# -- virtual hosts and users -------------------------------------------------------------------------------------------
+
+
+async def put_vhost(call: Call) -> Response:
+    """Who makes a virtual host may do everything in it; what is not said of an existing one stays."""
+    sent = bodies.decode(await bodies.read(call.request))
+    name, fields = call.values["vhost"], VHOST.take(sent)
+    if call.found is None:
+        await call.ask("add_vhost", name=name, creator=call.user.name, **fields)
+    elif fields:
+        before = {field: call.found.get(field) for field in ("description", "tags") if call.found.get(field)}
+        await call.ask("add_vhost", name=name, **(before | fields))
+    if sent.get("tracing") is not None:
+        await call.ask("trace_on" if bodies.boolean(sent["tracing"]) else "trace_off", vhost=name)
+    return created(call)
+
+
+async def put_user(call: Call) -> Response:
+    sent = bodies.decode(await bodies.read(call.request))
+    if "tags" not in sent and "administrator" not in sent:
+        raise bad_request("tags_not_present")
+    await call.ask("put_user", name=call.values["user"], **USER.take(sent))
+    return created(call)
+
+
+async def delete_users(call: Call) -> Response:
+    """Several at once: {"users": [...]}; nobody is deleted if one of them does not exist."""
+    names = Body("users", users=bodies.anything).take(bodies.decode(await bodies.read(call.request)))["users"]
+    known = {user["name"] for user in await call.ask("list_users")}
+    if not isinstance(names, list):
+        raise bad_request(["not_a_list", names])
+    for name in names:
+        if name not in known:
+            raise bad_request(["no_such_user", name])
+    for name in dict.fromkeys(names):
+        await call.ask("delete_user", name=name)
+    return Response(b"", DONE)
+
+
+async def users_without_permissions(call: Call) -> Response:
+    somewhere = {permission["user"] for permission in await call.ask("list_permissions")}
+    users = [user for user in await call.ask("list_users") if user["name"] not in somewhere]
+    return json_answer(encode(chosen(arranged(users, ("name",), None, False), call.columns())))
+
+
+async def topic_permissions_at(call: Call) -> list[dict[str, Any]] | None:
+    """The topic permissions of a user in a virtual host; of one exchange, where the path names it."""
+    wanted = {name: call.values[name] for name in ("vhost", "user", "exchange") if name in call.values}
+    items = await call.ask("list_topic_permissions")
+    return [item for item in items if all(item[name] == each for name, each in wanted.items())] or None
+
+
+# -- limits ------------------------------------------------------------------------------------------------------------
+
+
+async def vhost_limits(call: Call) -> Response:
+    """Of all virtual hosts, or of one; who is no monitor sees those of his own."""
+    items = await call.ask("list_vhost_limits", **call.values)
+    if not call.user.is_monitor:
+        mine = await call.user.vhosts()
+        items = [item for item in items if item["vhost"] in mine]
+    return json_answer(encode(chosen(items, call.columns())))
+
+
+def put_limit(command: str, field: str) -> Action:
+    """PUT: one limit of a virtual host or a user, {"value": N}."""
+
+    async def change(call: Call) -> Response:
+        _must_be_json(call.request)
+        sent = Body("value", value=bodies.anything).take(bodies.decode(await bodies.read(call.request)))
+        try:
+            await call.ask(command, **{field: call.values[field]}, name=call.values["limit"], value=sent["value"])
+        except Refused as refused:
+            if refused.kind == NOT_FOUND and field == "user":
+                raise bad_request(["no_such_user", call.values[field]]) from None
+            raise
+        return Response(b"", DONE)
+
+    return change
+
+
+async def enable_feature(call: Call) -> Response:
+    """All that leveret can do is on."""
+    _must_be_json(call.request)
+    if all(flag["name"] != call.values["name"] for flag in await call.ask("list_feature_flags")):
+        raise bad_request("unsupported")
+    return Response(b"", DONE)
+
+
+def _must_be_json(request: Request) -> None:
+    if not request.headers.get("content-type", "").startswith("application/json"):
+        raise HttpError(415)
+
+
+# -- connections, queues, bindings -------------------------------------------------------------------------------------
+
+
+async def close_connection(call: Call) -> Response:
+    await call.ask("close_connection", name=call.values["name"], reason=_reason(call))
+    return Response(b"", DONE)
+
+
+async def connections_of_user(call: Call) -> Response:
+    asked = {"user": call.values["user"]}
+    if not call.user.is_monitor and call.user.name != call.values["user"]:
+        return json_answer(b"[]")
+    columns = call.columns() or ["name", "vhost", "user", "node"]
+    return json_answer(await call.ask_raw("list_connections", columns=columns, **asked))
+
+
+async def close_connections_of_user(call: Call) -> Response:
+    if not call.user.is_administrator and call.user.name != call.values["user"]:
+        raise HttpError(401, "not_authorised", "User not authorised to access object")
+    await call.ask("close_all_user_connections", user=call.values["user"], reason=_reason(call))
+    return Response(b"", DONE)
+
+
+def _reason(call: Call) -> str:
+    return call.request.headers.get("x-reason", REASON)
+
+
+async def queue_action(call: Call) -> Response:
+    """POST {"action": "sync"}: there are no mirrors, so all is in sync."""
+    action = Body("action", action=bodies.anything).take(bodies.decode(await bodies.read(call.request)))["action"]
+    if action not in ("sync", "cancel_sync"):
+        raise bad_request(["unknown", action])
+    return Response(b"", DONE)
+
+
+def publish(message: Body) -> Action:
+    """POST: a message; answers with whether a queue took it."""
+
+    async def change(call: Call) -> Response:
+        asked = message.take(bodies.decode(await bodies.read(call.request)))
+        if not isinstance(asked["payload"], str):
+            raise bad_request("payload_not_string")
+        if asked["payload_encoding"] not in ("string", "base64"):
+            raise bad_request(["unsupported_encoding", asked["payload_encoding"]])
+        try:
+            answer = await call.ask("publish", **call.values, **asked, user=call.user.name)
+        except Refused as refused:
+            if refused.kind != NOT_FOUND:
+                raise
+            raise bad_request(f"404 NOT_FOUND - {refused.reason}") from None
+        return json_answer(encode(answer))
+
+    return change
+
+
+async def bind(call: Call) -> Response:
+    """POST: a binding; the answer says where it is."""
+    values = call.values
+    fields = BINDING.take(bodies.decode(await bodies.read(call.request)))
+    if not await call.vhost_exists():
+        raise no_vhost()
+    answer = await call.ask("bind", **values, **fields, user=call.user.name)
+    here = quote(values["destination"], safe="")
+    return Response(b"", 201, {"location": f"{here}/{quote(answer['properties_key'], safe='~')}"})
+
+
+# -- definitions -------------------------------------------------------------------------------------------------------
+
+
+async def get_definitions(call: Call) -> Response:
+    vhost = call.values.get("vhost")
+    if vhost is not None and not await call.vhost_exists():
+        raise bad_request("vhost_not_found")
+    answer = json_answer(await call.ask_raw("export_definitions", vhost=vhost))
+    if (name := call.request.query_params.get("download")) is not None:
+        answer.headers["content-disposition"] = f"attachment; filename={quote(name, safe=' ()[]+,=')}"
+    return answer
+
+
+async def post_definitions(call: Call) -> Response:
+    """JSON, or a form with a file of it, as web pages send one."""
+    kind = call.request.headers.get("content-type", "")
+    sent = await bodies.read(call.request)
+    redirect = ""
+    if kind.startswith("multipart/form-data"):
+        parts = form_parts(kind, sent)
+        sent, redirect = parts.get("file", b""), parts.get("redirect", b"").decode("utf-8", "replace")
+    elif not kind.startswith("application/json"):
+        raise HttpError(415)
+    if "vhost" in call.values and not await call.vhost_exists():
+        raise no_vhost()
+    try:
+        definitions = msgspec.json.decode(sent or b"{}", type=dict[str, Any])
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        raise bad_request("failed_to_parse_json") from None
+    await call.ask("import_definitions", definitions=definitions, vhost=call.values.get("vhost"))
+    if redirect:
+        return Response(b"", 303, {"location": quote(redirect, safe="/:?#[]@!$&'()*+,;=%")})
+    return Response(b"", DONE)
+
+
+def form_parts(content_type: str, body: bytes) -> dict[str, bytes]:
+    """The fields of a multipart form."""
+    head = f"Content-Type: {content_type}\r\n\r\n".encode()
+    message = email.parser.BytesParser(policy=email.policy.HTTP).parsebytes(head + body)
+    if not message.is_multipart():
+        raise bad_request("failed_to_parse_json")
+    found = {}
+    for part in message.iter_parts():
+        payload = part.get_payload(decode=True)
+        found[str(part.get_param("name", "", "content-disposition"))] = payload if isinstance(payload, bytes) else b""
+    return found
+
+
+# -- the node ----------------------------------------------------------------------------------------------------------
+
+
+async def auth_attempts(call: Call) -> Response:
+    return await _of_this_node(call, "list_auth_attempts", by_source=call.request.url.path.endswith("/source"))
+
+
+async def reset_auth_attempts(call: Call) -> Response:
+    await _of_this_node(call, "reset_auth_attempts")
+    return Response(b"", DONE)
+
+
+async def reset_statistics(call: Call) -> Response:
+    """There is no statistics database that could be emptied."""
+    if "node" in call.values:
+        await _of_this_node(call, "list_auth_attempts", by_source=False)
+    return Response(b"", DONE)
+
+
+async def _of_this_node(call: Call, command: str, **fields: Any) -> Response:
+    try:
+        await call.ask("get_node", name=call.values["node"])
+    except Refused as refused:
+        raise (no_object() if refused.kind == NOT_FOUND else answer_of(refused)) from None
+    return json_answer(encode(await call.ask(command, **fields)))

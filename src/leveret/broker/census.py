@@ -1,0 +1,91 @@
+"""What the messages of a queue are: how many are persistent, how much they take. Nothing of it is counted on their way.
+
+The oldest ones are looked at; where there are more, the others are taken to be like them. Of a page only its size is
+known, which is a little more than that of the bodies in it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from mypy_extensions import i64
+
+from leveret.broker.entry import Entry
+from leveret.broker.limits import body_octets
+from leveret.broker.page import Page
+from leveret.broker.run import Run
+
+if TYPE_CHECKING:
+    from leveret.broker.queue import Queue
+    from leveret.broker.shelf import Shelf
+
+# so many items of a shelf, and so many unacknowledged messages, are looked at
+LOOKED_AT_MAX: Final[i64] = 500
+
+
+class Census:
+    """octets: of the bodies of ready messages; persistent: how many of these are; on_disk: how many are in pages.
+
+    octets_unacked, persistent_unacked: the same for unacknowledged ones. memory_octets: what all of them take in
+    memory.
+    """
+
+    def __init__(self, queue: Queue) -> None:
+        self.octets: i64 = 0
+        self.persistent: i64 = 0
+        self.on_disk: i64 = 0
+        self.octets_unacked: i64 = 0
+        self.persistent_unacked: i64 = 0
+        self.memory_octets: i64 = 0
+        for shelf in queue.shelves:
+            self._look_at_shelf(shelf)
+        if queue.unacked > 0:
+            self._look_at_unacked(queue)
+
+    def _look_at_shelf(self, shelf: Shelf) -> None:
+        count = shelf.ready.count()
+        if count == 0:
+            return
+        looked_at: i64 = 0  # messages, and what they are
+        octets: i64 = 0
+        persistent: i64 = 0
+        for item in shelf.ready.front(LOOKED_AT_MAX):
+            if isinstance(item, Page):
+                looked_at += item.count
+                octets += item.size
+                persistent += item.live
+                self.on_disk += item.count
+            elif isinstance(item, Run):
+                alike = item.stretch.count - item.taken
+                looked_at += alike
+                octets += alike * body_octets(item.stretch.data)
+                persistent += alike if item.id != 0 else 0
+            else:
+                looked_at += 1
+                octets += body_octets(item.content)
+                persistent += 1 if item.id != 0 else 0
+        if looked_at > 0:
+            self.octets += octets * count // looked_at
+            self.persistent += persistent * count // looked_at
+        self.memory_octets += shelf.ready.octets
+
+    def _look_at_unacked(self, queue: Queue) -> None:
+        looked_at: i64 = 0
+        for consumer in queue.consumers.all():
+            if looked_at >= LOOKED_AT_MAX:
+                break
+            for _, delivery in consumer.channel.unacked.tagged(LOOKED_AT_MAX - looked_at):
+                if isinstance(delivery, Entry) and delivery.consumer is consumer:
+                    looked_at += 1
+                    self.octets_unacked += body_octets(delivery.content)
+                    if delivery.id != 0:
+                        self.persistent_unacked += 1
+        if looked_at == 0:  # they came by basic.get, or their consumer is gone
+            count = queue.count()
+            if count > 0:
+                self.octets_unacked = self.octets * queue.unacked // count
+                self.persistent_unacked = self.persistent * queue.unacked // count
+        elif looked_at != queue.unacked:
+            self.octets_unacked = self.octets_unacked * queue.unacked // looked_at
+            self.persistent_unacked = self.persistent_unacked * queue.unacked // looked_at
+        self.memory_octets += self.octets_unacked

@@ -1,0 +1,40 @@
+"""What a virtual host has counted, and the routes that have counts for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from leveret.broker.counters import Churn, Counters, Octets, Passage
+
+if TYPE_CHECKING:
+    from leveret.broker.route import Route
+
+# so many routes may wait to be counted, lest the one who asks waits for long
+COUNTING_MAX: Final = 4096
+
+
+class Tally:
+    """counters: of publishers, all; of queues and channels, those that are gone. octets: of connections that are gone.
+
+    passage: of the default exchange; churn: the broker's.
+    """
+
+    def __init__(self, churn: Churn) -> None:
+        self.churn = churn
+        self.counters = Counters()
+        self.octets = Octets()
+        self.passage = Passage()
+        self._counting: list[Route] = []
+
+    def will_count(self, route: Route) -> None:
+        """This route is about to have messages that are not counted yet."""
+        if len(self._counting) >= COUNTING_MAX:
+            self.count_publishes()
+        self._counting.append(route)
+
+    def count_publishes(self) -> None:
+        """Bring all counters of what was published up to date."""
+        for route in self._counting:
+            passage = self.passage if route.exchange is None else route.exchange.passage
+            self.counters.publish += route.count(passage)
+        self._counting.clear()

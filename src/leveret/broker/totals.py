@@ -1,0 +1,58 @@
+"""Sums over what a virtual host has: many objects, a few at a time."""
+
+from __future__ import annotations
+
+from mypy_extensions import i64
+
+from leveret.broker.channel import BrokerChannel
+from leveret.broker.counters import Counters, Octets
+from leveret.broker.peer import Peer
+from leveret.broker.queue import Queue
+from leveret.broker.vhost import VHost
+
+
+class Totals:
+    """counters, octets: of all that is there or was; ready, unacked: messages; queues, consumers, …: how many."""
+
+    def __init__(self, vhost: VHost) -> None:
+        vhost.tally.count_publishes()
+        self.counters = Counters()
+        self.counters.add(vhost.tally.counters)
+        self.octets = Octets()
+        self.octets.add(vhost.tally.octets)
+        self.ready: i64 = 0
+        self.unacked: i64 = 0
+        self.consumers: i64 = 0
+        self.queues: i64 = 0
+        self.connections: i64 = 0
+        self.channels: i64 = 0
+
+    def add_queues(self, queues: list[Queue]) -> None:
+        """Queues that are there; what became of them since the list was made is no matter."""
+        for queue in queues:
+            if queue.is_deleted:
+                continue
+            self.queues += 1
+            self.ready += queue.count()
+            self.unacked += queue.unacked
+            self.consumers += queue.consumers.count
+            queue.consumers.count_deliveries()
+            self.counters.add_outgoing(queue.counters)
+
+    def add_channels(self, channels: list[BrokerChannel]) -> None:
+        """Channels that are open."""
+        for channel in channels:
+            if not channel.is_closed:
+                self.channels += 1
+                if channel.confirms is not None:
+                    self.counters.confirm += channel.confirms.confirmed()
+
+    def add_peer(self, peer: Peer) -> None:
+        """A connection that is open."""
+        self.connections += 1
+        self.octets.add(peer.octets)
+
+    def values(self) -> tuple[int, ...]:
+        """Messages (all, ready, unacknowledged), then the counters, then octets received and sent."""
+        ready, unacked = int(self.ready), int(self.unacked)
+        return (ready + unacked, ready, unacked, *self.counters.values(), *self.octets.values())

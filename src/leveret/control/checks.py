@@ -1,0 +1,35 @@
+"""What many commands look at before they change anything; the texts are RabbitMQ's."""
+
+from __future__ import annotations
+
+import re
+
+from leveret.broker.users import Pattern, User
+from leveret.broker.vhost import VHost
+from leveret.control.node import Node
+from leveret.control.refusal import bad_request, not_found
+
+
+def user_named(node: Node, name: str) -> User:
+    """The user of this name, or Refused."""
+    user = node.broker.users.by_name.get(name)
+    if user is None:
+        raise not_found(f'User "{name}" does not exist')
+    return user
+
+
+def vhost_named(node: Node, name: str) -> VHost:
+    """The virtual host of this name, or Refused."""
+    vhost = node.broker.vhosts.get(name)
+    if vhost is None:
+        raise not_found(f"Virtual host '{name}' does not exist")
+    return vhost
+
+
+def check_patterns(*patterns: str) -> None:
+    """Refused if one of them is no regular expression."""
+    for pattern in patterns:
+        try:
+            Pattern(pattern)
+        except re.error as error:
+            raise bad_request(f"regular expression '{pattern}' is invalid: {error}") from None

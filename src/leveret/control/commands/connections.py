@@ -1,0 +1,61 @@
+"""Connections: how operators end them. The client hears 320 CONNECTION_FORCED with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import islice
+
+from leveret.broker.peer import Peer
+from leveret.control.command import Command
+from leveret.control.node import Node
+from leveret.control.pid import pid_of
+from leveret.control.refusal import not_found
+
+REASON = "Closed via management plugin"
+
+
+class CloseConnection(Command):
+    """Close the connection of this name, or with this process id."""
+
+    name: str
+    reason: str = REASON
+
+    def run(self, node: Node) -> object:
+        for peer in node.host.peers():
+            if self.name in (peer.name, pid_of(node, peer.number)):
+                node.host.close(peer, self.reason)
+                return None
+        raise not_found(f"no connection '{self.name}'")
+
+
+class CloseAllConnections(Command):
+    """Close the connections to a virtual host, or all; the oldest ones first, no more than the limit (0 = none).
+
+    Answers how many.
+    """
+
+    vhost: str | None = None
+    limit: int = 0
+    reason: str = REASON
+
+    def run(self, node: Node) -> object:
+        peers = (peer for peer in node.host.peers() if self.vhost is None or peer.vhost.name == self.vhost)
+        return _close(node, islice(peers, self.limit or None), self.reason)
+
+
+class CloseAllUserConnections(Command):
+    """Close all connections of a user. Answers how many."""
+
+    user: str
+    reason: str = REASON
+
+    def run(self, node: Node) -> object:
+        return _close(node, (peer for peer in node.host.peers() if peer.user == self.user), self.reason)
+
+
+def _close(node: Node, peers: Iterable[Peer], reason: str) -> dict[str, int]:
+    count = 0
+    for peer in peers:
+        node.host.close(peer, reason)
+        count += 1
+    return {"count": count}

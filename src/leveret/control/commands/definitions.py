@@ -1,0 +1,44 @@
+"""Definitions Export and Import (RabbitMQ)."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from leveret.control.command import Command, Query
+from leveret.control.definitions.document import Document
+from leveret.control.definitions.exporting import exported
+from leveret.control.definitions.importing import Import
+from leveret.control.node import Node
+from leveret.control.refusal import not_found
+
+
+class ExportDefinitions(Query):
+    """All definitions as RabbitMQ's file has them; vhost: those of one virtual host, None = of all."""
+
+    vhost: str | None = None
+
+    def run(self, node: Node) -> object:
+        _check_vhost(node, self.vhost)
+        return exported(node.broker, self.vhost)
+
+
+class ImportDefinitions(Command):
+    """Set and declare what a definitions file says: all of it, or nothing. Answers with what was passed over.
+
+    vhost: where everything belongs, whatever the file says. user: who may do everything in new virtual hosts.
+    """
+
+    definitions: Document
+    vhost: str | None = None
+    user: str | None = None
+    secrets: ClassVar[tuple[str, ...]] = ("definitions",)
+
+    def run(self, node: Node) -> object:
+        _check_vhost(node, self.vhost)
+        plan = Import(node.broker, self.definitions, self.vhost, self.user or "")
+        return {"warnings": plan.apply(node.host.now_us())}
+
+
+def _check_vhost(node: Node, name: str | None) -> None:
+    if name is not None and name not in node.broker.vhosts:
+        raise not_found("vhost_not_found")

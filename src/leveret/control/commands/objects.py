@@ -1,0 +1,115 @@
+"""One thing of those that can be listed, with all that is known of it."""
+
+from __future__ import annotations
+
+from leveret.broker.channel import BrokerChannel
+from leveret.broker.peer import Peer
+from leveret.broker.vhost import VHost
+from leveret.control.command import Query
+from leveret.control.listing import only
+from leveret.control.node import Node
+from leveret.control.refusal import not_found
+from leveret.control.sliced import Sliced, Steps
+from leveret.control.views.channel import channel_details
+from leveret.control.views.connection import connection_view, is_open
+from leveret.control.views.exchange import exchange_details
+from leveret.control.views.queue import queue_details
+from leveret.control.views.vhost import vhost_view
+from leveret.control.views.view import View, encode
+
+
+class Single(Query):
+    """columns: those that are wanted, none = all; each is a dotted path."""
+
+    columns: tuple[str, ...] = ()
+
+    def run(self, node: Node) -> object:
+        return Sliced(self._steps(node))
+
+    def _steps(self, node: Node) -> Steps[object]:
+        view = yield from self.look(node)
+        return encode(only(view, [column.split(".") for column in self.columns]) if self.columns else view)
+
+    def look(self, node: Node) -> Steps[View]:
+        """All that is known of it, where that takes long."""
+        yield
+        return self.view(node)
+
+    def view(self, node: Node) -> View:
+        """All that is known of it. Refused if it is not there."""
+        raise NotImplementedError
+
+
+def vhost_of(node: Node, name: str) -> VHost:
+    """The virtual host of this name. Refused if there is none."""
+    vhost = node.broker.vhosts.get(name)
+    if vhost is None:
+        raise not_found(f"no virtual host '{name}'")
+    return vhost
+
+
+class GetQueue(Single, kw_only=True):
+    """A queue with its consumers."""
+
+    vhost: str
+    name: str
+
+    def view(self, node: Node) -> View:
+        queue = vhost_of(node, self.vhost).queues.get(self.name)
+        if queue is None:
+            raise not_found(f"no queue '{self.name}' in vhost '{self.vhost}'")
+        return queue_details(node, queue)
+
+
+class GetExchange(Single, kw_only=True):
+    """An exchange; the default one has no name."""
+
+    vhost: str
+    name: str
+
+    def view(self, node: Node) -> View:
+        vhost = vhost_of(node, self.vhost)
+        exchange = vhost.exchanges.get(self.name)
+        if exchange is None and self.name:
+            raise not_found(f"no exchange '{self.name}' in vhost '{self.vhost}'")
+        return exchange_details(node, vhost, exchange)
+
+
+class GetConnection(Single, kw_only=True):
+    """A connection, by its name."""
+
+    name: str
+
+    def view(self, node: Node) -> View:
+        return connection_view(node, peer_of(node, self.name))
+
+
+class GetChannel(Single, kw_only=True):
+    """A channel, by its name: that of its connection with its number behind it."""
+
+    name: str
+
+    def view(self, node: Node) -> View:
+        connection, _, number = self.name.removesuffix(")").rpartition(" (")
+        peer = peer_of(node, connection)
+        channel = peer.channels.get(int(number)) if number.isdecimal() else None
+        if not isinstance(channel, BrokerChannel) or channel.is_closed:
+            raise not_found(f"no channel '{self.name}'")
+        return channel_details(node, peer, channel)
+
+
+class GetVhost(Single, kw_only=True):
+    """A virtual host."""
+
+    name: str
+
+    def look(self, node: Node) -> Steps[View]:
+        return (yield from vhost_view(node, vhost_of(node, self.name)))
+
+
+def peer_of(node: Node, name: str) -> Peer:
+    """The connection of this name. Refused if there is none."""
+    for peer in node.host.peers():
+        if peer.name == name and is_open(peer):
+            return peer
+    raise not_found(f"no connection '{name}'")

@@ -1,0 +1,123 @@
+"""Permissions: which names a user may configure, write and read (RabbitMQ, Access Control)."""
+
+from __future__ import annotations
+
+from leveret.broker.definitions import PERMISSION, TOPIC_PERMISSION, Definition
+from leveret.control.checks import check_patterns, user_named, vhost_named
+from leveret.control.command import Command, Query
+from leveret.control.node import Node
+
+
+class SetPermissions(Command):
+    """What a user may do in a virtual host, in place of what was said before."""
+
+    user: str
+    configure: str
+    write: str
+    read: str
+    vhost: str = "/"
+
+    def run(self, node: Node) -> object:
+        vhost_named(node, self.vhost)
+        user_named(node, self.user)
+        check_patterns(self.configure, self.write, self.read)
+        actions: Definition = {"configure": self.configure, "write": self.write, "read": self.read}
+        node.broker.definitions.put(PERMISSION, {"user": self.user, "vhost": self.vhost, **actions})
+        return None
+
+
+class ClearPermissions(Command):
+    """A user may not even enter a virtual host any more."""
+
+    user: str
+    vhost: str = "/"
+
+    def run(self, node: Node) -> object:
+        vhost_named(node, self.vhost)
+        user_named(node, self.user)
+        node.broker.definitions.remove(PERMISSION, self.user, self.vhost)
+        return None
+
+
+class ListPermissions(Query):
+    """The permissions in a virtual host, or in all of them."""
+
+    vhost: str | None = None
+
+    def run(self, node: Node) -> object:
+        return _in_vhost(node, PERMISSION, self.vhost)
+
+
+class ListUserPermissions(Query):
+    """The permissions of a user in all virtual hosts."""
+
+    user: str
+
+    def run(self, node: Node) -> object:
+        return _of_user(node, PERMISSION, self.user)
+
+
+class SetTopicPermissions(Command):
+    """Which routing keys a user may write and read at a topic exchange, in place of what was said before."""
+
+    user: str
+    exchange: str
+    write: str
+    read: str
+    vhost: str = "/"
+
+    def run(self, node: Node) -> object:
+        vhost_named(node, self.vhost)
+        user_named(node, self.user)
+        check_patterns(self.write, self.read)
+        definition: Definition = {"user": self.user, "vhost": self.vhost, "exchange": self.exchange}
+        node.broker.definitions.put(TOPIC_PERMISSION, {**definition, "write": self.write, "read": self.read})
+        return None
+
+
+class ClearTopicPermissions(Command):
+    """A user may use all routing keys again: at one exchange, or at all of a virtual host."""
+
+    user: str
+    vhost: str = "/"
+    exchange: str | None = None
+
+    def run(self, node: Node) -> object:
+        vhost_named(node, self.vhost)
+        user_named(node, self.user)
+        for permission in _of_user(node, TOPIC_PERMISSION, self.user):
+            exchange = str(permission["exchange"])
+            if permission["vhost"] == self.vhost and self.exchange in (None, exchange):
+                node.broker.definitions.remove(TOPIC_PERMISSION, self.user, self.vhost, exchange)
+        return None
+
+
+class ListTopicPermissions(Query):
+    """The topic permissions in a virtual host, or in all of them."""
+
+    vhost: str | None = None
+
+    def run(self, node: Node) -> object:
+        return _in_vhost(node, TOPIC_PERMISSION, self.vhost)
+
+
+class ListUserTopicPermissions(Query):
+    """The topic permissions of a user in all virtual hosts."""
+
+    user: str
+
+    def run(self, node: Node) -> object:
+        return _of_user(node, TOPIC_PERMISSION, self.user)
+
+
+def _in_vhost(node: Node, kind: str, vhost: str | None) -> list[Definition]:
+    permissions = node.broker.definitions.all(kind)
+    if vhost is None:
+        return permissions
+    vhost_named(node, vhost)
+    return [permission for permission in permissions if permission["vhost"] == vhost]
+
+
+def _of_user(node: Node, kind: str, user: str) -> list[Definition]:
+    user_named(node, user)
+    return [permission for permission in node.broker.definitions.all(kind) if permission["user"] == user]

@@ -1,0 +1,52 @@
+"""Queues: what operators do to them."""
+
+from __future__ import annotations
+
+from leveret.broker.queue import Queue
+from leveret.control.checks import vhost_named
+from leveret.control.command import Command
+from leveret.control.node import Node
+from leveret.control.refusal import CONFLICT, Refused, bad_request, not_found
+
+
+class PurgeQueue(Command):
+    """Drop all messages that wait; answers how many there were."""
+
+    name: str
+    vhost: str = "/"
+
+    def run(self, node: Node) -> object:
+        queue = _queue(node, self.vhost, self.name)
+        return {"message_count": int(queue.vhost.purge(queue))}
+
+
+class DeleteQueue(Command):
+    """Delete a queue; answers how many messages went with it. Refused on a condition that does not hold."""
+
+    name: str
+    vhost: str = "/"
+    if_empty: bool = False
+    if_unused: bool = False
+
+    def run(self, node: Node) -> object:
+        queue = _queue(node, self.vhost, self.name)
+        if queue.is_quorum and (self.if_empty or self.if_unused):
+            # RabbitMQ has no such condition for them, over AMQP neither
+            raise bad_request(f"queue '{self.name}' is a quorum queue: it can't be deleted on a condition")
+        if self.if_empty and queue.count():
+            raise Refused(CONFLICT, "Queue is not empty")
+        if self.if_unused and queue.consumers.count > 0:
+            raise Refused(CONFLICT, "Queue is in use")
+        consumers = queue.consumers.all()
+        count = int(queue.vhost.delete_queue(queue))
+        for consumer in consumers:
+            consumer.tell_cancelled()
+        return {"message_count": count}
+
+
+def _queue(node: Node, vhost: str, name: str) -> Queue:
+    """The queue, or Refused. One that is exclusive to a connection is its operator's as well."""
+    queue = vhost_named(node, vhost).queues.get(name)
+    if queue is None:
+        raise not_found(f"no queue '{name}' in vhost '{vhost}'")
+    return queue

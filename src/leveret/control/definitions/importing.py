@@ -1,0 +1,329 @@
+"""Definitions into a broker: all of a file, or nothing of it.
+
+RabbitMQ's rules: users, permissions, policies and parameters are set in place of what is there; queues, exchanges and
+bindings that are there stay as they are. What has a reserved name (amq.*) is passed over, and so is a binding one end
+of which is missing. RabbitMQ applies one entry after the other and stops at the first that is wrong; here everything
+is checked before anything is changed.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b64decode
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeVar
+
+from leveret.broker import binding_methods, exchange_methods, queue_methods
+from leveret.broker.binding import Binding
+from leveret.broker.broker import Broker
+from leveret.broker.definitions import (
+    GLOBAL_PARAMETER,
+    PARAMETER,
+    PERMISSION,
+    POLICY,
+    TOPIC_PERMISSION,
+    USER,
+    VHOST,
+    VHOST_LIMITS,
+    Definition,
+)
+from leveret.broker.exchange import Exchange
+from leveret.broker.users import ALGORITHMS, MD5, SHA256, Pattern, hash_password
+from leveret.broker.vhost import VHost
+from leveret.control.definitions.document import (
+    BindingEntry,
+    Document,
+    ExchangeEntry,
+    QueueEntry,
+    UserEntry,
+    VhostEntry,
+)
+from leveret.control.definitions.exporting import RESERVED
+from leveret.control.methods import method_of
+from leveret.control.refusal import BAD_REQUEST, Refused, bad_request
+from leveret.control.tables import encoded_table
+from leveret.wire import grammar
+from leveret.wire.errors import ProtocolError
+from leveret.wire.method import Method
+from leveret.wire.table import Value, encode_value
+
+# users of brokers before 3.6.0 have these, and their files do not say so
+_OLD: Final = re.compile(r"3\.[0-5]\.")
+Entry = TypeVar("Entry")
+_ANYTHING: Final[Definition] = {"configure": ".*", "write": ".*", "read": ".*"}
+
+
+class Import:
+    """A file on its way into a broker: making one checks it all (Refused), and `apply` changes the broker.
+
+    vhost: of what the file's entries belong to, in place of what they say; then the file's users, virtual hosts and
+    permissions are passed over. None: the whole file. user: who imports, and may do everything in new virtual hosts;
+    "" = nobody. warnings: what was passed over.
+    """
+
+    def __init__(self, broker: Broker, document: Document, vhost: str | None = None, user: str = "") -> None:
+        self.warnings: list[str] = []
+        self._broker = broker
+        self._vhost = vhost
+        self._definitions: list[tuple[str, Definition]] = []
+        self._of_new_users: list[Definition] = []  # permissions that stand in their own entries
+        self._exchanges: dict[tuple[str, str], Method] = {}
+        self._queues: dict[tuple[str, str], Method] = {}
+        self._bindings: list[tuple[str, BindingEntry, bytes]] = []
+        self._users = set(broker.users.by_name)
+        self._vhosts = set(broker.vhosts)
+        if vhost is None:
+            self._take_users(document)
+            self._take_vhosts(document, user)
+            self._take_permissions(document)
+        self._each("exchanges", document.exchanges, self._take_exchange)
+        self._take_rules(document)
+        self._each("queues", document.queues, self._take_queue)
+        self._each("bindings", document.bindings, self._take_binding)
+        self._check_limits()
+
+    def apply(self, now_us: int) -> list[str]:
+        """Change the broker; all records are one batch. Returns the warnings."""
+        for kind, definition in self._definitions:
+            self._broker.definitions.put(kind, definition)
+        for (vhost_name, name), method in self._exchanges.items():
+            exchange_methods.create(self._broker.vhosts[vhost_name], method, name)
+        for (vhost_name, name), method in self._queues.items():
+            vhost = self._broker.vhosts[vhost_name]
+            vhost.add_queue(queue_methods.new_queue(vhost, method, name), 0, now_us)
+        for vhost_name, entry, arguments in self._bindings:
+            vhost = self._broker.vhosts[vhost_name]
+            destinations: dict[str, Any] = vhost.queues if entry.destination_type == "queue" else vhost.exchanges
+            source, destination = vhost.exchanges[entry.source], destinations[entry.destination]
+            binding = Binding(source, destination, entry.routing_key, arguments)
+            if vhost.bind(binding):
+                binding_methods.deliver_history(vhost, binding, now_us)
+        return self.warnings
+
+    # -- what is defined -----------------------------------------------------------------------------------------------
+
+    def _each(self, section: str, entries: Sequence[Entry], take: Callable[[Entry], None]) -> None:
+        """Take the entries of a section; who is refused is named by its place and its name."""
+        for index, entry in enumerate(entries):
+            try:
+                take(entry)
+            except (Refused, ProtocolError, ValueError) as error:
+                what = getattr(entry, "name", "") or getattr(entry, "user", "") or getattr(entry, "source", "")
+                text = error.text if isinstance(error, ProtocolError) else str(error)
+                raise Refused(BAD_REQUEST, f"{section}[{index}] {what!r}: {text}") from None
+
+    def _put(self, kind: str, definition: Definition) -> None:
+        encode_value(definition)  # ValueError for what the journal can't hold
+        self._definitions.append((kind, definition))
+
+    def _take_users(self, document: Document) -> None:
+        version = document.rabbitmq_version or document.rabbit_version or ""
+        algorithm = MD5 if _OLD.match(version) else SHA256
+
+        def take(entry: UserEntry) -> None:
+            self._users.add(entry.name)
+            is_new = entry.name not in self._broker.users.by_name
+            self._put(USER, self._user(entry, algorithm))
+            for vhost, permission in entry.permissions.items() if is_new else ():
+                patterns: Definition = {
+                    "configure": permission.configure, "write": permission.write, "read": permission.read,
+                }  # fmt: skip
+                self._of_new_users.append({"user": entry.name, "vhost": vhost, **patterns})
+
+        self._each("users", document.users, take)
+
+    def _user(self, entry: UserEntry, algorithm: str) -> Definition:
+        """The definition of a user. One without a password is there, but can't log in with any."""
+        if entry.password is not None and entry.password_hash is not None:
+            raise bad_request("both_password_and_password_hash_are_provided")
+        if entry.tags is None and entry.administrator is None:
+            raise bad_request("tags_not_present")
+        before = self._broker.definitions.get(USER, entry.name) or {}
+        limits = before.get("limits", {}) if entry.limits is None else _table(entry.limits)
+        password_hash = ""
+        if entry.password_hash is not None:
+            algorithm = entry.hashing_algorithm or algorithm
+            if algorithm not in ALGORITHMS:
+                raise bad_request(f"unknown hashing_algorithm {algorithm!r}; known are {', '.join(ALGORITHMS)}")
+            b64decode(entry.password_hash, validate=True)
+            password_hash = entry.password_hash
+        elif entry.password:
+            algorithm = SHA256
+            password_hash = hash_password(entry.password, self._broker.random_bytes)
+        return {
+            "name": entry.name, "password_hash": password_hash, "hashing_algorithm": algorithm,
+            "tags": _tags(entry), "limits": limits,
+        }  # fmt: skip
+
+    def _take_vhosts(self, document: Document, user: str) -> None:
+        def take(entry: VhostEntry) -> None:
+            if not entry.name:
+                raise bad_request("a virtual host has a name")
+            metadata = entry.metadata if isinstance(entry.metadata, dict) else {}
+            description = entry.description if entry.description is not None else metadata.get("description", "")
+            tags = entry.tags if entry.tags is not None else metadata.get("tags", [])
+            if not isinstance(description, str) or not isinstance(tags, (str, list)):
+                raise bad_request("description is text, and tags are a list")
+            self._put(VHOST, {"name": entry.name, "description": description, "tags": _words(tags)})
+            if entry.name not in self._vhosts and user in self._users:
+                self._put(PERMISSION, {"user": user, "vhost": entry.name, **_ANYTHING})
+            self._vhosts.add(entry.name)
+
+        self._each("vhosts", document.vhosts, take)
+
+    def _take_permissions(self, document: Document) -> None:
+        for definition in self._of_new_users:
+            self._permit(PERMISSION, definition)
+        self._each("permissions", document.permissions, lambda entry: self._permit(PERMISSION, _fields(entry)))
+        topics = document.topic_permissions
+        self._each("topic_permissions", topics, lambda entry: self._permit(TOPIC_PERMISSION, _fields(entry)))
+
+    def _permit(self, kind: str, definition: Definition) -> None:
+        if definition["user"] not in self._users:
+            raise bad_request(f"there is no user {definition['user']!r}")
+        self._known_vhost(definition["vhost"])
+        for action in ("configure", "write", "read"):
+            if action in definition:
+                _check_pattern(str(definition[action]))
+        self._put(kind, definition)
+
+    def _take_rules(self, document: Document) -> None:
+        """Parameters and policies."""
+        everywhere, policies, parameters = document.global_parameters, document.policies, document.parameters
+        self._each("global_parameters", everywhere, lambda entry: self._put(GLOBAL_PARAMETER, _fields(entry)))
+        self._each("policies", policies, lambda entry: self._take_rule(POLICY, _fields(entry)))
+        self._each("parameters", parameters, lambda entry: self._take_rule(PARAMETER, _fields(entry)))
+
+    def _take_rule(self, kind: str, definition: Definition) -> None:
+        definition["vhost"] = self._vhost_of(definition["vhost"])
+        if kind == POLICY:
+            definition["definition"] = _table(definition["definition"])
+            _check_pattern(str(definition["pattern"]))
+        self._put(kind, definition)
+
+    # -- what is declared ----------------------------------------------------------------------------------------------
+
+    def _take_exchange(self, entry: ExchangeEntry) -> None:
+        vhost, name = self._vhost_of(entry.vhost), entry.name
+        if name == "" or name.startswith(RESERVED):
+            return
+        method = method_of(
+            grammar.EXCHANGE_DECLARE, exchange=name, type=entry.type, durable=entry.durable, internal=entry.internal,
+            auto_delete=entry.auto_delete, arguments=encoded_table(_table(entry.arguments)),
+        )  # fmt: skip
+        if not self._has(vhost, "exchange", name):
+            exchange_methods.check_type(method, entry.type, True)
+            exchange_methods.check_new(vhost, method, name)
+            self._exchanges[vhost, name] = method
+
+    def _take_queue(self, entry: QueueEntry) -> None:
+        vhost, name = self._vhost_of(entry.vhost), entry.name
+        if name == "":
+            raise bad_request("a queue has a name")
+        if name.startswith(RESERVED):
+            self.warnings.append(f"queue {name!r} in vhost {vhost!r}: only the broker gives such names; passed over")
+            return
+        method = method_of(
+            grammar.QUEUE_DECLARE, queue=name, durable=entry.durable, auto_delete=entry.auto_delete,
+            arguments=encoded_table(_table(entry.arguments)),
+        )  # fmt: skip
+        if not self._has(vhost, "queue", name):
+            queue_methods.check_new(vhost, method, name)
+            self._queues[vhost, name] = method
+
+    def _take_binding(self, entry: BindingEntry) -> None:
+        vhost, arguments = self._vhost_of(entry.vhost), encoded_table(_table(entry.arguments))
+        if entry.source == "":
+            return  # each queue has its own to the default exchange
+        for kind, name in (("exchange", entry.source), (entry.destination_type, entry.destination)):
+            if not self._has(vhost, kind, name):
+                text = f"binding from {entry.source!r} to {entry.destination!r} in vhost {vhost!r}"
+                self.warnings.append(f"{text}: there is no {kind} {name!r}; passed over")
+                return
+        method_of(grammar.QUEUE_BIND, routing_key=entry.routing_key)
+        refusal = self._exchange(vhost, entry.source).matcher.refusal(entry.routing_key, arguments)
+        if refusal:
+            raise bad_request(refusal)
+        self._bindings.append((vhost, entry, arguments))
+
+    def _exchange(self, vhost: str, name: str) -> Exchange:
+        """The exchange that is there, or one like it will be."""
+        method = self._exchanges.get((vhost, name))
+        if method is None:
+            return self._there(vhost).exchanges[name]
+        kind, arguments = method.text("type"), method.table("arguments")
+        return Exchange(name, kind, False, False, False, arguments, self._broker.random_bytes)
+
+    def _has(self, vhost: str, kind: str, name: str) -> bool:
+        """Whether there is, or will be, this queue or exchange."""
+        if kind == "queue":
+            return (vhost, name) in self._queues or name in self._there(vhost).queues
+        return (vhost, name) in self._exchanges or name in self._there(vhost).exchanges
+
+    def _there(self, name: str) -> VHost:
+        """A virtual host; one that is not there yet will come with what the broker's empty one has."""
+        return self._broker.vhosts.get(name, self._broker.nowhere)
+
+    def _vhost_of(self, name: object) -> str:
+        if self._vhost is not None:
+            return self._vhost
+        if name is None:
+            raise bad_request("Virtual host does not exist and is not specified in definitions file.")
+        return self._known_vhost(name)
+
+    def _known_vhost(self, name: object) -> str:
+        if name not in self._vhosts:
+            raise bad_request(f'Please create virtual host "{name}" prior to importing definitions.')
+        return str(name)
+
+    def _check_limits(self) -> None:
+        """The limits that are there now, as in RabbitMQ, count for the queues of the file."""
+        for name, vhost in self._broker.vhosts.items():
+            limits = self._broker.definitions.get(PARAMETER, name, VHOST_LIMITS, "limits")
+            value = limits["value"] if limits is not None else {}
+            most = value.get("max-queues", -1) if isinstance(value, dict) else -1
+            count, more = len(vhost.queues), sum(where == name for where, _ in self._queues)
+            if isinstance(most, int) and more and count + more > most >= 0:
+                raise bad_request(
+                    f'Adding {more} queue(s) to virtual host "{name}" would exceed the limit of {most} queue(s).\n\n'
+                    f"This virtual host currently has {count} queue(s) defined.\n\nImport aborted!"
+                )
+
+
+def _fields(entry: Any) -> Definition:
+    """An entry as a definition: under the names that the file has."""
+    names = zip(entry.__struct_fields__, entry.__struct_encode_fields__, strict=True)
+    return {encoded: getattr(entry, name) for name, encoded in names}
+
+
+def _table(value: Any) -> dict[str, Value]:
+    """A table; Erlang writes an empty one as a list. Refused for another list."""
+    if value and isinstance(value, list):
+        raise bad_request("expected a table, got a list")
+    return dict(value or {})
+
+
+def _check_pattern(text: str) -> None:
+    try:
+        Pattern(text)
+    except re.error as error:
+        raise bad_request(f"invalid regular expression {text!r}: {error}") from None
+
+
+def _tags(entry: UserEntry) -> list[Value]:
+    if entry.tags is None:
+        return ["administrator"] if entry.administrator in (True, "true") else []
+    return _words(entry.tags)
+
+
+def _words(tags: str | list[str]) -> list[Value]:
+    words = tags.split(",") if isinstance(tags, str) else tags
+    return [str(word).strip() for word in words if str(word).strip()]
+
+
+def drop_defaults(broker: Broker, document: Document) -> None:
+    """A new broker that begins with a file has no user and no virtual host but those of the file, as in RabbitMQ."""
+    for name in set(broker.vhosts) - {entry.name for entry in document.vhosts}:
+        broker.delete_vhost(name)
+    for name in set(broker.users.by_name) - {entry.name for entry in document.users}:
+        broker.delete_user(name)

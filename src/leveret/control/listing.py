@@ -1,0 +1,176 @@
+"""Queries that list things: filter, order, page and columns, as RabbitMQ's HTTP API has them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from leveret.broker.vhost import VHost
+from leveret.control.command import Query
+from leveret.control.node import Node
+from leveret.control.pattern import name_filter
+from leveret.control.refusal import Refused, bad_request
+from leveret.control.sliced import Sliced, Steps, choose, sort
+from leveret.control.views.view import View, encode
+
+PAGE_OUT_OF_RANGE: Final = "page_out_of_range"
+PAGE_SIZE_DEFAULT: Final = 100
+PAGE_SIZE_MAX: Final = 500
+
+
+class Listing(Query):
+    """vhost, vhosts: only what is in these. page: from 1 on, None = all as an array. name: see leveret.control.pattern.
+
+    sort: a column; columns: those that are wanted, none = all. A column is a dotted path.
+    """
+
+    vhost: str | None = None
+    vhosts: tuple[str, ...] | None = None
+    page: int | None = None
+    page_size: int | None = None
+    name: str | None = None
+    use_regex: bool = False
+    sort: str | None = None
+    sort_reverse: bool = False
+    columns: tuple[str, ...] = ()
+
+    def run(self, node: Node) -> object:
+        if self.page is not None and (self.page < 1 or not 1 <= self._size() <= PAGE_SIZE_MAX):
+            size = "undefined" if self.page_size is None else self.page_size
+            reason = f"Invalid pagination parameters: page number {self.page}, page size {size}"
+            raise Refused("invalid_pagination_parameters", reason)
+        wanted = name_filter(self.name, self.use_regex) if self.name else None
+        return Sliced(self._steps(node, wanted))
+
+    # -- for each kind of things ---------------------------------------------------------------------------------------
+
+    def found(self, node: Node) -> Steps[list[Any]]:
+        """All there are in the virtual hosts that are asked for, in their usual order."""
+        raise NotImplementedError
+
+    def name_of(self, item: Any) -> str:
+        """What the filter looks at."""
+        raise NotImplementedError
+
+    def view(self, node: Node, item: Any) -> View | None:
+        """What is said of it; None if it has gone meanwhile."""
+        raise NotImplementedError
+
+    def look(self, node: Node, item: Any) -> Steps[View | None]:
+        """The same, where it takes long."""
+        yield
+        return self.view(node, item)
+
+    def quick_key(self, column: str) -> Callable[[Any], Any] | None:
+        """What a column holds, where that can be had without a view."""
+        return None
+
+    # -- for all -------------------------------------------------------------------------------------------------------
+
+    def hosts(self, node: Node) -> list[VHost]:
+        """The virtual hosts that are asked for, by name. Refused if there is none of the name."""
+        vhosts = node.broker.vhosts
+        if self.vhost is not None:
+            if self.vhost not in vhosts:
+                raise Refused("not_found", f"no virtual host '{self.vhost}'")
+            names = [self.vhost] if self.vhosts is None or self.vhost in self.vhosts else []
+        else:
+            names = sorted(vhosts if self.vhosts is None else set(self.vhosts) & set(vhosts))
+        return [vhosts[name] for name in names]
+
+    def is_asked_for(self, vhost: VHost) -> bool:
+        """Whether things in this virtual host are wanted."""
+        return (self.vhost is None or vhost.name == self.vhost) and (self.vhosts is None or vhost.name in self.vhosts)
+
+    def _size(self) -> int:
+        return PAGE_SIZE_DEFAULT if self.page_size is None else self.page_size
+
+    def _steps(self, node: Node, wanted: Callable[[str], bool] | None) -> Steps[object]:
+        found = yield from self.found(node)
+        total = len(found)
+        if wanted is not None:
+            found = yield from choose(found, lambda item: wanted(self.name_of(item)))
+        if self.sort:
+            found = yield from self._sorted(node, found, self.sort)
+        elif self.sort_reverse:
+            found = found[::-1]
+        filtered = len(found)
+        if self.page is not None:
+            first = (self.page - 1) * self._size()
+            if first >= filtered and self.page > 1:
+                reason = f"Page out of range, page: {self.page} page size: {self._size()}, len: {filtered}"
+                raise Refused(PAGE_OUT_OF_RANGE, reason)
+            found = found[first : first + self._size()]
+        items = yield from self._encoded(node, found)
+        if self.page is None:
+            return items
+        return {
+            "filtered_count": filtered,
+            "item_count": len(items),
+            "items": items,
+            "page": self.page,
+            "page_count": max(1, -(-filtered // self._size())),
+            "page_size": self._size(),
+            "total_count": total,
+        }
+
+    def _sorted(self, node: Node, found: list[Any], column: str) -> Steps[list[Any]]:
+        quick = self.quick_key(column)
+        if quick is not None:
+            return (yield from sort(found, lambda item: _rank(quick(item)), self.sort_reverse))
+        pairs: list[tuple[Any, Any]] = []
+        for item in found:
+            view = yield from self.look(node, item)
+            pairs.append((_rank(_at(view, column.split("."))), item))
+        pairs = yield from sort(pairs, lambda pair: pair[0], self.sort_reverse)
+        return [item for _, item in pairs]
+
+    def _encoded(self, node: Node, found: list[Any]) -> Steps[list[msgspec.Raw]]:
+        paths = [column.split(".") for column in self.columns]
+        items: list[msgspec.Raw] = []
+        for item in found:
+            view = yield from self.look(node, item)
+            if view is not None:
+                items.append(encode(only(view, paths) if paths else view))
+        return items
+
+
+def only(view: View, paths: list[list[str]]) -> View:
+    """The parts of a view that stand at these paths."""
+    picked: View = {}
+    for path in paths:
+        source: Any = view
+        target: Any = picked
+        for step in path[:-1]:
+            source = source.get(step) if isinstance(source, dict) else None
+            if not isinstance(source, dict):
+                break
+            target = target.setdefault(step, {})
+        if isinstance(source, dict) and path[-1] in source and isinstance(target, dict):
+            target[path[-1]] = source[path[-1]]
+    return picked
+
+
+def _at(view: Any, path: list[str]) -> Any:
+    """What stands at this path; None if nothing does."""
+    for step in path:
+        view = view.get(step) if isinstance(view, dict) else None
+    return view
+
+
+def _rank(value: Any) -> tuple[int, Any]:
+    """Numbers, then words, then all else; what is not there comes first."""
+    if value is None:
+        return (0, 0)
+    if isinstance(value, int | float):
+        return (1, value)
+    return (2, value if isinstance(value, str) else str(value))
+
+
+def required(value: Any, what: str) -> Any:
+    """bad_request unless a value is given."""
+    if value is None:
+        raise bad_request(f"{what} is missing")
+    return value

@@ -1,0 +1,100 @@
+"""Field tables as the HTTP API and definitions say them in JSON, and back; RabbitMQ's conversions (its rabbit_misc)."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from base64 import b64encode, urlsafe_b64encode
+from collections.abc import Mapping
+from datetime import datetime
+from decimal import Decimal
+from typing import Final
+from urllib.parse import quote
+
+from leveret.broker.binding import Binding
+from leveret.control.refusal import bad_request
+from leveret.wire.table import Value, decode_table, encode_short, encode_value
+
+NO_TABLE: Final = b"\0\0\0\0"
+
+
+def plain_table(table: Mapping[str, Value]) -> dict[str, object]:
+    """A table in values that JSON has."""
+    return {sayable(name): plain_value(value) for name, value in table.items()}
+
+
+def plain_value(value: Value) -> object:
+    """One value: times as seconds, decimals as numbers, octets as text where they are UTF-8."""
+    if isinstance(value, str):
+        return sayable(value)
+    if isinstance(value, bytes):
+        return _octets(value)
+    if isinstance(value, dict):
+        return plain_table(value)
+    if isinstance(value, list):
+        return [plain_value(item) for item in value]
+    if isinstance(value, datetime):
+        return int(value.timestamp())
+    if isinstance(value, Decimal):
+        return float(value)
+    return value
+
+
+def sayable(text: str) -> str:
+    """A name as JSON can say it: one that is no UTF-8 in RabbitMQ's paraphrase."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return _octets(text.encode("utf-8", "surrogateescape"))
+    return text
+
+
+def _octets(octets: bytes) -> str:
+    try:
+        return octets.decode()
+    except UnicodeDecodeError:
+        encoded = b64encode(octets).decode()
+        return "Not UTF-8, base64 is: " + "\n".join(encoded[at : at + 76] for at in range(0, len(encoded), 76))
+
+
+def encoded_table(fields: Mapping[str, object]) -> bytes:
+    """A table from JSON, encoded: integers take 64 bits, as RabbitMQ's do. Refused for what no table can have."""
+    try:
+        body = b"".join([encode_short(name) + _encoded(value) for name, value in fields.items()])
+    except (ValueError, struct.error) as error:
+        raise bad_request(str(error)) from None
+    return struct.pack(">I", len(body)) + body
+
+
+def _encoded(value: object) -> bytes:
+    if isinstance(value, (bool, str, float)):
+        return encode_value(value)
+    if isinstance(value, int):
+        if not -(1 << 63) <= value < 1 << 63:
+            raise ValueError(f"integer of more than 64 bits: {value}")
+        return b"l" + struct.pack(">q", value)
+    if isinstance(value, Mapping):
+        return b"F" + encoded_table(value)
+    if isinstance(value, list):
+        body = b"".join([_encoded(item) for item in value])
+        return b"A" + struct.pack(">I", len(body)) + body
+    raise bad_request("null_not_allowed")
+
+
+def table_of(encoded: bytes) -> dict[str, Value]:
+    """The inverse of `encoded_table`."""
+    return decode_table(encoded, 0)[0]
+
+
+def properties_key(binding: Binding) -> str:
+    """What tells a binding from others between the same two, fit for a path: KEY, KEY~HASH of the arguments, or ~."""
+    key = quoted(binding.key)
+    if binding.arguments == NO_TABLE:
+        return key or "~"
+    octets = zlib.crc32(binding.arguments).to_bytes(4, "big")
+    return f"{key}~{urlsafe_b64encode(octets).decode().rstrip('=')}"
+
+
+def quoted(key: str) -> str:
+    """A routing key in a path: as Mochiweb's quote_plus does it, and ~ besides."""
+    return quote(key.encode("utf-8", "surrogateescape"), safe=" ._-").replace(" ", "+").replace("~", "%7E")

@@ -1,0 +1,59 @@
+"""A channel as RabbitMQ's HTTP API shows it."""
+
+from __future__ import annotations
+
+from leveret.broker.channel import BrokerChannel
+from leveret.broker.peer import Peer
+from leveret.control.node import Node
+from leveret.control.pid import pid_of
+from leveret.control.views.connection import peer_details
+from leveret.control.views.consumer import consumer_view
+from leveret.control.views.rates import rates, stats_of
+from leveret.control.views.view import View
+
+
+def channel_view(node: Node, peer: Peer, channel: BrokerChannel) -> View:
+    """An item of list_channels."""
+    confirms, held = channel.confirms, channel.tx
+    if confirms is not None:
+        channel.counters.confirm = confirms.confirmed()
+    for consumer in channel.consumers.values():
+        consumer.count()
+    values = channel.counters.values()
+    view: View = {
+        "pid": pid_of(node, peer.number, int(channel.number)),
+        "connection": pid_of(node, peer.number),
+        "name": f"{peer.name} ({int(channel.number)})",
+        "number": int(channel.number),
+        "vhost": peer.vhost.name,
+        "user": peer.user,
+        "user_who_performed_action": peer.user,
+        "node": node.name,
+        "connection_details": peer_details(peer),
+        "state": "running",
+        "consumer_count": len(channel.consumers),
+        "confirm": confirms is not None,
+        "transactional": held is not None,
+        "prefetch_count": channel.default_limit,
+        "global_prefetch_count": int(channel.limit),
+        "messages_unacknowledged": int(channel.unacked.count),
+        "messages_unconfirmed": int(confirms.published - confirms.answered) if confirms is not None else 0,
+        "messages_uncommitted": len(held.publishes) if held is not None else 0,
+        "acks_uncommitted": len(held.held()) if held is not None else 0,
+        "pending_raft_commands": 0,
+    }
+    stats = stats_of(values, rates(channel.counters, node.host.now_us(), values))
+    if stats:
+        view["message_stats"] = stats
+    return view
+
+
+def channel_details(node: Node, peer: Peer, channel: BrokerChannel) -> View:
+    """get_channel: the same with its consumers."""
+    view = channel_view(node, peer, channel)
+    consumers = channel.consumers.values()
+    view["consumer_details"] = [consumer_view(node, consumer) for consumer in consumers]
+    # RabbitMQ has figures for each queue and each exchange here when its rates_mode is "detailed"
+    view["deliveries"] = []
+    view["publishes"] = []
+    return view

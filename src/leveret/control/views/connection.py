@@ -1,0 +1,78 @@
+"""A connection as RabbitMQ's HTTP API shows it."""
+
+from __future__ import annotations
+
+from leveret.broker.peer import Peer
+from leveret.broker.security import Security
+from leveret.control.node import Node
+from leveret.control.pid import pid_of
+from leveret.control.tables import plain_table
+from leveret.control.views.rates import OCTETS, rates, with_rates
+from leveret.control.views.view import View
+from leveret.session import lifecycle
+
+
+def is_open(peer: Peer) -> bool:
+    """Whether it has logged in and is not gone: what did neither is no connection to RabbitMQ's API."""
+    return lifecycle.RUNNING <= peer.state < lifecycle.DRAINING
+
+
+def connection_view(node: Node, peer: Peer) -> View:
+    """An item of list_connections."""
+    host, _, port = peer.name.rpartition(" -> ")[2].rpartition(":")
+    peer_host, _, peer_port = peer.address.rpartition(":")
+    octets = peer.octets
+    values = octets.values()
+    view: View = {
+        "pid": pid_of(node, peer.number),
+        "name": peer.name,
+        "vhost": peer.vhost.name,
+        "user": peer.user,
+        "user_who_performed_action": peer.user,
+        "node": node.name,
+        "type": "network",
+        "protocol": "AMQP 0-9-1",
+        "state": _state(peer),
+        "host": host,
+        "port": int(port) if port else 0,
+        "peer_host": peer_host,
+        "peer_port": int(peer_port) if peer_port else 0,
+        "connected_at": int(peer.connected_us) // 1000,
+        "auth_mechanism": peer.mechanism,
+        "channel_max": peer.channel_max,
+        "frame_max": int(peer.frame_max),
+        "timeout": peer.heartbeat_s,
+        "channels": len(peer.channels),
+        "client_properties": plain_table(peer.client_properties),
+        "recv_cnt": int(octets.reads),
+        "send_cnt": int(octets.writes),
+        "send_pend": node.host.unsent_octets(peer),
+    }
+    view |= with_rates(OCTETS, values, rates(octets, node.host.now_us(), values))
+    return view | _tls(peer.security)
+
+
+def _tls(security: Security | None) -> View:
+    """What TLS says of it."""
+    return {
+        "ssl": security is not None,
+        "ssl_protocol": security and security.protocol,
+        "ssl_key_exchange": security and security.key_exchange,
+        "ssl_cipher": security and security.cipher,
+        "ssl_hash": security and security.hash,
+        "peer_cert_subject": security and security.subject,
+        "peer_cert_issuer": security and security.issuer,
+        "peer_cert_validity": security and security.validity,
+    }
+
+
+def peer_details(peer: Peer) -> View:
+    """Which connection."""
+    host, _, port = peer.address.rpartition(":")
+    return {"name": peer.name, "peer_host": host, "peer_port": int(port) if port else 0}
+
+
+def _state(peer: Peer) -> str:
+    if peer.state == lifecycle.CLOSING:
+        return "closing"
+    return "blocked" if peer.is_blocked else "running"

@@ -1,0 +1,48 @@
+"""A consumer as RabbitMQ's HTTP API shows it."""
+
+from __future__ import annotations
+
+from leveret.broker.consumer import Consumer
+from leveret.broker.peer import Peer
+from leveret.control.node import Node
+from leveret.control.pid import pid_of
+from leveret.control.tables import plain_table
+from leveret.control.views.view import View
+
+
+def consumer_view(node: Node, consumer: Consumer) -> View:
+    """An item of list_consumers."""
+    queue, peer = consumer.queue, consumer.connection
+    assert queue is not None
+    assert isinstance(peer, Peer)
+    is_active = not queue.consumers.has_active or queue.consumers.only is consumer
+    return {
+        "consumer_tag": consumer.tag,
+        "queue": {"name": queue.name, "vhost": queue.vhost.name},
+        "channel_pid": pid_of(node, peer.number, int(consumer.channel.number)),
+        "channel_details": channel_details(node, peer, int(consumer.channel.number)),
+        "ack_required": not consumer.no_ack,
+        "active": is_active,
+        "activity_status": "single_active" if queue.consumers.has_active and is_active else _status(is_active),
+        "exclusive": consumer.is_exclusive,
+        "prefetch_count": int(consumer.limit),
+        "arguments": plain_table(consumer.arguments),
+    }
+
+
+def _status(is_active: bool) -> str:
+    return "up" if is_active else "waiting"
+
+
+def channel_details(node: Node, peer: Peer, number: int) -> View:
+    """Which channel of which connection."""
+    host, _, port = peer.address.rpartition(":")
+    return {
+        "name": f"{peer.name} ({number})",
+        "number": number,
+        "node": node.name,
+        "connection_name": peer.name,
+        "peer_host": host,
+        "peer_port": int(port),
+        "user": peer.user,
+    }

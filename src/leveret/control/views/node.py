@@ -1,0 +1,117 @@
+"""The node as RabbitMQ's HTTP API shows it. What is Erlang's alone is left out: docs/QUERIES.md has the list."""
+
+from __future__ import annotations
+
+import os
+import platform
+import resource
+import threading
+from typing import Final
+
+from leveret.broker.kinds.table import KINDS
+from leveret.control.node import Node
+from leveret.control.views.rates import churn_rates, rates, with_rates
+from leveret.control.views.view import View
+from leveret.session.login import MECHANISMS
+
+# RabbitMQ's plugins whose work is done here without one
+PLUGINS: Final = (
+    "rabbitmq_consistent_hash_exchange", "rabbitmq_delayed_message_exchange", "rabbitmq_management",
+    "rabbitmq_recent_history_exchange", "rabbitmq_sharding",
+)  # fmt: skip
+FDS_LOOKED_AT_MAX: Final = 512
+GAUGES: Final = ("mem_used", "disk_free", "fd_used", "sockets_used", "proc_used", "context_switches")
+
+
+def exchange_types() -> list[View]:
+    """Those that can be declared."""
+    return [{"name": kind, "description": f"AMQP {kind} exchange", "enabled": True} for kind in sorted(KINDS)]
+
+
+def listener_views(node: Node) -> list[View]:
+    """Where the broker listens."""
+    return [
+        {
+            "node": node.name,
+            "protocol": listener.protocol,
+            "ip_address": listener.address,
+            "port": listener.port,
+            "socket_opts": {"backlog": 1024, "nodelay": True},
+        }
+        for listener in node.host.listeners
+    ]
+
+
+def node_view(node: Node) -> View:
+    """An item of list_nodes."""
+    host = node.host
+    alarms = host.alarms
+    fd_total = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    sockets = len(host.peers()) + len(host.listeners)
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    view: View = {
+        "name": node.name,
+        "type": "disc",
+        "running": True,
+        "os_pid": str(os.getpid()),
+        "uptime": (host.now_us() - host.started_us) // 1000,
+        "run_queue": 0,
+        "processors": os.cpu_count() or 1,
+        "mem_limit": alarms.limits.memory_octets,
+        "mem_alarm": alarms.is_low_on_memory,
+        "mem_calculation_strategy": "rss",
+        "disk_free_limit": alarms.limits.disk_free_octets,
+        "disk_free_alarm": alarms.is_low_on_disk,
+        "fd_total": fd_total,
+        "sockets_total": fd_total,
+        "proc_total": resource.getrlimit(resource.RLIMIT_NPROC)[0],
+        "partitions": [],
+        "cluster_links": [],
+        "rates_mode": "basic",
+        "net_ticktime": 60,
+        "exchange_types": exchange_types(),
+        "auth_mechanisms": [{"name": name, "description": f"SASL {name}", "enabled": True} for name in MECHANISMS],
+        "applications": _applications(node),
+        "contexts": [],
+        "enabled_plugins": list(PLUGINS),
+        "log_files": ["<stderr>"],
+        "db_dir": node.data_dir,
+        "config_files": [],
+    }
+    gauges = (
+        alarms.used_octets(),
+        alarms.free_octets(),
+        _open_files(sockets),
+        sockets,
+        threading.active_count(),
+        usage.ru_nvcsw + usage.ru_nivcsw,
+    )
+    view |= with_rates(GAUGES, gauges, rates(node, host.now_us(), gauges))
+    view |= churn_rates(node.broker.churn, host.now_us())
+    return view
+
+
+def memory_view(node: Node) -> View:
+    """What the memory is used for, as far as that is known: messages, and all else."""
+    used = node.host.alarms.used_octets()
+    holders = [queue for vhost in node.broker.vhosts.values() for queue in vhost.holders()]
+    queues = sum(int(shelf.ready.octets) for queue in holders for shelf in queue.shelves)
+    other = max(used - queues, 0)
+    return {"queue_procs": queues, "other_proc": other, "strategy": "rss", "total": {"rss": used, "allocated": used}}
+
+
+def _applications(node: Node) -> list[View]:
+    python = platform.python_version()
+    return [
+        {"name": "leveret", "description": f"leveret, {node.core} core", "version": node.version},
+        {"name": "rabbit", "description": "RabbitMQ, as clients see it", "version": node.broker.settings.version},
+        {"name": "python", "description": platform.python_implementation(), "version": python},
+    ]
+
+
+def _open_files(sockets: int) -> int:
+    """Open files; newer kernels say so at once, older ones have to be asked for each of them."""
+    count = os.stat("/proc/self/fd").st_size
+    if count == 0:
+        count = len(os.listdir("/proc/self/fd")) if sockets < FDS_LOOKED_AT_MAX else sockets
+    return count

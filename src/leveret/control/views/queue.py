@@ -1,0 +1,149 @@
+"""A queue as RabbitMQ's HTTP API shows it. docs/QUERIES.md says which of its figures are estimates."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from leveret.broker.census import Census
+from leveret.broker.priority import PriorityQueue
+from leveret.broker.queue import Queue
+from leveret.broker.queue_types import queue_type
+from leveret.control.node import Node
+from leveret.control.pid import pid_of
+from leveret.control.tables import plain_table
+from leveret.control.views.connection import peer_details
+from leveret.control.views.consumer import consumer_view
+from leveret.control.views.rates import MESSAGES, rates, stats_of, with_rates
+from leveret.control.views.view import View
+
+# what a queue takes in memory besides its messages, roughly
+QUEUE_OCTETS: Final = 3000
+
+
+def queue_view(node: Node, queue: Queue) -> View:
+    """An item of list_queues."""
+    now_us = node.host.now_us()
+    queue.consumers.count_deliveries()
+    queue.vhost.tally.count_publishes()
+    ready, unacked = int(queue.count()), int(queue.unacked)
+    messages = (ready + unacked, ready, unacked)
+    counted = queue.counters.values()
+    speeds = rates(queue.counters, now_us, counted + messages)
+    kind = queue_type(queue.arguments)
+    view: View = {
+        "name": queue.name,
+        "vhost": queue.vhost.name,
+        "type": kind,
+        "durable": queue.durable,
+        "auto_delete": queue.auto_delete,
+        "exclusive": queue.owner is not None,
+        "arguments": plain_table(queue.arguments),
+        "node": node.name,
+        "state": "running",
+        "policy": None,
+        "operator_policy": None,
+        "effective_policy_definition": {},
+        "consumers": int(queue.consumers.count),
+        "head_message_timestamp": None,
+    }
+    view |= with_rates(MESSAGES, messages, speeds[len(counted) :])
+    stats = stats_of(counted, speeds[: len(counted)])
+    if stats:
+        view["message_stats"] = _of_queue(stats)
+    view |= _figures(queue, ready, unacked)
+    view |= _consumption(queue, ready)
+    view["owner_pid"] = pid_of(node, queue.owner.number) if queue.owner is not None else ""
+    if queue.owner is not None:
+        view["owner_pid_details"] = peer_details(queue.owner)
+    view |= _quorum(node) if kind == "quorum" else _classic(queue, ready)
+    return view
+
+
+def queue_details(node: Node, queue: Queue) -> View:
+    """get_queue: the same with its consumers."""
+    view = queue_view(node, queue)
+    view["consumer_details"] = [consumer_view(node, consumer) for consumer in queue.consumers.all()]
+    # RabbitMQ has figures for each channel and each exchange here when its rates_mode is "detailed"
+    view["deliveries"] = []
+    view["incoming"] = []
+    return view
+
+
+def _of_queue(stats: View) -> View:
+    """What a queue knows: not what publishers were told."""
+    for name in ("confirm", "return_unroutable", "drop_unroutable"):
+        stats.pop(name, None)
+        stats.pop(f"{name}_details", None)
+    return stats
+
+
+def _figures(queue: Queue, ready: int, unacked: int) -> View:
+    """What its messages take, as far as it can be had without a look at each of them."""
+    if ready == 0 and unacked == 0:
+        return _NOTHING
+    census = Census(queue)
+    octets_ready, octets_unacked = int(census.octets), int(census.octets_unacked)
+    persistent = int(census.persistent) + int(census.persistent_unacked)
+    in_memory = ready - int(census.on_disk)
+    mean = octets_ready / ready if ready else 0.0
+    share = persistent / (ready + unacked)
+    return {
+        "memory": QUEUE_OCTETS + int(census.memory_octets),
+        "message_bytes": octets_ready + octets_unacked,
+        "message_bytes_ready": octets_ready,
+        "message_bytes_unacknowledged": octets_unacked,
+        "message_bytes_ram": octets_ready + octets_unacked - round(mean * int(census.on_disk)),
+        "message_bytes_persistent": round((octets_ready + octets_unacked) * share),
+        "message_bytes_paged_out": round(mean * int(census.on_disk)),
+        "messages_ram": in_memory + unacked,
+        "messages_ready_ram": in_memory,
+        "messages_unacknowledged_ram": unacked,
+        "messages_persistent": persistent,
+        "messages_paged_out": int(census.on_disk),
+    }
+
+
+_NOTHING: Final[View] = {
+    "memory": QUEUE_OCTETS,
+    "message_bytes": 0,
+    "message_bytes_ready": 0,
+    "message_bytes_unacknowledged": 0,
+    "message_bytes_ram": 0,
+    "message_bytes_persistent": 0,
+    "message_bytes_paged_out": 0,
+    "messages_ram": 0,
+    "messages_ready_ram": 0,
+    "messages_unacknowledged_ram": 0,
+    "messages_persistent": 0,
+    "messages_paged_out": 0,
+}
+
+
+def _consumption(queue: Queue, ready: int) -> View:
+    """Who consumes, and whether they take what there is: at this moment, not on an average."""
+    consumers = queue.consumers
+    only = consumers.only
+    capacity = 0 if consumers.count == 0 else 1.0 if ready == 0 else 0.0
+    return {
+        "consumer_capacity": capacity,
+        "consumer_utilisation": capacity,
+        "exclusive_consumer_tag": only.tag if only is not None and only.is_exclusive else None,
+        "single_active_consumer_tag": only.tag if only is not None and consumers.has_active else None,
+    }
+
+
+def _classic(queue: Queue, ready: int) -> View:
+    mode = str(queue.arguments.get("x-queue-mode", "default"))
+    status: View = {"mode": mode, "version": 1, "len": ready}
+    if isinstance(queue, PriorityQueue):
+        lengths = {str(priority): 0 for priority in range(int(queue.max_priority) + 1)}
+        for shelf in queue.shelves:
+            lengths[str(int(shelf.index))] = int(shelf.ready.count())
+        status["priority_lengths"] = lengths
+    return {"backing_queue_status": status, "recoverable_slaves": None}
+
+
+def _quorum(node: Node) -> View:
+    nodes = [node.name]
+    return {"leader": node.name, "members": nodes, "online": nodes, "open_files": {node.name: 0}}
+

@@ -1,0 +1,137 @@
+"""The HTTP API's process beside its broker: where it listens, and that it is there as long as the broker is."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from leveret.admin import process as admin_process
+from leveret.testing.processes import LeveretProcess, free_port
+
+from .support import until
+
+SOURCE = str(Path(__file__).parents[2] / "src")
+GUEST = ("guest", "guest")
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[LeveretProcess]:
+    with LeveretProcess(tmp_path, admin=True) as process:
+        yield process
+
+
+def whoami(broker: LeveretProcess) -> str:
+    return str(httpx.get(f"{broker.admin_url}/api/whoami", auth=GUEST, timeout=30).json()["name"])
+
+
+def children(pid: int) -> list[int]:
+    text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    return [int(each) for each in text.split()]
+
+
+def is_there(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+def serve(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
+    """`leveret serve` that must refuse to start."""
+    environment = os.environ | {"PYTHONPATH": os.environ.get("PYTHONPATH", SOURCE)} | more
+    environment.pop("LEVERET_ADMIN_PORT", None)
+    command = [sys.executable, "-m", "leveret.cli.main", "serve", "--port", "0", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment, check=False)
+
+
+def test_a_client_that_comes_at_once_waits_for_the_process(broker: LeveretProcess) -> None:
+    """The socket is bound before the broker says that it is ready; the process may still be starting."""
+    assert whoami(broker) == "guest"
+    assert f"the HTTP API is on {broker.admin_url}" in broker.output
+
+
+def test_it_stops_with_the_broker(broker: LeveretProcess) -> None:
+    assert whoami(broker) == "guest"
+    (child,) = children(broker.pid)
+    assert broker.stop() == 0
+    assert not is_there(child)
+    with pytest.raises(httpx.ConnectError):
+        whoami(broker)
+    broker.start()
+    assert whoami(broker) == "guest"
+
+
+def test_it_ends_when_the_broker_is_killed(broker: LeveretProcess) -> None:
+    assert whoami(broker) == "guest"
+    (child,) = children(broker.pid)
+    os.kill(broker.pid, signal.SIGKILL)  # the broker alone, not its group
+    assert until(lambda: not is_there(child))
+    broker.kill()
+    broker.start()
+    assert whoami(broker) == "guest"
+
+
+def test_it_is_started_again_when_it_dies(broker: LeveretProcess) -> None:
+    assert whoami(broker) == "guest"
+    (child,) = children(broker.pid)
+    os.kill(child, signal.SIGKILL)
+    assert until(lambda: not is_there(child))
+    assert whoami(broker) == "guest"  # who came in between has waited
+    (again,) = children(broker.pid)
+    assert again != child
+    assert "the HTTP API's process ended by signal 9; it starts again in 0.2 s" in broker.output
+
+
+def test_there_is_none_at_port_0(tmp_path: Path) -> None:
+    with LeveretProcess(tmp_path) as broker:
+        assert children(broker.pid) == []
+        assert "HTTP API" not in broker.output
+
+
+def test_a_port_that_was_asked_for_and_is_taken(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        refused = serve("--admin-port", str(port), "--data-dir", str(tmp_path))
+    assert refused.returncode == 4
+    assert f"can't listen on 127.0.0.1 port {port}: Address already in use" in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+def test_a_port_of_the_configuration_that_is_taken(tmp_path: Path) -> None:
+    config = tmp_path / "leveret.toml"
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        config.write_text(f"admin_port = {taken.getsockname()[1]}")
+        refused = serve("--config", str(config), "--data-dir", str(tmp_path / "data"))
+    assert refused.returncode == 4
+
+
+def test_the_default_port_is_taken(tmp_path: Path) -> None:
+    """One line says so, and the broker serves on."""
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):  # then somebody else has it
+            stack.enter_context(socket.create_server((admin_process.HOST, admin_process.PORT)))
+        process = LeveretProcess(tmp_path)
+        process.extra_environment["LEVERET_ADMIN_PORT"] = ""
+        with process as broker:
+            assert broker.output.count("there is no HTTP API: can't listen on 127.0.0.1 port 15672") == 1
+            assert children(broker.pid) == []
+
+
+def test_it_was_asked_for_and_is_not_installed(tmp_path: Path) -> None:
+    blocker = tmp_path / "sitecustomize.py"
+    blocker.write_text("import sys\nsys.modules['uvicorn'] = None\n")
+    path = f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', SOURCE)}"
+    refused = serve("--admin-port", str(free_port()), "--data-dir", str(tmp_path / "data"), PYTHONPATH=path)
+    assert refused.returncode == 2
+    assert "the HTTP API is not installed: pip install 'leveret[admin]'" in refused.stderr
+    assert "Traceback" not in refused.stderr

@@ -1,0 +1,340 @@
+"""Definitions files: what goes into a broker comes out again; a file that is wrong anywhere changes nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from leveret.broker.definitions import PARAMETER, USER
+from leveret.broker.recovery import Recovery
+from leveret.broker.users import MD5, SHA256, SHA512, hash_password
+from leveret.control.definitions.document import Document
+from leveret.control.definitions.exporting import exported
+from leveret.control.definitions.importing import Import, drop_defaults
+from leveret.control.refusal import Refused
+from leveret.wire import grammar
+
+from .support import Bench, recovered
+
+SECTIONS = (
+    "users", "vhosts", "permissions", "topic_permissions", "parameters", "global_parameters", "policies", "queues",
+    "exchanges", "bindings",
+)  # fmt: skip
+
+
+canonical = msgspec.json.Encoder(order="deterministic").encode
+
+
+def document(table: dict[str, Any]) -> Document:
+    return msgspec.json.decode(msgspec.json.encode(table), type=Document)
+
+
+def put(bench: Bench, table: dict[str, Any], vhost: str | None = None, user: str = "") -> list[str]:
+    return Import(bench.broker, document(table), vhost, user).apply(bench.now_us)
+
+
+def sections(bench: Bench) -> dict[str, list[Any]]:
+    """Each section in an order that does not tell who came first."""
+    table = exported(bench.broker, None)
+    return {section: sorted(table[section], key=canonical) for section in SECTIONS}
+
+
+names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8).filter(
+    lambda name: not name.startswith("amq.") and "\r" not in name and "\n" not in name
+)
+numbers = st.integers(-(1 << 63), (1 << 63) - 1) | st.floats(allow_nan=False, allow_infinity=False)
+scalars = st.booleans() | numbers | names
+values = st.recursive(scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=3))
+tables = st.dictionaries(names.map(lambda name: f"a-{name}"), values, max_size=3)
+patterns = st.sampled_from(["", ".*", "^a", "b$"])
+
+
+@st.composite
+def files(draw: st.DrawFn) -> dict[str, Any]:
+    """What a broker may export."""
+    users = draw(st.lists(names, unique=True, max_size=3))
+    vhosts = draw(st.lists(names, unique=True, min_size=1, max_size=3))
+    places = [(vhost, name) for vhost in vhosts for name in draw(st.lists(names, unique=True, max_size=3))]
+    sources = [(vhost, name) for vhost in vhosts for name in draw(st.lists(names, unique=True, max_size=3))]
+    kind = st.sampled_from(["direct", "fanout", "topic", "headers"])
+    pairs = [(source, queue) for source in sources for queue in places if source[0] == queue[0]]
+    return {
+        "users": [
+            {
+                "name": name, "password_hash": hash_password(draw(names), bytes),
+                "hashing_algorithm": SHA256,
+                "tags": draw(st.lists(st.sampled_from(["administrator", "mine"]), unique=True)),
+                "limits": draw(st.dictionaries(st.just("max-channels"), st.integers(-1, 9))),
+            }
+            for name in users
+        ],
+        "vhosts": [{"name": name, "description": draw(names), "tags": ["t"]} for name in vhosts],
+        "permissions": [
+            {"user": user, "vhost": vhost, "configure": draw(patterns), "write": draw(patterns), "read": draw(patterns)}
+            for user in users for vhost in vhosts
+        ],
+        "topic_permissions": [
+            {"user": user, "vhost": vhost, "exchange": "amq.topic", "write": draw(patterns), "read": draw(patterns)}
+            for user in users for vhost in vhosts
+        ],
+        "global_parameters": [{"name": name, "value": draw(values)} for name in draw(st.lists(names, unique=True))],
+        "exchanges": [
+            {"name": name, "vhost": vhost, "type": draw(kind), "durable": draw(st.booleans()),
+             "auto_delete": draw(st.booleans()), "internal": draw(st.booleans()), "arguments": draw(tables)}
+            for vhost, name in sources
+        ],
+        "queues": [
+            {"name": name, "vhost": vhost, "durable": draw(st.booleans()), "auto_delete": draw(st.booleans()),
+             "arguments": draw(tables)}
+            for vhost, name in places
+        ],
+        "bindings": [
+            {"source": source, "vhost": vhost, "destination": queue, "destination_type": "queue",
+             "routing_key": draw(names), "arguments": draw(tables)}
+            for (vhost, source), (_, queue) in pairs
+        ],
+    }  # fmt: skip
+
+
+@given(files())
+def test_what_goes_in_comes_out_of_this_broker_and_of_one_that_recovers(table: dict[str, Any]) -> None:
+    bench = Bench()
+    drop_defaults(bench.broker, document(table))
+    assert put(bench, table) == []
+    found = sections(bench)
+    for section, entries in table.items():
+        told = [{name: value for name, value in entry.items() if name != "metadata"} for entry in found[section]]
+        assert sorted(told, key=canonical) == sorted(entries, key=canonical)
+    other = Bench()
+    drop_defaults(other.broker, document(table))
+    put(other, msgspec.json.decode(msgspec.json.encode(exported(bench.broker, None))))
+    assert sections(other) == found
+    again = recovered([bench.sync()])
+    for section in ("users", "vhosts", "permissions", "topic_permissions", "global_parameters"):
+        assert sections(again)[section] == found[section]
+    assert sections(again)["queues"] == [queue for queue in found["queues"] if queue["durable"]]
+
+
+def test_the_whole_file_is_one_batch() -> None:
+    bench = Bench()
+    put(bench, {"vhosts": [{"name": "v"}], "queues": [{"name": "q", "vhost": "v", "durable": True}]})
+    assert bench.broker.log.batch == 1
+    bench.sync()
+    assert "q" in recovered(bench.batches).broker.vhosts["v"].queues
+
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"users": [{"name": "u", "tags": "", "password": "p", "password_hash": "aaaa"}]}, "users[0] 'u': both_password"),
+    ({"users": [{"name": "u"}]}, "users[0] 'u': tags_not_present"),
+    ({"users": [{"name": "u", "tags": [], "password_hash": "?"}]}, "users[0] 'u': "),
+    ({"users": [{"name": "u", "tags": [], "password_hash": "", "hashing_algorithm": "rot13"}]}, "'rot13'"),
+    ({"users": [{"name": "u", "tags": [], "limits": [1]}]}, "users[0] 'u': expected a table"),
+    ({"vhosts": [{"name": ""}]}, "vhosts[0] '': a virtual host has a name"),
+    (
+        {"permissions": [{"user": "nobody", "vhost": "/", "configure": "", "write": "", "read": ""}]},
+        "permissions[0] 'nobody': there is no user 'nobody'",
+    ),
+    (
+        {"permissions": [{"user": "guest", "vhost": "v2", "configure": "", "write": "", "read": ""}]},
+        'Please create virtual host "v2" prior to importing definitions.',
+    ),
+    (
+        {"permissions": [{"user": "guest", "vhost": "/", "configure": "(", "write": "", "read": ""}]},
+        "invalid regular expression '('",
+    ),
+    ({"exchanges": [{"name": "x", "vhost": "/", "type": "xyz"}]}, "exchanges[0] 'x': unknown exchange type 'xyz'"),
+    (
+        {"exchanges": [{"name": "x", "vhost": "/", "type": "fanout", "arguments": {"alternate-exchange": 1}}]},
+        "invalid type 'long' for arg 'alternate-exchange' in exchange 'x' in vhost '/'",
+    ),
+    ({"queues": [{"name": "q"}]}, "queues[0] 'q': Virtual host does not exist and is not specified"),
+    ({"queues": [{"name": "", "vhost": "/"}]}, "queues[0] '': a queue has a name"),
+    ({"queues": [{"name": "q" * 256, "vhost": "/"}]}, "queue of 256 octets"),
+    (
+        {"queues": [{"name": "q", "vhost": "/", "arguments": {"x-max-length": -1}}]},
+        "queues[0] 'q': invalid arg 'x-max-length' for queue 'q' in vhost '/': {value_negative,-1}",
+    ),
+    (
+        {"queues": [{"name": "q", "vhost": "/", "arguments": {"x-queue-type": "quorum"}}]},
+        "invalid property 'non-durable' for queue 'q' in vhost '/'",
+    ),
+    ({"queues": [{"name": "q", "vhost": "/", "arguments": {"a": None}}]}, "queues[0] 'q': null_not_allowed"),
+    (
+        {
+            "exchanges": [{"name": "x", "vhost": "/", "type": "headers"}],
+            "queues": [{"name": "q", "vhost": "/"}],
+            "bindings": [
+                {"source": "x", "vhost": "/", "destination": "q", "destination_type": "queue",
+                 "arguments": {"x-match": "most"}}
+            ],
+        },
+        "bindings[0] 'x': Invalid x-match field value",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("wrong", "reason"), WRONG)
+def test_a_file_with_a_mistake_changes_nothing(wrong: dict[str, Any], reason: str) -> None:
+    bench = Bench()
+    before = exported(bench.broker, None)
+    fine: dict[str, Any] = {
+        "users": [{"name": "fine", "tags": ""}], "vhosts": [{"name": "fine"}],
+        "exchanges": [{"name": "fine", "vhost": "/", "type": "direct"}], "queues": [{"name": "fine", "vhost": "/"}],
+        "global_parameters": [{"name": "fine", "value": 1}],
+    }  # fmt: skip
+    whole = {section: wrong.get(section, []) + fine.get(section, []) for section in SECTIONS}
+    with pytest.raises(Refused) as refused:
+        put(bench, whole)
+    assert reason in refused.value.reason
+    assert exported(bench.broker, None) == before
+    assert bench.broker.log.size() == 0
+
+
+def test_what_is_declared_stays_as_it_is_and_what_is_defined_is_set_anew() -> None:
+    bench = Bench()
+    client = bench.connect()
+    client.queue("q", durable=True, arguments={"x-max-length": 5})
+    client.call(1, grammar.EXCHANGE_DECLARE, exchange="x", type="direct")
+    put(
+        bench,
+        {
+            "queues": [{"name": "q", "vhost": "/", "arguments": {"x-max-length": -5}}],
+            "exchanges": [{"name": "x", "vhost": "/", "type": "no such type"}],
+            "users": [{"name": "guest", "tags": "a, b", "password": "new"}],
+            "permissions": [{"user": "guest", "vhost": "/", "configure": "", "write": "^x", "read": ""}],
+        },
+    )
+    table = exported(bench.broker, None)
+    assert table["queues"][0]["arguments"] == {"x-max-length": 5}
+    assert table["exchanges"][0]["type"] == "direct"
+    assert table["users"][0]["tags"] == ["a", "b"]
+    assert [permission["write"] for permission in table["permissions"]] == ["^x"]
+    assert bench.broker.users.accepts("guest", "new")
+    assert not bench.broker.users.accepts("guest", "guest")
+
+
+def test_what_is_passed_over_is_said() -> None:
+    warnings = put(
+        Bench(),
+        {
+            "queues": [{"name": "amq.gen-1", "vhost": "/"}],
+            "exchanges": [{"name": "amq.direct", "vhost": "/", "type": "direct"}],
+            "bindings": [
+                {"source": "amq.direct", "vhost": "/", "destination": "amq.gen-1", "destination_type": "queue"},
+                {"source": "gone", "vhost": "/", "destination": "amq.topic", "destination_type": "exchange"},
+                {"source": "", "vhost": "/", "destination": "gone", "destination_type": "queue"},
+            ],
+        },
+    )
+    assert warnings == [
+        "queue 'amq.gen-1' in vhost '/': only the broker gives such names; passed over",
+        "binding from 'amq.direct' to 'amq.gen-1' in vhost '/': there is no queue 'amq.gen-1'; passed over",
+        "binding from 'gone' to 'amq.topic' in vhost '/': there is no exchange 'gone'; passed over",
+    ]
+
+
+def test_what_is_not_for_others_is_not_exported() -> None:
+    bench = Bench()
+    client = bench.connect()
+    client.queue("", durable=False)
+    client.queue("mine", exclusive=True)
+    client.call(1, grammar.QUEUE_BIND, queue="mine", exchange="amq.fanout")
+    client.queue("theirs", durable=False)
+    client.call(1, grammar.QUEUE_BIND, queue="theirs", exchange="amq.fanout", routing_key="k")
+    client.call(1, grammar.EXCHANGE_BIND, source="amq.fanout", destination="amq.topic")
+    table = exported(bench.broker, None)
+    assert [queue["name"] for queue in table["queues"]] == ["theirs"]
+    assert table["exchanges"] == []
+    assert [binding["destination"] for binding in table["bindings"]] == ["theirs", "amq.topic"]
+
+
+@pytest.mark.parametrize(("version", "algorithm"), [("3.5.7", MD5), ("3.6.0", None), ("3.10.8", None), ("4.1.0", None)])
+def test_users_of_old_brokers_have_md5(version: str, algorithm: str | None) -> None:
+    bench = Bench()
+    entry: dict[str, Any] = {"name": "old", "administrator": "true"}
+    entry["password_hash"] = hash_password("secret", lambda count: b"salt", algorithm or SHA256)
+    put(bench, {"rabbit_version": version, "users": [entry]})
+    assert bench.broker.users.accepts("old", "secret")
+    assert bench.broker.users.by_name["old"].tags == ["administrator"]
+
+
+def test_a_hash_of_another_algorithm_is_kept_and_used() -> None:
+    bench = Bench()
+    password_hash = hash_password("secret", lambda count: b"salt", SHA512)
+    entry = {"name": "u", "tags": [], "password_hash": password_hash, "hashing_algorithm": SHA512}
+    put(bench, {"users": [entry]})
+    assert bench.broker.users.accepts("u", "secret")
+    assert "warnings" not in exported(bench.broker, None)
+
+
+def test_an_export_says_which_hashes_rabbitmq_cannot_use() -> None:
+    bench = Bench()
+    bench.broker.definitions.put(USER, {"name": "modern", "password_hash": "", "hashing_algorithm": "argon2"})
+    assert exported(bench.broker, None)["warnings"] == [
+        "RabbitMQ can't use the password hashes of 'modern': they need a new password there"
+    ]
+
+
+def test_definitions_of_one_virtual_host_go_into_another() -> None:
+    bench = Bench()
+    client = bench.connect()
+    client.queue("q", durable=True)
+    client.call(1, grammar.QUEUE_BIND, queue="q", exchange="amq.topic", routing_key="a.#")
+    bench.broker.definitions.put(PARAMETER, {"vhost": "/", "component": "c", "name": "n", "value": {"a": 1}})
+    table = exported(bench.broker, "/")
+    assert "users" not in table
+    assert table["bindings"] == [
+        {
+            "source": "amq.topic", "destination": "q", "destination_type": "queue", "routing_key": "a.#",
+            "arguments": {},
+        }
+    ]  # fmt: skip
+    put(bench, {"vhosts": [{"name": "v"}]})
+    put(bench, table, "v")
+    assert {**exported(bench.broker, "v"), "parameters": []} == {**table, "parameters": []}
+    assert exported(bench.broker, "v")["parameters"] == [
+        {"vhost": "v", "component": "c", "name": "n", "value": {"a": 1}}
+    ]
+
+
+def test_who_imports_may_use_new_virtual_hosts() -> None:
+    bench = Bench()
+    put(bench, {"vhosts": [{"name": "new"}, {"name": "/"}]}, user="guest")
+    assert bench.broker.users.by_name["guest"].may("configure", "new", "q")
+    put(bench, {"vhosts": [{"name": "other"}]})
+    assert not bench.broker.users.by_name["guest"].may("configure", "other", "q")
+
+
+def test_more_queues_than_the_limit_allows_abort_the_import() -> None:
+    bench = Bench()
+    limits = {"vhost": "/", "component": "vhost-limits", "name": "limits", "value": {"max-queues": 2}}
+    bench.broker.definitions.put(PARAMETER, limits)
+    put(bench, {"queues": [{"name": "1", "vhost": "/"}, {"name": "2", "vhost": "/"}]})
+    put(bench, {"queues": [{"name": "1", "vhost": "/"}, {"name": "2", "vhost": "/"}]})
+    with pytest.raises(Refused, match=r'Adding 1 queue\(s\) to virtual host "/" would exceed the limit of 2 queue'):
+        put(bench, {"queues": [{"name": "3", "vhost": "/"}, {"name": "2", "vhost": "/"}]})
+
+
+def test_bindings_from_a_file_are_those_that_rabbitmq_makes() -> None:
+    """Integers have 64 bits: a binding made by a client with other ones is another binding, as there."""
+    bench = Bench()
+    client = bench.connect()
+    client.queue("q")
+    client.call(1, grammar.QUEUE_BIND, queue="q", exchange="amq.headers", arguments={"a": 1 << 40})
+    client.call(1, grammar.QUEUE_BIND, queue="q", exchange="amq.headers", arguments={"a": 1})
+    put(bench, exported(bench.broker, None))
+    assert len(bench.broker.vhosts["/"].queues["q"].bindings) == 3
+
+
+def test_a_broker_is_new_until_something_is_recorded() -> None:
+    bench = Bench()
+    assert bench.broker.is_new
+    Recovery(bench.broker, bench.now_us).finish()
+    assert recovered([bench.sync()]).broker.is_new
+    bench.connect().queue("q", durable=True)
+    bench.sync()
+    assert not recovered(bench.batches).broker.is_new
