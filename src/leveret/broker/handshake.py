@@ -32,7 +32,7 @@ def start(peer: Peer) -> None:
         version_major=0,
         version_minor=9,
         server_properties=peer.broker.server_properties(),
-        mechanisms=" ".join((*MECHANISMS, EXTERNAL) if _has_certificate(peer) else MECHANISMS),
+        mechanisms=" ".join((*MECHANISMS, EXTERNAL) if _is_named(peer) else MECHANISMS),
         locales="en_US",
     )
 
@@ -67,9 +67,13 @@ def start_ok(peer: Peer, method: Method) -> None:
     )
 
 
-def _has_certificate(peer: Peer) -> bool:
-    """Whether a client's certificate was verified."""
-    return peer.security is not None and peer.security.subject is not None
+def _is_named(peer: Peer) -> bool:
+    """Whether a verified certificate names a user.
+
+    RabbitMQ offers EXTERNAL where it is enabled, to all who speak TLS. Some clients take it as soon as they see it,
+    whatever user and password they were given: to them we offer it only where it helps.
+    """
+    return peer.security is not None and peer.security.login in peer.broker.users.by_name
 
 
 def _named_by_certificate(peer: Peer, security: Security) -> str:
