@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import socket
@@ -15,6 +16,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.x509.oid import NameOID
 
+from leveret.client import BlockingConnection, ConnectionClosed, connect
 from leveret.testing.processes import LeveretProcess, free_port
 
 from .raw import DEADLINE_S, METHOD, PROTOCOL_HEADER, RawClient, encode_method, frame
@@ -332,6 +334,69 @@ def test_a_new_certificate_that_can_not_be_used_changes_nothing(tmp_path: Path, 
         process.said("was reloaded and is valid until")
         assert serial(process, context) != before
         assert process.output.count("was not reloaded") == 1  # however often it was looked at
+
+
+# -- leveret's own client ----------------------------------------------------------------------------------------------
+
+
+async def echo(url: str, is_blocking: bool) -> bytes:
+    """A message there and back, by one face of the client or the other."""
+    if is_blocking:
+        return await asyncio.to_thread(echo_blocking, url)
+    async with await connect(url) as connection:
+        channel = await connection.channel()
+        queue = await channel.declare_queue("", exclusive=True)
+        await channel.confirm_select()
+        await channel.publish(MESSAGE, "", queue.name)
+        got = await channel.get(queue.name, no_ack=True)
+        assert got is not None
+        return got.body
+
+
+def echo_blocking(url: str) -> bytes:
+    with BlockingConnection(url) as connection:
+        channel = connection.channel()
+        queue = channel.declare_queue("", exclusive=True)
+        channel.confirm_select()
+        channel.publish(MESSAGE, "", queue.name)
+        channel.wait_for_confirms()
+        got = channel.get(queue.name, no_ack=True)
+        assert got is not None
+        return got.body
+
+
+@pytest.mark.parametrize("is_blocking", [True, False], ids=["blocking", "asyncio"])
+async def test_the_client(
+    either: SecuredLeveret | SecuredRabbitMQ, authority: Authority, tmp_path: Path, is_blocking: bool
+) -> None:
+    url = f"{either.tls_url}?cacertfile={authority.ca}"
+    assert await echo(url, is_blocking) == MESSAGE
+    with pytest.raises(ConnectionClosed, match="CERTIFICATE_VERIFY_FAILED"):
+        await echo(either.tls_url, is_blocking)
+    with pytest.raises(ConnectionClosed, match="IP address mismatch"):
+        await echo(url.replace("localhost", "127.0.0.1"), is_blocking)
+    assert await echo(url.replace("localhost", "127.0.0.1") + "&server_name_indication=localhost", is_blocking)
+    assert await echo(f"{either.tls_url}?verify=verify_none", is_blocking) == MESSAGE
+    with pytest.raises(ConnectionClosed, match=r"cannot connect to .*cacertfile /no/such/file: No such file"):
+        await echo(f"{either.tls_url}?cacertfile=/no/such/file", is_blocking)
+    with pytest.raises(ConnectionClosed, match=r"the server hung up before the handshake|the server speaks TLS"):
+        await echo(f"amqp://localhost:{either.tls_port}", is_blocking)
+
+
+@pytest.mark.parametrize("is_blocking", [True, False], ids=["blocking", "asyncio"])
+async def test_the_client_with_a_certificate(
+    either: SecuredLeveret | SecuredRabbitMQ, authority: Authority, is_blocking: bool
+) -> None:
+    user = f"client-{is_blocking}"
+    authority.client("client", x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, user)]))
+    files = f"certfile={authority.directory / 'client.pem'}&keyfile={authority.directory / 'client.key'}"
+    url = f"{either.tls_url}?cacertfile={authority.ca}&{files}"
+    assert await echo(url, is_blocking) == MESSAGE  # as guest
+    with pytest.raises(ConnectionClosed, match=r"offers no EXTERNAL login|Login was refused"):
+        await echo(f"{url}&auth_mechanism=external", is_blocking)
+    either.administration.call("add_user", name=f"CN={user}", password="secret", tags=[])
+    either.administration.call("set_permissions", vhost="/", user=f"CN={user}", configure=".*", write=".*", read=".*")
+    assert await echo(f"{url}&auth_mechanism=external", is_blocking) == MESSAGE
 
 
 # -- what operators see ------------------------------------------------------------------------------------------------
