@@ -95,7 +95,6 @@ def _consume_queue(peer: Peer, channel: BrokerChannel, method: Method, tag: str)
         consumer.priority = priority
     consumer.timeout_ms = given_timeout_ms(arguments)
     peer.broker.ack_timeout.allow_for(consumer.timeout_ms)
-    peer.broker.ack_timeout.allow_for(queue.timeout_ms)
     channel.consumers[tag] = consumer
     queue.consumers.add(consumer)
     if not queue.is_touched:
@@ -160,7 +159,6 @@ def get(peer: Peer, channel: BrokerChannel, method: Method) -> None:
         queue.unacked += 1
         channel.unacked.add(tag, entry)
         channel.fetched += 1
-        peer.broker.ack_timeout.allow_for(queue.timeout_ms)
 
 
 def _count_get(counters: Counters, no_ack: bool, redelivered: bool) -> None:

@@ -96,6 +96,19 @@ def hurry(vhost: VHost, now_us: i64) -> None:
             vhost.timers.add(queue.stranded.retry_us, queue)
 
 
+def reconsider(vhost: VHost, queue: Queue, stranded: Stranded, now_us: i64) -> None:
+    """A policy has changed what becomes of the dead letters that a queue keeps."""
+    if queue.stranded is not None:
+        _take_room(queue, queue.stranded)
+        return
+    for letter in stranded.letters:
+        entry = letter.entry
+        if not letter.reached:
+            bury(vhost, queue, entry, letter.reason, letter.died_us)
+        elif entry.id:
+            vhost.log.settle(entry.shelf, entry.id)  # some queue has it, so it is not lost
+
+
 def _plan(vhost: VHost, queue: Queue, stranded: Stranded, now_us: i64, is_moving: bool) -> None:
     _take_room(queue, stranded)
     if stranded.plan(now_us, is_moving):

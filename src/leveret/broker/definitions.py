@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from leveret.broker.log import Log, meta_record
-from leveret.wire.table import Value
+from leveret.broker.log import Log, meta_record, meta_record_of
+from leveret.wire.errors import ProtocolError
+from leveret.wire.table import Value, decode_table, encode_table
 
 Definition = dict[str, Value]
 Key = tuple[str, ...]
@@ -45,6 +46,16 @@ def key_of(kind: str, definition: Definition) -> Key:
     return tuple([str(definition[field]) for field in KEYS[kind]])
 
 
+def _record(kind: str, definition: Definition) -> bytes:
+    """Its record. ValueError if there can be none that recovery would read."""
+    table = encode_table({"op": "define", "kind": kind, "definition": definition})
+    try:
+        decode_table(table, 0)
+    except ProtocolError as error:
+        raise ValueError(error.text) from None
+    return meta_record_of(table)
+
+
 class Definitions:
     """All definitions, journalled; listeners hear of each change after it was made. Nothing is validated here."""
 
@@ -62,12 +73,17 @@ class Definitions:
         return self._tables[kind].get(key)
 
     def put(self, kind: str, definition: Definition) -> None:
-        """Set a definition, in place of what is there under its key."""
+        """Set a definition, in place of what is there under its key.
+
+        ValueError if it is none that the journal could give back, as numbers of more than 64 bits; nothing has changed.
+        """
         key = key_of(kind, definition)
-        if self._tables[kind].get(key) == definition:
+        before = self._tables[kind].get(key)
+        record = _record(kind, definition)
+        if before is not None and record == _record(kind, before):
             return
         self._tables[kind][key] = definition
-        self._log.meta({"op": "define", "kind": kind, "definition": definition})
+        self._log.declared(record)
         self._tell(kind, key, definition)
 
     def remove(self, kind: str, *key: str) -> bool:
@@ -103,5 +119,5 @@ class Definitions:
         records = [meta_record({"op": "definitions", "vhosts": vhosts})]
         for kind, table in self._tables.items():
             for definition in table.values():
-                records.append(meta_record({"op": "define", "kind": kind, "definition": definition}))
+                records.append(_record(kind, definition))
         return records

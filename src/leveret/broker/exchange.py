@@ -10,6 +10,7 @@ from leveret.broker.delay import DELAYED, DELAYED_TYPE
 from leveret.broker.kinds.recent_history import RecentHistory
 from leveret.broker.kinds.table import KINDS
 from leveret.broker.names import RandomBytes
+from leveret.broker.policies import NO_EFFECT, Effect
 from leveret.wire.table import Value
 
 if TYPE_CHECKING:
@@ -19,9 +20,9 @@ if TYPE_CHECKING:
 class Exchange:
     """kind: the name of its type. bindings: those of which it is the destination; outgoing: of which it is the source.
 
-    onward: those of outgoing that lead to exchanges. alternate: where messages go that no binding takes, None =
-    nowhere; it need not exist. history: what the journal must hear of, None = nothing. schedule: what a delayed one
-    holds, None for others.
+    onward: those of outgoing that lead to exchanges. effect: what policies say of it. alternate: where messages go that
+    no binding takes, None = nowhere; it need not exist. history: what the journal must hear of, None = nothing.
+    schedule: what a delayed one holds, None for others.
     """
 
     def __init__(
@@ -41,8 +42,8 @@ class Exchange:
         self.auto_delete = auto_delete
         self.internal = internal
         self.arguments = arguments
-        alternate = arguments.get("alternate-exchange")
-        self.alternate: str | None = alternate if isinstance(alternate, str) else None
+        self.alternate: str | None = None
+        self.govern(NO_EFFECT)
         self.bindings: dict[tuple[str, str, bytes], Binding] = {}
         self.outgoing: dict[int, Binding] = {}
         self.onward: dict[int, Binding] = {}
@@ -51,6 +52,12 @@ class Exchange:
         matching = str(arguments[DELAYED_TYPE]) if kind == DELAYED else kind
         self.matcher = KINDS[matching](self.outgoing, arguments, random_bytes)
         self.history = self.matcher if durable and isinstance(self.matcher, RecentHistory) else None
+
+    def govern(self, effect: Effect) -> None:
+        """Policies say this of it from now on; what it was declared with goes first."""
+        self.effect = effect
+        alternate = self.arguments.get("alternate-exchange", effect.settings.get("alternate-exchange"))
+        self.alternate = alternate if isinstance(alternate, str) else None
 
     def add(self, binding: Binding) -> None:
         """Put in a new binding."""

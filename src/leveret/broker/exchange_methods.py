@@ -123,7 +123,8 @@ def _check_same(peer: Peer, method: Method, exchange: Exchange) -> None:
     ):
         if method.flag(flag) != current:
             raise inequivalent(method, flag, what, str(method.flag(flag)).lower(), str(current).lower())
-    given, now = _alternate(method), exchange.alternate
+    given, declared = _alternate(method), exchange.arguments.get(ALTERNATE)
+    now = declared if isinstance(declared, str) else None
     if now is None and given is None:
         return
     if now is None or given is None:

@@ -11,6 +11,7 @@ from leveret.broker.consumers import Consumers
 from leveret.broker.counters import Counters
 from leveret.broker.entry import Entry
 from leveret.broker.limits import Limits, body_octets
+from leveret.broker.policies import NO_EFFECT, Effect
 from leveret.broker.returned import returned
 from leveret.broker.run import Run
 from leveret.broker.shelf import Shelf
@@ -31,7 +32,8 @@ class Queue:
     """shelves: all of them, those whose messages are delivered first in front; shelf: the one with index 0.
 
     number: unique for the life of the data directory (0 = not durable); owner: the connection of an exclusive one;
-    declared: its arguments as they came from a client, empty if they came from the journal.
+    declared: its arguments as they came from a client, empty if they came from the journal; effect: what policies say
+    of it. What follows is the outcome of both: see queue_settings.py.
 
     ttl_us: x-message-ttl, -1 = none; idle_us: x-expires, 0 = none; dead_letter_exchange: None = expired and rejected
     messages are dropped. limits: of its length, None = none; delivery_limit: how often a message may come back, -1 = as
@@ -47,6 +49,7 @@ class Queue:
         self.auto_delete = auto_delete
         self.arguments = arguments
         self.declared = b""
+        self.effect: Effect = NO_EFFECT
         self.owner: Peer | None = None
         # an exclusive queue never outlives its connection, so the journal need not know it
         self.is_journalled = durable
@@ -93,6 +96,13 @@ class Queue:
     def count(self) -> i64:
         """How many messages wait for delivery."""
         return self.shelf.ready.count()
+
+    def body_octets(self) -> i64:
+        """Size of the bodies of all that wait for delivery; pages are read for it."""
+        octets: i64 = 0
+        for shelf in self.shelves:
+            octets += shelf.body_octets()
+        return octets
 
     def peek(self) -> Entry | None:
         """The message that is next, left where it is."""

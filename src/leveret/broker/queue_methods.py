@@ -5,16 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from leveret.broker.access import QUEUE, check, check_onward
-from leveret.broker.ack_timeout import given_timeout_ms
 from leveret.broker.arguments import are_equivalent, plain, typed
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.consumer import Consumer
-from leveret.broker.limits import limits_of
 from leveret.broker.names import REPLY_TO, generated
 from leveret.broker.priority import PriorityQueue
 from leveret.broker.queue import Queue
-from leveret.broker.queue_types import QUORUM, is_at_least_once, queue_type, refused_declaration, refused_property
-from leveret.broker.stranded import Stranded
+from leveret.broker.queue_settings import configure
+from leveret.broker.queue_types import QUORUM, queue_type, refused_declaration, refused_property
 from leveret.broker.terms import type_of
 from leveret.broker.users import CONFIGURE, READ
 from leveret.wire import grammar
@@ -181,6 +179,10 @@ def _declare_reply(peer: Peer, channel: BrokerChannel, method: Method, name: str
 
 
 def _create(peer: Peer, method: Method, name: str) -> Queue:
+    most = peer.vhost.queues_max
+    if 0 <= most <= len(peer.vhost.queues):
+        text = f"cannot declare queue '{name}': queue limit in vhost '{peer.vhost.name}' ({most}) is reached"
+        raise fail(method, PRECONDITION_FAILED, text)
     onward = method.table("arguments").get("x-dead-letter-exchange")
     if isinstance(onward, str):
         check_onward(peer, method, QUEUE, name, onward)
@@ -230,39 +232,17 @@ def _is_durable(method: Method) -> bool:
 
 
 def make_queue(vhost: VHost, name: str, durable: bool, auto_delete: bool, arguments: dict[str, Value]) -> Queue:
-    """A queue that acts on its x-arguments, which were checked before; it is not declared yet."""
+    """A queue that acts on its x-arguments, which were checked before, and on policies; it is not declared yet."""
     priority = arguments.get("x-max-priority")
     if isinstance(priority, int):
         queue: Queue = PriorityQueue(vhost, name, durable, auto_delete, arguments, priority)
     else:
         queue = Queue(vhost, name, durable, auto_delete, arguments)
-    _apply_arguments(queue)
+    kind = queue_type(arguments)
+    queue.is_quorum = kind == QUORUM
+    queue.consumers.has_active = arguments.get("x-single-active-consumer") is True
+    configure(queue, vhost.policies.effect(kind, name))
     return queue
-
-
-def _apply_arguments(queue: Queue) -> None:
-    ttl, idle = queue.arguments.get("x-message-ttl"), queue.arguments.get("x-expires")
-    exchange, key = (queue.arguments.get(f"x-dead-letter-{name}") for name in ("exchange", "routing-key"))
-    if isinstance(ttl, int):
-        queue.ttl_us = ttl * 1000
-    if isinstance(idle, int):
-        queue.idle_us = idle * 1000
-    limit = queue.arguments.get("x-delivery-limit")
-    if isinstance(limit, int):
-        queue.delivery_limit = limit
-    if queue_type(queue.arguments) == QUORUM:
-        queue.is_quorum = queue.counts_returns = True
-    if queue.delivery_limit >= 0:
-        queue.counts_returns = True
-    if is_at_least_once(queue.arguments):
-        queue.stranded = Stranded()
-    queue.consumers.has_active = queue.arguments.get("x-single-active-consumer") is True
-    queue.timeout_ms = given_timeout_ms(queue.arguments)
-    queue.limits = limits_of(queue.arguments)
-    if isinstance(exchange, str):
-        queue.dead_letter_exchange = exchange
-    if isinstance(key, str):
-        queue.dead_letter_key = key
 
 
 def delete(peer: Peer, channel: BrokerChannel, method: Method) -> None:

@@ -156,7 +156,7 @@ class Ready:
     def clear(self) -> tuple[list[Entry], list[Page]]:
         """Remove all messages; returns those in memory, oldest first, and the pages of the others."""
         found = self.in_memory()
-        pages = [item for item in self._items[self._head :] if isinstance(item, Page)]
+        pages = self.waiting_pages()
         self._base += len(self._items)
         self._returned.clear()
         self._loaded.clear()
@@ -166,6 +166,10 @@ class Ready:
         self._count = 0
         self.octets = 0
         return found, pages
+
+    def waiting_pages(self) -> list[Page]:
+        """Those that stand in place of their messages, in order."""
+        return [item for item in self._items[self._head :] if isinstance(item, Page)]
 
     def in_memory(self) -> list[Entry]:
         """All messages that are not on disk only, oldest first, left where they are."""

@@ -313,6 +313,7 @@ class Recovery:
         """
         log = self._broker.log
         count = 0
+        self._broker.enforce_policies(self._now_us)  # before the messages: length limits count them
         for backlog in self._backlogs.values():
             self._look_for_pages(backlog, segments)
             found, in_journal = backlog.fill(self._is_clean)

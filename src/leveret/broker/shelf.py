@@ -82,6 +82,15 @@ class Shelf:
         if not queue.is_touched:
             queue.touch()  # its messages may expire
 
+    def body_octets(self) -> i64:
+        """Size of the bodies of all its messages; pages are read for it."""
+        octets: i64 = 0
+        for entry in self.ready.in_memory():
+            octets += body_octets(entry.content)
+        for page in self.ready.waiting_pages():
+            octets += self.queue.vhost.log.body_octets(page)
+        return octets
+
     def add_page(self, page: Page) -> None:
         """From here on the ids of the page are looked for in it."""
         index: i64 = len(self.pages)

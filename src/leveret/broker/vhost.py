@@ -7,7 +7,8 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from leveret.broker import burial, copies, overflow, schedule
+from leveret.broker import burial, copies, enforcement, overflow, schedule
+from leveret.broker.ack_timeout import AckTimeout
 from leveret.broker.binding import Binding
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.consumer import Consumer
@@ -18,6 +19,7 @@ from leveret.broker.exchange import Exchange
 from leveret.broker.kinds.envelope import Envelope
 from leveret.broker.log import Log
 from leveret.broker.names import RandomBytes
+from leveret.broker.policies import EXCHANGE, Policies
 from leveret.broker.queue import Queue
 from leveret.broker.ready import Ready
 from leveret.broker.route import Route
@@ -50,14 +52,16 @@ class VHost:
     """
 
     def __init__(
-        self, name: str, log: Log, timers: Timers, on_event: Callable[[str], None], random_bytes: RandomBytes,
-        churn: Churn,
+        self, name: str, log: Log, timers: Timers, ack_timeout: AckTimeout, on_event: Callable[[str], None],
+        random_bytes: RandomBytes, churn: Churn,
     ) -> None:  # fmt: skip
         self.name = name
         self.log = log
         self.timers = timers
+        self.ack_timeout = ack_timeout
         self.on_event = on_event
         self.random_bytes = random_bytes
+        self.policies = Policies()
         self.exchanges: dict[str, Exchange] = {}
         self.queues: dict[str, Queue] = {}
         self.schedules: dict[str, Schedule] = {}  # of delayed exchanges, by their names
@@ -73,12 +77,21 @@ class VHost:
         # queues that keep dead letters, by number, and the generation with which these were tried last
         self.stranding: dict[int, Queue] = {}
         self.stranded_generation: i64 = 1
+        self.connection_count = 0
+        self.limit({})
         self.tracing: Tracing | None = None  # see tracing.start
         self.tally = Tally(churn)
         self._nowhere = Queue(self, "", False, False, {})  # where direct replies come from
         for exchange_name, kind in PREDECLARED:
             internal = exchange_name == "amq.rabbitmq.trace"
             self.exchanges[exchange_name] = Exchange(exchange_name, kind, True, False, internal, {}, random_bytes)
+
+    def limit(self, limits: Value) -> None:
+        """max-connections and max-queues, as the parameter has them; negative or missing: no limit."""
+        given = limits if isinstance(limits, dict) else {}
+        connections, queues = given.get("max-connections"), given.get("max-queues")
+        self.connections_max = connections if isinstance(connections, int) else -1
+        self.queues_max = queues if isinstance(queues, int) else -1
 
     # -- exchanges and bindings ----------------------------------------------------------------------------------------
 
@@ -88,6 +101,7 @@ class VHost:
     ) -> Exchange:  # fmt: skip
         """Declare an exchange that is not there yet; number: of its schedule, from the journal, 0 = a new one."""
         exchange = Exchange(name, kind, durable, auto_delete, internal, arguments, self.random_bytes)
+        exchange.govern(self.policies.effect(EXCHANGE, name))
         self.exchanges[name] = exchange
         if kind == DELAYED:
             exchange.schedule = self.schedules[name] = Schedule(self, exchange)
@@ -411,6 +425,8 @@ class VHost:
     def settle_turn(self, now_us: i64) -> None:
         """Deliver what this turn made deliverable."""
         self.crowded.clear()
+        if self.policies.is_changed:
+            enforcement.enforce(self, now_us)
         if self.stranding and self.stranded_generation != self.generation:
             burial.hurry(self, now_us)
         overflow.trim(self, now_us)

@@ -28,9 +28,9 @@ import click
 from leveret import __version__, core
 from leveret.broker.broker import Broker, Settings
 from leveret.broker.records import RecordError
-from leveret.cli import tls
+from leveret.cli import logins, tls
 from leveret.cli.admin import AdminRefused, admin_socket, start_admin
-from leveret.cli.quantity import octets
+from leveret.cli.data_dir import default_data_dir
 from leveret.control.control import Control
 from leveret.control.definitions.loading import load
 from leveret.control.node import Node
@@ -38,6 +38,7 @@ from leveret.control.refusal import Refused
 from leveret.control.socket import ControlSocket
 from leveret.net.alarms import DISK_FREE_LIMIT_OCTETS, MEMORY_SHARE, Alarms, Limits
 from leveret.net.certificates import CertificateError, Certificates, TlsSettings
+from leveret.net.quantity import octets
 from leveret.net.resources import gauges, machine_memory_octets
 from leveret.net.server import Server
 from leveret.store import reserve
@@ -61,17 +62,12 @@ CONFIG: Final[dict[str, type]] = {
     "host": list, "port": object, "data_dir": str, "definitions": str, "log_level": str,
     "product": str, "version": str, "cluster_name": str, "frame_max": int, "channel_max": int, "heartbeat_s": int,
     "disk_free_limit": object, "memory_high_watermark": object,
-    "max_message_octets": int, "consumer_timeout_ms": int, "journal_spare_files": int,
-    "admin_host": str, "admin_port": int, "cors_origins": list, **tls.CONFIG,
+    "max_message_octets": int, "consumer_timeout_ms": int, "journal_spare_files": int, **tls.CONFIG,
+    "admin_host": str, "admin_port": int, "cors_origins": list, **logins.CONFIG,
 }  # fmt: skip
 
-# settings that are amounts, see leveret.cli.quantity
+# settings that are amounts, see leveret.net.quantity
 QUANTITIES: Final = ("disk_free_limit", "memory_high_watermark")
-
-
-def default_data_dir() -> str:
-    """$XDG_DATA_HOME/leveret, or ~/.local/share/leveret."""
-    return os.path.join(os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share"), "leveret")
 
 
 def read_config(path: Path) -> dict[str, object]:
@@ -113,7 +109,7 @@ def _check_quantity(name: str, value: object) -> None:
 @click.option("--host", multiple=True, help="Address to listen on; repeat it for several.  [default: 127.0.0.1]")
 @click.option("--port", type=tls.Port(), help="Port; 0 takes a free one, off: none, for TLS only.  [default: 5672]")
 @tls.options
-@click.option("--data-dir", help="Directory of the journal.  [default: ~/.local/share/leveret]")
+@click.option("--data-dir", help="Directory of the journal.  [default: $LEVERET_DATA_DIR, else ~/.local/share/leveret]")
 @click.option("--log-level", type=click.Choice(LEVELS), help="Least severity that is logged.  [default: info]")
 @click.option("--disk-free-limit", help="Publishers are blocked when the disk has less free.  [default: 50MB]")
 @click.option("--memory-high-watermark", help="Publishers are blocked when more memory is in use.  [default: 0.4]")
@@ -168,6 +164,7 @@ def command(
         return defaults | (read_config(config) if config else {}) | {k: v for k, v in given.items() if v is not None}
 
     chosen = choose()
+    logins.settings(chosen)
     security = tls.settings(chosen)
     if chosen["port"] == tls.OFF and security is None:
         raise click.UsageError("--port off needs --tls-port")
@@ -230,9 +227,10 @@ async def _serve(
         return EXIT_OPTIONS
     names = (
         "product", "version", "cluster_name", "frame_max", "channel_max", "heartbeat_s", "max_message_octets",
-        "consumer_timeout_ms",
+        "consumer_timeout_ms", "connection_max",
     )  # fmt: skip
     options = {"cluster_name": f"leveret@{socket.gethostname()}"} | {n: chosen[n] for n in names if n in chosen}
+    options |= logins.settings(chosen)
     broker = Broker(Settings(own_version=__version__, **options), os.urandom)  # type: ignore[arg-type]
     broker.on_event = logger.info
     disk, directory = RealDisk(), str(chosen["data_dir"])
@@ -285,7 +283,7 @@ async def _serve(
     await server.run()
     if admin is not None:
         await admin.stop()
-    control.close()
+    await control.close()
     if server.failure is not None:
         return EXIT_JOURNAL
     logger.info("stopped")

@@ -14,7 +14,6 @@ import gc
 import logging
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from leveret.broker.broker import Broker
@@ -25,6 +24,8 @@ from leveret.net.certificates import Certificates
 from leveret.net.commit import Committer
 from leveret.net.fairness import Fairness
 from leveret.net.listener import Listener
+from leveret.net.listening import Accept, Listening
+from leveret.net.logins import Logins
 from leveret.net.paging import Paging
 from leveret.net.pressure import Pressure
 from leveret.net.protocol import PeerProtocol
@@ -42,8 +43,6 @@ READ_OCTETS = 256 * 1024
 # more than this waiting for the disk pauses publishers
 BATCH_OCTETS_MAX = 4 << 20
 HANDSHAKE_US_MAX = 10_000_000
-# a client has this long to close its socket, or to answer our close, as in RabbitMQ
-CLOSE_US_MAX = 30_000_000
 # clients have this long to answer the close of an orderly stop
 GOODBYE_S_MAX = 1.0
 # a consumer that has taken nothing for this long does not hold up publishers any more
@@ -71,15 +70,16 @@ class Server:
         self.alarms = alarms
         self.failure: Exception | None = None
         self.started_us = self.now_us()
-        self.listeners: list[Listener] = []
         broker.has_hung_up = self._has_hung_up
         self.buffer = memoryview(bytearray(READ_OCTETS))
         self._loop = asyncio.get_running_loop()
+        self.listeners: list[Listener] = []
+        self._listening = Listening(self._loop)
         self._thread_id = threading.get_ident()
         self._protocols: dict[Peer, PeerProtocol] = {}
         self._pressure = Pressure(self._protocols)
         self._fairness = Fairness(self._pressure, self._look_after)
-        self._servers: list[asyncio.Server] = []
+        self.logins = Logins(broker, self.now_us, self._go_on)
         self._tls: TlsDoor | None = None
         self._sync = SyncThread(journal, self._done, reserve)
         self._paging = Paging(broker, Pager(broker), segments, self._write_segment, self._remove_segment)
@@ -97,6 +97,7 @@ class Server:
         self._alarm_us = 0
         self._closed = 0
         self.stopping = asyncio.Event()
+        self._serving = asyncio.Event()
         self._synced = asyncio.Event()
         self._empty = asyncio.Event()
 
@@ -124,14 +125,10 @@ class Server:
         door = self._tls = self._tls or TlsDoor(self, certificates)
         return await self._listen("amqp/ssl", lambda: TlsStream(door), host, port)
 
-    async def _listen(
-        self, protocol: str, accept: Callable[[], asyncio.BaseProtocol], host: str, port: int
-    ) -> tuple[str, int]:
-        server = await self._loop.create_server(accept, host, port, backlog=1024)
-        self._servers.append(server)
-        address = server.sockets[0].getsockname()
-        self.listeners.append(Listener(protocol, address[0], address[1]))
-        return address[0], address[1]
+    async def _listen(self, protocol: str, accept: Accept, host: str, port: int) -> tuple[str, int]:
+        listener = await self._listening.add(protocol, accept, host, port)
+        self.listeners.append(listener)
+        return listener.address, listener.port
 
     async def run(self) -> None:
         """Serve until `stopping` is set; then close every connection, write down what must be kept, and return."""
@@ -141,9 +138,9 @@ class Server:
         gc.disable()
         self._loop.call_later(CHECK_S, self._tick)
         self._end_turn()
+        self._serving.set()
         await self.stopping.wait()
-        for server in self._servers:
-            server.close()
+        self._listening.suspend()
         if self._tls is not None:
             self._tls.close()
         if self.failure is None:
@@ -156,6 +153,7 @@ class Server:
             protocol.transport.abort()
         self._sync.stop()
         self._pages_thread.shutdown()
+        self.logins.stop()
         self.journal.close()
         self.segments.close()
 
@@ -189,6 +187,13 @@ class Server:
         """What the network has not taken yet."""
         return self._protocols[peer].transport.get_write_buffer_size()
 
+    def certificates(self) -> list[tuple[str, int]]:
+        """The certificates that the listeners show."""
+        if self._tls is None:
+            return []
+        certificates = self._tls.certificates
+        return [(certificates.settings.cert, certificates.until_us)]
+
     def close(self, peer: Peer, reason: str) -> None:
         """Close a connection: 320 CONNECTION_FORCED with this reason."""
         peer.close(320, reason)
@@ -197,6 +202,18 @@ class Server:
     def stop(self) -> None:
         """Begin an orderly stop."""
         self.stopping.set()
+
+    def suspend_listeners(self) -> None:
+        """Who connects now is refused; connections that are there stay."""
+        self._listening.suspend()
+
+    async def resume_listeners(self) -> None:
+        """Accept connections again. OSError if an address has been taken by another meanwhile."""
+        await self._listening.resume()
+
+    async def serving(self) -> None:
+        """Return when the broker accepts connections."""
+        await self._serving.wait()
 
     async def settled(self) -> None:
         """Deliver what has become deliverable; return when all that is recorded so far is on disk."""
@@ -239,14 +256,15 @@ class Server:
         self._pressure.review(protocol)
         if peer.has_more and not protocol.is_going_on:
             protocol.is_going_on = True
-            self._loop.call_soon(self._go_on, protocol)
+            self._loop.call_soon(self._go_on, peer)
         if self._paging.received(peer.cost):
             self._pressure.pages(self._paging.is_behind)
 
-    def _go_on(self, protocol: PeerProtocol) -> None:
-        """Another turn for what one turn was too short for."""
-        protocol.is_going_on = False
-        if protocol.peer in self._protocols:
+    def _go_on(self, peer: Peer) -> None:
+        """Another turn for what one turn was too short for, or what waited for a login."""
+        protocol = self._protocols.get(peer)
+        if protocol is not None:
+            protocol.is_going_on = False
             self.received(protocol, b"")
 
     def lost(self, protocol: PeerProtocol, error: Exception | None) -> None:
@@ -367,7 +385,7 @@ class Server:
                 logger.warning("%s: closed: no handshake within %d s", peer.address, HANDSHAKE_US_MAX // 1_000_000)
                 protocol.transport.abort()
                 continue
-            if peer.state >= lifecycle.CLOSING and not peer.is_gated and now_us - peer.sent_us > CLOSE_US_MAX:
+            if peer.state >= lifecycle.CLOSING and not peer.is_gated and now_us - peer.sent_us > peer.linger_us:
                 protocol.transport.abort()
                 continue
             if protocol.is_paused:
@@ -457,6 +475,11 @@ class Server:
         self._end_turn()
 
     # -- alarms --------------------------------------------------------------------------------------------------------
+
+    def give_back(self) -> None:
+        """Give freed memory back to the system."""
+        gc.collect(0)
+        self.alarms.give_back()
 
     def limit(self, limits: Limits) -> None:
         """Measure against other limits from now on."""

@@ -1,0 +1,166 @@
+"""Policies: settings for all queues and exchanges whose names match a pattern (RabbitMQ, Policies; Runtime Parameters).
+
+One policy and one operator policy apply to an object: of those that match, each time the one with the highest priority.
+A policy that sets something which the type of a queue does not know does not match it at all. Of policies that have the
+same priority RabbitMQ takes any; here it is the one whose name is first in the alphabet.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from leveret.broker.queue_types import CLASSIC, QUORUM
+from leveret.wire.table import Value
+
+EXCHANGE: Final = "exchange"
+# "apply-to" -> what it means: kinds of queues, and exchanges; the longer names are those of RabbitMQ 3.12
+APPLY_TO: Final[dict[str, tuple[str, ...]]] = {
+    "all": (CLASSIC, QUORUM, EXCHANGE),
+    "queues": (CLASSIC, QUORUM),
+    "classic_queues": (CLASSIC,),
+    "quorum_queues": (QUORUM,),
+    "streams": (),
+    "exchanges": (EXCHANGE,),
+}
+_OF_STREAMS: Final = ("max-age", "stream-max-segment-size-bytes", "initial-cluster-size")
+_UNKNOWN: Final[dict[str, tuple[str, ...]]] = {
+    CLASSIC: (*_OF_STREAMS, "queue-leader-locator", "delivery-limit", "dead-letter-strategy"),
+    QUORUM: (
+        *_OF_STREAMS, "queue-mode", "queue-master-locator", "ha-mode", "ha-params", "ha-sync-mode",
+        "ha-promote-on-shutdown", "ha-promote-on-failure",
+    ),
+    EXCHANGE: (),
+}  # fmt: skip
+_SMALLER: Final = "the smaller one"
+_DECLARED: Final = "what was declared"
+# What a policy says beside an argument of the same name with x- before it: which of them counts.
+_COMBINED: Final[dict[str, str]] = {
+    "expires": _SMALLER,
+    "message-ttl": _SMALLER,
+    "max-length": _SMALLER,
+    "max-length-bytes": _SMALLER,
+    "delivery-limit": _SMALLER,
+    "consumer-timeout": _SMALLER,
+    "overflow": _DECLARED,
+    "dead-letter-exchange": _DECLARED,
+    "dead-letter-routing-key": _DECLARED,
+    "dead-letter-strategy": _DECLARED,
+}
+# where RabbitMQ's quorum queues do it the other way round
+_OF_POLICY: Final = ("expires", "overflow")
+# Policies have no largest value in RabbitMQ. Nothing reaches this one: it is 35 years in microseconds.
+_NUMBER_MAX: Final = 1 << 50
+
+
+class Policy:
+    """value: its pattern, definition, priority and apply-to, which were checked before."""
+
+    def __init__(self, name: str, value: dict[str, Value]) -> None:
+        self.name = name
+        settings, priority = value.get("definition"), value.get("priority")
+        self.settings: dict[str, Value] = settings if isinstance(settings, dict) else {}
+        self.priority: float = float(priority) if isinstance(priority, int | float) else 0.0
+        self._pattern = re.compile(str(value.get("pattern", "")))
+        self._kinds = [
+            kind
+            for kind in APPLY_TO[str(value.get("apply-to", "all"))]
+            if not any(key in self.settings for key in _UNKNOWN[kind])
+        ]
+
+    def matches(self, kind: str, name: str) -> bool:
+        """Whether it is meant for an object of this kind and name. The pattern may stand anywhere in the name."""
+        return kind in self._kinds and self._pattern.search(name) is not None
+
+
+class Effect:
+    """What a policy and an operator policy (their names, "" = none) say together.
+
+    Of a number that both set the smaller one counts; an operator policy sets nothing else.
+    """
+
+    def __init__(self, policy: Policy | None, operator_policy: Policy | None) -> None:
+        self.policy = policy.name if policy is not None else ""
+        self.operator_policy = operator_policy.name if operator_policy is not None else ""
+        self.settings: dict[str, Value] = dict(policy.settings) if policy is not None else {}
+        if operator_policy is not None:
+            for key, value in operator_policy.settings.items():
+                self.settings[key] = _smaller(self.settings.get(key), value)
+
+    def on(self, arguments: dict[str, Value], kind: str) -> dict[str, Value]:
+        """The arguments by which a queue of this kind lives that was declared with these."""
+        if not self.settings:
+            return arguments
+        effective = dict(arguments)
+        for key, value in self.settings.items():
+            rule = _COMBINED.get(key)
+            if rule is None:
+                continue
+            said = min(value, _NUMBER_MAX) if isinstance(value, int) else value
+            name = "x-" + key
+            if name not in arguments or (kind == QUORUM and key in _OF_POLICY):
+                effective[name] = said
+            elif rule == _SMALLER:
+                effective[name] = _smaller(arguments[name], said)
+        return effective
+
+
+NO_EFFECT: Final = Effect(None, None)
+
+
+class Policies:
+    """Those of one virtual host. is_changed: what is there does not know yet; see enforcement.py."""
+
+    def __init__(self) -> None:
+        self.is_changed = False
+        self._policies: list[Policy] = []
+        self._operator_policies: list[Policy] = []
+        # the same object for the same policies, so that who has it can tell that nothing is new
+        self._effects: dict[tuple[Policy | None, Policy | None], Effect] = {(None, None): NO_EFFECT}
+
+    def set(self, name: str, value: dict[str, Value] | None, is_operator: bool) -> None:
+        """Put one in place of the one that has this name; None: there is none any more."""
+        others = self._operator_policies if is_operator else self._policies
+        gone = [policy for policy in others if policy.name == name]
+        kept = [policy for policy in others if policy.name != name]
+        if value is not None:
+            kept.append(Policy(name, value))
+        kept.sort(key=_rank)
+        if is_operator:
+            self._operator_policies = kept
+        else:
+            self._policies = kept
+        self._effects = {pair: effect for pair, effect in self._effects.items() if not _has_any(pair, gone)}
+        self.is_changed = True
+
+    def effect(self, kind: str, name: str) -> Effect:
+        """What they say of an exchange, or of a queue of this kind, with this name."""
+        pair = (_first(self._policies, kind, name), _first(self._operator_policies, kind, name))
+        found = self._effects.get(pair)
+        if found is None:
+            found = self._effects[pair] = Effect(pair[0], pair[1])
+        return found
+
+
+def _rank(policy: Policy) -> tuple[float, str]:
+    return -policy.priority, policy.name
+
+
+def _has_any(pair: tuple[Policy | None, Policy | None], gone: list[Policy]) -> bool:
+    return any(policy is pair[0] or policy is pair[1] for policy in gone)
+
+
+def _first(policies: list[Policy], kind: str, name: str) -> Policy | None:
+    for policy in policies:
+        if policy.matches(kind, name):
+            return policy
+    return None
+
+
+def _smaller(one: Value, other: Value) -> Value:
+    """The smaller number; a negative one is no limit (x-delivery-limit), and what is no number does not count."""
+    if not isinstance(one, int) or one < 0:
+        return other
+    if not isinstance(other, int) or other < 0:
+        return one
+    return min(one, other)

@@ -1,0 +1,52 @@
+"""What a queue does with its effective arguments: those it was declared with, and what policies say."""
+
+from __future__ import annotations
+
+from mypy_extensions import i64
+
+from leveret.broker import burial
+from leveret.broker.ack_timeout import given_timeout_ms
+from leveret.broker.limits import limits_of
+from leveret.broker.policies import Effect
+from leveret.broker.queue import Queue
+from leveret.broker.queue_types import is_at_least_once, queue_type
+from leveret.broker.stranded import Stranded
+
+
+def configure(queue: Queue, effect: Effect) -> None:
+    """Let a queue live by its arguments and by what policies say of it. Messages that it has are not looked at."""
+    queue.effect = effect
+    arguments = effect.on(queue.arguments, queue_type(queue.arguments))
+    ttl, idle, limit = (arguments.get(name) for name in ("x-message-ttl", "x-expires", "x-delivery-limit"))
+    exchange, key = (arguments.get(f"x-dead-letter-{name}") for name in ("exchange", "routing-key"))
+    queue.ttl_us = ttl * 1000 if isinstance(ttl, int) else -1
+    queue.idle_us = idle * 1000 if isinstance(idle, int) else 0
+    queue.delivery_limit = limit if isinstance(limit, int) else -1
+    queue.counts_returns = queue.is_quorum or queue.delivery_limit >= 0
+    queue.dead_letter_exchange = exchange if isinstance(exchange, str) else None
+    queue.dead_letter_key = key if isinstance(key, str) else None
+    queue.limits = limits_of(arguments)
+    if not is_at_least_once(arguments):
+        queue.stranded = None
+    elif queue.stranded is None:
+        queue.stranded = Stranded()
+    queue.timeout_ms = given_timeout_ms(arguments)
+    queue.vhost.ack_timeout.allow_for(queue.timeout_ms)
+
+
+def reconfigure(queue: Queue, effect: Effect, now_us: i64) -> None:
+    """The same for a queue that is at work.
+
+    As in RabbitMQ a new length limit holds at once, the time of x-expires begins anew, and messages keep the time to
+    live that they came with.
+    """
+    vhost, before, stranded = queue.vhost, queue.limits, queue.stranded
+    configure(queue, effect)
+    if queue.limits is not None:
+        is_known = before is not None and (before.octets_max >= 0 or queue.limits.octets_max < 0)
+        queue.limits.octets = before.octets if before is not None and is_known else queue.body_octets()
+        vhost.over.append(queue)
+    if stranded is not None:
+        burial.reconsider(vhost, queue, stranded, now_us)
+    queue.idle_alarm_us = 0  # it rings for nothing
+    vhost.used(queue, now_us)

@@ -1,0 +1,89 @@
+"""Runtime and global parameters (RabbitMQ, Runtime Parameters)."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from leveret.broker.definitions import GLOBAL_PARAMETER, PARAMETER
+from leveret.control.checks import vhost_named
+from leveret.control.command import Command, Query
+from leveret.control.defining import put
+from leveret.control.node import Node
+from leveret.control.parameters import refused_parameter
+from leveret.control.refusal import bad_request, not_found
+
+
+class SetParameter(Command):
+    """Set a parameter of a component, as federation-upstream. Its value may hold addresses with passwords."""
+
+    component: str
+    name: str
+    value: Any
+    vhost: str = "/"
+    secrets: ClassVar[tuple[str, ...]] = ("value",)
+
+    def run(self, node: Node) -> object:
+        vhost_named(node, self.vhost)
+        refused = refused_parameter(self.component, self.name, self.value)
+        if refused:
+            raise bad_request(refused)
+        key = {"vhost": self.vhost, "component": self.component, "name": self.name}
+        put(node, PARAMETER, {**key, "value": self.value})
+        return None
+
+
+class ClearParameter(Command):
+    """Take a parameter away."""
+
+    component: str
+    name: str
+    vhost: str = "/"
+
+    def run(self, node: Node) -> object:
+        if not node.broker.definitions.remove(PARAMETER, self.vhost, self.component, self.name):
+            text = f"no parameter '{self.name}' of component '{self.component}' in vhost '{self.vhost}'"
+            raise not_found(text)
+        return None
+
+
+class ListParameters(Query):
+    """All parameters, or those of a virtual host or a component. Limits and operator policies are among them."""
+
+    vhost: str | None = None
+    component: str | None = None
+
+    def run(self, node: Node) -> object:
+        return [
+            parameter
+            for parameter in node.broker.definitions.all(PARAMETER)
+            if self.vhost in (None, parameter["vhost"]) and self.component in (None, parameter["component"])
+        ]
+
+
+class SetGlobalParameter(Command):
+    """Set a parameter of the whole broker. Anything goes: what it means is up to those who read it."""
+
+    name: str
+    value: Any
+
+    def run(self, node: Node) -> object:
+        put(node, GLOBAL_PARAMETER, {"name": self.name, "value": self.value})
+        return None
+
+
+class ClearGlobalParameter(Command):
+    """Take a global parameter away."""
+
+    name: str
+
+    def run(self, node: Node) -> object:
+        if not node.broker.definitions.remove(GLOBAL_PARAMETER, self.name):
+            raise not_found(f"no global parameter '{self.name}'")
+        return None
+
+
+class ListGlobalParameters(Query):
+    """All global parameters."""
+
+    def run(self, node: Node) -> object:
+        return node.broker.definitions.all(GLOBAL_PARAMETER)

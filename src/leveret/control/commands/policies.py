@@ -1,0 +1,110 @@
+"""Policies and operator policies (RabbitMQ, Policies)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from leveret.broker.definitions import OPERATOR_POLICY, PARAMETER, POLICY, Definition
+from leveret.control.checks import vhost_named
+from leveret.control.command import Command, Query
+from leveret.control.defining import put
+from leveret.control.node import Node
+from leveret.control.parameters import refused_parameter, refused_policy
+from leveret.control.refusal import bad_request, not_found
+
+
+class SetPolicy(Command):
+    """Set a policy: definition, for what has a name that pattern matches and is meant by apply_to. The highest priority
+    wins."""
+
+    name: str
+    pattern: Any
+    definition: Any
+    priority: Any = 0
+    apply_to: Any = "all"
+    vhost: str = "/"
+
+    def run(self, node: Node) -> object:
+        vhost_named(node, self.vhost)
+        refused = refused_policy(self.name, self.pattern, self.definition, self.priority, self.apply_to)
+        if refused:
+            raise bad_request(refused)
+        put(node, POLICY, {"vhost": self.vhost, "name": self.name, **_value(self)})
+        return None
+
+
+class ClearPolicy(Command):
+    """Take a policy away, and its effect."""
+
+    name: str
+    vhost: str = "/"
+
+    def run(self, node: Node) -> object:
+        if not node.broker.definitions.remove(POLICY, self.vhost, self.name):
+            raise not_found(f"no policy '{self.name}' in vhost '{self.vhost}'")
+        return None
+
+
+class ListPolicies(Query):
+    """All policies of a virtual host, or of all of them."""
+
+    vhost: str | None = None
+
+    def run(self, node: Node) -> object:
+        found = node.broker.definitions.all(POLICY)
+        return [policy for policy in found if self.vhost is None or policy["vhost"] == self.vhost]
+
+
+class SetOperatorPolicy(Command):
+    """Set an operator policy: limits that hold whatever a policy or a declaration says."""
+
+    name: str
+    pattern: Any
+    definition: Any
+    priority: Any = 0
+    apply_to: Any = "all"
+    vhost: str = "/"
+
+    def run(self, node: Node) -> object:
+        vhost_named(node, self.vhost)
+        refused = refused_parameter(OPERATOR_POLICY, self.name, _value(self))
+        if refused:
+            raise bad_request(refused)
+        key: Definition = {"vhost": self.vhost, "component": OPERATOR_POLICY, "name": self.name}
+        put(node, PARAMETER, {**key, "value": _value(self)})
+        return None
+
+
+class ClearOperatorPolicy(Command):
+    """Take an operator policy away, and its effect."""
+
+    name: str
+    vhost: str = "/"
+
+    def run(self, node: Node) -> object:
+        if not node.broker.definitions.remove(PARAMETER, self.vhost, OPERATOR_POLICY, self.name):
+            raise not_found(f"no operator policy '{self.name}' in vhost '{self.vhost}'")
+        return None
+
+
+class ListOperatorPolicies(Query):
+    """All operator policies of a virtual host, or of all of them."""
+
+    vhost: str | None = None
+
+    def run(self, node: Node) -> object:
+        found = []
+        for parameter in node.broker.definitions.all(PARAMETER):
+            value, vhost = parameter["value"], parameter["vhost"]
+            if parameter["component"] == OPERATOR_POLICY and isinstance(value, dict) and self.vhost in (None, vhost):
+                found.append({"vhost": vhost, "name": parameter["name"], **value})
+        return found
+
+
+def _value(command: SetPolicy | SetOperatorPolicy) -> Definition:
+    return {
+        "pattern": command.pattern,
+        "definition": command.definition,
+        "priority": command.priority,
+        "apply-to": command.apply_to,
+    }

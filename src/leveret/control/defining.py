@@ -1,0 +1,15 @@
+"""Changes of definitions, for commands."""
+
+from __future__ import annotations
+
+from leveret.broker.definitions import Definition
+from leveret.control.node import Node
+from leveret.control.refusal import bad_request
+
+
+def put(node: Node, kind: str, definition: Definition) -> None:
+    """Set a definition that was validated. Refused if it is none that the journal could give back."""
+    try:
+        node.broker.definitions.put(kind, definition)
+    except ValueError as error:
+        raise bad_request(str(error)) from None

@@ -1,0 +1,82 @@
+"""What the parameters of federation may be: upstreams, and sets of them (RabbitMQ, Federation Reference)."""
+
+from __future__ import annotations
+
+from typing import Final
+from urllib.parse import unquote_to_bytes, urlsplit
+
+from leveret.control import rules
+from leveret.control.erlang import term
+from leveret.control.rules import Rule, complaints
+
+SCHEMES: Final = ("amqp", "amqps")
+
+
+def upstream(name: str, value: object) -> list[str]:
+    """What is wrong with a parameter of the component federation-upstream."""
+    return complaints(name, {"uri": Rule(_uri, mandatory=True), **_SHARED}, value)
+
+
+def upstream_set(name: str, value: object) -> list[str]:
+    """What is wrong with one of federation-upstream-set: a list of names, each with what it does otherwise."""
+    if not isinstance(value, list):
+        return [f"{name} should be list, actually was {term(value)}"]
+    fields = {"upstream": Rule(rules.text, mandatory=True), **_SHARED}
+    return [complaint for item in value for complaint in complaints(name, fields, item)]
+
+
+def _uri(name: str, value: object) -> str:
+    if isinstance(value, list):
+        return next((complaint for item in value if (complaint := _uri(name, item))), "")
+    if not isinstance(value, str):
+        return f"{name} should be list, actually was {term(value)}"
+    trouble = _trouble(value)
+    return f'"{value}" not a valid URI: {{{trouble},{_characters(value)}}}' if trouble else ""
+
+
+def _trouble(uri: str) -> str:
+    """Why this is not the address of a broker, in RabbitMQ's words where they are short."""
+    scheme, mark, _ = uri.partition("://")
+    if not mark:
+        return "{unable_to_parse_uri,no_scheme}"
+    if scheme not in SCHEMES:
+        return f"{{unexpected_uri_scheme,{_characters(scheme)}}}"
+    try:
+        parts = urlsplit(uri)
+        _ = parts.port
+    except ValueError as error:
+        return f'{{unable_to_parse_uri,"{error}"}}'
+    path = parts.path.removeprefix("/")
+    if "/" in path:
+        return f"{{invalid_vhost,{_characters(path)}}}"
+    if any(not _is_escaped(part) for part in (path, parts.username or "", parts.password or "")):
+        return f"{{invalid_entity,{_characters(path)}}}"
+    return ""
+
+
+def _is_escaped(part: str) -> bool:
+    """Whether each % begins an octet."""
+    return b"%" not in unquote_to_bytes(part.replace("%25", ""))
+
+
+def _characters(text: str) -> str:
+    return f'"{text}"' if text else "[]"
+
+
+_SHARED: Final[dict[str, Rule]] = {
+    "exchange": Rule(rules.text),
+    "queue": Rule(rules.text),
+    "consumer-tag": Rule(rules.text),
+    "prefetch-count": Rule(rules.number),
+    "reconnect-delay": Rule(rules.number),
+    "max-hops": Rule(rules.number),
+    "expires": Rule(rules.number),
+    "message-ttl": Rule(rules.number),
+    "trust-user-id": Rule(rules.boolean),
+    "ack-mode": Rule(rules.one_of("no-ack", "on-publish", "on-confirm")),
+    "resource-cleanup-mode": Rule(rules.one_of("default", "never")),
+    "ha-policy": Rule(rules.text),
+    "bind-nowait": Rule(rules.boolean),
+    "channel-use-mode": Rule(rules.one_of("multiple", "single")),
+    "queue-type": Rule(rules.one_of("classic", "quorum")),  # from 3.13.1 on
+}

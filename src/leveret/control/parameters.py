@@ -1,0 +1,52 @@
+"""Runtime parameters: the components that have any, and what their values may be (RabbitMQ, Runtime Parameters)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from leveret.broker.definitions import OPERATOR_POLICY, VHOST_LIMITS
+from leveret.control import federation_rules, policy_rules, rules
+from leveret.control.erlang import term
+from leveret.control.rules import Rule, complaints
+
+LIMITS: Final = "limits"  # the name of the only parameter of vhost-limits that counts
+_VHOST_LIMITS: Final = {"max-connections": Rule(rules.integer), "max-queues": Rule(rules.integer)}
+_USER_LIMITS: Final = {"max-connections": Rule(rules.integer), "max-channels": Rule(rules.integer)}
+
+def _vhost_limits(name: str, value: object) -> list[str]:
+    return complaints(name, _VHOST_LIMITS, value) if name == LIMITS else [f"name not recognised: {term(name)}"]
+
+
+# component -> what is wrong with the value of a parameter of this name, complaint by complaint
+Validator = Callable[[str, object], list[str]]
+COMPONENTS: Final[dict[str, Validator]] = {
+    OPERATOR_POLICY: lambda name, value: complaints(name, policy_rules.policy(is_operator=True), value),
+    VHOST_LIMITS: _vhost_limits,
+    "federation-upstream": federation_rules.upstream,
+    "federation-upstream-set": federation_rules.upstream_set,
+}
+
+
+def refused_policy(name: str, pattern: object, definition: object, priority: object, apply_to: object) -> str:
+    """The reason for which RabbitMQ refuses a policy, "" if it is fine."""
+    value = {"pattern": pattern, "definition": definition, "priority": priority, "apply-to": apply_to}
+    return _reason(complaints(name, policy_rules.policy(is_operator=False), value))
+
+
+def refused_parameter(component: str, name: str, value: object) -> str:
+    """The reason for which RabbitMQ refuses a parameter, operator policies and limits included; "" if it is fine."""
+    if component == "policy":
+        return "policies may not be set using this method"
+    if component not in COMPONENTS:
+        return _reason([f"component {component} not found"])
+    return _reason(COMPONENTS[component](name, value))
+
+
+def refused_user_limits(limits: object) -> str:
+    """The same for limits of a user."""
+    return next(iter(complaints("user-limits", _USER_LIMITS, limits)), "")
+
+
+def _reason(found: list[str]) -> str:
+    return "\n".join(["Validation failed\n", *found, ""]) if found else ""
