@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import ssl
+import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -104,6 +105,14 @@ def test_old_versions_are_refused(broker: SecuredLeveret, authority: Authority) 
     with pytest.raises(ssl.SSLError, match="PROTOCOL_VERSION"):
         context.wrap_socket(dial(broker), server_hostname="localhost")
     broker.said("refused: the TLS handshake failed: unsupported protocol")
+
+
+def test_renegotiation_is_refused(broker: SecuredLeveret, authority: Authority) -> None:
+    """It would make the broker work hard for few octets. "R" asks openssl's client for it."""
+    where = ["-connect", f"127.0.0.1:{broker.tls_port}", "-CAfile", str(authority.ca), "-tls1_2"]
+    done = subprocess.run(["openssl", "s_client", *where], input=b"R\n", capture_output=True, timeout=30, check=False)
+    assert b"RENEGOTIATING" in done.stdout + done.stderr
+    assert b"no renegotiation" in done.stderr
 
 
 def test_amqp_without_tls_ends_cleanly(broker: SecuredLeveret) -> None:
