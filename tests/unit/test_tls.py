@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 import trustme
 
 from leveret.broker.broker import Broker, Settings
+from leveret.broker.security import Security
 from leveret.net import tls
 from leveret.net.alarms import Alarms, Gauges, Limits
 from leveret.net.certificates import Certificates, TlsSettings
@@ -53,6 +55,24 @@ async def test_half_a_handshake_is_cut_off(
     writer.write(b"\x16\x03\x01\x02\x00")  # the first octets of a client's hello
     assert await reader.read() == b""
     assert "closed: no TLS handshake within" in caplog.text
+    writer.close()
+
+
+async def test_a_certificate_that_can_not_be_read_is_a_line_in_the_log(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def security(stream: tls.TlsStream) -> Security:
+        raise UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte")  # as ssl's getpeercert does
+
+    monkeypatch.setattr(tls.TlsStream, "_security", security)
+    settings = write_pair(tmp_path)
+    host, port = await server.listen_tls("127.0.0.1", 0, Certificates(settings))
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    reader, writer = await asyncio.open_connection(host, port, ssl=context)
+    assert await reader.read() == b""
+    assert "refused: the TLS handshake failed: 'utf-8' codec can't decode" in caplog.text
+    assert "Traceback" not in caplog.text
     writer.close()
 
 

@@ -116,6 +116,7 @@ def _named_by_certificate(peer: Peer, security: Security) -> str:
     if security.subject is None:
         reason = "connection peer presented no TLS (x.509) certificate"
     peer.broker.on_event(f"{peer.address}: EXTERNAL login refused: {reason}")
+    _count(peer, False)
     raise refused(EXTERNAL)
 
 
