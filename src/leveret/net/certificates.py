@@ -146,8 +146,13 @@ class Certificates:
     def __init__(self, settings: TlsSettings) -> None:
         self.settings = settings
         self._used = self._seen = self._stamp()
-        self.context, until = make_context(settings)
-        logger.info("the TLS certificate in %s is valid until %s", settings.cert, until)
+        self.context, self._until = make_context(settings)
+        logger.info("the TLS certificate in %s is valid until %s", settings.cert, self._until)
+
+    @property
+    def shown(self) -> tuple[str, int]:
+        """The file of the one that clients see, and until when it is valid, in microseconds since 1970."""
+        return self.settings.cert, ssl.cert_time_to_seconds(self._until) * 1_000_000
 
     def look(self) -> None:
         """Once a second: files that have changed, and do not change any more, are read again."""
@@ -161,12 +166,12 @@ class Certificates:
         before, self.settings = self.settings, settings
         self._used = self._stamp()
         try:
-            self.context, until = make_context(settings)
+            self.context, self._until = make_context(settings)
         except CertificateError as error:
             self.settings = before
             logger.error("the TLS certificate was not reloaded, the one from before serves on: %s", error)
         else:
-            logger.info("the TLS certificate in %s was reloaded and is valid until %s", settings.cert, until)
+            logger.info("the TLS certificate in %s was reloaded and is valid until %s", settings.cert, self._until)
 
     def _stamp(self) -> Stamp:
         return tuple(_file_stamp(path) for path in self.settings.files)

@@ -188,8 +188,8 @@ class Server:
         return self._protocols[peer].transport.get_write_buffer_size()
 
     def certificates(self) -> list[tuple[str, int]]:
-        """The certificates that the listeners show."""
-        return []
+        """The certificates that the listeners show: of each its file, and until when it is valid (µs)."""
+        return [self._tls.certificates.shown] if self._tls is not None else []
 
     def close(self, peer: Peer, reason: str) -> None:
         """Close a connection: 320 CONNECTION_FORCED with this reason."""

@@ -27,6 +27,8 @@ def exchange_view(node: Node, vhost: VHost, exchange: Exchange | None) -> View:
         flags = (exchange.durable, exchange.auto_delete, exchange.internal)
         view = _view(exchange.name, vhost, exchange.kind, flags, exchange.arguments)
         view["user_who_performed_action"] = OURS if exchange.name in _PREDECLARED else exchange.user or UNKNOWN
+        if exchange.effect.policy:
+            view["policy"] = exchange.effect.policy
         passage = exchange.passage
     vhost.tally.count_publishes()
     stats = passage_stats(passage, node.host.now_us())

@@ -29,7 +29,7 @@ def queue_view(node: Node, queue: Queue) -> View:
     messages = (ready + unacked, ready, unacked)
     counted = queue.counters.values()
     speeds = rates(queue.counters, now_us, counted + messages)
-    kind = queue_type(queue.arguments)
+    kind, effect = queue_type(queue.arguments), queue.effect
     view: View = {
         "name": queue.name,
         "vhost": queue.vhost.name,
@@ -37,12 +37,12 @@ def queue_view(node: Node, queue: Queue) -> View:
         "durable": queue.durable,
         "auto_delete": queue.auto_delete,
         "exclusive": queue.owner is not None,
-        "arguments": plain_table(queue.arguments),
+        "arguments": plain_table(queue.arguments) if queue.arguments else {},
         "node": node.name,
         "state": "running",
-        "policy": None,
-        "operator_policy": None,
-        "effective_policy_definition": {},
+        "policy": effect.policy or None,
+        "operator_policy": effect.operator_policy or None,
+        "effective_policy_definition": plain_table(effect.settings) if effect.settings else {},
         "consumers": int(queue.consumers.count),
         "head_message_timestamp": None,
     }
