@@ -78,9 +78,16 @@ async def nothing(call: Call) -> Response:
 
 
 async def memory(call: Call) -> Response:
-    """What the node's memory is used for, as far as that is known."""
-    total = call.found.get("mem_used", 0)
-    return json_answer(encode({"memory": {"total": {"rss": total, "allocated": total, "erlang": 0}}}))
+    """What the node's memory is used for."""
+    return json_answer(encode(await call.ask("memory_breakdown")))
+
+
+async def relative_memory(call: Call) -> Response:
+    """The same as percentages, rounded up."""
+    found = (await call.ask("memory_breakdown"))["memory"]
+    total = found["total"]["rss"]
+    shares = {name: -(-100 * octets // total) for name, octets in found.items() if isinstance(octets, int)}
+    return json_answer(encode({"memory": {"total": 100, **shares}}))
 
 
 async def no_links(call: Call) -> Response:
