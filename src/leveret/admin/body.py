@@ -6,6 +6,7 @@ Fields that a command doesn't know are ignored, as RabbitMQ does; rabbitmqadmin 
 from __future__ import annotations
 
 import asyncio
+from base64 import b64decode
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -87,6 +88,15 @@ def text(value: Any) -> str:
     if not isinstance(value, str):
         raise bad_request(["not_a_string", value])
     return value
+
+
+def base64(value: Any) -> str:
+    """Octets as text."""
+    try:
+        b64decode(text(value), validate=True)
+    except ValueError:
+        raise bad_request(["not_base64", value]) from None
+    return str(value)
 
 
 def payload(value: Any) -> str:
