@@ -7,9 +7,13 @@ from typing import Any
 import pytest
 
 from leveret.broker.definitions import OPERATOR_POLICY, PARAMETER, POLICY
+from leveret.broker.enforcement import STEP
+from leveret.broker.overflow import TRIM_MAX
+from leveret.broker.policies import NO_EFFECT
 from leveret.broker.queue import Queue
 from leveret.store.disk import MemoryDisk
 from leveret.wire import grammar
+from leveret.wire.method import method_frame
 
 from .house import House
 from .support import SECOND_US, Bench, Client
@@ -269,3 +273,62 @@ def test_numbers_beyond_all_bounds_are_no_trouble() -> None:
     )
     client.publish("q", b"1")
     assert bodies(bench, "q") == [b"1"]
+
+
+# -- many queues, long queues ------------------------------------------------------------------------------------------
+
+
+def many(bench: Bench) -> int:
+    """Declares more queues than a turn looks at; how many."""
+    client = bench.connect()
+    count = 2 * STEP + 5
+    client.raw(b"".join(method_frame(1, grammar.QUEUE_DECLARE, queue=f"q{number}") for number in range(count)))
+    return count
+
+
+def test_a_turn_looks_at_some_of_many_queues() -> None:
+    bench = Bench()
+    count = many(bench)
+    vhost = bench.broker.vhosts["/"]
+    set_policy(bench, expires=1)
+    reached = sum(queue.effect is not NO_EFFECT for queue in vhost.queues.values())
+    assert 0 < reached <= STEP
+    vhost.delete_queue(next(queue for queue in vhost.queues.values() if queue.effect is NO_EFFECT))
+    while bench.broker.enforce_policies(bench.now_us):
+        pass
+    assert [queue.effect.policy for queue in vhost.queues.values()] == ["p"] * (count - 1)
+    assert len({queue.effect for queue in vhost.queues.values()}) == 1
+
+
+def test_what_changes_while_some_are_left_reaches_all() -> None:
+    bench = Bench()
+    count = many(bench)
+    set_policy(bench, expires=1000)
+    set_policy(bench, expires=2000)
+    bench.broker.end_turn(bench.now_us)
+    clear_policy(bench)
+    for _ in range(count // STEP + 1):
+        bench.broker.end_turn(bench.now_us)
+    assert all(queue.effect is NO_EFFECT for queue in bench.broker.vhosts["/"].queues.values())
+    bench.pass_time(3 * SECOND_US)
+    assert len(bench.broker.vhosts["/"].queues) == count
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_long_queue_is_cut_in_steps(is_restarted: bool) -> None:
+    disk = MemoryDisk()
+    house = House(disk)
+    client = house.bench.connect()
+    declare(client)
+    count = 3 * int(TRIM_MAX)
+    client.raw(publishes("q", *[b"%d" % number for number in range(count)], delivery_mode=2))
+    set_policy(house.bench, max_length=10)
+    assert int(queue_of(house.bench).count()) == count - int(TRIM_MAX)
+    if is_restarted:
+        house.write()
+        disk.crash()
+        house = House(disk)
+    house.bench.pass_time(0)
+    house.bench.pass_time(0)
+    house.bench.pass_time(0)
+    assert bodies(house.bench, "q") == [b"%d" % number for number in range(count - 10, count)]
