@@ -325,3 +325,15 @@ def test_a_queue_is_deleted_with_a_condition_as_the_user_asked(desk: Desk) -> No
     assert desk.do("purge_queue", name="q", user="guest") == {"message_count": 1}
     assert desk.do("delete_queue", name="q", if_empty=True, user="guest") == {"message_count": 0}
     assert desk.refusal("delete_queue", name="q", user="guest") == (NOT_FOUND, "no queue 'q' in vhost '/'")
+
+
+def test_limits_of_users_and_virtual_hosts_hold(desk: Desk) -> None:
+    definitions = desk.bench.broker.definitions
+    limits: dict[str, Any] = {"value": {"max-queues": 2}}
+    definitions.put("parameter", {"vhost": "/", "component": "vhost-limits", "name": "limits", **limits})
+    desk.do("declare_queue", name="second")
+    assert desk.refusal("declare_queue", name="third")[0] == BAD_REQUEST
+    definitions.put("user", {"name": "u", "tags": [], "limits": {"max-channels": 0}})
+    assert desk.refusal("delete_queue", name="second", user="u")[0] == NOT_AUTHORISED
+    desk.do("delete_queue", name="second", user="guest")
+    assert desk.bench.broker.connection_count == 0

@@ -37,7 +37,10 @@ class DirectChannel:
         self._peer = Peer(node.broker, "direct", True)
         self._peer.now_us = node.host.now_us()
         self._peer.enter(self.vhost, user)
-        self._channel = self._peer.channels[CHANNEL] = self._peer.open_channel(CHANNEL)
+        try:
+            self._channel = self._peer.channels[CHANNEL] = self._peer.open_channel(CHANNEL)
+        except ProtocolError as error:  # the user's limit
+            raise refusal_of(error) from None
         self._reader = FrameReader(0)
 
     def __enter__(self) -> Self:
