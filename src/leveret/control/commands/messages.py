@@ -9,9 +9,8 @@ from typing import Any, ClassVar, Final, Literal
 
 import msgspec
 
-from leveret.broker.peer import FRAME_OCTETS_INSIDE
 from leveret.control.command import Command
-from leveret.control.direct import DirectChannel, reply_refusal
+from leveret.control.direct import FRAME_OCTETS_MAX, DirectChannel, reply_refusal
 from leveret.control.node import Node
 from leveret.control.refusal import NOT_AUTHORISED, Refused, bad_request
 from leveret.control.tables import encoded_table, plain_table, sayable
@@ -98,8 +97,8 @@ def _header(properties: dict[str, Any], size: int) -> bytes:
         if headers and not isinstance(headers, dict):
             raise bad_request("headers must be a table")
         header = replace_property(header, "headers", encoded_table(headers or {}))
-    if len(header) + FRAME_OVERHEAD > FRAME_OCTETS_INSIDE:
-        raise bad_request(f"properties of {len(header)} octets; a frame takes {FRAME_OCTETS_INSIDE}")
+    if len(header) + FRAME_OVERHEAD > FRAME_OCTETS_MAX:
+        raise bad_request(f"properties of {len(header)} octets; a frame takes {FRAME_OCTETS_MAX}")
     return header
 
 
