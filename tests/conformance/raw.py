@@ -7,6 +7,7 @@ One blocking socket; nothing is retried, reordered or interpreted. Written from 
 from __future__ import annotations
 
 import socket
+import ssl
 import struct
 import time
 from dataclasses import dataclass, field
@@ -290,25 +291,32 @@ def frame(kind: int, channel: int, payload: bytes, end: int = 0xCE) -> bytes:
 class RawClient:
     """One connection. `open` does the handshake; a bare constructor only connects the socket."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, context: ssl.SSLContext | None = None) -> None:
         parts = urlsplit(url)
         self.user, self.password = unquote(parts.username or "guest"), unquote(parts.password or "guest")
         self.vhost = unquote(parts.path[1:]) if len(parts.path) > 1 else "/"
         self.socket = socket.create_connection((parts.hostname or "127.0.0.1", parts.port or 5672), DEADLINE_S)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if context is not None:
+            self.socket = context.wrap_socket(self.socket, server_hostname="localhost")
         self.buffer = b""
         self.frame_max = 4096
         self.heartbeats = 0
         self.largest_frame = 0
         self.server_properties: dict[str, Any] = {}
+        self.mechanisms: list[str] = []
         self.tune: dict[str, Any] = {}
 
     @classmethod
     def open(cls, url: str, *, channels: int = 1, channel_max: int | None = None, frame_max: int | None = None,
-             heartbeat: int = 0, properties: dict[str, Any] | None = None) -> RawClient:
-        """Connect, log in by PLAIN, open the vhost and channels 1..`channels`; None takes what the broker offers."""
-        client = cls(url)
-        client.start(properties=properties)
+             heartbeat: int = 0, properties: dict[str, Any] | None = None, mechanism: str = "PLAIN",
+             context: ssl.SSLContext | None = None) -> RawClient:
+        """Connect, log in, open the vhost and channels 1..`channels`; None takes what the broker offers.
+
+        context: with TLS, as a client that verifies the name localhost.
+        """
+        client = cls(url, context)
+        client.start(mechanism=mechanism, properties=properties)
         tune = client.read("connection.tune")
         client.tune = tune.args
         client.frame_max = tune["frame_max"] if frame_max is None else frame_max
@@ -323,7 +331,8 @@ class RawClient:
               properties: dict[str, Any] | None = None) -> None:
         """Send the protocol header and answer connection.start; reads nothing after that."""
         self.socket.sendall(PROTOCOL_HEADER)
-        self.server_properties = self.read("connection.start").args["server_properties"]
+        start = self.read("connection.start")
+        self.server_properties, self.mechanisms = start["server_properties"], start["mechanisms"].split()
         if properties is None:
             properties = {"capabilities": {"authentication_failure_close": True, "consumer_cancel_notify": True}}
         if response is None:

@@ -179,9 +179,10 @@ async def test_what_is_seen_of_short_lists(browse: Browser) -> None:
 
 
 async def test_everybody_may_learn_that_there_is_no_such_virtual_host(browse: Browser) -> None:
-    browse.control.answers["list_queues"] = lambda _: []
-    answer = await browse("GET", "/api/queues/nowhere", user="plain")
-    assert (answer.status_code, answer.json()) == (404, NOT_FOUND)
+    for answering in (missing, lambda _: []):
+        browse.control.answers["list_queues"] = answering
+        answer = await browse("GET", "/api/queues/nowhere", user="plain")
+        assert (answer.status_code, answer.json()) == (404, NOT_FOUND)
 
 
 # -- paths and verbs ---------------------------------------------------------------------------------------------------

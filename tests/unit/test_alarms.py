@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from leveret.cli.quantity import octets
 from leveret.net.alarms import Alarms, Gauges, Limits
+from leveret.net.quantity import octets
 from leveret.net.resources import gauges, machine_memory_octets, memory_octets
 
 MB = 1_000_000

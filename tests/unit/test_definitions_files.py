@@ -153,7 +153,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ),
     ({"queues": [{"name": "q"}]}, "queues[0] 'q': Virtual host does not exist and is not specified"),
     ({"queues": [{"name": "", "vhost": "/"}]}, "queues[0] '': a queue has a name"),
-    ({"queues": [{"name": "q" * 256, "vhost": "/"}]}, "queue of 256 octets"),
+    ({"queues": [{"name": "q" * 256, "vhost": "/"}]}, "queue should be less than 255 bytes, actually was 256"),
     (
         {"queues": [{"name": "q", "vhost": "/", "arguments": {"x-max-length": -1}}]},
         "queues[0] 'q': invalid arg 'x-max-length' for queue 'q' in vhost '/': {value_negative,-1}",

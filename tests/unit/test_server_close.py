@@ -6,8 +6,9 @@ import os
 import pytest
 
 from leveret.broker.broker import Broker, Settings
+from leveret.broker.peer import LINGER_US
 from leveret.net.alarms import Alarms, Gauges, Limits
-from leveret.net.server import CLOSE_US_MAX, Server
+from leveret.net.server import Server
 from leveret.store.disk import MemoryDisk
 from leveret.store.journal import Journal
 from leveret.store.reserve import Reserve
@@ -52,15 +53,14 @@ async def test_the_socket_is_closed_after_a_while(
     writer.write(sent)
     assert method(await frame(reader)) is answer
     [peer] = server._protocols
-    monkeypatch.setattr(server, "now_us", lambda: peer.sent_us + CLOSE_US_MAX)
+    monkeypatch.setattr(server, "now_us", lambda: peer.sent_us + LINGER_US)
     server._tick()
     assert not server._protocols[peer].transport.is_closing()
-    monkeypatch.setattr(server, "now_us", lambda: peer.sent_us + CLOSE_US_MAX + 1)
+    monkeypatch.setattr(server, "now_us", lambda: peer.sent_us + LINGER_US + 1)
     server.stopping.set()  # no more ticks after this one
     server._tick()
     assert await reader.read() == b""
     writer.close()
-    for listener in server._servers:
-        listener.close()
+    server._listening.suspend()
     server._sync.stop()
     server._pages_thread.shutdown()

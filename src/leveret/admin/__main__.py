@@ -22,7 +22,7 @@ from leveret.admin.api import Api
 from leveret.admin.cors import Cors
 from leveret.control.client import AsyncControlClient
 
-# messages have the processor first
+# messages have the processor first: a request that comes does not take it from the broker or its clients
 NICENESS = 5
 # so many commands may be on their way to the broker; further requests wait here, where they hold up nobody else
 COMMANDS_MAX = 16
@@ -52,6 +52,7 @@ def main() -> None:
     options = parser.parse_args()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the broker, and we end when it has
     threading.Thread(target=_end_with_the_broker, daemon=True).start()
+    os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     os.nice(NICENESS)
     logging.basicConfig(level=options.log_level, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)

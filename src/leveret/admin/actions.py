@@ -122,7 +122,10 @@ def listing(command: str, *, owned: bool = False, visible: bool = False, **field
                 asked["user"] = call.user.name
         elif not (call.user.is_monitor if visible else call.user.is_administrator):
             asked["vhosts"] = await call.user.vhosts()
-        answer = await call.ask_raw(command, **asked)
+        try:
+            answer = await call.ask_raw(command, **asked)
+        except Refused as refused:
+            raise (no_object() if refused.kind == NOT_FOUND else answer_of(refused)) from None
         if answer in EMPTY:
             await _empty(call)
         return json_answer(answer)

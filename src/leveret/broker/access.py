@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from leveret.broker.exchange import Exchange
 from leveret.broker.names import DEFAULT_EXCHANGE
 from leveret.broker.users import READ, WRITE, Pattern, User
-from leveret.wire.errors import ACCESS_REFUSED, ProtocolError
+from leveret.wire.errors import ACCESS_REFUSED, NOT_ALLOWED, ProtocolError
 from leveret.wire.method import Method
 
 if TYPE_CHECKING:
@@ -121,6 +121,15 @@ def check_onward(peer: Peer, method: Method, kind: str, name: str, exchange: str
     """403 unless messages may go on from here to this exchange: dead letters, or what an alternate exchange takes."""
     check(peer, method, READ, kind, name)
     check(peer, method, WRITE, EXCHANGE, exchange)
+
+
+def check_channel(peer: Peer) -> None:
+    """530 if the user has as many channels as it may have on all its connections together."""
+    user = peer.broker.users.by_name.get(peer.user)
+    most = -1 if user is None else user.limits.get("max-channels", -1)
+    if 0 <= most <= sum([len(each.channels) for each in peer.broker.connections_of(peer.user)]):
+        text = f"number of channels opened for user '{peer.user}' has reached the maximum allowed user limit of"
+        raise ProtocolError(NOT_ALLOWED, f"{text} ({most})")
 
 
 def refused(peer: Peer, what: str, class_id: int, method_id: int) -> ProtocolError:

@@ -28,7 +28,7 @@ class Binding:
         self.source = source
         self.destination = destination
         self.key = key
-        self.arguments = _NONE if arguments == _NONE else join_table(sorted(split_table(arguments), key=_name))
+        self.arguments = in_order(arguments)
         self.identity = (source.name, key, self.arguments)
         self.is_durable = source.is_journalled and destination.is_journalled
         self._record = b""
@@ -54,6 +54,11 @@ class Binding:
         }
         body = encode_table(fields)[4:] + ARGUMENTS + b"F" + self.arguments
         return meta_record_of(len(body).to_bytes(4, "big") + body)
+
+
+def in_order(arguments: bytes) -> bytes:
+    """An encoded table in the order of its names."""
+    return _NONE if arguments == _NONE else join_table(sorted(split_table(arguments), key=_name))
 
 
 def _name(entry: tuple[bytes, bytes]) -> bytes:

@@ -8,8 +8,10 @@ from collections.abc import Callable
 from leveret.broker import enforcement, tracing
 from leveret.broker.access import Access
 from leveret.broker.ack_timeout import AckTimeout
+from leveret.broker.attempts import Attempts
 from leveret.broker.counters import Churn
 from leveret.broker.definitions import (
+    GLOBAL_PARAMETER,
     OPERATOR_POLICY,
     PARAMETER,
     PERMISSION,
@@ -17,6 +19,7 @@ from leveret.broker.definitions import (
     TOPIC_PERMISSION,
     USER,
     VHOST,
+    VHOST_LIMITS,
     Definition,
     Definitions,
     Key,
@@ -51,7 +54,9 @@ class Settings:
     """What an operator may choose. product and version are what clients decide by; name and own_version are ours.
 
     frame_max in octets, heartbeat_s in seconds, as offered in connection.tune; max_message_octets: of a body;
-    consumer_timeout_ms: a channel with a delivery that is unacknowledged for longer is closed, 0 = never.
+    consumer_timeout_ms: a channel with a delivery that is unacknowledged for longer is closed, 0 = never;
+    loopback_users: who may log in from this machine only; connection_max: of the whole broker, -1 = no limit;
+    password_hashing: of new passwords, one of users.ALGORITHMS.
     """
 
     def __init__(
@@ -65,6 +70,9 @@ class Settings:
         heartbeat_s: int = 60,
         max_message_octets: int = 128 << 20,
         consumer_timeout_ms: int = 30 * 60 * 1000,
+        loopback_users: tuple[str, ...] = ("guest",),
+        connection_max: int = -1,
+        password_hashing: str = SHA256,
     ) -> None:
         self.product = product
         self.version = version
@@ -75,6 +83,9 @@ class Settings:
         self.heartbeat_s = heartbeat_s
         self.max_message_octets = max_message_octets
         self.consumer_timeout_ms = consumer_timeout_ms
+        self.loopback_users = loopback_users
+        self.connection_max = connection_max
+        self.password_hashing = password_hashing
 
 
 class Broker:
@@ -86,29 +97,38 @@ class Broker:
         self.log = Log()
         self.churn = Churn()
         self.timers = Timers()
-        self.users = Users()
-        self.ack_timeout = AckTimeout(settings.consumer_timeout_ms)
+        self.users = Users(settings.password_hashing)
+        self.attempts = Attempts()
         self._accesses: dict[tuple[str, str], Access] = {}  # by user and virtual host
+        self.ack_timeout = AckTimeout(settings.consumer_timeout_ms)
         self.vhosts: dict[str, VHost] = {}
         self.nowhere = self._vhost("")  # where connections are until they have said where they want to go
         self.definitions = Definitions(self.log)
-        self.definitions.listeners += [self._vhost_defined, self.users.defined]
-        self.definitions.listeners += [self._users_changed, self._policy_defined]
+        self.definitions.listeners += [
+            self._vhost_defined, self.users.defined, self._users_changed, self._limited, self._policy_defined,
+            self._named,
+        ]  # fmt: skip
+        self._configured_name = settings.cluster_name
         self._define_defaults()
         self.is_new = True  # no life before this one has come to an orderly end or recorded anything
         self.connections_opened = 0
+        self.connection_count = 0  # of those that have opened a virtual host
+        self._connections: dict[str, set[Connection]] = {}  # the same, by user
         self.dirty: list[Connection] = []
         # Why no messages are taken ("low on disk"), as connection.blocked says it; empty while they are.
         self.block_reason = ""
         # whether a connection's client has closed its socket, read to its end or not: the network knows
         self.has_hung_up: Callable[[Connection], bool] = lambda connection: False
+        # a login waits: the network says when it may go on
+        self.on_login: Callable[[Connection], None] = lambda connection: None
         self.on_event: Callable[[str], None] = logger.info
 
     def _tell(self, text: str) -> None:
         self.on_event(text)
 
     def _vhost(self, name: str) -> VHost:
-        return VHost(name, self.log, self.timers, self.ack_timeout, self._tell, self.random_bytes, self.churn)
+        log, timers, random_bytes = self.log, self.timers, self.random_bytes
+        return VHost(name, log, timers, self.ack_timeout, self._tell, random_bytes, self.churn)
 
     def _define_defaults(self) -> None:
         """What a new broker begins with; its first journal file says so."""
@@ -129,16 +149,6 @@ class Broker:
         elif key[0] not in self.vhosts:
             self.vhosts[key[0]] = self._vhost(key[0])
 
-    def _policy_defined(self, kind: str, key: Key, definition: Definition | None) -> None:
-        vhost = self.vhosts.get(key[0])
-        if vhost is None:
-            return
-        if kind == POLICY:
-            vhost.policies.set(key[1], definition, False)
-        elif kind == PARAMETER and key[1] == OPERATOR_POLICY:
-            value = definition["value"] if definition is not None else None
-            vhost.policies.set(key[2], value if isinstance(value, dict) else None, True)
-
     def _users_changed(self, kind: str, key: Key, definition: Definition | None) -> None:
         """What anybody was found to be allowed must be asked again, for cached routes too."""
         if kind in (USER, PERMISSION, TOPIC_PERMISSION):
@@ -148,12 +158,52 @@ class Broker:
             for vhost in self.vhosts.values():
                 vhost.changed()
 
+    def _limited(self, kind: str, key: Key, definition: Definition | None) -> None:
+        vhost = self.vhosts.get(key[0])
+        if kind == PARAMETER and key[1] == VHOST_LIMITS and vhost is not None:
+            vhost.limit({} if definition is None else definition.get("value"))
+
+    def connected(self, connection: Connection, vhost: VHost) -> None:
+        """A connection has opened a virtual host: it counts."""
+        self.connection_count += 1
+        vhost.connection_count += 1
+        self._connections.setdefault(connection.user, set()).add(connection)
+
+    def disconnected(self, connection: Connection, vhost: VHost) -> None:
+        """It does not count any more."""
+        self.connection_count -= 1
+        vhost.connection_count -= 1
+        others = self._connections[connection.user]
+        others.discard(connection)
+        if not others:
+            del self._connections[connection.user]
+
+    def connections_of(self, user: str) -> set[Connection]:
+        """Those of a user."""
+        return self._connections.get(user, set())
+
+    def _named(self, kind: str, key: Key, definition: Definition | None) -> None:
+        """The global parameter "cluster_name" is what clients hear, before what the configuration says."""
+        if kind == GLOBAL_PARAMETER and key == ("cluster_name",):
+            name = self._configured_name if definition is None else str(definition["value"])
+            self.settings.cluster_name = name
+
     def access(self, user: str, vhost: str) -> Access:
         """What a user may do in a virtual host, until it is stale."""
         found = self._accesses.get((user, vhost))
         if found is None:
             found = self._accesses[(user, vhost)] = Access(self.users.by_name.get(user), vhost)
         return found
+
+    def _policy_defined(self, kind: str, key: Key, definition: Definition | None) -> None:
+        vhost = self.vhosts.get(key[0])
+        if vhost is None:
+            return
+        if kind == POLICY:
+            vhost.policies.set(key[1], definition, False)
+        elif kind == PARAMETER and key[1] == OPERATOR_POLICY:
+            value = definition["value"] if definition is not None else None
+            vhost.policies.set(key[2], value if isinstance(value, dict) else None, True)
 
     def delete_vhost(self, name: str) -> None:
         """Delete a virtual host with all that is in it. KeyError if there is none; its connections must be closed."""

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from leveret.broker.login import Login
 from leveret.broker.queue_methods import fail
-from leveret.session.login import MECHANISMS, parse_response, refused
+from leveret.session.login import EXTERNAL, MECHANISMS, parse_response, refused
 from leveret.wire import grammar
-from leveret.wire.errors import NOT_ALLOWED, ProtocolError
+from leveret.wire.errors import NOT_ALLOWED
 from leveret.wire.frames import FRAME_MIN_SIZE
 from leveret.wire.method import Method
 
 if TYPE_CHECKING:
     from leveret.broker.peer import Peer
+    from leveret.broker.security import Security
 
-GUEST: Final = "guest"
+PROTOCOL: Final = "amqp091"  # as attempts to log in are counted
 
 
 def start(peer: Peer) -> None:
@@ -25,7 +27,7 @@ def start(peer: Peer) -> None:
         version_major=0,
         version_minor=9,
         server_properties=peer.broker.server_properties(),
-        mechanisms=" ".join(MECHANISMS),
+        mechanisms=" ".join((*MECHANISMS, EXTERNAL) if _has_certificate(peer) else MECHANISMS),
         locales="en_US",
     )
 
@@ -39,15 +41,48 @@ def start_ok(peer: Peer, method: Method) -> None:
         peer.hears_blocked = capabilities.get("connection.blocked") is True
         peer.hears_refusal = capabilities.get("authentication_failure_close") is True
     mechanism = method.text("mechanism")
+    if mechanism == EXTERNAL and peer.security is not None:
+        _logged_in(peer, mechanism, _named_by_certificate(peer, peer.security))
+        return
     user, password = parse_response(mechanism, method.data("response"))
-    if not peer.broker.users.accepts(user, password):
+    broker = peer.broker
+    wait_us = broker.attempts.wait_us(peer.host, int(peer.now_us))
+    if wait_us < 0:
+        broker.on_event(f"{peer.address}: user '{user}' refused unseen: too many logins of {peer.host} have failed")
+        _count(peer, False)
         raise refused(mechanism)
-    if user == GUEST and not peer.is_loopback:
-        peer.broker.on_event(f"{peer.address}: user 'guest' can only connect via localhost")
+    login = Login(mechanism, user, password, int(peer.now_us) + wait_us)
+    if wait_us > 0 or broker.users.candidate(user).is_slow:
+        peer.login = login
+        peer.is_held = True
+        broker.on_login(peer)
+    else:
+        decide(peer, login, broker.users.accepts(user, password))
+
+
+def decide(peer: Peer, login: Login, is_right: bool) -> None:
+    """The password was looked at."""
+    if not is_right or login.user not in peer.broker.users.by_name:
+        peer.broker.on_event(f"{peer.address}: user '{login.user}' refused: wrong credentials")
+        _count(peer, False)
+        raise refused(login.mechanism)
+    _logged_in(peer, login.mechanism, login.user)
+
+
+def _count(peer: Peer, is_right: bool) -> None:
+    peer.broker.attempts.done(peer.host, PROTOCOL, is_right, int(peer.now_us))
+
+
+def _logged_in(peer: Peer, mechanism: str, user: str) -> None:
+    """Who it is is certain: go on to the limits, unless this user may not come from there."""
+    settings = peer.broker.settings
+    if user in settings.loopback_users and not peer.is_loopback:
+        peer.broker.on_event(f"{peer.address}: user '{user}' can only connect via localhost")
+        _count(peer, False)
         raise refused(mechanism)
+    _count(peer, True)
     peer.user = user
     peer.mechanism = mechanism
-    settings = peer.broker.settings
     peer.send(
         0,
         grammar.CONNECTION_TUNE,
@@ -55,6 +90,23 @@ def start_ok(peer: Peer, method: Method) -> None:
         frame_max=settings.frame_max,
         heartbeat=settings.heartbeat_s,
     )
+
+
+def _has_certificate(peer: Peer) -> bool:
+    """Whether a client's certificate was verified."""
+    return peer.security is not None and peer.security.subject is not None
+
+
+def _named_by_certificate(peer: Peer, security: Security) -> str:
+    """Who logs in by EXTERNAL: what the response says does not count, as with RabbitMQ."""
+    user = security.login
+    if user in peer.broker.users.by_name:
+        return user
+    reason = f"user '{user}' - invalid credentials" if user else "no name found"
+    if security.subject is None:
+        reason = "connection peer presented no TLS (x.509) certificate"
+    peer.broker.on_event(f"{peer.address}: EXTERNAL login refused: {reason}")
+    raise refused(EXTERNAL)
 
 
 def tune_ok(peer: Peer, method: Method) -> None:
@@ -79,18 +131,35 @@ def _limit(method: Method, name: str, smallest: int, offered: int) -> int:
 
 
 def open_vhost(peer: Peer, method: Method) -> None:
-    """connection.open"""
-    name = method.text("virtual_host")
-    vhost = peer.broker.vhosts.get(name)
+    """connection.open; of several reasons to refuse it the first one is told, in RabbitMQ's order."""
+    name, broker = method.text("virtual_host"), peer.broker
+    most = broker.settings.connection_max
+    if 0 <= most <= broker.connection_count:
+        # not known to 3.10.8: later versions say it so
+        raise fail(method, NOT_ALLOWED, f"connection refused: node connection limit ({most}) is reached")
+    vhost = broker.vhosts.get(name)
     if vhost is None:
-        raise ProtocolError(NOT_ALLOWED, f"vhost {name} not found", 10, 40)
+        raise fail(method, NOT_ALLOWED, f"vhost {name} not found")
+    access = f"access to vhost '{name}' refused for user '{peer.user}'"
+    if 0 <= vhost.connections_max <= vhost.connection_count:
+        raise fail(method, NOT_ALLOWED, f"{access}: connection limit ({vhost.connections_max}) is reached")
+    user = broker.users.by_name.get(peer.user)
+    most = -1 if user is None else user.limits.get("max-connections", -1)
+    if 0 <= most <= len(broker.connections_of(peer.user)):
+        text = f"connection refused for user '{peer.user}': user connection limit ({most}) is reached"
+        raise fail(method, NOT_ALLOWED, text)
+    if user is None or name not in user.permissions:
+        raise fail(method, NOT_ALLOWED, access)
     peer.vhost = vhost
+    broker.connected(peer, vhost)
+    peer.is_counted = True
     peer.connected_us = peer.now_us
-    peer.broker.churn.connection_created += 1
+    broker.churn.connection_created += 1
     peer.send(0, grammar.CONNECTION_OPEN_OK)
-    peer.broker.on_event(f"{peer.address}: user '{peer.user}' connected to vhost '{name}'")
+    broker.on_event(f"{peer.address}: user '{peer.user}' connected to vhost '{name}'")
 
 
 def update_secret(peer: Peer, method: Method) -> None:
-    """connection.update-secret: passwords do not age here, so there is nothing to renew."""
+    """connection.update-secret: passwords do not age, so there is nothing to renew; a new one says nothing, as in
+    RabbitMQ."""
     peer.send(0, grammar.CONNECTION_UPDATE_SECRET_OK)

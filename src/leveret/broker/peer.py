@@ -17,20 +17,23 @@ from leveret.broker import (
     queue_methods,
     tx_methods,
 )
-from leveret.broker.access import EXCHANGE, NOBODY, OPERATOR, Access, check_publish, refused
+from leveret.broker.access import EXCHANGE, NOBODY, OPERATOR, Access, check_channel, check_publish, refused
 from leveret.broker.ack_timeout import timed_out
 from leveret.broker.broker import Broker
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.counters import Octets
 from leveret.broker.entry import Entry
 from leveret.broker.kinds.envelope import Envelope
+from leveret.broker.login import Login
 from leveret.broker.names import DEFAULT_EXCHANGE, REPLY_TO
+from leveret.broker.properties import check_user_id, expiration_us, with_reply_name
 from leveret.broker.queue import Queue
 from leveret.broker.ready import ITEM_OCTETS
 from leveret.broker.route import Route
 from leveret.broker.run import Stretch
+from leveret.broker.security import Security
 from leveret.broker.transaction import ACK
-from leveret.broker.users import IMPERSONATOR, WRITE
+from leveret.broker.users import WRITE
 from leveret.broker.vhost import ROUTES_MAX, VHost
 from leveret.session import lifecycle
 from leveret.session.channel import Channel
@@ -86,15 +89,16 @@ CONNECTION_HANDLERS: Final[dict[int, Callable[[Peer, Method], None]]] = {
     grammar.CONNECTION_OPEN.key: handshake.open_vhost,
     grammar.CONNECTION_UPDATE_SECRET.key: handshake.update_secret,
 }
-REPLY_TO_BYTES: Final = REPLY_TO.encode()
 COST_WORTH_A_LOOK: Final[i64] = 1 << 18
-EXPIRATION_MS_MAX: Final = 315_360_000_000
+# a client has this long to close its socket, or to answer our close, as in RabbitMQ; and one that is not told why
+LINGER_US: Final = 30_000_000
+SILENCE_US: Final = 3_000_000
 FRAME_OCTETS_INSIDE: Final[i64] = 131072
 
 
 class Peer(Connection):
-    """number: which of the broker's connections this is, from 1; address: for the log; is_loopback: whether guest may
-    log in."""
+    """number: which of the broker's connections this is, from 1; address: for the log; host: its IP address;
+    is_loopback: whether guest may log in."""
 
     def __init__(self, broker: Broker, address: str, is_loopback: bool) -> None:
         super().__init__(FRAME_MIN_SIZE, broker.settings.max_message_octets)
@@ -103,18 +107,23 @@ class Peer(Connection):
         self.number = broker.connections_opened
         self.vhost = broker.nowhere  # until connection.open says which
         self.address = address
+        self.host = address.rpartition(":")[0]
         self.is_loopback = is_loopback
         self.name = address
+        self.security: Security | None = None  # without TLS
         self.octets = Octets()
         self.mechanism = ""  # of its login
         self.connected_us: i64 = 0  # when it had opened its virtual host
         self.channel_max = broker.settings.channel_max
         self.must_cut = False
         self.hears_refusal = False
+        self.linger_us = LINGER_US  # so long after its last word the socket is closed, if the client does not
         self.client_properties: dict[str, Value] = {}
         self.exclusive: dict[str, Queue] = {}
         # has published, so a journal or a consumer that falls behind may pause it
         self.is_publisher = False
+        self.login: Login | None = None
+        self.is_counted = False
         self._access = NOBODY
         self._is_leaving = False
         self._confirming: list[BrokerChannel] = []
@@ -142,7 +151,7 @@ class Peer(Connection):
         self.broker.end_turn(now_us)
         if self.is_publisher and (self.cost > COST_WORTH_A_LOOK or self.vhost.crowded):
             return True
-        return self.is_blocked or self.is_flooded or self.has_more or self.state >= lifecycle.CLOSING
+        return self.is_blocked or self.is_flooded or self.has_more or self.is_held or self.state >= lifecycle.CLOSING
 
     def lost(self, now_us: int) -> None:
         """The socket is gone: give everything back."""
@@ -195,6 +204,19 @@ class Peer(Connection):
             self._access = self.broker.access(self.user, self.vhost.name)
         return self._access
 
+    def login_checked(self, is_right: bool, now_us: int) -> None:
+        """A login that waited is over."""
+        login = self.login
+        if login is None or self.state != lifecycle.TUNING:
+            return
+        self.login = None
+        self.is_held = False
+        self.now_us = now_us
+        try:
+            handshake.decide(self, login, is_right)
+        except ProtocolError as error:
+            self._fail(error, None)
+
     def enter(self, vhost: VHost, user: str | None) -> None:
         """Be there without a handshake: for what is said inside of the process. None: an operator, who may do all."""
         self.vhost = vhost
@@ -235,6 +257,7 @@ class Peer(Connection):
             most = self.channel_max
             text = f"number of channels opened ({most}) has reached the negotiated channel_max ({most})"
             raise ProtocolError(NOT_ALLOWED, text)
+        check_channel(self)
         channel = BrokerChannel(number, self.must_cut)
         self.vhost.channels.add(channel)
         self.broker.churn.channel_created += 1
@@ -252,6 +275,9 @@ class Peer(Connection):
         self._is_leaving = True
         super().close_all_channels()
         self.drop_exclusive()
+        if self.is_counted:
+            self.is_counted = False
+            self.broker.disconnected(self, self.vhost)
 
     def drop_exclusive(self) -> None:
         """Delete the queues that are exclusive to this connection."""
@@ -265,9 +291,14 @@ class Peer(Connection):
             hint = f" (consume from {REPLY_TO} on the SAME channel that publishes the request, before publishing it)"
         self.broker.on_event(f"{self.address}:{where} closed: {error}{hint}")
 
+    def unknown_protocol(self, data: bytes) -> None:
+        what = "TLS, and this port is without" if data[:2] == b"\x16\x03" else f"no AMQP 0-9-1: {data[:8]!r}"
+        self.broker.on_event(f"{self.address}: refused: it speaks {what}")
+
     def after_failure(self, error: ProtocolError) -> int:
-        if self.state == lifecycle.STARTING and error.code == ACCESS_REFUSED and not self.hears_refusal:
-            return lifecycle.CLOSED
+        if self.state < lifecycle.OPENING and error.code == ACCESS_REFUSED and not self.hears_refusal:
+            self.linger_us = SILENCE_US  # not at once, as in RabbitMQ
+            return lifecycle.DRAINING
         return lifecycle.CLOSING
 
     def handle(self, channel: Channel | None, method: Method) -> None:
@@ -336,12 +367,12 @@ class Peer(Connection):
         # of several mistakes the first one is told, in RabbitMQ's order
         content = data[start:stop]
         if scan.reply_to_at != 0 and data[scan.reply_to_at] == 21:
-            content = self._with_reply_name(channel, content, scan.reply_to_at - start)
+            content = with_reply_name(channel, content, scan.reply_to_at - start)
         if scan.user_id_at != 0:
-            self._check_user_id(data, scan.user_id_at)
+            check_user_id(self, data, scan.user_id_at)
         ttl_us: i64 = -1
         if scan.expiration_at != 0:
-            ttl_us = self._expiration_us(data, scan.expiration_at)
+            ttl_us = expiration_us(data, scan.expiration_at)
         if scan.headers_at != 0 and copies.may_have(data, scan.headers_at):
             found = copies.Copies(content)
             if found.has_any:
@@ -371,7 +402,7 @@ class Peer(Connection):
             accepted = vhost.accept(route, content, mode == 2, ttl_us, self.now_us)
             if accepted != HANDLED:
                 standing = accepted
-        elif not route.replies:
+        else:
             self.unroutable(channel, route, content)
         self.is_publisher = True
         self._ttl_us = ttl_us
@@ -445,40 +476,6 @@ class Peer(Connection):
         routes[fields] = route
         return route
 
-    def _expiration_us(self, data: bytes, at: i64) -> i64:
-        text = data[at + 1 : at + 1 + data[at]].decode("utf-8", "replace")
-        reason = ""
-        digits = text[1:] if text[:1] in ("+", "-") else text
-        leading = len(digits) - len(digits.lstrip("0123456789"))
-        if leading == 0:
-            reason = "no_integer"
-        elif leading < len(digits):
-            reason = f'{{leftover_string,"{digits[leading:]}"}}'
-        elif text[0] == "-" and int(digits) != 0:
-            reason = f"{{value_negative,{text}}}"
-        elif len(digits) > 20 or int(digits) > EXPIRATION_MS_MAX:
-            reason = f"{{value_too_large,{digits}}}"
-        if reason:
-            raise ProtocolError(PRECONDITION_FAILED, f"invalid expiration '{text}': {reason}", 60, 40)
-        return int(digits) * 1000
-
-    def _check_user_id(self, data: bytes, at: i64) -> None:
-        user = data[at + 1 : at + 1 + data[at]].decode("utf-8", "replace")
-        if user != self.user and not self.broker.users.has_tag(self.user, IMPERSONATOR):
-            text = f"user_id property set to '{user}' but authenticated user was '{self.user}'"
-            raise ProtocolError(PRECONDITION_FAILED, text, 60, 40)
-
-    def _with_reply_name(self, channel: BrokerChannel, content: bytes, at: i64) -> bytes:
-        """Put the requester's generated name where its reply_to says amq.rabbitmq.reply-to."""
-        if content[at + 1 : at + 22] != REPLY_TO_BYTES:
-            return content
-        if channel.reply is None:
-            raise ProtocolError(PRECONDITION_FAILED, "fast reply consumer does not exist", 60, 40)
-        name = channel.reply_name
-        size = int(read_i32_be(content, 3)) + len(name) - 21
-        head = content[:3] + size.to_bytes(4, "big") + content[7:at]
-        return head + bytes([len(name)]) + name + content[at + 22 :]
-
     def count(self, channel: BrokerChannel, route: Route) -> None:
         """A message was published."""
         channel.counters.publish += 1
@@ -487,10 +484,11 @@ class Peer(Connection):
         route.published += 1
 
     def unroutable(self, channel: BrokerChannel, route: Route, content: bytes) -> None:
-        """A message reached nobody: basic.return, if it is mandatory."""
+        """A message reached no queue: basic.return, if it is mandatory, even where a requester got it."""
         if not route.is_mandatory:
-            channel.counters.drop_unroutable += 1
-            self.vhost.tally.counters.drop_unroutable += 1
+            if not route.replies:
+                channel.counters.drop_unroutable += 1
+                self.vhost.tally.counters.drop_unroutable += 1
             return
         channel.counters.return_unroutable += 1
         self.vhost.tally.counters.return_unroutable += 1

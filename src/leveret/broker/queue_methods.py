@@ -179,6 +179,10 @@ def _declare_reply(peer: Peer, channel: BrokerChannel, method: Method, name: str
 
 
 def _create(peer: Peer, method: Method, name: str) -> Queue:
+    most = peer.vhost.queues_max
+    if 0 <= most <= len(peer.vhost.queues):
+        text = f"cannot declare queue '{name}': queue limit in vhost '{peer.vhost.name}' ({most}) is reached"
+        raise fail(method, PRECONDITION_FAILED, text)
     onward = method.table("arguments").get("x-dead-letter-exchange")
     if isinstance(onward, str):
         check_onward(peer, method, QUEUE, name, onward)

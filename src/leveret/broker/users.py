@@ -8,13 +8,16 @@ import re
 from base64 import b64decode, b64encode
 from typing import Final
 
+from leveret.broker import argon2id
 from leveret.broker.definitions import PERMISSION, TOPIC_PERMISSION, USER, Definition, Key
 from leveret.broker.names import RandomBytes
 
 SHA256: Final = "rabbit_password_hashing_sha256"
 SHA512: Final = "rabbit_password_hashing_sha512"
 MD5: Final = "rabbit_password_hashing_md5"
-ALGORITHMS: Final = {SHA256: "sha256", SHA512: "sha512", MD5: "md5"}
+ARGON2ID: Final = "leveret_password_hashing_argon2id"  # ours: no RabbitMQ knows it
+# what hashlib calls them
+ALGORITHMS: Final = {SHA256: "sha256", SHA512: "sha512", MD5: "md5", ARGON2ID: ""}
 SALT_OCTETS: Final = 4
 CONFIGURE: Final = "configure"
 WRITE: Final = "write"
@@ -23,13 +26,19 @@ IMPERSONATOR: Final = "impersonator"  # the tag of users who may publish in the 
 
 
 def hash_password(password: str, random_bytes: RandomBytes, algorithm: str = SHA256) -> str:
-    """The password_hash of a definition: salt and digest, in base64. KeyError for an unknown algorithm."""
+    """The password_hash of a definition: salt and digest, in base64. KeyError for an unknown algorithm.
+
+    Argon2id takes long; its hash is what its reference encodes, in base64 once more.
+    """
+    octets = password.encode("utf-8", "surrogateescape")
+    if algorithm == ARGON2ID:
+        return b64encode(argon2id.hashed(octets, random_bytes(argon2id.SALT_OCTETS)).encode()).decode()
     salt = random_bytes(SALT_OCTETS)
-    return b64encode(salt + _digest(algorithm, salt, password)).decode()
+    return b64encode(salt + _digest(algorithm, salt, octets)).decode()
 
 
-def _digest(algorithm: str, salt: bytes, password: str) -> bytes:
-    return hashlib.new(ALGORITHMS[algorithm], salt + password.encode("utf-8", "surrogateescape")).digest()
+def _digest(algorithm: str, salt: bytes, password: bytes) -> bytes:
+    return hashlib.new(ALGORITHMS[algorithm], salt + password).digest()
 
 
 class Pattern:
@@ -63,10 +72,18 @@ class User:
 
     def accepts(self, password: str) -> bool:
         """Whether this is the password. RabbitMQ lets nobody in with an empty one."""
-        if not self.password_hash or not password:
+        if not self.password_hash or not password or self.algorithm not in ALGORITHMS:
             return False
+        octets = password.encode("utf-8", "surrogateescape")
+        if self.is_slow:
+            return argon2id.accepts(self.password_hash.decode("ascii", "replace"), octets)
         salt, digest = self.password_hash[:SALT_OCTETS], self.password_hash[SALT_OCTETS:]
-        return hmac.compare_digest(_digest(self.algorithm, salt, password), digest)
+        return hmac.compare_digest(_digest(self.algorithm, salt, octets), digest)
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether `accepts` takes so long that it belongs on a thread."""
+        return self.algorithm == ARGON2ID
 
     def may(self, action: str, vhost: str, name: str) -> bool:
         """Whether the user may configure, write or read what has this name."""
@@ -75,15 +92,23 @@ class User:
 
 
 class Users:
-    """All users by name, kept true by the definitions. generation: grows with each change."""
+    """All users by name, kept true by the definitions. generation: grows with each change.
 
-    def __init__(self) -> None:
+    hashing: the algorithm of new passwords.
+    """
+
+    def __init__(self, hashing: str = SHA256) -> None:
+        self._nobody = _SLOW_NOBODY if hashing == ARGON2ID else _NOBODY
         self.by_name: dict[str, User] = {}
         self.generation = 1
 
     def accepts(self, name: str, password: str) -> bool:
         """Whether there is this user, with this password; takes the same time for users that do not exist."""
-        return self.by_name.get(name, _NOBODY).accepts(password) and name in self.by_name
+        return self.candidate(name).accepts(password) and name in self.by_name
+
+    def candidate(self, name: str) -> User:
+        """The user of this name, or one with a password that nobody knows: it takes as long to find that out."""
+        return self.by_name.get(name, self._nobody)
 
     def has_tag(self, name: str, tag: str) -> bool:
         """Whether there is this user, with this tag."""
@@ -128,6 +153,9 @@ class Users:
 
 # who asks for a user that does not exist waits for as long as for another one
 _NOBODY: Final = User({"name": "", "password_hash": b64encode(bytes(SALT_OCTETS + 32)).decode()})
+_SLOW_NOBODY: Final = User(
+    {"name": "", "password_hash": b64encode(argon2id.NOBODY.encode()).decode(), "hashing_algorithm": ARGON2ID}
+)
 
 
 def _patterns(definition: Definition, actions: tuple[str, ...]) -> dict[str, Pattern]:

@@ -78,12 +78,21 @@ class VHost:
         # queues that keep dead letters, by number, and the generation with which these were tried last
         self.stranding: dict[int, Queue] = {}
         self.stranded_generation: i64 = 1
+        self.connection_count = 0
+        self.limit({})
         self.tracing: Tracing | None = None  # see tracing.start
         self.tally = Tally(churn)
         self._nowhere = Queue(self, "", False, False, {})  # where direct replies come from
         for exchange_name, kind in PREDECLARED:
             internal = exchange_name == "amq.rabbitmq.trace"
             self.exchanges[exchange_name] = Exchange(exchange_name, kind, True, False, internal, {}, random_bytes)
+
+    def limit(self, limits: Value) -> None:
+        """max-connections and max-queues, as the parameter has them; negative or missing: no limit."""
+        given = limits if isinstance(limits, dict) else {}
+        connections, queues = given.get("max-connections"), given.get("max-queues")
+        self.connections_max = connections if isinstance(connections, int) else -1
+        self.queues_max = queues if isinstance(queues, int) else -1
 
     # -- exchanges and bindings ----------------------------------------------------------------------------------------
 

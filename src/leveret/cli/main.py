@@ -1,9 +1,12 @@
-"""leveret serve | store | demo. Commands are imported when they are called: serving must start at once."""
+"""leveret serve | ctl | store | demo. Commands are imported when they are called: serving must start at once."""
 
 from __future__ import annotations
 
 import importlib
-from typing import Final
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any, Final
 
 import click
 
@@ -12,13 +15,26 @@ from leveret import __version__
 # command -> (module, attribute, one line of help)
 COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
     "serve": ("leveret.cli.serve", "command", "Run the broker."),
+    "ctl": ("leveret.cli.ctl.group", "command", "Administer a running broker, as rabbitmqctl does."),
     "store": ("leveret.cli.store", "command", "Look into a data directory: check, dump."),
     "demo": ("leveret.demo", "command", "336,776 flights through broker, RPC, Spark and delays, reconciled."),
 }
 
 
+# a link of this name to the executable -> the group of commands that it is
+LINKS: Final[dict[str, str]] = {"rabbitmqctl": "command", "rabbitmq-diagnostics": "diagnostics"}
+
+
 class LazyGroup(click.Group):
     """A group whose commands are imported when they are needed."""
+
+    def main(self, args: Sequence[str] | None = None, *more: Any, **options: Any) -> Any:
+        """What the executable's name says, if it is a link with a name of RabbitMQ's."""
+        name = os.path.basename(sys.argv[0])
+        if args is None and name in LINKS:
+            group = getattr(importlib.import_module("leveret.cli.ctl.group"), LINKS[name])
+            return group.main(None, name)
+        return super().main(args, *more, **options)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)

@@ -1,6 +1,7 @@
 """leveret serve: the broker as a process.
 
-SIGHUP reads disk_free_limit and memory_high_watermark from the configuration file again, if there is one.
+SIGHUP reads the TLS certificates again, and disk_free_limit and memory_high_watermark from the configuration file, if
+there is one.
 
 Exit codes: 0 stopped by SIGTERM or SIGINT; 1 an error of its own; 2 wrong options or configuration; 3 the data
 directory is in use; 4 an address can't be listened on; 5 the journal failed (input/output error), or it had no room on
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import difflib
+import functools
 import logging
 import os
 import signal
@@ -26,14 +28,17 @@ import click
 from leveret import __version__, core
 from leveret.broker.broker import Broker, Settings
 from leveret.broker.records import RecordError
+from leveret.cli import logins, tls
 from leveret.cli.admin import AdminRefused, admin_socket, start_admin
-from leveret.cli.quantity import octets
+from leveret.cli.data_dir import default_data_dir
 from leveret.control.control import Control
 from leveret.control.definitions.loading import load
 from leveret.control.node import Node
 from leveret.control.refusal import Refused
 from leveret.control.socket import ControlSocket
 from leveret.net.alarms import DISK_FREE_LIMIT_OCTETS, MEMORY_SHARE, Alarms, Limits
+from leveret.net.certificates import CertificateError, Certificates, TlsSettings
+from leveret.net.quantity import octets
 from leveret.net.resources import gauges, machine_memory_octets
 from leveret.net.server import Server
 from leveret.store import reserve
@@ -54,20 +59,15 @@ LEVELS: Final = ("debug", "info", "warning", "error")
 
 # key of the configuration file -> type
 CONFIG: Final[dict[str, type]] = {
-    "host": list, "port": int, "data_dir": str, "definitions": str, "log_level": str,
+    "host": list, "port": object, "data_dir": str, "definitions": str, "log_level": str,
     "product": str, "version": str, "cluster_name": str, "frame_max": int, "channel_max": int, "heartbeat_s": int,
     "disk_free_limit": object, "memory_high_watermark": object,
-    "max_message_octets": int, "consumer_timeout_ms": int, "journal_spare_files": int,
-    "admin_host": str, "admin_port": int, "cors_origins": list,
+    "max_message_octets": int, "consumer_timeout_ms": int, "journal_spare_files": int, **tls.CONFIG,
+    "admin_host": str, "admin_port": int, "cors_origins": list, **logins.CONFIG,
 }  # fmt: skip
 
-# settings that are amounts, see leveret.cli.quantity
+# settings that are amounts, see leveret.net.quantity
 QUANTITIES: Final = ("disk_free_limit", "memory_high_watermark")
-
-
-def default_data_dir() -> str:
-    """$XDG_DATA_HOME/leveret, or ~/.local/share/leveret."""
-    return os.path.join(os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share"), "leveret")
 
 
 def read_config(path: Path) -> dict[str, object]:
@@ -85,10 +85,16 @@ def read_config(path: Path) -> dict[str, object]:
             config[key] = [value]
         elif key in QUANTITIES:
             _check_quantity(f"{path}: {key}", value)
+        elif key == "port" and value != tls.OFF and (not isinstance(value, int) or isinstance(value, bool)):
+            raise click.UsageError(f"{path}: port must be of type int, or {tls.OFF!r}, not {value!r}")
         elif not isinstance(value, CONFIG[key]) or isinstance(value, bool):
             raise click.UsageError(f"{path}: {key} must be of type {CONFIG[key].__name__}, not {value!r}")
         elif key in ("journal_spare_files", "consumer_timeout_ms") and isinstance(value, int) and value < 0:
             raise click.UsageError(f"{path}: {key} must not be negative, it is {value}")
+        try:
+            tls.check(key, value)
+        except ValueError as error:
+            raise click.UsageError(f"{path}: {key} {error}") from None
     return config
 
 
@@ -101,8 +107,9 @@ def _check_quantity(name: str, value: object) -> None:
 
 @click.command(name="serve", help="Run the broker until SIGTERM or SIGINT.\n\n" + "\n".join(__doc__.split("\n")[2:]))
 @click.option("--host", multiple=True, help="Address to listen on; repeat it for several.  [default: 127.0.0.1]")
-@click.option("--port", type=click.IntRange(0, 65535), help="Port; 0 takes a free one.  [default: 5672]")
-@click.option("--data-dir", help="Directory of the journal.  [default: ~/.local/share/leveret]")
+@click.option("--port", type=tls.Port(), help="Port; 0 takes a free one, off: none, for TLS only.  [default: 5672]")
+@tls.options
+@click.option("--data-dir", help="Directory of the journal.  [default: $LEVERET_DATA_DIR, else ~/.local/share/leveret]")
 @click.option("--log-level", type=click.Choice(LEVELS), help="Least severity that is logged.  [default: info]")
 @click.option("--disk-free-limit", help="Publishers are blocked when the disk has less free.  [default: 50MB]")
 @click.option("--memory-high-watermark", help="Publishers are blocked when more memory is in use.  [default: 0.4]")
@@ -127,7 +134,7 @@ def _check_quantity(name: str, value: object) -> None:
 @click.option("--config", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="TOML file of settings.")
 def command(
     host: tuple[str, ...],
-    port: int | None,
+    port: int | str | None,
     data_dir: str | None,
     log_level: str | None,
     disk_free_limit: str | None,
@@ -138,10 +145,12 @@ def command(
     trace: tuple[str, ...],
     definitions: str | None,
     config: Path | None,
+    **secured: object,
 ) -> None:
     given: dict[str, object] = {"host": list(host) or None, "port": port, "data_dir": data_dir, "log_level": log_level}
     given |= {"admin_port": admin_port, "admin_host": admin_host}
     given["definitions"] = definitions
+    given |= secured
     given["consumer_timeout_ms"] = consumer_timeout_ms  # RabbitMQ's consumer_timeout
     for key, value in zip(QUANTITIES, (disk_free_limit, memory_high_watermark), strict=True):
         if value is not None:
@@ -155,6 +164,10 @@ def command(
         return defaults | (read_config(config) if config else {}) | {k: v for k, v in given.items() if v is not None}
 
     chosen = choose()
+    logins.settings(chosen)
+    security = tls.settings(chosen)
+    if chosen["port"] == tls.OFF and security is None:
+        raise click.UsageError("--port off needs --tls-port")
     logging.basicConfig(
         level=str(chosen["log_level"]).upper(), format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr
     )
@@ -168,7 +181,7 @@ def command(
         logger.critical("the data directory %s can't be used: %s", directory, error.strerror or error)
         sys.exit(2)
     with lock:
-        sys.exit(asyncio.run(_serve(chosen, trace, choose if config else None)))
+        sys.exit(asyncio.run(_serve(chosen, trace, security, choose)))
 
 
 def _limits(chosen: dict[str, object]) -> Limits:
@@ -176,11 +189,16 @@ def _limits(chosen: dict[str, object]) -> Limits:
     return Limits(octets(chosen["disk_free_limit"], memory), octets(chosen["memory_high_watermark"], memory))
 
 
-def _reload(server: Server, choose_again: Callable[[], dict[str, object]]) -> None:
+def _reload(server: Server, certificates: Certificates | None, choose_again: Callable[[], dict[str, object]]) -> None:
     try:
-        server.limit(_limits(choose_again()))
+        chosen = choose_again()
+        security = tls.settings(chosen)
+        server.limit(_limits(chosen))
     except click.UsageError as error:
         logger.error("nothing was changed: %s", error.message)
+        return
+    if certificates is not None and security is not None:
+        certificates.reload(security)
 
 
 def _import(broker: Broker, path: str, now_us: int) -> bool:
@@ -197,13 +215,22 @@ def _import(broker: Broker, path: str, now_us: int) -> bool:
 
 
 async def _serve(
-    chosen: dict[str, object], traced: tuple[str, ...], choose_again: Callable[[], dict[str, object]] | None
+    chosen: dict[str, object],
+    traced: tuple[str, ...],
+    security: TlsSettings | None,
+    choose_again: Callable[[], dict[str, object]],
 ) -> int:
+    try:
+        certificates = Certificates(security) if security is not None else None
+    except CertificateError as error:
+        logger.critical("--tls-port can't be served: %s", error)
+        return EXIT_OPTIONS
     names = (
         "product", "version", "cluster_name", "frame_max", "channel_max", "heartbeat_s", "max_message_octets",
-        "consumer_timeout_ms",
+        "consumer_timeout_ms", "connection_max",
     )  # fmt: skip
     options = {"cluster_name": f"leveret@{socket.gethostname()}"} | {n: chosen[n] for n in names if n in chosen}
+    options |= logins.settings(chosen)
     broker = Broker(Settings(own_version=__version__, **options), os.urandom)  # type: ignore[arg-type]
     broker.on_event = logger.info
     disk, directory = RealDisk(), str(chosen["data_dir"])
@@ -232,14 +259,10 @@ async def _serve(
     logger.info("leveret %s (%s core), %d messages recovered from %s", __version__, core(), count, directory)
     for line in journal.report.lines():
         logger.warning("%s", line)
-    hosts, port = chosen["host"], chosen["port"]
-    assert isinstance(hosts, list)
-    assert isinstance(port, int)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, server.stopping.set)
-    if choose_again is not None:
-        loop.add_signal_handler(signal.SIGHUP, _reload, server, choose_again)
+    loop.add_signal_handler(signal.SIGHUP, _reload, server, certificates, choose_again)
     node = Node(broker, server, f"leveret@{socket.gethostname()}", directory, __version__, core())
     control = ControlSocket(Control(node), directory)
     try:
@@ -252,21 +275,39 @@ async def _serve(
     except AdminRefused as refused:
         logger.critical("%s", refused)
         return refused.status
-    for host in hosts:
-        try:
-            address = await server.listen(host, port)
-        except OSError as error:
-            logger.critical("can't listen on %s port %d: %s", host, port, error.strerror or error)
-            return EXIT_ADDRESS
-        logger.info("listening on %s:%d", *address)
+    if not await _listen(server, chosen, certificates):
+        return EXIT_ADDRESS
     admin = None
     if listener is not None:
         admin = start_admin(listener, server, directory, chosen.get("cors_origins", []))  # type: ignore[arg-type]
     await server.run()
     if admin is not None:
         await admin.stop()
-    control.close()
+    await control.close()
     if server.failure is not None:
         return EXIT_JOURNAL
     logger.info("stopped")
     return 0
+
+
+async def _listen(server: Server, chosen: dict[str, object], certificates: Certificates | None) -> bool:
+    """Listen on all addresses, and only then say so; False if one can't be had."""
+    hosts, ports, lines = chosen["host"], [], []
+    assert isinstance(hosts, list)
+    if isinstance(chosen["port"], int):
+        ports.append((chosen["port"], server.listen, ""))
+    if certificates is not None:
+        tls_port = chosen["tls_port"]
+        assert isinstance(tls_port, int)
+        ports.append((tls_port, functools.partial(server.listen_tls, certificates=certificates), " with TLS"))
+    for port, listen, how in ports:
+        for host in hosts:
+            try:
+                address = await listen(host, port)
+            except OSError as error:
+                logger.critical("can't listen on %s port %d: %s", host, port, error.strerror or error)
+                return False
+            lines.append("listening on {}:{}{}".format(*address, how))
+    for line in lines:
+        logger.info("%s", line)
+    return True

@@ -3,58 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import socket
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any
 
+from leveret.control.blocking import ControlClient
 from leveret.control.line import LINE_OCTETS_MAX, SOMEBODY, Caller, call_line, result_of, socket_address
 from leveret.control.refusal import INTERNAL, Refused
 
-READ_OCTETS: Final = 1 << 16
-CTL: Final = Caller(interface="ctl")
-
-
-class ControlClient:
-    """A blocking connection to the control socket of a data directory. OSError if nobody serves there."""
-
-    def __init__(self, data_dir: str, by: Caller = CTL, timeout_s: float | None = None) -> None:
-        self._by = by
-        self._socket = socket.socket(socket.AF_UNIX)
-        self._socket.settimeout(timeout_s)
-        try:
-            with socket_address(data_dir) as address:
-                self._socket.connect(address)
-        except OSError:
-            self._socket.close()
-            raise
-        self._rest = b""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def call(self, command: str, **fields: Any) -> Any:
-        """Carry out a command. Refused if it can't be done; ConnectionError if the broker has gone."""
-        self._socket.sendall(call_line(command, fields, self._by))
-        parts = [self._rest]
-        while b"\n" not in parts[-1]:
-            part = self._socket.recv(READ_OCTETS)
-            if not part:
-                raise ConnectionError("the broker closed the control socket")
-            parts.append(part)
-        line, _, self._rest = b"".join(parts).partition(b"\n")
-        return result_of(line)
-
-    def close(self) -> None:
-        self._socket.close()
+__all__ = ["AsyncControlClient", "ControlClient"]
 
 
 class AsyncControlClient:
-    """The same for asyncio: calls may overlap, each takes a connection that is idle, or a new one.
+    """Connections for asyncio: calls may overlap, each takes a connection that is idle, or a new one.
 
     calls_max: so many may be on their way; others wait for their turn.
     """

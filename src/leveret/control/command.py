@@ -33,7 +33,8 @@ class Command(
         COMMANDS[_snake_case(cls.__name__)] = cls
 
     def run(self, node: Node) -> object:
-        """Do it. Returns what JSON can say, or an iterator of it: then the answer is an array, made item by item.
+        """Do it. Returns what JSON can say, or what can be awaited for that, or an iterator of such things: then the
+        answer is an array, made item by item.
 
         Refused if it can't be done; then nothing was changed.
         """

@@ -6,7 +6,7 @@ import asyncio
 import difflib
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from typing import Any, Final
 
 import msgspec
@@ -21,8 +21,8 @@ from leveret.control.sliced import Sliced
 
 logger = logging.getLogger("leveret.control")
 
-# so long may an answer keep the loop; then messages have their turn
-SLICE_NS: Final = 300_000
+# so long may an answer keep the loop; then messages have their turn (bench/admin_latency.py says what that costs them)
+SLICE_NS: Final = 100_000
 
 
 class Control:
@@ -50,6 +50,8 @@ class Control:
         outcome = "ok"
         try:
             result = command.run(self.node)
+            if isinstance(result, Awaitable):
+                result = await result
             if isinstance(result, Sliced):
                 result = await self._result_of(result)
             answer = await self._in_slices(result) if isinstance(result, Iterator) else self._encoder.encode(result)
@@ -87,7 +89,7 @@ class Control:
             except StopIteration as end:
                 return end.value
             if time.perf_counter_ns() > until_ns:
-                await asyncio.sleep(0)
+                await _let_others()
                 until_ns = time.perf_counter_ns() + SLICE_NS
 
     async def _in_slices(self, items: Iterator[object]) -> bytes:
@@ -96,12 +98,18 @@ class Control:
         for item in items:
             parts.append(self._encoder.encode(item))
             if time.perf_counter_ns() > until_ns:
-                await asyncio.sleep(0)
+                await _let_others()
                 until_ns = time.perf_counter_ns() + SLICE_NS
         return b"[" + b",".join(parts) + b"]"
 
     def _refusal(self, kind: str, reason: str) -> bytes:
         return self._encoder.encode({"error": kind, "reason": reason})
+
+
+async def _let_others() -> None:
+    """The first pause has the loop look at its sockets; only after the second one it has served them."""
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
 
 
 def _caller(by: Caller, sender: Caller) -> Caller:

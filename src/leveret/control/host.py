@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from leveret.broker.peer import Peer
-from leveret.net.alarms import Alarms
+from leveret.net.alarms import Alarms, Limits
 from leveret.net.listener import Listener
 
 
@@ -25,11 +25,26 @@ class Host(Protocol):
     def unsent_octets(self, peer: Peer) -> int:
         """What the network has not taken yet."""
 
-    def tls_facts(self, peer: Peer) -> dict[str, object]:
-        """ssl… and peer_cert… of the HTTP API's connections; nothing for one without TLS."""
+    def certificates(self) -> list[tuple[str, int]]:
+        """The certificates that the listeners show: of each its file, and until when it is valid (µs)."""
 
     def close(self, peer: Peer, reason: str) -> None:
         """Close a connection: 320 CONNECTION_FORCED with this reason."""
+
+    def limit(self, limits: Limits) -> None:
+        """Measure against other limits from now on."""
+
+    def suspend_listeners(self) -> None:
+        """Who connects now is refused; connections that are there stay."""
+
+    async def resume_listeners(self) -> None:
+        """Accept connections again. OSError if an address has been taken by another meanwhile."""
+
+    async def serving(self) -> None:
+        """Return when the broker accepts connections."""
+
+    def give_back(self) -> None:
+        """Give freed memory back to the system."""
 
     def stop(self) -> None:
         """Begin an orderly stop."""

@@ -111,7 +111,7 @@ class Listing(Query):
             "item_count": len(items),
             "items": items,
             "page": self.page,
-            "page_count": max(1, -(-filtered // self._size())),
+            "page_count": -(-filtered // self._size()),
             "page_size": self._size(),
             "total_count": total,
         }

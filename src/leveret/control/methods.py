@@ -28,7 +28,8 @@ def method_of(spec: MethodSpec, **fields: str | bool | int | bytes) -> Method:
             values[name] = _UNSAID.get(kind, 0)
         else:
             if kind == "shortstr" and isinstance(value, str) and len(value.encode()) > NAME_OCTETS_MAX:
-                raise bad_request(f"{name.replace('_', ' ')} of {len(value.encode())} octets; AMQP allows 255")
+                text = f"{name.replace('_', ' ')} should be less than 255 bytes, actually was {len(value.encode())}"
+                raise bad_request(text)
             values[name] = value
     return Method(spec, values, tables)
 

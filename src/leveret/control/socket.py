@@ -7,13 +7,13 @@ import contextlib
 import os
 import pwd
 import socket
-import struct
 from typing import Final
 
+from leveret.control.blocking import PEER
 from leveret.control.control import Control
 from leveret.control.line import LINE_OCTETS_MAX, SOCKET_NAME, Caller, socket_address
 
-CREDENTIALS: Final = struct.Struct("3i")  # pid, uid, gid: ucred in unix(7)
+ANSWER_S_MAX: Final = 1.0
 
 
 class ControlSocket:
@@ -24,7 +24,9 @@ class ControlSocket:
         self._data_dir = data_dir
         self._control = control
         self._server: asyncio.Server | None = None
-        self._callers: set[asyncio.Task[None]] = set()
+        self._is_closing = False
+        # who is connected; True: an answer is on its way
+        self._callers: dict[asyncio.Task[None], bool] = {}
 
     async def listen(self) -> None:
         """Begin. OSError if the socket can't be made. A socket that a crash left is replaced: the directory is ours."""
@@ -45,22 +47,27 @@ class ControlSocket:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        self._callers.add(task)
         sender = _sender(writer.get_extra_info("socket"))
         try:
-            while line := await reader.readline():
+            self._callers[task] = False
+            while not self._is_closing and (line := await reader.readline()):
+                self._callers[task] = True
                 writer.write(await self._control.answer(line, sender) + b"\n")
                 await writer.drain()
+                self._callers[task] = False
         except (ConnectionError, ValueError, asyncio.CancelledError):
             pass  # it has gone, or its line is too long, or we go
         finally:
-            self._callers.discard(task)
+            self._callers.pop(task, None)
             writer.close()
 
-    def close(self) -> None:
-        """Stop listening; callers whose answer is on its way do not get it."""
+    async def close(self) -> None:
+        """Stop listening. Who waits for an answer gets it, if it comes soon: who asked us to stop does so."""
+        self._is_closing = True
         if self._server is not None:
             self._server.close()
+        if waiting := [task for task, is_busy in self._callers.items() if is_busy]:
+            await asyncio.wait(waiting, timeout=ANSWER_S_MAX)
         for task in self._callers:
             task.cancel()
         with contextlib.suppress(FileNotFoundError):
@@ -69,7 +76,7 @@ class ControlSocket:
 
 def _sender(connection: socket.socket) -> Caller:
     """The process at the other end, as the kernel knows it: "unix:NAME" and "pid:NUMBER"."""
-    pid, uid, _ = CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size))
+    pid, uid, _ = PEER.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER.size))
     try:
         name = pwd.getpwuid(uid).pw_name
     except KeyError:

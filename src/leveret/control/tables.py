@@ -88,13 +88,17 @@ def table_of(encoded: bytes) -> dict[str, Value]:
 
 def properties_key(binding: Binding) -> str:
     """What tells a binding from others between the same two, fit for a path: KEY, KEY~HASH of the arguments, or ~."""
-    key = quoted(binding.key)
-    if binding.arguments == NO_TABLE:
-        return key or "~"
-    octets = zlib.crc32(binding.arguments).to_bytes(4, "big")
-    return f"{key}~{urlsafe_b64encode(octets).decode().rstrip('=')}"
+    return key_and_hash(binding.key, binding.arguments)
+
+
+def key_and_hash(key: str, arguments: bytes) -> str:
+    """The same from a routing key and encoded arguments in the order of their names."""
+    if arguments == NO_TABLE:
+        return quoted(key) or "~"
+    octets = zlib.crc32(arguments).to_bytes(4, "big")
+    return f"{quoted(key)}~{urlsafe_b64encode(octets).decode().rstrip('=')}"
 
 
 def quoted(key: str) -> str:
-    """A routing key in a path: as Mochiweb's quote_plus does it, and ~ besides."""
+    """For a path: as Mochiweb's quote_plus does it, and ~ besides."""
     return quote(key.encode("utf-8", "surrogateescape"), safe=" ._-").replace(" ", "+").replace("~", "%7E")

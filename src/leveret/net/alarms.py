@@ -66,6 +66,10 @@ class Alarms:
         """Memory in use, now."""
         return self._gauges.memory_octets()
 
+    def give_back(self) -> None:
+        """Give freed memory back to the system."""
+        self._gauges.give_back()
+
     def check(self, is_journal_full: bool) -> str:
         """Measure; returns `reason`. is_journal_full: the journal lacks room, whatever the measurement says."""
         free, limit = self._gauges.free_octets(), self.limits.disk_free_octets

@@ -81,7 +81,7 @@ class Pressure:
         peer = protocol.peer
         if peer.state >= lifecycle.CLOSING:
             return False  # its last words are to be heard
-        if peer.is_blocked or peer.is_flooded or peer.has_more:
+        if peer.is_blocked or peer.is_flooded or peer.has_more or peer.is_held:
             return True
         if not peer.is_publisher:
             return False

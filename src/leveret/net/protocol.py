@@ -9,6 +9,7 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING, cast
 
 from leveret.broker.peer import Peer
+from leveret.broker.security import Security
 from leveret.session.connection import FLOOD_OCTETS
 
 if TYPE_CHECKING:
@@ -24,15 +25,16 @@ UNREAD_OCTETS_MAX = 128 << 20
 
 class PeerProtocol(asyncio.BufferedProtocol):
     """is_paused: it is not read from (net/pressure.py); is_choked: its socket takes no more; is_stuck: for a while;
-    is_going_on: another turn of it is on its way."""
+    is_going_on: another turn of it is on its way. security: what TLS says of it, if it is below."""
 
     __slots__ = (
-        "_unread_octets", "is_choked", "is_going_on", "is_paused", "is_stuck", "opened_us", "peer", "server",
-        "transport",
+        "_security", "_unread_octets", "is_choked", "is_going_on", "is_paused", "is_stuck", "opened_us", "peer",
+        "server", "transport",
     )  # fmt: skip
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, security: Security | None = None) -> None:
         self.server = server
+        self._security = security
         self.is_paused = False
         self.is_choked = False
         self.is_stuck = False
@@ -47,6 +49,7 @@ class PeerProtocol(asyncio.BufferedProtocol):
         self.transport.set_write_buffer_limits(WRITE_HIGH_OCTETS, WRITE_LOW_OCTETS)
         host, port = transport.get_extra_info("peername")[:2]
         self.peer = Peer(self.server.broker, f"{host}:{port}", ip_address(host.partition("%")[0]).is_loopback)
+        self.peer.security = self._security
         own_host, own_port = transport.get_extra_info("sockname")[:2]
         self.peer.name = f"{host}:{port} -> {own_host}:{own_port}"
         self.peer.sent_us = self.peer.received_us = self.opened_us

@@ -20,12 +20,16 @@ from leveret.broker.broker import Broker
 from leveret.broker.pager import Pager
 from leveret.broker.peer import Peer
 from leveret.net.alarms import Alarms, Limits
+from leveret.net.certificates import Certificates
 from leveret.net.commit import Committer
 from leveret.net.fairness import Fairness
 from leveret.net.listener import Listener
+from leveret.net.listening import Accept, Listening
+from leveret.net.logins import Logins
 from leveret.net.paging import Paging
 from leveret.net.pressure import Pressure
 from leveret.net.protocol import PeerProtocol
+from leveret.net.tls import TlsDoor, TlsStream
 from leveret.session import lifecycle
 from leveret.session.connection import TICK_US, Connection
 from leveret.store.journal import Journal, JournalFull
@@ -39,8 +43,6 @@ READ_OCTETS = 256 * 1024
 # more than this waiting for the disk pauses publishers
 BATCH_OCTETS_MAX = 4 << 20
 HANDSHAKE_US_MAX = 10_000_000
-# a client has this long to close its socket, or to answer our close, as in RabbitMQ
-CLOSE_US_MAX = 30_000_000
 # clients have this long to answer the close of an orderly stop
 GOODBYE_S_MAX = 1.0
 # a consumer that has taken nothing for this long does not hold up publishers any more
@@ -68,15 +70,17 @@ class Server:
         self.alarms = alarms
         self.failure: Exception | None = None
         self.started_us = self.now_us()
-        self.listeners: list[Listener] = []
         broker.has_hung_up = self._has_hung_up
         self.buffer = memoryview(bytearray(READ_OCTETS))
         self._loop = asyncio.get_running_loop()
+        self.listeners: list[Listener] = []
+        self._listening = Listening(self._loop)
         self._thread_id = threading.get_ident()
         self._protocols: dict[Peer, PeerProtocol] = {}
         self._pressure = Pressure(self._protocols)
         self._fairness = Fairness(self._pressure, self._look_after)
-        self._servers: list[asyncio.Server] = []
+        self.logins = Logins(broker, self.now_us, self._go_on)
+        self._tls: TlsDoor | None = None
         self._sync = SyncThread(journal, self._done, reserve)
         self._paging = Paging(broker, Pager(broker), segments, self._write_segment, self._remove_segment)
         self._committer = Committer(broker, journal, self._sync, self._paging)
@@ -93,6 +97,7 @@ class Server:
         self._alarm_us = 0
         self._closed = 0
         self.stopping = asyncio.Event()
+        self._serving = asyncio.Event()
         self._synced = asyncio.Event()
         self._empty = asyncio.Event()
 
@@ -113,11 +118,17 @@ class Server:
 
     async def listen(self, host: str, port: int) -> tuple[str, int]:
         """Accept connections; returns the address that is listened on. OSError if it can't be had."""
-        server = await self._loop.create_server(lambda: PeerProtocol(self), host, port, backlog=1024)
-        self._servers.append(server)
-        address = server.sockets[0].getsockname()
-        self.listeners.append(Listener("amqp", address[0], address[1]))
-        return address[0], address[1]
+        return await self._listen("amqp", lambda: PeerProtocol(self), host, port)
+
+    async def listen_tls(self, host: str, port: int, certificates: Certificates) -> tuple[str, int]:
+        """The same with TLS. All such addresses have the same certificates: those of the first call."""
+        door = self._tls = self._tls or TlsDoor(self, certificates)
+        return await self._listen("amqp/ssl", lambda: TlsStream(door), host, port)
+
+    async def _listen(self, protocol: str, accept: Accept, host: str, port: int) -> tuple[str, int]:
+        listener = await self._listening.add(protocol, accept, host, port)
+        self.listeners.append(listener)
+        return listener.address, listener.port
 
     async def run(self) -> None:
         """Serve until `stopping` is set; then close every connection, write down what must be kept, and return."""
@@ -127,9 +138,11 @@ class Server:
         gc.disable()
         self._loop.call_later(CHECK_S, self._tick)
         self._end_turn()
+        self._serving.set()
         await self.stopping.wait()
-        for server in self._servers:
-            server.close()
+        self._listening.suspend()
+        if self._tls is not None:
+            self._tls.close()
         if self.failure is None:
             await self._stop_connections()
             if self.reserve.is_whole:
@@ -140,6 +153,7 @@ class Server:
             protocol.transport.abort()
         self._sync.stop()
         self._pages_thread.shutdown()
+        self.logins.stop()
         self.journal.close()
         self.segments.close()
 
@@ -173,9 +187,9 @@ class Server:
         """What the network has not taken yet."""
         return self._protocols[peer].transport.get_write_buffer_size()
 
-    def tls_facts(self, peer: Peer) -> dict[str, object]:
-        """ssl… and peer_cert… of the HTTP API's connections; nothing for one without TLS."""
-        return {}
+    def certificates(self) -> list[tuple[str, int]]:
+        """The certificates that the listeners show."""
+        return []
 
     def close(self, peer: Peer, reason: str) -> None:
         """Close a connection: 320 CONNECTION_FORCED with this reason."""
@@ -185,6 +199,18 @@ class Server:
     def stop(self) -> None:
         """Begin an orderly stop."""
         self.stopping.set()
+
+    def suspend_listeners(self) -> None:
+        """Who connects now is refused; connections that are there stay."""
+        self._listening.suspend()
+
+    async def resume_listeners(self) -> None:
+        """Accept connections again. OSError if an address has been taken by another meanwhile."""
+        await self._listening.resume()
+
+    async def serving(self) -> None:
+        """Return when the broker accepts connections."""
+        await self._serving.wait()
 
     async def settled(self) -> None:
         """Deliver what has become deliverable; return when all that is recorded so far is on disk."""
@@ -231,14 +257,15 @@ class Server:
         self._pressure.review(protocol)
         if peer.has_more and not protocol.is_going_on:
             protocol.is_going_on = True
-            self._loop.call_soon(self._go_on, protocol)
+            self._loop.call_soon(self._go_on, peer)
         if self._paging.received(peer.cost):
             self._pressure.pages(self._paging.is_behind)
 
-    def _go_on(self, protocol: PeerProtocol) -> None:
-        """Another turn for what one turn was too short for."""
-        protocol.is_going_on = False
-        if protocol.peer in self._protocols:
+    def _go_on(self, peer: Peer) -> None:
+        """Another turn for what one turn was too short for, or what waited for a login."""
+        protocol = self._protocols.get(peer)
+        if protocol is not None:
+            protocol.is_going_on = False
             self.received(protocol, b"")
 
     def lost(self, protocol: PeerProtocol, error: Exception | None) -> None:
@@ -359,7 +386,7 @@ class Server:
                 logger.warning("%s: closed: no handshake within %d s", peer.address, HANDSHAKE_US_MAX // 1_000_000)
                 protocol.transport.abort()
                 continue
-            if peer.state >= lifecycle.CLOSING and not peer.is_gated and now_us - peer.sent_us > CLOSE_US_MAX:
+            if peer.state >= lifecycle.CLOSING and not peer.is_gated and now_us - peer.sent_us > peer.linger_us:
                 protocol.transport.abort()
                 continue
             if protocol.is_paused:
@@ -369,6 +396,8 @@ class Server:
             if not peer.tick():
                 logger.warning("%s: closed: missed heartbeats, %d s agreed", peer.address, peer.heartbeat_s)
                 protocol.transport.abort()
+        if self._tls is not None:
+            self._tls.certificates.look()
         self._check_alarms()
         if self._is_full or self.alarms.is_low_on_disk:
             self._sync.retry()
@@ -447,6 +476,11 @@ class Server:
         self._end_turn()
 
     # -- alarms --------------------------------------------------------------------------------------------------------
+
+    def give_back(self) -> None:
+        """Give freed memory back to the system."""
+        gc.collect(0)
+        self.alarms.give_back()
 
     def limit(self, limits: Limits) -> None:
         """Measure against other limits from now on."""

@@ -64,6 +64,8 @@ class Connection:
         # octets that this turn's messages take in queues, about; input that is left for another turn
         self.cost: i64 = 0
         self.has_more = False
+        # what arrives waits until somebody has decided: a login
+        self.is_held = False
         self.name = ""  # of both its ends, and who has logged in
         self.user = ""
         self.heartbeat_s = 0
@@ -111,6 +113,10 @@ class Connection:
 
     def failed(self, error: ProtocolError, channel: Channel | None) -> None:
         """An error is about to be sent: for the log."""
+        raise AssertionError("the broker's part")
+
+    def unknown_protocol(self, data: bytes) -> None:
+        """The client does not speak AMQP 0-9-1: for the log."""
         raise AssertionError("the broker's part")
 
     def mark(self) -> None:
@@ -211,6 +217,8 @@ class Connection:
         left: i64 = len(self._data) - self._position
         self._data = self._data[self._position :] + data if left > 0 else data
         self._position = 0
+        if self.is_held:
+            return
         if self.state == lifecycle.HEADER and not self._protocol_header():
             return
         while self.state < lifecycle.DRAINING:
@@ -234,6 +242,7 @@ class Connection:
         if data[:8] not in PROTOCOL_HEADERS:
             # AMQP 0-9-1, section 4.2.2: answer with the header that would be understood, and close
             self.out.write(PROTOCOL_HEADER)
+            self.unknown_protocol(data)
             self.state = lifecycle.CLOSED
             self.mark()
             return False
@@ -297,7 +306,7 @@ class Connection:
             self._position = after
             self._frame(kind, number, channel, data[position:after])
             position = after
-            if self.state >= lifecycle.DRAINING:
+            if self.state >= lifecycle.DRAINING or self.is_held:
                 return
 
     def _repeats(self, channel: Channel, data: bytes, first: i64, content: i64, stop: i64) -> i64:

@@ -1,4 +1,4 @@
-"""SASL responses: PLAIN (RFC 4616) and AMQPLAIN (a table without its length)."""
+"""SASL responses: PLAIN (RFC 4616), AMQPLAIN (a table without its length), EXTERNAL (whom a certificate names)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from leveret.wire.errors import ACCESS_REFUSED, ProtocolError
 from leveret.wire.table import decode_table
 
 MECHANISMS = ("PLAIN", "AMQPLAIN")
+EXTERNAL = "EXTERNAL"
 
 
 def parse_response(mechanism: str, response: bytes) -> tuple[str, str]:

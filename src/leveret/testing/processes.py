@@ -106,6 +106,13 @@ class ServerProcess:
         with self._news:
             return "".join(self._output)
 
+    def said(self, text: str, timeout_s: float = 10.0) -> str:
+        """The first line of its output with this text, as soon as there is one. Raises ProcessFailed if none comes."""
+        with self._news:
+            if not self._news.wait_for(lambda: any(text in line for line in self._output), timeout_s):
+                raise ProcessFailed(f"{self.name} did not say {text!r}:\n{''.join(self._output)}")
+            return next(line for line in self._output if text in line)
+
     def __enter__(self) -> Self:
         """Starts the server and waits until it accepts connections. Raises ProcessFailed if it does not."""
         try:
@@ -205,7 +212,7 @@ class ServerProcess:
                 self._output.append(line)
                 if process is self._process and not self._ready and self.ready_pattern.search(line):
                     self._ready = True
-                    self._news.notify_all()
+                self._news.notify_all()
         with self._news:
             # The last words of a process that was killed may be read when the next one is being waited for.
             if process is self._process:

@@ -1,31 +1,7 @@
-"""The commands, by what they are about. Each is a Command; importing this package makes them known."""
+"""The commands, by what they are about. Each is a Command; importing this package makes them all known."""
 
-from leveret.control.commands import (
-    connections,
-    definitions,
-    limits,
-    listing,
-    objects,
-    parameters,
-    permissions,
-    policies,
-    queues,
-    status,
-    users,
-    vhosts,
-)
+import importlib
+import pkgutil
 
-__all__ = [
-    "connections",
-    "definitions",
-    "limits",
-    "listing",
-    "objects",
-    "parameters",
-    "permissions",
-    "policies",
-    "queues",
-    "status",
-    "users",
-    "vhosts",
-]
+for _module in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_module.name}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.peer import Peer
 from leveret.broker.vhost import VHost
@@ -16,6 +18,8 @@ from leveret.control.views.exchange import exchange_details
 from leveret.control.views.queue import queue_details
 from leveret.control.views.vhost import vhost_view
 from leveret.control.views.view import View, encode
+
+DEFAULT: Final = "amq.default"
 
 
 class Single(Query):
@@ -62,7 +66,7 @@ class GetQueue(Single, kw_only=True):
 
 
 class GetExchange(Single, kw_only=True):
-    """An exchange; the default one has no name."""
+    """An exchange; the default one has no name, or the one that RabbitMQ's HTTP API made for it."""
 
     vhost: str
     name: str
@@ -70,7 +74,7 @@ class GetExchange(Single, kw_only=True):
     def view(self, node: Node) -> View:
         vhost = vhost_of(node, self.vhost)
         exchange = vhost.exchanges.get(self.name)
-        if exchange is None and self.name:
+        if exchange is None and self.name not in ("", DEFAULT):
             raise not_found(f"no exchange '{self.name}' in vhost '{self.vhost}'")
         return exchange_details(node, vhost, exchange)
 

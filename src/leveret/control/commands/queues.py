@@ -2,11 +2,37 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import msgspec
+
 from leveret.broker.queue import Queue
 from leveret.control.checks import vhost_named
 from leveret.control.command import Command
+from leveret.control.direct import DirectChannel
 from leveret.control.node import Node
 from leveret.control.refusal import CONFLICT, Refused, bad_request, not_found
+from leveret.control.tables import encoded_table
+from leveret.wire import grammar
+
+
+class DeclareQueue(Command):
+    """queue.declare. user: whose permissions count, here and below; None = nobody is asked."""
+
+    vhost: str
+    name: str
+    durable: bool = False
+    auto_delete: bool = False
+    arguments: dict[str, Any] = msgspec.field(default_factory=dict)
+    user: str | None = None
+
+    def run(self, node: Node) -> object:
+        with DirectChannel(node, self.vhost, self.user) as channel:
+            channel.ask(
+                grammar.QUEUE_DECLARE, queue=self.name, durable=self.durable, auto_delete=self.auto_delete,
+                arguments=encoded_table(self.arguments),
+            )  # fmt: skip
+        return None
 
 
 class PurgeQueue(Command):
@@ -14,9 +40,12 @@ class PurgeQueue(Command):
 
     name: str
     vhost: str = "/"
+    user: str | None = None
 
     def run(self, node: Node) -> object:
         queue = _queue(node, self.vhost, self.name)
+        if self.user is not None:
+            return _count(node, self.vhost, self.user, grammar.QUEUE_PURGE, queue=self.name)
         return {"message_count": int(queue.vhost.purge(queue))}
 
 
@@ -27,9 +56,13 @@ class DeleteQueue(Command):
     vhost: str = "/"
     if_empty: bool = False
     if_unused: bool = False
+    user: str | None = None
 
     def run(self, node: Node) -> object:
         queue = _queue(node, self.vhost, self.name)
+        if self.user is not None:
+            conditions = {"if_empty": self.if_empty, "if_unused": self.if_unused}
+            return _count(node, self.vhost, self.user, grammar.QUEUE_DELETE, queue=self.name, **conditions)
         if queue.is_quorum and (self.if_empty or self.if_unused):
             # RabbitMQ has no such condition for them, over AMQP neither
             raise bad_request(f"queue '{self.name}' is a quorum queue: it can't be deleted on a condition")
@@ -42,6 +75,12 @@ class DeleteQueue(Command):
         for consumer in consumers:
             consumer.tell_cancelled()
         return {"message_count": count}
+
+
+def _count(node: Node, vhost: str, user: str, spec: grammar.MethodSpec, **fields: str | bool) -> object:
+    """What an AMQP client hears that asks for the same."""
+    with DirectChannel(node, vhost, user) as channel:
+        return {"message_count": channel.ask(spec, **fields).number("message_count")}
 
 
 def _queue(node: Node, vhost: str, name: str) -> Queue:

@@ -2,13 +2,36 @@
 
 from __future__ import annotations
 
+import hashlib
+import platform
+import ssl
+from typing import Final
+
 from leveret.control.command import Query
 from leveret.control.listing import only
 from leveret.control.node import Node
 from leveret.control.refusal import not_found
 from leveret.control.sliced import Sliced
-from leveret.control.views.node import listener_views, memory_view, node_view
+from leveret.control.views.connection import is_open
+from leveret.control.views.node import memory_view, node_view
 from leveret.control.views.overview import contexts, overview
+from leveret.control.views.view import View
+from leveret.session.login import MECHANISMS
+
+PURPOSES: Final = {
+    "amqp": "AMQP 0-9-1", "amqp/ssl": "AMQP 0-9-1 over TLS", "http": "HTTP API", "https": "HTTP API over TLS",
+}  # fmt: skip
+FEATURE_FLAGS: Final[list[View]] = [
+    {"name": name, "desc": text, "doc_url": "", "state": "enabled", "stability": "stable", "provided_by": "leveret"}
+    for name, text in (
+        ("drop_unroutable_metric", "Messages that reach no queue are counted"),
+        ("empty_basic_get_metric", "basic.get on an empty queue is counted"),
+        ("implicit_default_bindings", "Each queue is bound to the default exchange"),
+        ("quorum_queue", "Queues of type quorum"),
+        ("user_limits", "Limits for each user"),
+        ("virtual_host_metadata", "Virtual hosts have a description and tags"),
+    )
+]
 
 
 class Ping(Query):
@@ -83,11 +106,18 @@ class ClusterStatus(Query):
             "disk_nodes": nodes,
             "ram_nodes": [],
             "running_nodes": nodes,
-            "versions": {node.name: {"rabbitmq_version": settings.version, "leveret_version": node.version}},
-            "alarms": alarms_of(node),
+            "versions": {
+                node.name: {
+                    "rabbitmq_name": settings.product,
+                    "rabbitmq_version": settings.version,
+                    "leveret_version": node.version,
+                }
+            },
+            "alarms": resource_limits(node),
             "partitions": {},
             "maintenance_status": {node.name: "not under maintenance"},
-            "listeners": {node.name: listener_views(node)},
+            "listeners": {node.name: interfaces(node)},
+            "feature_flags": FEATURE_FLAGS,
         }
 
 
@@ -95,3 +125,121 @@ def alarms_of(node: Node) -> list[str]:
     """The resources that run short: "disk", "memory"."""
     alarms = node.host.alarms
     return [name for name, is_on in (("disk", alarms.is_low_on_disk), ("memory", alarms.is_low_on_memory)) if is_on]
+
+
+class Status(Query):
+    """The node in short, as rabbitmqctl's status has it."""
+
+    def run(self, node: Node) -> object:
+        view, broker = node_view(node), node.broker
+        return {
+            "product_name": broker.settings.product,
+            "rabbitmq_version": broker.settings.version,
+            "leveret_version": node.version,
+            "core": node.core,
+            "pid": int(view["os_pid"]),
+            "os": platform.system(),
+            "python_version": platform.python_version(),
+            "crypto_lib_version": ssl.OPENSSL_VERSION,
+            "is_under_maintenance": False,
+            "uptime": view["uptime"] // 1000,
+            "run_queue": view["run_queue"],
+            "net_ticktime": view["net_ticktime"],
+            "processes": {"limit": view["proc_total"], "used": view["proc_used"]},
+            "file_descriptors": {
+                "total_limit": view["fd_total"],
+                "total_used": view["fd_used"],
+                "sockets_limit": view["sockets_total"],
+                "sockets_used": view["sockets_used"],
+            },
+            "disk_free": view["disk_free"],
+            "disk_free_limit": view["disk_free_limit"],
+            "memory": memory_view(node),
+            "vm_memory_calculation_strategy": "rss",
+            "vm_memory_high_watermark_limit": view["mem_limit"],
+            "vm_memory_high_watermark_setting": {"absolute": view["mem_limit"]},
+            "alarms": resource_limits(node),
+            "active_plugins": view["enabled_plugins"],
+            "config_files": view["config_files"],
+            "data_directory": node.data_dir,
+            "log_files": view["log_files"],
+            "listeners": interfaces(node),
+            "totals": {
+                "connection_count": sum(is_open(peer) for peer in node.host.peers()),
+                "queue_count": sum(len(vhost.queues) for vhost in broker.vhosts.values()),
+                "virtual_host_count": len(broker.vhosts),
+            },
+        }
+
+
+class Environment(Query):
+    """The broker's settings; those that RabbitMQ has under RabbitMQ's names."""
+
+    def run(self, node: Node) -> object:
+        settings, limits = node.broker.settings, node.host.alarms.limits
+        return {
+            "rabbit": {
+                "channel_max": settings.channel_max,
+                "frame_max": settings.frame_max,
+                "heartbeat": settings.heartbeat_s,
+                "max_message_size": settings.max_message_octets,
+                "consumer_timeout": settings.consumer_timeout_ms or "infinity",
+                "cluster_name": settings.cluster_name,
+                "product_name": settings.product,
+                "product_version": settings.version,
+                "disk_free_limit": limits.disk_free_octets,
+                "vm_memory_high_watermark": {"absolute": limits.memory_octets},
+                "auth_mechanisms": list(MECHANISMS),
+                "tcp_listeners": [[listener.address, listener.port] for listener in node.host.listeners],
+            },
+            "leveret": {"data_dir": node.data_dir, "version": node.version, "core": node.core},
+        }
+
+
+class ListHashes(Query):
+    """The hash functions that this Python has."""
+
+    def run(self, node: Node) -> object:
+        return sorted(hashlib.algorithms_available)
+
+
+class ListCiphers(Query):
+    """The cipher suites that TLS may agree on."""
+
+    def run(self, node: Node) -> object:
+        return [cipher["name"] for cipher in ssl.create_default_context().get_ciphers()]
+
+
+class ListFeatureFlags(Query):
+    """RabbitMQ's feature flags as far as they are about what is here; all are on."""
+
+    def run(self, node: Node) -> object:
+        return FEATURE_FLAGS
+
+
+class ListUnresponsiveQueues(Query):
+    """Queues that do not answer: there are none, since they are no processes of their own."""
+
+    vhost: str | None = None
+
+    def run(self, node: Node) -> object:
+        return []
+
+
+def interfaces(node: Node) -> list[View]:
+    """Where the broker listens, in rabbitmqctl's words."""
+    return [
+        {
+            "node": node.name,
+            "protocol": listener.protocol,
+            "interface": listener.address,
+            "port": listener.port,
+            "purpose": PURPOSES.get(listener.protocol, listener.protocol),
+        }
+        for listener in node.host.listeners
+    ]
+
+
+def resource_limits(node: Node) -> list[View]:
+    """The alarms that are on."""
+    return [{"node": node.name, "resource": name, "type": "resource_limit"} for name in alarms_of(node)]

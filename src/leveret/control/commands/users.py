@@ -82,13 +82,17 @@ class SetUserTags(Command):
 
 
 class PutUser(Command):
-    """Add a user, or give one another password and other tags; without a password, none lets the user in."""
+    """Add a user, or give one another password and other tags; without a password, none lets the user in.
+
+    tags: also as one text with commas; limits: max-connections and max-channels, in place of those that are there.
+    """
 
     name: str
     password: str | None = None
     password_hash: str | None = None
-    hashing_algorithm: str = SHA256
-    tags: tuple[str, ...] = ()
+    hashing_algorithm: str | None = None
+    tags: tuple[str, ...] | str = ()
+    limits: dict[str, int] | None = None
     secrets: ClassVar[tuple[str, ...]] = ("password", "password_hash")
 
     def run(self, node: Node) -> object:
@@ -96,10 +100,24 @@ class PutUser(Command):
             raise bad_request("user name should not be empty")
         password = NO_PASSWORD
         if self.password or self.password_hash:
-            password = _password(node, self.password or None, self.password_hash or None, self.hashing_algorithm)
+            algorithm = self.hashing_algorithm or SHA256
+            password = _password(node, self.password or None, self.password_hash or None, algorithm)
         before = node.broker.definitions.get(USER, self.name) or {"name": self.name, "limits": {}}
-        node.broker.definitions.put(USER, {**before, **password, "tags": list(self.tags)})
+        words = self.tags.split(",") if isinstance(self.tags, str) else self.tags
+        tags: list[Value] = [word.strip() for word in words if word.strip()]
+        limits: dict[str, Value] = {} if self.limits is None else {"limits": dict(self.limits)}
+        node.broker.definitions.put(USER, {**before, **password, **limits, "tags": tags})
         return None
+
+
+class HashPassword(Query):
+    """The fields of a definition that this password has; its salt is another one each time."""
+
+    password: str
+    secrets: ClassVar[tuple[str, ...]] = ("password",)
+
+    def run(self, node: Node) -> object:
+        return _password(node, self.password, None, SHA256)
 
 
 class DeleteUser(Command):

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from leveret.broker.definitions import PERMISSION, VHOST, Definition
 from leveret.control.checks import user_named, vhost_named
-from leveret.control.command import Command
+from leveret.control.command import Command, Query
 from leveret.control.node import Node
 from leveret.control.refusal import bad_request
 
 
 class AddVhost(Command):
-    """Add a virtual host, or describe one anew. creator: a user who may do everything in it from the beginning."""
+    """Add a virtual host, or describe one anew.
+
+    creator: a user who may do everything in it from the beginning; tracing: turns its firehose on or off.
+    """
 
     name: str
     description: str = ""
     tags: tuple[str, ...] = ()
     creator: str = ""
+    tracing: bool | None = None
 
     def run(self, node: Node) -> object:
         if not self.name:
@@ -30,6 +34,8 @@ class AddVhost(Command):
         if self.creator:
             anything: Definition = {"configure": ".*", "write": ".*", "read": ".*"}
             definitions.put(PERMISSION, {"user": self.creator, "vhost": self.name, **anything})
+        if self.tracing is not None:
+            node.broker.trace(self.name, self.tracing)
         return None
 
 
@@ -58,4 +64,36 @@ class SetVhostTags(Command):
         definition = node.broker.definitions.get(VHOST, self.name)
         assert definition is not None
         node.broker.definitions.put(VHOST, {**definition, "tags": list(self.tags)})
+        return None
+
+
+class CheckVhost(Query):
+    """Whether there is this virtual host."""
+
+    vhost: str
+
+    def run(self, node: Node) -> object:
+        vhost_named(node, self.vhost)
+        return None
+
+
+class TraceOn(Command):
+    """Turn the firehose of a virtual host on; it is off again after the next start, as in RabbitMQ."""
+
+    vhost: str = "/"
+
+    def run(self, node: Node) -> object:
+        vhost_named(node, self.vhost)
+        node.broker.trace(self.vhost, True)
+        return None
+
+
+class TraceOff(Command):
+    """Turn the firehose of a virtual host off."""
+
+    vhost: str = "/"
+
+    def run(self, node: Node) -> object:
+        vhost_named(node, self.vhost)
+        node.broker.trace(self.vhost, False)
         return None

@@ -59,21 +59,20 @@ def exported(broker: Broker, vhost: str | None) -> dict[str, Any]:
 
 
 def _within(broker: Broker, name: str) -> dict[str, Any]:
+    """What belongs to one virtual host. What is declared does not say in which, parameters and policies do."""
     vhost = broker.vhosts[name]
     parameters, policies = (
         [each for each in _plain(broker.definitions.all(kind)) if each["vhost"] == name] for kind in (PARAMETER, POLICY)
     )
-    sections: dict[str, list[dict[str, object]]] = {
-        "parameters": parameters,
-        "policies": policies,
+    declared: dict[str, list[dict[str, object]]] = {
         "queues": [_queue(queue) for queue in _queues(vhost)],
         "exchanges": [_exchange(vhost, exchange) for exchange in _exchanges(vhost)],
         "bindings": [_binding(vhost, binding) for binding in _bindings(vhost)],
     }
-    for entries in (policies, *(sections[section] for section in ("queues", "exchanges", "bindings"))):
+    for entries in declared.values():
         for entry in entries:
-            del entry["vhost"]  # so that the file can be imported into another one
-    return sections
+            del entry["vhost"]
+    return {"parameters": parameters, "policies": policies} | declared
 
 
 def _plain(definitions: list[Definition]) -> list[dict[str, object]]:

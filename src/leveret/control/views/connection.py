@@ -61,7 +61,7 @@ def connection_view(node: Node, peer: Peer) -> View:
         "send_pend": node.host.unsent_octets(peer),
     }
     view |= with_rates(OCTETS, values, rates(octets, node.host.now_us(), values))
-    return view | NO_TLS | node.host.tls_facts(peer)
+    return view | NO_TLS
 
 
 def peer_details(peer: Peer) -> View:

@@ -1,0 +1,46 @@
+"""Argon2id (RFC 9106) for passwords, by argon2-cffi, which is needed only where it is chosen.
+
+It takes tens of milliseconds and of megabytes on purpose: call it on a thread.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+SALT_OCTETS: Final = 16
+# nobody's password: who asks for a user that does not exist waits for as long as for another one
+NOBODY: Final = (
+    "$argon2id$v=19$m=65536,t=3,p=4$bGV2ZXJldCdzIG5vYm9keQ$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
+)
+
+
+def is_installed() -> bool:
+    """Whether argon2-cffi is."""
+    try:
+        import argon2.low_level  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def hashed(password: bytes, salt: bytes) -> str:
+    """The hash with its salt and its costs, those that RFC 9106 recommends second, as the reference encodes them."""
+    from argon2 import low_level, profiles
+
+    costs = profiles.RFC_9106_LOW_MEMORY
+    encoded = low_level.hash_secret(
+        password, salt, costs.time_cost, costs.memory_cost, costs.parallelism, costs.hash_len, low_level.Type.ID
+    )
+    return encoded.decode()
+
+
+def accepts(encoded: str, password: bytes) -> bool:
+    """Whether this is the password of an encoded hash; no for what is no hash, or without argon2-cffi."""
+    try:
+        from argon2 import exceptions, low_level
+    except ImportError:
+        return False
+    try:
+        return low_level.verify_secret(encoded.encode("ascii", "replace"), password, low_level.Type.ID)
+    except (exceptions.VerificationError, exceptions.InvalidHash):
+        return False

@@ -1,0 +1,13 @@
+"""A login that waits: for its turn, or for a password whose check takes long."""
+
+from __future__ import annotations
+
+
+class Login:
+    """due_us: when the password may be looked at, in wall-clock time."""
+
+    def __init__(self, mechanism: str, user: str, password: str, due_us: int) -> None:
+        self.mechanism = mechanism
+        self.user = user
+        self.password = password
+        self.due_us = due_us

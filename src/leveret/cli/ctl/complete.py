@@ -1,0 +1,34 @@
+"""Names that the shell completes: asked of the broker, if one runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from leveret.cli.data_dir import default_data_dir
+from leveret.control.blocking import ControlClient
+from leveret.control.refusal import Refused
+
+PATIENCE_S: Final = 1.0
+NAMES_MAX: Final = 1000
+
+# noun -> (command, whether it is asked about a virtual host)
+COMMANDS: Final = {
+    "users": ("list_users", False),
+    "vhosts": ("list_vhosts", False),
+    "queues": ("list_queues", True),
+    "exchanges": ("list_exchanges", True),
+    "connections": ("list_connections", False),
+    "policies": ("list_policies", True),
+}
+
+
+def names_of(noun: str, params: Mapping[str, Any]) -> list[str]:
+    """The names of what there is; none if there is no broker: a shell that completes says nothing of errors."""
+    command, takes_vhost = COMMANDS[noun]
+    fields: dict[str, object] = {"vhost": params.get("vhost") or "/"} if takes_vhost else {}
+    try:
+        with ControlClient(params.get("data_dir") or default_data_dir(), timeout_s=PATIENCE_S) as control:
+            return [str(item["name"]) for item in control.call(command, **fields)[:NAMES_MAX]]
+    except (OSError, Refused):
+        return []

@@ -1,0 +1,43 @@
+"""Definitions from and to files."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from leveret.cli.ctl.exits import DATA, UNAVAILABLE, USAGE, Failed
+from leveret.cli.ctl.spec import Given
+
+STANDARD = "-"
+
+
+def definitions_to(answer: Any, given: Given) -> str:
+    """Write what was exported; the text to print, if standard output is where it goes."""
+    text = json.dumps(answer, ensure_ascii=False)
+    if given["file"] == STANDARD:
+        return text
+    try:
+        Path(given["file"]).write_text(text)
+    except OSError as error:
+        raise Failed(f"{given['file']} can't be written: {error.strerror or error}", UNAVAILABLE) from None
+    return ""
+
+
+def definitions_from(given: Given) -> dict[str, object]:
+    """The definitions of a file as the field of the command."""
+    name = given["file"]
+    if not name and sys.stdin.isatty():
+        raise Failed("which file? Name it, or - for standard input", USAGE)
+    try:
+        text = Path(name).read_text() if name and name != STANDARD else sys.stdin.read()
+    except FileNotFoundError:
+        raise Failed(f"File {name} does not exist", DATA) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise Failed(f"{name} can't be read: {error}", DATA) from None
+    try:
+        definitions = json.loads(text)
+    except ValueError as error:
+        raise Failed(f"{name or STANDARD} is not JSON: {error}", DATA) from None
+    return {"definitions": definitions}

@@ -1,0 +1,77 @@
+"""Tables, as rabbitmqctl prints them for scripts, as JSON, as CSV, and with lines for people."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from leveret.cli.ctl.spec import Column, Row, Rows, Table
+from leveret.cli.ctl.terms import cell
+
+
+def print_rows(shown: Rows, chosen: Sequence[str], formatter: str, has_header: bool) -> None:
+    """Print a table. chosen: the columns that were asked for, in this order."""
+    known = {column.name: column for column in shown.table.columns}
+    columns = [known[name] for name in chosen or shown.table.shown]
+    rows = [[_value(column, row) for column in columns] for row in shown.rows]
+    names = [column.name for column in columns]
+    {"json": _json, "csv": _csv, "pretty_table": _pretty, "table": _tabs}[formatter](
+        shown.table, names, rows, has_header
+    )
+
+
+def _value(column: Column, row: Row) -> object:
+    if not isinstance(column.value, str):
+        return column.value(row)
+    value: Any = row
+    for name in column.value.split("."):
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
+
+
+Print = Callable[[Table, list[str], list[list[object]], bool], None]
+
+
+def _tabs(table: Table, names: list[str], rows: list[list[object]], has_header: bool) -> None:
+    if not rows:
+        if not table.is_streamed:
+            print()
+        return
+    if has_header and table.has_header:
+        print("\t".join(names))
+    for row in rows:
+        print("\t".join(map(cell, row)))
+
+
+def _json(table: Table, names: list[str], rows: list[list[object]], has_header: bool) -> None:
+    """An array with one object on each line."""
+    objects = [dict(zip(names, row, strict=True)) for row in rows]
+    print("[")
+    if objects:
+        print("\n,".join(json.dumps(each, ensure_ascii=False, separators=(",", ":")) for each in objects))
+    print("]")
+
+
+def _csv(table: Table, names: list[str], rows: list[list[object]], has_header: bool) -> None:
+    writer = csv.writer(sys.stdout, quoting=csv.QUOTE_ALL, lineterminator="\n")
+    if has_header:
+        writer.writerow(names)
+    writer.writerows([cell(value) for value in row] for row in rows)
+
+
+def _pretty(table: Table, names: list[str], rows: list[list[object]], has_header: bool) -> None:
+    from rich.box import ROUNDED
+    from rich.console import Console
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    drawn = RichTable(box=ROUNDED, show_header=has_header)
+    for index, name in enumerate(names):
+        is_number = bool(rows) and all(isinstance(row[index], int | float) for row in rows)
+        drawn.add_column(name, justify="right" if is_number else "left", overflow="fold")
+    for row in rows:
+        drawn.add_row(*(Text(cell(value)) for value in row))
+    Console().print(drawn)

@@ -1,0 +1,20 @@
+"""All commands, as data, by what they are about."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from leveret.cli.ctl.spec import Spec
+from leveret.cli.ctl.tables import absent, access, diagnostics, listings, node, objects, policies
+
+CTL: Final[dict[str, Spec]] = {
+    spec.name: spec
+    for table in (node.SPECS, access.SPECS, listings.SPECS, policies.SPECS, objects.SPECS, absent.SPECS)
+    for spec in table
+}
+"""The commands of rabbitmqctl, and a few of ours."""
+
+DIAGNOSTICS: Final[dict[str, Spec]] = {spec.name: spec for spec in diagnostics.SPECS} | {
+    name: spec for name, spec in CTL.items() if name in diagnostics.SHARED
+}
+"""The commands of rabbitmq-diagnostics."""

@@ -1,0 +1,37 @@
+"""Commands of rabbitmqctl that have no meaning here: what is said instead of doing them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from leveret.cli.ctl.spec import Argument, Spec
+
+ONE_NODE: Final = "leveret is one node: there is no cluster to join, to leave or to mend"
+NO_MIRRORS: Final = "leveret is one node: its queues have no mirrors"
+NO_ERLANG: Final = "leveret is not an Erlang system: there is nothing that could evaluate this"
+NO_SECRETS: Final = "leveret's configuration has no encrypted values"
+NO_MNESIA: Final = "leveret has no Mnesia tables; `leveret store` looks into a data directory"
+ANYTHING: Final = (Argument("argument", "", "rest", is_optional=True),)
+
+REASONS: Final = {
+    "change_cluster_node_type": ("Cluster", ONE_NODE),
+    "force_boot": ("Cluster", ONE_NODE),
+    "forget_cluster_node": ("Cluster", ONE_NODE),
+    "join_cluster": ("Cluster", ONE_NODE),
+    "rename_cluster_node": ("Cluster", ONE_NODE),
+    "update_cluster_nodes": ("Cluster", ONE_NODE),
+    "cancel_sync_queue": ("Replication", NO_MIRRORS),
+    "sync_queue": ("Replication", NO_MIRRORS),
+    "schema_info": ("Monitoring and health checks", NO_MNESIA),
+    "list_ciphers": ("Configuration", NO_SECRETS),
+    "list_hashes": ("Configuration", NO_SECRETS),
+    "decode": ("Configuration", NO_SECRETS),
+    "encode": ("Configuration", NO_SECRETS),
+    "eval": ("Operations", NO_ERLANG),
+    "eval_file": ("Operations", NO_ERLANG),
+    "exec": ("Operations", NO_ERLANG),
+}
+
+SPECS: Final = tuple(
+    Spec(name, group, why, ANYTHING, call="", absent=why) for name, (group, why) in REASONS.items()
+)

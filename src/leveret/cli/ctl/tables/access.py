@@ -1,0 +1,140 @@
+"""Users, what they may do, and virtual hosts."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from leveret.cli.ctl.exits import DATA, NO_USER, SOFTWARE, UNAVAILABLE
+from leveret.cli.ctl.spec import Argument, Option, Spec, Table, arguments, columns
+from leveret.control.refusal import BAD_REQUEST, NOT_FOUND
+
+USERS: Final = "Users"
+ACCESS: Final = "Access control"
+VHOSTS: Final = "Virtual hosts"
+
+USER: Final = arguments("username:name:users")
+PASSWORD: Final = Argument("password", "password", "password", is_optional=True)
+HASH: Final = Option("pre-hashed-password", "password_hash", metavar="hash")
+ALGORITHM: Final = Option("hashing-algorithm", "hashing_algorithm", metavar="name")
+PERMISSIONS: Final = columns("configure", "write", "read")
+TOPICS: Final = columns("exchange", "write", "read")
+
+HINT: Final = (
+    "Done. Don't forget to grant the user permissions to some virtual hosts! "
+    "See 'rabbitmqctl help set_permissions' to learn more."
+)
+
+SPECS: Final = (
+    Spec(
+        "add_user", USERS, "Add a user, who may do nothing yet.",
+        (*arguments("username:name"), PASSWORD), (HASH, ALGORITHM),
+        banner='Adding user "{username}" ...', aside=HINT, exits={BAD_REQUEST: DATA},
+    ),
+    Spec(
+        "authenticate_user", USERS, "Try a password.", (*USER, PASSWORD),
+        banner='Authenticating user "{username}" ...', call="authenticate", show=lambda answer, given: "Success",
+    ),
+    Spec(
+        "change_password", USERS, "Give a user another password.",
+        (*USER, Argument("password", "password", "password", is_optional=True, missing_exit=SOFTWARE)),
+        (HASH, ALGORITHM), banner='Changing password for user "{username}" ...',
+        exits={NOT_FOUND: NO_USER, BAD_REQUEST: DATA},
+    ),
+    Spec(
+        "clear_password", USERS, "Let no password open this user's door any more.", USER,
+        banner='Clearing password for user "{username}" ...', exits={NOT_FOUND: UNAVAILABLE},
+    ),
+    Spec(
+        "delete_user", USERS, "Delete a user with all permissions.", USER,
+        banner='Deleting user "{username}" ...', exits={NOT_FOUND: NO_USER},
+    ),
+    Spec(
+        "list_users", USERS, "List users and their tags.", banner="Listing users ...",
+        show=Table(columns(user="name", tags="tags"), ("user", "tags")),
+    ),
+    Spec(
+        "set_user_tags", USERS, "Give a user these tags in place of those that are there.",
+        (*USER, *arguments("tag:tags*")), banner='Setting tags for user "{username}" to [{tag}] ...',
+        exits={NOT_FOUND: NO_USER},
+    ),
+    Spec(
+        "hash_password", USERS, "Print the hash of a password as definitions have it.", (PASSWORD,),
+        show=lambda answer, given: str(answer["password_hash"]), is_ours=True, exits={BAD_REQUEST: DATA},
+    ),
+    Spec(
+        "set_permissions", ACCESS, "Say what a user may configure, write and read in a virtual host.",
+        arguments("username:user:users conf:configure write read"), takes_vhost=True,
+        banner='Setting permissions for user "{username}" in vhost "{vhost}" ...',
+    ),
+    Spec(
+        "clear_permissions", ACCESS, "Keep a user out of a virtual host.", arguments("username:user:users"),
+        takes_vhost=True, banner='Clearing permissions for user "{username}" in vhost "{vhost}" ...',
+    ),
+    Spec(
+        "list_permissions", ACCESS, "List the permissions in a virtual host.", takes_vhost=True,
+        banner='Listing permissions for vhost "{vhost}" ...', exits={NOT_FOUND: DATA},
+        show=Table((*columns("user"), *PERMISSIONS), ("user", "configure", "write", "read")),
+    ),
+    Spec(
+        "list_user_permissions", ACCESS, "List the permissions of a user in all virtual hosts.",
+        arguments("username:user:users"), banner='Listing permissions for user "{username}" ...',
+        show=Table((*columns("vhost"), *PERMISSIONS), ("vhost", "configure", "write", "read")),
+        exits={NOT_FOUND: UNAVAILABLE},
+    ),
+    Spec(
+        "set_topic_permissions", ACCESS, "Say which routing keys a user may write and read at a topic exchange.",
+        arguments("username:user:users exchange::exchanges write read"), takes_vhost=True,
+        banner='Setting topic permissions on "{exchange}" for user "{username}" in vhost "{vhost}" ...',
+    ),
+    Spec(
+        "clear_topic_permissions", ACCESS, "Let a user use all routing keys again.",
+        arguments("username:user:users exchange::exchanges?"), takes_vhost=True,
+        banner='Clearing topic permissions{on} for user "{username}" in vhost "{vhost}" ...',
+        words=lambda given: {"on": f' on "{given["exchange"]}"' if given["exchange"] else ""},
+    ),
+    Spec(
+        "list_topic_permissions", ACCESS, "List the topic permissions in a virtual host.", takes_vhost=True,
+        banner='Listing topic permissions for vhost "{vhost}" ...', exits={NOT_FOUND: DATA},
+        show=Table((*columns("user"), *TOPICS), ("user", "exchange", "write", "read")),
+    ),
+    Spec(
+        "list_user_topic_permissions", ACCESS, "List the topic permissions of a user in all virtual hosts.",
+        arguments("username:user:users"), banner='Listing topic permissions for user "{username}" ...',
+        show=Table((*columns("vhost"), *TOPICS), ("vhost", "exchange", "write", "read"), has_header=False),
+        exits={NOT_FOUND: UNAVAILABLE},
+    ),
+    Spec(
+        "add_vhost", VHOSTS, "Add a virtual host.", arguments("vhost:name"),
+        (
+            Option("description", "description", metavar="text", default=""),
+            Option("tags", "tags", "names", metavar="tags", default=()),
+            Option("default-queue-type", "", metavar="type"),
+        ),
+        banner='Adding vhost "{vhost}" ...',
+    ),
+    Spec(
+        "delete_vhost", VHOSTS, "Delete a virtual host with everything in it.", arguments("vhost:name:vhosts"),
+        banner='Deleting vhost "{vhost}" ...', exits={NOT_FOUND: DATA},
+    ),
+    Spec(
+        "set_vhost_tags", VHOSTS, "Give a virtual host these tags in place of those that are there.",
+        arguments("vhost:name:vhosts tag:tags*"), banner='Setting tags for virtual host "{vhost}" to [{tag}] ...',
+        exits={NOT_FOUND: DATA},
+    ),
+    Spec(
+        "restart_vhost", VHOSTS, "Nothing to do: a virtual host can't fail alone here.", takes_vhost=True,
+        banner="Trying to restart vhost '{vhost}' on node '{node}' ...", call="check_vhost",
+        show=lambda answer, given: f"Vhost '{given['vhost']}' is already running on node '{given['node']}'",
+        exits={NOT_FOUND: SOFTWARE},
+    ),
+    Spec(
+        "trace_on", VHOSTS, "Turn the firehose of a virtual host on.", takes_vhost=True,
+        banner='Starting tracing for vhost "{vhost}" ...',
+        show=lambda answer, given: f"Trace enabled for vhost {given['vhost']}", exits={NOT_FOUND: DATA},
+    ),
+    Spec(
+        "trace_off", VHOSTS, "Turn the firehose of a virtual host off.", takes_vhost=True,
+        banner='Stopping tracing for vhost "{vhost}" ...',
+        show=lambda answer, given: f"Trace disabled for vhost {given['vhost']}", exits={NOT_FOUND: DATA},
+    ),
+)  # fmt: skip

@@ -1,0 +1,109 @@
+"""What there is: queues, exchanges, bindings, connections, channels, consumers, virtual hosts.
+
+The columns are rabbitmqctl's; the answers' fields are the HTTP API's. A column that has no meaning here is empty.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from leveret.cli.ctl.spec import Argument, Option, Row, Spec, Table, columns
+
+GROUP: Final = "Monitoring and health checks"
+COLUMNS: Final = (Argument("column", "columns", "columns", is_optional=True),)
+
+
+def _empty(row: Row) -> object:
+    """A column that rabbitmqctl has and that has no meaning here."""
+    return ""
+
+
+def _zero(row: Row) -> object:
+    return 0
+
+
+def _ssl(row: Row) -> object:
+    return bool(row.get("ssl", False))
+
+
+QUEUES: Final = columns(
+    "name", "durable", "auto_delete", "exclusive", "arguments", "policy", "pid", "owner_pid", "state", "type",
+    "exclusive_consumer_tag", "messages", "messages_ready", "messages_unacknowledged", "messages_ram",
+    "messages_ready_ram", "messages_unacknowledged_ram", "messages_persistent", "message_bytes", "message_bytes_ready",
+    "message_bytes_unacknowledged", "message_bytes_ram", "message_bytes_persistent", "head_message_timestamp",
+    "consumers", "memory", "members", "online", "leader",
+    consumer_utilisation=lambda row: row.get("consumer_utilisation") or 0,
+    consumer_capacity=lambda row: row.get("consumer_capacity") or row.get("consumer_utilisation") or 0,
+    disk_reads=_zero, disk_writes=_zero, exclusive_consumer_pid=_empty, slave_pids=_empty,
+    synchronised_slave_pids=_empty,
+)  # fmt: skip
+EXCHANGES: Final = columns("name", "type", "durable", "auto_delete", "internal", "arguments", "policy")
+BINDINGS: Final = columns(
+    source_name="source", source_kind=lambda row: "exchange", destination_name="destination",
+    destination_kind="destination_type", routing_key="routing_key", arguments="arguments",
+)  # fmt: skip
+CONNECTIONS: Final = columns(
+    "pid", "name", "port", "host", "peer_port", "peer_host", "protocol", "auth_mechanism", "user", "vhost", "timeout",
+    "frame_max", "channel_max", "client_properties", "recv_oct", "recv_cnt", "send_oct", "send_cnt", "send_pend",
+    "connected_at", "state", "channels", ssl=_ssl, ssl_protocol="ssl_protocol", ssl_key_exchange="ssl_key_exchange",
+    ssl_cipher="ssl_cipher", ssl_hash="ssl_hash", peer_cert_subject="peer_cert_subject",
+    peer_cert_issuer="peer_cert_issuer", peer_cert_validity="peer_cert_validity",
+)  # fmt: skip
+CHANNELS: Final = columns(
+    "pid", "name", "number", "user", "vhost", "transactional", "confirm", "consumer_count", "messages_unacknowledged",
+    "messages_uncommitted", "acks_uncommitted", "messages_unconfirmed", "prefetch_count", "global_prefetch_count",
+    connection="connection",
+)  # fmt: skip
+CONSUMERS: Final = columns(
+    "consumer_tag", "ack_required", "prefetch_count", "active", "activity_status", "arguments",
+    queue_name="queue.name", channel_pid="channel_pid",
+)  # fmt: skip
+VHOSTS: Final = columns(
+    "name", "description", "tags", "tracing",
+    default_queue_type=lambda row: row.get("default_queue_type", "undefined"),
+    cluster_state=lambda row: row.get("cluster_state", {}),
+)  # fmt: skip
+
+SPECS: Final = (
+    Spec(
+        "list_queues", GROUP, "List queues and their properties.", COLUMNS,
+        (Option("online", "", "flag"), Option("local", "", "flag")),
+        takes_vhost=True, banner="Timeout: {timeout_s} seconds ...\nListing queues for vhost {vhost} ...",
+        show=Table(QUEUES, ("name", "messages"), is_streamed=True),
+    ),
+    Spec(
+        "list_exchanges", GROUP, "List exchanges.", COLUMNS, takes_vhost=True,
+        banner="Listing exchanges for vhost {vhost} ...", show=Table(EXCHANGES, ("name", "type"), is_streamed=True),
+    ),
+    Spec(
+        "list_bindings", GROUP, "List bindings.", COLUMNS, takes_vhost=True,
+        banner="Listing bindings for vhost {vhost}...",
+        show=Table(BINDINGS, tuple(column.name for column in BINDINGS), is_streamed=True),
+    ),
+    Spec(
+        "list_connections", GROUP, "List connections.", COLUMNS, banner="Listing connections ...",
+        show=Table(CONNECTIONS, ("user", "peer_host", "peer_port", "state"), is_streamed=True),
+    ),
+    Spec(
+        "list_channels", GROUP, "List channels.", COLUMNS, banner="Listing channels ...",
+        show=Table(CHANNELS, ("pid", "user", "consumer_count", "messages_unacknowledged"), is_streamed=True),
+    ),
+    Spec(
+        "list_consumers", GROUP, "List consumers.", COLUMNS, takes_vhost=True,
+        banner="Listing consumers in vhost {vhost} ...",
+        show=Table(
+            CONSUMERS,
+            ("queue_name", "channel_pid", "consumer_tag", "ack_required", "prefetch_count", "active", "arguments"),
+            is_streamed=True,
+        ),
+    ),
+    Spec(
+        "list_vhosts", GROUP, "List virtual hosts.", COLUMNS, banner="Listing vhosts ...",
+        show=Table(VHOSTS, ("name",)),
+    ),
+    Spec(
+        "list_unresponsive_queues", GROUP, "List queues that do not answer: none, for a broker that answers has all.",
+        COLUMNS, (Option("queue-timeout", "", metavar="ms"),), takes_vhost=True, call="check_vhost",
+        banner="Listing unresponsive queues for vhost {vhost} ...", show=lambda answer, given: "",
+    ),
+)  # fmt: skip

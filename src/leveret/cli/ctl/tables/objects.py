@@ -1,0 +1,138 @@
+"""Queues, connections, alarms' limits, and what else operators do to a broker that runs."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from leveret.cli.ctl.exits import DATA, USAGE, Failed
+from leveret.cli.ctl.spec import Given, Option, Spec, arguments
+from leveret.control.refusal import BAD_REQUEST, NOT_FOUND
+
+QUEUES: Final = "Queues"
+OPERATIONS: Final = "Operations"
+CONFIGURATION: Final = "Configuration"
+FRACTION: Final = re.compile(r"\d*\.?\d+")
+AMOUNT: Final = re.compile(r"\d+\s*[a-zA-Z]*")
+
+
+def _conditions(given: Given) -> dict[str, str]:
+    names = [f"if queue is {word}" for word in ("empty", "unused") if given[f"if-{word}"]]
+    return {"conditions": f"{' and '.join(names)} " if names else ""}
+
+
+def _whose(given: Given) -> dict[str, str]:
+    where = "" if given["global"] else f" in vhost {given['vhost']}"
+    return {"whose": f"{given['limit'] or 'all'} connections{where}"}
+
+
+def _deleted(answer: Any, given: Given) -> str:
+    return f"Queue was successfully deleted with {answer['message_count']} ready messages"
+
+
+def _watermark(given: Given) -> dict[str, object]:
+    """A share of the memory, or "absolute" and an amount."""
+    text, amount = given["fraction"], given["value"]
+    if text == "absolute":
+        if not AMOUNT.fullmatch(amount or ""):
+            raise Failed("Bad argument: an amount is needed, such as 500MB or 2GiB", DATA)
+        return {"limit": amount}
+    if not FRACTION.fullmatch(text) or amount is not None:
+        raise Failed("Bad argument.", DATA)
+    if float(text) > 1:
+        raise Failed("Bad argument: The threshold should be a fraction between 0.0 and 1.0", DATA)
+    return {"limit": f"{float(text):.9f}"}
+
+
+def _free_limit(given: Given) -> dict[str, object]:
+    """An amount, or "mem_relative" and how many times the memory."""
+    text, times = given["disk_limit"], given["fraction"]
+    if text == "mem_relative":
+        if not FRACTION.fullmatch(times or ""):
+            raise Failed("Bad argument.", DATA)
+        return {"limit": f"{float(times):.9f}"}
+    if not AMOUNT.fullmatch(text) or times is not None:
+        raise Failed("Bad argument.", DATA)
+    return {"limit": int(text) if text.isdecimal() else text}
+
+
+def _threshold(given: Given) -> dict[str, str]:
+    return {"threshold": f"{given['value']} bytes" if given["fraction"] == "absolute" else given["fraction"]}
+
+
+def _free(given: Given) -> dict[str, str]:
+    is_share = given["disk_limit"] == "mem_relative"
+    return {"free": f"{given['fraction']} times the total RAM" if is_share else f"{given['disk_limit']} bytes"}
+
+
+SPECS: Final = (
+    Spec(
+        "purge_queue", QUEUES, "Drop all messages that wait in a queue.", arguments("queue:name:queues"),
+        takes_vhost=True, banner="Purging queue '{queue}' in vhost '{vhost}' ...",
+    ),
+    Spec(
+        "delete_queue", QUEUES, "Delete a queue.", arguments("queue_name:name:queues"),
+        (Option("if-empty", "if_empty", "flag"), Option("if-unused", "if_unused", "flag")), takes_vhost=True,
+        banner="Deleting queue '{queue_name}' on vhost '{vhost}' {conditions}...", words=_conditions, show=_deleted,
+        exits={NOT_FOUND: USAGE},
+    ),
+    Spec(
+        "close_connection", OPERATIONS, "Close a connection, by process id or name.",
+        arguments("connectionpid:name:connections explanation:reason"),
+        banner="Closing connection {connectionpid}, reason: {explanation}...",
+    ),
+    Spec(
+        "close_all_connections", OPERATIONS, "Close the connections to a virtual host, or all of them.",
+        arguments("explanation:reason"),
+        (
+            Option("global", "", "flag"),
+            Option("limit", "limit", "int", "n", default=0),
+            Option("per-connection-delay", "", "int", "ms"),
+        ),
+        takes_vhost=True, banner="Closing {whose}, reason: {explanation}...", words=_whose,
+        fields=lambda given: {"vhost": None} if given["global"] else {},
+        show=lambda answer, given: f"Closed {answer['count']} connections",
+    ),
+    Spec(
+        "close_all_user_connections", OPERATIONS, "Close all connections of a user.",
+        arguments("username:user:users explanation:reason"),
+        banner="Closing connections of user {username}, reason: {explanation}...",
+    ),
+    Spec(
+        "force_gc", OPERATIONS, "Look for garbage and give freed memory back to the system.",
+        banner="Will ask all processes on node {node} to schedule a full sweep GC",
+    ),
+    Spec(
+        "suspend_listeners", OPERATIONS, "Accept no new connections.",
+        banner="Will suspend client connection listeners on node {node}. "
+        "The node will no longer accept client connections!",
+    ),
+    Spec(
+        "resume_listeners", OPERATIONS, "Accept connections again.",
+        banner="Will resume client connection listeners on node {node}. "
+        "The node will now accept client connections",
+    ),
+    Spec(
+        "backup", OPERATIONS, "Copy the data directory, consistently, while the broker runs.",
+        arguments("directory:destination"), is_ours=True, banner="Copying the data directory to {directory} ...",
+    ),
+    Spec(
+        "set_cluster_name", CONFIGURATION, "Give the broker the name that clients hear.", arguments("name"),
+        banner="Setting cluster name to {name} ...",
+    ),
+    Spec(
+        "set_disk_free_limit", CONFIGURATION, "Block publishers when the disk has less free; until the next start.",
+        arguments("disk_limit: fraction:?"), fields=_free_limit, words=_free,
+        banner="Setting disk free limit on {node} to {free} ...", exits={BAD_REQUEST: DATA},
+    ),
+    Spec(
+        "set_vm_memory_high_watermark", CONFIGURATION,
+        "Block publishers when more memory is in use; until the next start.",
+        arguments("fraction: value:?"), fields=_watermark, words=_threshold,
+        banner="Setting memory threshold on {node} to {threshold} ...", exits={BAD_REQUEST: DATA},
+    ),
+    Spec(
+        "set_log_level", CONFIGURATION, "Say what is logged; until the next start.", arguments("level"),
+        banner='Setting log level to "{level}" ...',
+    ),
+)  # fmt: skip

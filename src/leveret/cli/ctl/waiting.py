@@ -1,0 +1,43 @@
+"""Calls that wait for the broker's process: to come, or to go."""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+from typing import Any, Final
+
+from leveret.control.blocking import ControlClient
+
+AWAIT_S: Final = 300.0
+"""How long the start is waited for unless it is said, as rabbitmqctl does."""
+RETRY_S: Final = 0.1
+
+
+def when_it_is_up(command: str, fields: dict[str, object], data_dir: str, timeout_s: float | None) -> Any:
+    """Call as soon as there is a broker to call. TimeoutError or another OSError if there is none in time."""
+    until = time.monotonic() + (timeout_s or AWAIT_S)
+    while True:
+        left = until - time.monotonic()
+        try:
+            with ControlClient(data_dir, timeout_s=max(left, RETRY_S)) as control:
+                return control.call(command, **fields)
+        except PermissionError:
+            raise
+        except OSError:
+            if left <= 0:
+                raise
+            time.sleep(RETRY_S)
+
+
+def until_it_has_gone(command: str, fields: dict[str, object], data_dir: str, timeout_s: float | None) -> Any:
+    """Call, and return when the broker's process has ended. TimeoutError if it is still there then."""
+    with ControlClient(data_dir, timeout_s=timeout_s) as control:
+        process = os.pidfd_open(control.server_pid())
+        try:
+            answer = control.call(command, **fields)
+            if not select.select([process], [], [], timeout_s)[0]:
+                raise TimeoutError
+            return answer
+        finally:
+            os.close(process)

@@ -1,0 +1,57 @@
+"""A blocking caller of the control socket, for the command line: nothing is imported that it can do without."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from types import TracebackType
+from typing import Any, Final, Self
+
+from leveret.control.line import Caller, call_line, result_of, socket_address
+
+READ_OCTETS: Final = 1 << 16
+PEER: Final = struct.Struct("3i")  # pid, uid, gid: ucred in unix(7)
+CTL: Final = Caller(interface="ctl")
+
+
+class ControlClient:
+    """A blocking connection to the control socket of a data directory. OSError if nobody serves there."""
+
+    def __init__(self, data_dir: str, by: Caller = CTL, timeout_s: float | None = None) -> None:
+        self._by = by
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.settimeout(timeout_s)
+        try:
+            with socket_address(data_dir) as address:
+                self._socket.connect(address)
+        except OSError:
+            self._socket.close()
+            raise
+        self._rest = b""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def call(self, command: str, **fields: Any) -> Any:
+        """Carry out a command. Refused if it can't be done; ConnectionError if the broker has gone."""
+        self._socket.sendall(call_line(command, fields, self._by))
+        parts = [self._rest]
+        while b"\n" not in parts[-1]:
+            part = self._socket.recv(READ_OCTETS)
+            if not part:
+                raise ConnectionError("the broker closed the control socket")
+            parts.append(part)
+        line, _, self._rest = b"".join(parts).partition(b"\n")
+        return result_of(line)
+
+    def server_pid(self) -> int:
+        """The process at the other end."""
+        return int(PEER.unpack(self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER.size))[0])
+
+    def close(self) -> None:
+        self._socket.close()

@@ -1,0 +1,135 @@
+"""Health checks: {"status": "ok", ...} or {"status": "failed", "reason": ...}, word for word as RabbitMQ 3.10.8's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from leveret.broker.queue import Queue
+from leveret.broker.queue_methods import make_queue
+from leveret.broker.vhost import VHost
+from leveret.control.command import Query
+from leveret.control.commands.objects import vhost_of
+from leveret.control.commands.status import alarms_of
+from leveret.control.node import Node
+from leveret.control.refusal import bad_request
+from leveret.wire.frames import content_frames
+from leveret.wire.properties import Properties, encode_header
+from leveret.wire.table import encode_short
+
+ALIVENESS: Final = "aliveness-test"
+KEY: Final = encode_short("") + encode_short(ALIVENESS)  # of the default exchange
+PING: Final = b"ping"
+OK: Final = {"status": "ok"}
+SINGLE: Final = {"status": "ok", "reason": "single node cluster"}
+DAYS: Final = {"days": 1, "weeks": 7, "months": 30, "years": 365}
+DAY_US: Final = 24 * 60 * 60 * 1_000_000
+# what people call a protocol, and what the listeners do
+PROTOCOLS: Final = {
+    "amqp091": "amqp", "amqp0.9.1": "amqp", "amqp-0-9-1": "amqp", "amqp0-9-1": "amqp", "amqp10": "amqp",
+    "amqp1.0": "amqp", "amqp-1.0": "amqp", "amqps": "amqp/ssl", "amqp091s": "amqp/ssl", "amqp/tls": "amqp/ssl",
+}  # fmt: skip
+
+
+class HealthCheck(Query):
+    """check: its name in RabbitMQ's HTTP API; argument, unit: what stands behind it there."""
+
+    check: str
+    argument: str | int | None = None
+    unit: str | None = None
+
+    def run(self, node: Node) -> object:
+        if self.check not in CHECKS:
+            raise bad_request(f"there is no health check {self.check!r}; there are {', '.join(CHECKS)}")
+        return CHECKS[self.check](self, node)
+
+
+def _alarms(asked: HealthCheck, node: Node) -> dict[str, Any]:
+    where = "in the cluster" if asked.check == "alarms" else "on the node"
+    alarms = [{"node": node.name, "resource": name} for name in alarms_of(node)]
+    return _failed(f"There are alarms in effect {where}", alarms=alarms) if alarms else OK
+
+
+def _expiring(asked: HealthCheck, node: Node) -> dict[str, Any]:
+    if asked.unit not in DAYS:
+        raise bad_request("Time unit not recognised. Supported units: days, weeks, months, years.")
+    within = _integer(asked.argument)
+    if within is None or within < 0:
+        raise bad_request("Invalid expiration value.")
+    until_us = node.host.now_us() + within * DAYS[asked.unit] * DAY_US
+    expired = [{"node": node.name, "path": path} for path, end_us in node.host.certificates() if end_us < until_us]
+    return _failed("Certificates expiring", expired=expired) if expired else OK
+
+
+def _port(asked: HealthCheck, node: Node) -> dict[str, Any]:
+    port = _integer(asked.argument)
+    if port is None:
+        raise bad_request("Invalid port")
+    ports = [listener.port for listener in node.host.listeners]
+    return {**OK, "port": port} if port in ports else _failed("No active listener", missing=port, ports=ports)
+
+
+def _protocol(asked: HealthCheck, node: Node) -> dict[str, Any]:
+    name = str(asked.argument).lower()
+    protocol = PROTOCOLS.get(name, name)
+    protocols = sorted({listener.protocol for listener in node.host.listeners})
+    if protocol in protocols:
+        return {**OK, "protocol": protocol}
+    return _failed("No active listener", missing=protocol, protocols=protocols)
+
+
+def _integer(argument: str | int | None) -> int | None:
+    text = str(argument)
+    return int(text) if text.isascii() and text.removeprefix("-").isdecimal() else None
+
+
+def _failed(reason: str, **more: object) -> dict[str, Any]:
+    return {"status": "failed", "reason": reason, **more}
+
+
+def _fine(asked: HealthCheck, node: Node) -> dict[str, Any]:
+    """All virtual hosts are up while the broker is."""
+    return OK
+
+
+def _single(asked: HealthCheck, node: Node) -> dict[str, Any]:
+    """No other node misses this one."""
+    return SINGLE
+
+
+CHECKS: Final[dict[str, Callable[[HealthCheck, Node], dict[str, Any]]]] = {
+    "alarms": _alarms,
+    "local-alarms": _alarms,
+    "certificate-expiration": _expiring,
+    "port-listener": _port,
+    "protocol-listener": _protocol,
+    "virtual-hosts": _fine,
+    "node-is-mirror-sync-critical": _single,
+    "node-is-quorum-critical": _single,
+}
+
+
+class AlivenessTest(Query):
+    """Send a message through a queue of its own and take it out. The queue stays, as RabbitMQ's does."""
+
+    vhost: str
+
+    def run(self, node: Node) -> object:
+        vhost, now_us = vhost_of(node, self.vhost), node.host.now_us()
+        queue = vhost.queues.get(ALIVENESS) or _declared(vhost, now_us)
+        content = content_frames(1, encode_header(Properties(), len(PING)), PING, 0)
+        route = vhost.route(None, KEY, [ALIVENESS])
+        vhost.accept(route, content, False, -1, now_us)
+        entry = queue.peek()
+        if entry is None:
+            return _failed("a message that was sent has not arrived")
+        queue.drop_head(entry)
+        if entry.id:
+            vhost.log.settle(entry.shelf, entry.id)
+        return OK
+
+
+def _declared(vhost: VHost, now_us: int) -> Queue:
+    queue = make_queue(vhost, ALIVENESS, False, False, {})
+    vhost.add_queue(queue, 0, now_us)
+    return queue

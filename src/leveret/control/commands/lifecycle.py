@@ -1,0 +1,64 @@
+"""Starting, stopping, and what is between them."""
+
+from __future__ import annotations
+
+from leveret.control.command import Command, Query
+from leveret.control.node import Node
+from leveret.control.refusal import CONFLICT, Refused, bad_request
+
+
+class AwaitStartup(Query):
+    """Answered when the broker accepts connections."""
+
+    def run(self, node: Node) -> object:
+        return node.host.serving()
+
+
+class AwaitOnlineNodes(Query):
+    """Answered when there are so many nodes. There is never more than one."""
+
+    count: int
+
+    def run(self, node: Node) -> object:
+        if self.count < 1:
+            raise bad_request("Argument must be a positive integer")
+        if self.count > 1:
+            raise Refused(CONFLICT, "leveret is one node: there will be no more")
+        return node.host.serving()
+
+
+class Stop(Command):
+    """Stop the broker in order. Its process has ended some time after the answer."""
+
+    def run(self, node: Node) -> object:
+        node.host.stop()
+        return None
+
+
+class SuspendListeners(Command):
+    """Accept no new connections; those that are there stay."""
+
+    def run(self, node: Node) -> object:
+        node.host.suspend_listeners()
+        return None
+
+
+class ResumeListeners(Command):
+    """Accept connections again."""
+
+    def run(self, node: Node) -> object:
+        return self._resume(node)
+
+    async def _resume(self, node: Node) -> None:
+        try:
+            await node.host.resume_listeners()
+        except OSError as error:
+            raise Refused(CONFLICT, f"can't listen: {error.strerror or error}") from None
+
+
+class ForceGc(Command):
+    """Give freed memory back to the system."""
+
+    def run(self, node: Node) -> object:
+        node.host.give_back()
+        return None

@@ -1,0 +1,158 @@
+"""Single messages, published and fetched as by an AMQP client; for a look and for tests, not for traffic."""
+
+from __future__ import annotations
+
+import binascii
+from base64 import b64decode, b64encode
+from collections.abc import Iterator
+from typing import Any, ClassVar, Final, Literal
+
+import msgspec
+
+from leveret.broker.peer import FRAME_OCTETS_INSIDE
+from leveret.control.command import Command
+from leveret.control.direct import DirectChannel, reply_refusal
+from leveret.control.node import Node
+from leveret.control.refusal import bad_request
+from leveret.control.tables import encoded_table, plain_table, sayable
+from leveret.wire import grammar
+from leveret.wire.errors import ProtocolError
+from leveret.wire.frames import FRAME_OVERHEAD, Frame
+from leveret.wire.method import Method
+from leveret.wire.properties import PROPERTIES, Properties, decode_header, encode_header, replace_property
+
+# of bodies in one answer; a call gets no more messages then, however many it asks for
+ANSWER_OCTETS_MAX: Final = 16 << 20
+_INTEGERS: Final = {"octet": 0xFF, "longlong": (1 << 64) - 1}
+
+
+class Publish(Command):
+    """basic.publish, mandatory; answers whether the message was routed. exchange: "" or amq.default is the default one.
+
+    payload: text, or octets in base64. user: whose permissions count, None = nobody is asked.
+    """
+
+    vhost: str
+    exchange: str
+    routing_key: str
+    payload: str
+    payload_encoding: str = "string"
+    properties: dict[str, Any] = msgspec.field(default_factory=dict)
+    user: str | None = None
+    secrets: ClassVar[tuple[str, ...]] = ("payload", "properties")
+
+    def run(self, node: Node) -> object:
+        body = self._body()
+        if len(body) > node.broker.settings.max_message_octets:
+            most = node.broker.settings.max_message_octets
+            raise bad_request(f"message size {len(body)} is larger than configured max size {most}")
+        if node.broker.block_reason:
+            raise bad_request(f"the broker takes no messages now: {node.broker.block_reason}")
+        exchange = "" if self.exchange == "amq.default" else self.exchange
+        with DirectChannel(node, self.vhost, self.user) as channel:
+            try:
+                routed = channel.publish(exchange, self.routing_key, _header(self.properties, len(body)), body)
+            except ProtocolError as error:
+                raise bad_request(f"{error.code} {error.reply_text}") from None
+        return {"routed": routed}
+
+    def _body(self) -> bytes:
+        if self.payload_encoding == "string":
+            return self.payload.encode()
+        if self.payload_encoding != "base64":
+            raise bad_request(f"unsupported_encoding: {self.payload_encoding}")
+        try:
+            return b64decode(self.payload, validate=True)
+        except binascii.Error:
+            raise bad_request(f"not_base64: {self.payload}") from None
+
+
+def _header(properties: dict[str, Any], size: int) -> bytes:
+    """The payload of a header frame; unknown properties are passed over, as RabbitMQ does."""
+    known: dict[str, Any] = {}
+    for name, kind in PROPERTIES:
+        value = properties.get(name)
+        if name not in properties or kind == "table":
+            continue
+        if kind in _INTEGERS:
+            if not isinstance(value, int) or isinstance(value, bool):
+                raise bad_request(f"not_int: {name}")
+            if not 0 <= value <= _INTEGERS[kind]:
+                raise bad_request(f"{name} must be from 0 to {_INTEGERS[kind]}, it is {value}")
+        elif not isinstance(value, str):
+            raise bad_request(f"not_string: {name}")
+        known[name] = value
+    try:
+        header = encode_header(Properties(**known), size)
+    except ValueError as error:
+        raise bad_request(str(error)) from None
+    headers = properties.get("headers")
+    if headers is not None:
+        if not isinstance(headers, dict):
+            raise bad_request("headers must be a table")
+        header = replace_property(header, "headers", encoded_table(headers))
+    if len(header) + FRAME_OVERHEAD > FRAME_OCTETS_INSIDE:
+        raise bad_request(f"properties of {len(header)} octets; a frame takes {FRAME_OCTETS_INSIDE}")
+    return header
+
+
+class GetMessages(Command):
+    """basic.get, several times; what is not acknowledged goes back, or to the dead letters, at the end.
+
+    count: negative = all. encoding: "auto" says bodies as text where they are. truncate: octets of each body at most.
+    """
+
+    vhost: str
+    queue: str
+    ackmode: Literal["ack_requeue_true", "ack_requeue_false", "reject_requeue_true", "reject_requeue_false"]
+    count: int
+    encoding: str = "auto"
+    truncate: int | None = None
+    user: str | None = None
+
+    def run(self, node: Node) -> object:
+        if self.encoding not in ("auto", "base64"):
+            raise bad_request("Unsupported encoding. Please use auto or base64.")
+        return self._messages(node)
+
+    def _messages(self, node: Node) -> Iterator[object]:
+        octets = 0
+        tags: list[int] = []
+        no_ack = self.ackmode == "ack_requeue_false"
+        with DirectChannel(node, self.vhost, self.user) as channel:
+            try:
+                while len(tags) != self.count and octets < ANSWER_OCTETS_MAX:
+                    answer, content = channel.call(grammar.BASIC_GET, queue=self.queue, no_ack=no_ack)
+                    if answer.spec is grammar.BASIC_GET_EMPTY:
+                        break
+                    body = b"".join([frame.payload for frame in content[1:]])
+                    octets += len(body)
+                    tags.append(answer.number("delivery_tag"))
+                    yield self._message(answer, content[0], body)
+                for tag in tags if self.ackmode.startswith("reject") else ():
+                    requeue = self.ackmode == "reject_requeue_true"
+                    channel.tell(grammar.BASIC_REJECT, delivery_tag=tag, requeue=requeue)
+            except ProtocolError as error:
+                raise reply_refusal(error) from None
+
+    def _message(self, answer: Method, header: Frame, body: bytes) -> dict[str, object]:
+        properties, _ = decode_header(header.payload)
+        said = {name: getattr(properties, name) for name, _ in PROPERTIES}
+        table = plain_table({name: value for name, value in said.items() if value is not None})
+        shown = body if self.truncate is None else body[: max(0, self.truncate)]
+        payload, encoding = b64encode(shown).decode(), "base64"
+        if self.encoding == "auto":
+            try:
+                payload, encoding = shown.decode(), "string"
+            except UnicodeDecodeError:
+                pass
+        return {
+            "payload_bytes": len(body),
+            "redelivered": answer.flag("redelivered"),
+            "exchange": sayable(answer.text("exchange")),
+            "routing_key": sayable(answer.text("routing_key")),
+            "message_count": answer.number("message_count"),
+            "properties": table or [],  # which is how Erlang says an empty one
+            "payload": payload,
+            "payload_encoding": encoding,
+        }

@@ -1,0 +1,74 @@
+"""Settings that operators change while the broker runs. All but the cluster's name are forgotten at the next start."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import Final
+
+from leveret.broker.definitions import GLOBAL_PARAMETER
+from leveret.control.command import Command
+from leveret.control.node import Node
+from leveret.control.refusal import bad_request
+from leveret.net.quantity import octets
+from leveret.net.resources import machine_memory_octets
+
+LEVELS: Final = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+    "critical": logging.CRITICAL,
+    "none": logging.CRITICAL + 1,
+}
+
+
+class SetDiskFreeLimit(Command):
+    """Publishers are blocked when the disk has less free. limit: octets, "50MB", or a share of the memory ("0.1")."""
+
+    limit: int | str
+
+    def run(self, node: Node) -> object:
+        node.host.limit(replace(node.host.alarms.limits, disk_free_octets=_octets(self.limit)))
+        return None
+
+
+class SetVmMemoryHighWatermark(Command):
+    """Publishers are blocked when more memory is in use. limit: as above."""
+
+    limit: int | str
+
+    def run(self, node: Node) -> object:
+        node.host.limit(replace(node.host.alarms.limits, memory_octets=_octets(self.limit)))
+        return None
+
+
+class SetLogLevel(Command):
+    """What is logged; the audit always is."""
+
+    level: str
+
+    def run(self, node: Node) -> object:
+        if self.level not in LEVELS:
+            raise bad_request(f"level {self.level} is not supported. Try one of {', '.join(LEVELS)}")
+        logging.getLogger().setLevel(LEVELS[self.level])
+        return None
+
+
+class SetClusterName(Command):
+    """The name that clients hear in connection.start: the global parameter "cluster_name", as in RabbitMQ."""
+
+    name: str
+
+    def run(self, node: Node) -> object:
+        if not self.name:
+            raise bad_request("cluster name should not be empty")
+        node.broker.definitions.put(GLOBAL_PARAMETER, {"name": "cluster_name", "value": self.name})
+        return None
+
+
+def _octets(limit: int | str) -> int:
+    try:
+        return octets(limit, machine_memory_octets())
+    except ValueError as error:
+        raise bad_request(str(error)) from None

@@ -1,0 +1,108 @@
+"""AMQP without a socket: commands that do what a client could do say it as one (RabbitMQ's direct client).
+
+So they are allowed and refused what the user would be who asks for them, in the same words.
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Final, Self
+
+from leveret.broker.peer import Peer
+from leveret.broker.vhost import VHost
+from leveret.control.methods import method_of, refusal_of
+from leveret.control.node import Node
+from leveret.control.refusal import NOT_AUTHORISED, Refused, bad_request, not_found
+from leveret.session.confirms import Confirms
+from leveret.wire import errors, grammar
+from leveret.wire.errors import ProtocolError
+from leveret.wire.frames import FRAME_METHOD, Frame, FrameReader, content_frames
+from leveret.wire.grammar import MethodSpec
+from leveret.wire.method import Method, decode_method, method_frame
+
+CHANNEL: Final = 1
+# whatever is sent has been sent when all that is recorded so far is on disk, for which the command waits
+_SENT: Final = 1 << 62
+
+
+class DirectChannel:
+    """A channel of a connection inside of the process; to be used in a with block, in which no time passes.
+
+    user: whose permissions count, None = an operator's, who may do everything. Refused if there is no such vhost.
+    """
+
+    def __init__(self, node: Node, vhost: str, user: str | None) -> None:
+        self.vhost = _vhost(node, vhost)
+        self._node = node
+        self._peer = Peer(node.broker, "direct", True)
+        self._peer.now_us = node.host.now_us()
+        self._peer.enter(self.vhost, user)
+        self._channel = self._peer.channels[CHANNEL] = self._peer.open_channel(CHANNEL)
+        self._reader = FrameReader(0)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._peer.lost(self._node.host.now_us())
+
+    def ask(self, spec: MethodSpec, **fields: str | bool | int | bytes) -> Method:
+        """Say a method; returns the answer. Refused with the text of RabbitMQ's HTTP API, where an AMQP error comes."""
+        try:
+            return self.call(spec, **fields)[0]
+        except ProtocolError as error:
+            raise refusal_of(error) from None
+
+    def call(self, spec: MethodSpec, **fields: str | bool | int | bytes) -> tuple[Method, list[Frame]]:
+        """Say a method; returns the answer, and the frames of the content behind it. ProtocolError."""
+        self._peer.now_us = self._node.host.now_us()
+        self._peer.handle(self._channel, method_of(spec, **fields))
+        answer, *content = self._frames()
+        return decode_method(answer.payload), content
+
+    def tell(self, spec: MethodSpec, **fields: str | bool | int | bytes) -> None:
+        """Say a method that has no answer."""
+        self._peer.handle(self._channel, method_of(spec, **fields))
+
+    def publish(self, exchange: str, key: str, header: bytes, body: bytes) -> bool:
+        """Publish a message; header: the payload of its header frame. Whether it was routed. ProtocolError; Refused if
+        a queue refuses it."""
+        self._peer.now_us = now_us = self._node.host.now_us()
+        try:
+            method = method_frame(CHANNEL, grammar.BASIC_PUBLISH, exchange=exchange, routing_key=key, mandatory=True)
+        except ValueError as error:  # a name too long
+            raise bad_request(str(error)) from None
+        content = content_frames(CHANNEL, header, body, int(self._peer.frame_max))
+        channel = self._peer.channels[CHANNEL]
+        channel.confirms = Confirms()
+        self._peer.publish(channel, method, content, 0, len(content))
+        self._peer.turn(b"", now_us)
+        said = [decode_method(frame.payload).spec for frame in self._frames() if frame.kind == FRAME_METHOD]
+        if grammar.BASIC_NACK in said:
+            raise bad_request("rejected Unable to publish message. Check queue limits.")
+        return grammar.BASIC_RETURN not in said
+
+    def _frames(self) -> list[Frame]:
+        self._reader.feed(self._peer.take(_SENT))
+        frames: list[Frame] = []
+        while (frame := self._reader.next()) is not None:
+            frames.append(frame)
+        return frames
+
+
+def reply_refusal(error: ProtocolError) -> Refused:
+    """What the HTTP API makes of a channel that was closed on it: it says the whole reply text."""
+    if error.code == errors.NOT_FOUND:
+        return not_found(error.reply_text)
+    if error.code == errors.ACCESS_REFUSED:
+        return Refused(NOT_AUTHORISED, error.reply_text)
+    return bad_request(f"{error.code} {error.reply_text}")
+
+
+def _vhost(node: Node, name: str) -> VHost:
+    vhost = node.broker.vhosts.get(name)
+    if vhost is None:
+        raise not_found("vhost_not_found")
+    return vhost

@@ -1,0 +1,227 @@
+"""TLS between a TCP socket and its peer: a protocol to the one, a transport to the other.
+
+asyncio's own TLS would keep 256 KiB for each connection, and not tell why a handshake failed. This keeps what OpenSSL
+needs: all connections read into one buffer, and what arrives is decrypted and handed on at once, so that pausing the
+socket is all the back-pressure there is, both ways.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import ssl
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from leveret.broker.security import Security
+from leveret.net import certificate
+from leveret.net.certificates import Certificates, words
+from leveret.net.protocol import PeerProtocol
+
+if TYPE_CHECKING:
+    from leveret.net.server import Server
+
+logger = logging.getLogger("leveret")
+
+# OpenSSL's buffers grow to what is put into them, and never shrink
+PIECE_OCTETS: Final = 64 * 1024
+# less than the buffer for what is decrypted, into which a record that was begun before must go, too
+READ_OCTETS: Final = 192 * 1024
+HANDSHAKE_S_MAX: Final = 10.0
+
+
+class TlsDoor:
+    """What the connections to TLS ports share. waiting: those whose handshake is not done."""
+
+    def __init__(self, server: Server, certificates: Certificates) -> None:
+        self.server = server
+        self.certificates = certificates
+        self.buffer = memoryview(bytearray(READ_OCTETS))
+        self.waiting: set[TlsStream] = set()
+
+    def close(self) -> None:
+        """Cut the connections whose handshake is not done."""
+        for stream in list(self.waiting):
+            stream.abort()
+
+
+class TlsStream(asyncio.BufferedProtocol, asyncio.Transport):
+    """One connection."""
+
+    def __init__(self, door: TlsDoor) -> None:
+        super().__init__()
+        self._door = door
+        self._input, self._output = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = door.certificates.context.wrap_bio(self._input, self._output, server_side=True)
+        self._peer: PeerProtocol | None = None  # after the handshake
+        self._is_first = True
+        self._error: ssl.SSLError | None = None
+        self._is_over = False  # it has said that it says no more
+
+    # -- the socket's protocol -----------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._tcp = cast(asyncio.Transport, transport)
+        host, port = transport.get_extra_info("peername")[:2]
+        self._address = f"{host}:{port}"
+        self._door.waiting.add(self)
+        self._timer = asyncio.get_running_loop().call_later(HANDSHAKE_S_MAX, self._is_too_slow)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._door.buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        data = self._door.buffer[:nbytes]
+        if self._is_first:
+            self._is_first = False
+            if bytes(data[:4]) == b"AMQP":
+                self._refuse("it speaks AMQP without TLS, and this port is for TLS")
+                return
+        plain, size = self._door.server.buffer, 0
+        try:
+            for start in range(0, nbytes, PIECE_OCTETS):
+                self._input.write(data[start : start + PIECE_OCTETS])
+                if self._peer is not None or self._shake_hands():
+                    size = self._decrypt(plain, size)
+        except ssl.SSLError as error:
+            self._fail(error)
+            return
+        if size and self._peer is not None:
+            self._peer.buffer_updated(size)
+        self._send()
+        if self._is_over:
+            self._hang_up()
+
+    def _decrypt(self, plain: memoryview, size: int) -> int:
+        """All whole records of the input to plain[size:]; returns where they end."""
+        try:
+            while self._input.pending:
+                count = self._tls.read(len(plain) - size, plain[size:])
+                if not count:
+                    self._is_over = True
+                    break
+                size += cast(int, count)
+        except ssl.SSLWantReadError:
+            pass  # for the rest of a record
+        return size
+
+    def eof_received(self) -> None:
+        if self._peer is not None:
+            self._peer.eof_received()
+        else:
+            logger.warning("%s: it has hung up during the TLS handshake", self._address)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._timer.cancel()
+        self._door.waiting.discard(self)
+        if self._peer is not None:
+            self._peer.connection_lost(exc or self._error)
+
+    def pause_writing(self) -> None:
+        if self._peer is not None:
+            self._peer.pause_writing()
+
+    def resume_writing(self) -> None:
+        if self._peer is not None:
+            self._peer.resume_writing()
+
+    # -- the handshake -------------------------------------------------------------------------------------------------
+
+    def _shake_hands(self) -> bool:
+        """Go on with the handshake; whether it is done."""
+        try:
+            self._tls.do_handshake()
+        except ssl.SSLWantReadError:
+            return False
+        self._timer.cancel()
+        self._door.waiting.discard(self)
+        self._peer = PeerProtocol(self._door.server, self._security())
+        self._peer.connection_made(self)
+        return True
+
+    def _security(self) -> Security:
+        cipher = self._tls.cipher()
+        assert cipher is not None
+        security = Security(cipher[1].lower(), *certificate.suite(cipher[0]))
+        found: dict[str, Any] | None = self._tls.getpeercert()
+        if found:
+            settings = self._door.certificates.settings
+            security.subject = certificate.distinguished_name(found["subject"])
+            security.issuer = certificate.distinguished_name(found["issuer"])
+            security.validity = certificate.validity(found)
+            security.login = certificate.login(found, settings.login_from, settings.san_type, settings.san_index)
+        return security
+
+    def _is_too_slow(self) -> None:
+        logger.warning("%s: closed: no TLS handshake within %d s", self._address, HANDSHAKE_S_MAX)
+        self._tcp.abort()
+
+    def _refuse(self, why: str) -> None:
+        logger.warning("%s: refused: %s", self._address, why)
+        self._send()  # what OpenSSL has to say about it
+        self._tcp.close()
+
+    # -- endings -------------------------------------------------------------------------------------------------------
+
+    def _fail(self, error: ssl.SSLError) -> None:
+        """What came is not TLS, or not what this connection agreed on."""
+        if self._peer is None:
+            self._refuse(f"the TLS handshake failed: {words(error)}")
+            return
+        self._error = error
+        self._send()
+        self._tcp.abort()
+
+    def _hang_up(self) -> None:
+        """It has said goodbye, and so do we."""
+        self._say_goodbye()
+        if self._peer is not None:
+            self._peer.eof_received()
+
+    def _say_goodbye(self) -> None:
+        # nobody waits for the answer
+        with contextlib.suppress(ssl.SSLError):
+            self._tls.unwrap()
+        self._send()
+
+    def _send(self) -> None:
+        if self._output.pending and not self._tcp.is_closing():
+            self._tcp.write(self._output.read())
+
+    # -- the peer's transport ------------------------------------------------------------------------------------------
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        if self._tcp.is_closing():
+            return
+        rest, pieces = memoryview(data), []
+        try:
+            while rest:
+                rest = rest[self._tls.write(rest[:PIECE_OCTETS]) :]
+                pieces.append(self._output.read())
+        except ssl.SSLError as error:
+            self._fail(error)
+            return
+        self._tcp.write(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+
+    def close(self) -> None:
+        if not self._tcp.is_closing():
+            self._say_goodbye()
+            self._tcp.close()
+
+    def abort(self) -> None:
+        self._tcp.abort()
+
+    def is_closing(self) -> bool:
+        return self._tcp.is_closing()
+
+    def pause_reading(self) -> None:
+        self._tcp.pause_reading()
+
+    def resume_reading(self) -> None:
+        self._tcp.resume_reading()
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self._tcp.set_write_buffer_limits(high, low)
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return self._tcp.get_extra_info(name, default)

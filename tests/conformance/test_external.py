@@ -1,0 +1,153 @@
+"""SASL EXTERNAL: who a client is, says its certificate. On brokers of their own, RabbitMQ among them.
+
+RabbitMQ needs the plugin rabbitmq_auth_mechanism_ssl for it, which comes with it.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import ssl
+from collections.abc import Iterator
+
+import pytest
+from cryptography import x509
+from cryptography.x509.oid import NameOID
+
+from .raw import RawClient
+from .secured import BROKERS, Authority, Secured, SecuredLeveret
+
+REFUSED = (
+    403,
+    "ACCESS_REFUSED - Login was refused using authentication mechanism EXTERNAL. For details see the broker logfile.",
+    0, 0,
+)  # fmt: skip
+Part = tuple[x509.ObjectIdentifier, str]
+
+
+def subject(*parts: Part | list[Part]) -> x509.Name:
+    """A name of these parts, the outermost first; a list is a part of several attributes."""
+    lists = [part if isinstance(part, list) else [part] for part in parts]
+    return x509.Name([x509.RelativeDistinguishedName([x509.NameAttribute(*each) for each in part]) for part in lists])
+
+
+# who, as the certificate has it -> as RabbitMQ and leveret write it
+NAMES = {
+    "plain": (
+        subject((NameOID.COUNTRY_NAME, "DE"), (NameOID.ORGANIZATION_NAME, "x"), (NameOID.COMMON_NAME, "alice")),
+        "CN=alice,O=x,C=DE",
+    ),
+    "special": (
+        subject((NameOID.ORGANIZATION_NAME, "A, Inc."), (NameOID.COMMON_NAME, ' #a+b"c<d>e;f\\g=h ')),
+        'CN=\\ #a\\+b\\"c\\<d\\>e\\;f\\\\g=h\\ ,O=A\\, Inc.',
+    ),
+    "hash": (subject((NameOID.COMMON_NAME, "#1")), "CN=\\#1"),
+    "foreign": (subject((NameOID.LOCALITY_NAME, "Köln"), (NameOID.COMMON_NAME, "~")), "CN=\\7E,L=K\\C3\\B6ln"),
+    "several": (
+        subject([(NameOID.COMMON_NAME, "bob"), (NameOID.USER_ID, "b17")], (NameOID.ORGANIZATION_NAME, "z")),
+        "O=z,CN=bob+UID=b17",
+    ),
+    "rare": (
+        subject(
+            (NameOID.EMAIL_ADDRESS, "c@d.e"), (NameOID.DOMAIN_COMPONENT, "com"), (NameOID.STREET_ADDRESS, "S 1"),
+            (NameOID.STATE_OR_PROVINCE_NAME, "NRW"), (NameOID.TITLE, "Dr"), (NameOID.SURNAME, "Sur"),
+            (NameOID.GIVEN_NAME, "Giv"), (NameOID.SERIAL_NUMBER, "7"), (NameOID.POSTAL_CODE, "123"),
+            (NameOID.PSEUDONYM, "P"), (NameOID.ORGANIZATIONAL_UNIT_NAME, "u"),
+        ),
+        "OU=u,PSEUDONYM=P,2.5.4.17=123,SERIALNUMBER=7,GIVENNAME=Giv,SN=Sur,TITLE=Dr,ST=NRW,2.5.4.9=S 1,DC=com,"
+        "EMAILADDRESS=c@d.e",
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="module", params=BROKERS)
+def broker(request: pytest.FixtureRequest, authority: Authority) -> Iterator[Secured]:
+    """A broker that takes the whole name of a certificate's subject."""
+    with BROKERS[request.param](authority) as process:
+        yield process
+
+
+def add_user(broker: Secured, name: str) -> None:
+    """Its password does not matter."""
+    tags = {} if isinstance(broker, SecuredLeveret) else {"tags": []}
+    broker.administration.call("add_user", name=name, password="secret", **tags)
+
+
+def is_let_in(broker: Secured, context: ssl.SSLContext) -> bool:
+    """Log in by EXTERNAL; what the response says does not count."""
+    with RawClient(broker.tls_url, context) as client:
+        client.start(mechanism="EXTERNAL", response="guest")
+        assert "EXTERNAL" in client.mechanisms
+        answer = client.read("connection.tune", "connection.close")
+        assert answer.name == "connection.tune" or answer.error == REFUSED
+        return answer.name == "connection.tune"
+
+
+@pytest.mark.parametrize("case", NAMES)
+def test_the_subject_names_the_user(broker: Secured, authority: Authority, case: str) -> None:
+    name, user = NAMES[case]
+    context = authority.client(case, name)
+    assert not is_let_in(broker, context)
+    add_user(broker, user)
+    assert is_let_in(broker, context)
+
+
+def test_whose_password_is_asked_for_needs_no_name_in_the_certificate(broker: Secured, authority: Authority) -> None:
+    with RawClient.open(broker.tls_url, context=authority.client("nobody", NAMES["hash"][0])) as client:
+        client.quiet()
+
+
+def test_without_a_certificate_nobody_is_named(broker: Secured, authority: Authority) -> None:
+    with RawClient(broker.tls_url, authority.stranger()) as client:
+        client.start(mechanism="EXTERNAL", response="guest")
+        # RabbitMQ offers it to everybody who speaks TLS, leveret to those whom it can help
+        assert ("EXTERNAL" in client.mechanisms) != isinstance(broker, SecuredLeveret)
+        assert client.closed(0) == REFUSED
+
+
+def test_without_tls_it_is_not_offered(broker: Secured) -> None:
+    with RawClient(broker.url) as client:
+        client.start(mechanism="EXTERNAL", response="guest")
+        assert "EXTERNAL" not in client.mechanisms
+        assert "PLAIN" in client.mechanisms
+
+
+def test_guest_comes_from_here_only_with_a_certificate_too(authority: Authority) -> None:
+    """Whom the certificate names is looked at as if he had said a password."""
+    name = subject((NameOID.COMMON_NAME, "guest"))
+    with SecuredLeveret(authority, 'ssl_cert_login_from = "common_name"') as broker:
+        assert is_let_in(broker, authority.client("guest", name))
+
+
+ALTERNATIVES = [
+    x509.DNSName("one.example"), x509.RFC822Name("a@b.c"), x509.DNSName("two.example"),
+    x509.UniformResourceIdentifier("urn:d"), x509.IPAddress(ipaddress.ip_address("10.1.2.3")),
+]  # fmt: skip
+
+
+BOTH, ONE = list(BROKERS), ["leveret"]
+SAN = 'ssl_cert_login_from = "subject_alternative_name"\n'
+
+
+@pytest.mark.parametrize(("kinds", "settings", "user"), [
+    (BOTH, 'ssl_cert_login_from = "common_name"', "carol,c2"),
+    (BOTH, SAN + "ssl_cert_login_san_index = 1", "two.example"),
+    (BOTH, SAN + 'ssl_cert_login_san_type = "email"', "a@b.c"),
+    (ONE, SAN, "one.example"),
+    (ONE, SAN + 'ssl_cert_login_san_type = "uri"', "urn:d"),
+    (ONE, SAN + 'ssl_cert_login_san_type = "ip"', "10.1.2.3"),  # RabbitMQ 3.10.8: these four octets
+])
+def test_other_names_of_the_user(authority: Authority, kinds: list[str], settings: str, user: str) -> None:
+    name = subject((NameOID.COMMON_NAME, "carol"), (NameOID.ORGANIZATION_NAME, "x"), (NameOID.COMMON_NAME, "c2"))
+    context = authority.client("carol", name, ALTERNATIVES)
+    nameless = authority.client("nameless", subject((NameOID.ORGANIZATION_NAME, "x")))
+    for kind in kinds:
+        with BROKERS[kind](authority, settings) as broker:
+            assert not is_let_in(broker, context)
+            add_user(broker, user)
+            assert is_let_in(broker, context)
+            assert not is_let_in(broker, nameless)

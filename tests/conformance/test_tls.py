@@ -1,0 +1,333 @@
+"""amqps as clients and operators see it: handshakes, their failures, certificates that change. Brokers of their own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import ssl
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.x509.oid import NameOID
+
+from leveret.testing.processes import LeveretProcess, free_port
+
+from .raw import DEADLINE_S, METHOD, PROTOCOL_HEADER, RawClient, encode_method, frame
+from .secured import Authority, SecuredLeveret, SecuredRabbitMQ
+from .test_robustness import push, rss_octets
+from .test_serve import serve
+
+ALICE = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "alice")])
+MESSAGE = bytes(range(256)) * 8192  # of 128 records and more
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="module", params=[SecuredLeveret, SecuredRabbitMQ])
+def either(request: pytest.FixtureRequest, authority: Authority) -> Iterator[SecuredLeveret | SecuredRabbitMQ]:
+    with request.param(authority) as process:
+        yield process
+
+
+@pytest.fixture(scope="module")
+def broker(authority: Authority) -> Iterator[SecuredLeveret]:
+    with SecuredLeveret(authority) as process:
+        yield process
+
+
+def dial(process: SecuredLeveret | SecuredRabbitMQ) -> socket.socket:
+    """A TCP connection to the port for TLS."""
+    return socket.create_connection(("127.0.0.1", process.tls_port), DEADLINE_S)
+
+
+def serial(process: SecuredLeveret, context: ssl.SSLContext) -> object:
+    """Which certificate the broker has."""
+    with context.wrap_socket(dial(process), server_hostname="localhost") as connection:
+        certificate = connection.getpeercert()
+        assert certificate is not None
+        return certificate["serialNumber"]
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_messages_of_many_records(
+    either: SecuredLeveret | SecuredRabbitMQ, authority: Authority, version: ssl.TLSVersion
+) -> None:
+    context = authority.stranger()
+    context.maximum_version = context.minimum_version = version
+    with RawClient.open(either.tls_url, context=context) as client:
+        queue = client.call("queue.declare", exclusive=True)["queue"]
+        client.call("confirm.select")
+        for count in (0, 1, 16384, len(MESSAGE)):
+            client.publish(MESSAGE[:count], routing_key=queue)
+            client.read("basic.ack")
+            assert client.call("basic.get", queue=queue, no_ack=True).body == MESSAGE[:count]
+
+
+def test_octets_one_by_one(broker: SecuredLeveret, authority: Authority) -> None:
+    """A handshake and records in pieces of any size, however small."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    tls = authority.stranger().wrap_bio(incoming, outgoing, server_hostname="localhost")
+    with dial(broker) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+        def until_done(step: Callable[[], object]) -> object:
+            while True:
+                try:
+                    return step()
+                except ssl.SSLWantReadError:
+                    for octet in outgoing.read():
+                        connection.sendall(bytes([octet]))
+                    incoming.write(connection.recv(7))
+
+        until_done(tls.do_handshake)
+        tls.write(PROTOCOL_HEADER)
+        start = until_done(lambda: tls.read(7))
+    assert isinstance(start, bytes)
+    assert start.startswith(b"\x01\x00\x00")
+
+
+def test_old_versions_are_refused(broker: SecuredLeveret, authority: Authority) -> None:
+    context = authority.stranger()
+    with pytest.warns(DeprecationWarning, match="TLSv1_1"):
+        context.minimum_version = context.maximum_version = ssl.TLSVersion.TLSv1_1
+    context.set_ciphers("ALL:@SECLEVEL=0")
+    with pytest.raises(ssl.SSLError, match="PROTOCOL_VERSION"):
+        context.wrap_socket(dial(broker), server_hostname="localhost")
+    broker.said("refused: the TLS handshake failed: unsupported protocol")
+
+
+def test_amqp_without_tls_ends_cleanly(broker: SecuredLeveret) -> None:
+    with dial(broker) as connection:
+        connection.sendall(PROTOCOL_HEADER)
+        assert connection.recv(100) == b""
+        port = connection.getsockname()[1]
+    assert broker.said("it speaks AMQP without TLS").count(f"127.0.0.1:{port}") == 1
+
+
+def test_tls_where_none_is_spoken_ends_cleanly(broker: SecuredLeveret, authority: Authority) -> None:
+    """The answer is that of RabbitMQ, and of the specification."""
+    with socket.create_connection(("127.0.0.1", broker.port), DEADLINE_S) as connection:
+        hello = ssl.MemoryBIO()
+        tls = authority.stranger().wrap_bio(ssl.MemoryBIO(), hello, server_hostname="localhost")
+        with pytest.raises(ssl.SSLWantReadError):
+            tls.do_handshake()
+        connection.sendall(hello.read())
+        assert connection.recv(100) == PROTOCOL_HEADER
+        assert connection.recv(100) == b""
+    broker.said("refused: it speaks TLS, and this port is without")
+
+
+def test_rubbish_after_the_handshake(broker: SecuredLeveret, authority: Authority) -> None:
+    with RawClient.open(broker.tls_url, context=authority.stranger()) as client:
+        name = client.socket.getsockname()[1]
+        plain = socket.socket(fileno=os.dup(client.socket.fileno()))
+        plain.sendall(b"\x17\x03\x03\x00\x20" + bytes(32))
+        with pytest.raises((ssl.SSLError, ConnectionResetError)):
+            client.socket.recv(100)
+        plain.close()
+    line = broker.said(f"127.0.0.1:{name}: connection lost without a close")
+    assert "BAD_RECORD_MAC" in line
+
+
+def test_a_goodbye_is_answered(broker: SecuredLeveret, authority: Authority) -> None:
+    """close_notify, both when the client says it first and when the broker does."""
+    with RawClient.open(broker.tls_url, context=authority.stranger()) as client:
+        client.call("connection.close", 0, reply_code=200)
+        assert isinstance(client.socket, ssl.SSLSocket)
+        client.socket.unwrap()  # raises if the socket ends without close_notify
+    with RawClient.open(broker.tls_url, context=authority.stranger()) as client:
+        client.send("connection.blocked", 0, reason="a client may not say this")
+        client.read("connection.close")
+        client.send("connection.close-ok", 0)
+        assert isinstance(client.socket, ssl.SSLSocket)
+        client.socket.suppress_ragged_eofs = False
+        assert client.socket.recv(100) == b""
+
+
+def test_half_a_handshake_is_not_waited_for(authority: Authority) -> None:
+    """Neither by the broker, when it stops, nor by others."""
+    with SecuredLeveret(authority) as broker, dial(broker) as silent:
+        with RawClient.open(broker.tls_url, context=authority.stranger()) as client:
+            client.quiet()
+        broker.stop()
+        assert silent.recv(100) == b""
+
+
+def test_who_does_not_read_is_not_waited_for(authority: Authority) -> None:
+    """What a consumer does not take stays in its queue, though OpenSSL would take it all."""
+    body, count = bytes(100_000), 2000
+    with SecuredLeveret(authority) as alone, RawClient.open(alone.url) as publisher:
+        queue = publisher.call("queue.declare", queue="q", durable=True)["queue"]
+        with RawClient.open(alone.tls_url, context=authority.stranger()) as deaf:
+            deaf.call("basic.consume", queue=queue, no_ack=True)
+            publisher.call("confirm.select")
+            before, largest = rss_octets(alone), 0
+            method = encode_method("basic.publish", routing_key=queue)
+            content = publisher.content(1, method, body, {"delivery_mode": 2})
+            for sent in range(1, count + 1):
+                publisher.socket.sendall(content)
+                if sent % 100 == 0:
+                    while publisher.read("basic.ack")["delivery_tag"] < sent:
+                        pass
+                    largest = max(largest, rss_octets(alone) - before)
+            assert largest < 120 << 20  # of 200 MB
+            assert publisher.call("queue.declare", queue=queue, passive=True)["message_count"] > count / 2
+            for got in deaf.deliveries(count):
+                assert len(got.body) == len(body)
+
+
+def test_who_does_not_read_answers_is_not_read_from(authority: Authority) -> None:
+    with SecuredLeveret(authority) as alone, RawClient.open(alone.tls_url, context=authority.stranger()) as client:
+        client.call("queue.declare", queue="q", exclusive=True)
+        client.publish(bytes(100_000), routing_key="q")
+        question = frame(METHOD, 1, encode_method("basic.get", queue="q"))
+        question += frame(METHOD, 1, encode_method("basic.recover", requeue=True))
+        assert push(client, question * 1000, 64 << 20) < 32 << 20  # what the sockets hold
+        assert rss_octets(alone) < 300 << 20
+
+
+# -- certificates ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("given", "message"), [
+    ("server.pem missing.key", "missing.key can't be read: No such file or directory"),
+    ("missing.pem server.key", "missing.pem can't be read: No such file or directory"),
+    (". server.key", "can't be read: Is a directory"),
+    ("server.pem other.key", "is not that of the certificate in"),
+    ("server.key server.key", "server.key has no certificate in PEM format"),
+    ("server.pem server.pem", "server.pem has no private key in PEM format"),
+    ("server.pem locked.key", "locked.key is encrypted, and tls_key_password is missing or wrong"),
+    ("expired.pem expired.key", "expired.pem has expired"),
+    ("future.pem future.key", "future.pem is not valid yet"),
+    ("server.pem server.key server.key", "server.key has no certificate in PEM format"),
+])
+def test_files_that_can_not_be_used(tmp_path: Path, given: str, message: str) -> None:
+    authority = Authority(tmp_path)
+    authority.server()
+    authority.server("other")
+    authority.server("expired", days=-1)
+    authority.server("future", days=90)
+    lock(tmp_path / "server.key", tmp_path / "locked.key")
+    options = ("--tls-cert", "--tls-key", "--tls-ca")
+    files = [text for pair in zip(options, given.split(), strict=False) for text in (pair[0], str(tmp_path / pair[1]))]
+    refused = serve("--port", "0", "--tls-port", "0", *files, "--data-dir", str(tmp_path / "data"))
+    assert refused.returncode == 2
+    [line] = [line for line in refused.stderr.splitlines() if "--tls-port can't be served" in line]
+    assert message in line
+    assert "Traceback" not in refused.stderr
+
+
+def lock(key: Path, locked: Path) -> None:
+    """The same key, with a password."""
+    found = serialization.load_pem_private_key(key.read_bytes(), None)
+    secret = serialization.BestAvailableEncryption(b"secret")
+    text = found.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, secret)
+    locked.write_bytes(text)
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+    (["--tls-port", "0"], "--tls-port needs --tls-cert"),
+    (["--tls-port", "0", "--tls-cert", "x"], "--tls-port needs --tls-key"),
+    (["--tls-cert", "x"], "--tls-cert has no effect without --tls-port"),
+    (["--tls-port", "0", "--tls-cert", "x", "--tls-key", "x", "--tls-verify", "required"], "required needs --tls-ca"),
+    (["--port", "off"], "--port off needs --tls-port"),
+    (["--port", "of"], "'of' is not a valid integer"),
+])
+def test_options_that_do_not_fit(tmp_path: Path, arguments: list[str], message: str) -> None:
+    refused = serve("--data-dir", str(tmp_path), *arguments)
+    assert refused.returncode == 2
+    assert message in refused.stderr
+
+
+@pytest.mark.parametrize(("text", "message"), [
+    ('tls_verify = "perhaps"', "tls_verify must be one of none, optional, required, not 'perhaps'"),
+    ('ssl_cert_login_from = "cn"', "must be one of distinguished_name, common_name, subject_alternative_name"),
+    ("tls_port = 65536", "tls_port must be from 0 to 65535"),
+    ('port = "on"', "port must be of type int, or 'off', not 'on'"),
+])
+def test_settings_that_do_not_fit(tmp_path: Path, text: str, message: str) -> None:
+    config = tmp_path / "leveret.toml"
+    config.write_text(text)
+    refused = serve("--config", str(config), "--data-dir", str(tmp_path / "data"))
+    assert refused.returncode == 2
+    assert message in refused.stderr
+
+
+def test_all_of_it_from_a_file_and_no_port_without_tls(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    certificate, key = authority.server()
+    lock(key, key)
+    port, tls_port = free_port(), free_port()
+    config = tmp_path / "settings.toml"
+    config.write_text(
+        f'port = "off"\ntls_port = {tls_port}\ntls_cert = "{certificate}"\ntls_key = "{key}"\n'
+        f'tls_ca = "{authority.ca}"\ntls_verify = "required"\ntls_key_password = "secret"\n'
+    )
+    with LeveretFromFile(config) as process:
+        assert f"listening on 127.0.0.1:{tls_port} with TLS" in process.output
+        assert process.output.count("listening on") == 1
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", port))
+        url = f"amqp://guest:guest@localhost:{tls_port}"
+        with RawClient.open(url, context=authority.client("alice", ALICE)) as client:
+            client.quiet()
+        with pytest.raises((ssl.SSLError, ConnectionResetError)):
+            RawClient.open(url, context=authority.stranger())
+        process.said("refused: the TLS handshake failed: peer did not return a certificate")
+        other = Authority(tmp_path / "other")
+        context = other.client("mallory", ALICE)
+        context.load_verify_locations(authority.ca)
+        with pytest.raises((ssl.SSLError, ConnectionResetError)):
+            RawClient.open(url, context=context)
+        process.said("refused: the TLS handshake failed: self-signed certificate in certificate chain")
+
+
+class LeveretFromFile(LeveretProcess):
+    """All that it is told stands in a file."""
+
+    def __init__(self, config: Path) -> None:
+        super().__init__()
+        self._config = config
+
+    def command(self) -> Sequence[str | Path]:
+        return [*super().command()[:4], "--data-dir", self.data_dir, "--config", self._config]
+
+
+@pytest.mark.parametrize("how", ["by itself", "SIGHUP"])
+def test_a_new_certificate_is_for_new_connections(tmp_path: Path, how: str) -> None:
+    authority = Authority(tmp_path)
+    context = authority.stranger()
+    with SecuredLeveret(authority) as process, RawClient.open(process.tls_url, context=context) as client:
+        before = serial(process, context)
+        authority.server()
+        if how == "SIGHUP":
+            os.kill(process.pid, signal.SIGHUP)
+        process.said("was reloaded and is valid until")
+        assert serial(process, context) != before
+        client.quiet()
+
+
+@pytest.mark.parametrize("how", ["by itself", "SIGHUP"])
+def test_a_new_certificate_that_can_not_be_used_changes_nothing(tmp_path: Path, how: str) -> None:
+    authority = Authority(tmp_path)
+    context = authority.stranger()
+    with SecuredLeveret(authority) as process, RawClient.open(process.tls_url, context=context) as client:
+        before = serial(process, context)
+        (tmp_path / "server.pem").write_text("not yet")
+        if how == "SIGHUP":
+            os.kill(process.pid, signal.SIGHUP)
+        line = process.said("the TLS certificate was not reloaded, the one from before serves on")
+        assert "server.pem has no certificate in PEM format" in line
+        assert serial(process, context) == before
+        client.quiet()
+        authority.server()
+        process.said("was reloaded and is valid until")
+        assert serial(process, context) != before
+        assert process.output.count("was not reloaded") == 1  # however often it was looked at
