@@ -40,6 +40,8 @@ def test_one_limit_after_the_other() -> None:
     desk.do("clear_vhost_limit", name="max-queues")
     desk.do("clear_vhost_limit", name="max-queues")
     assert desk.do("list_vhost_limits", vhost="/") == [{"vhost": "/", "value": {"max-connections": 7}}]
+    desk.do("clear_vhost_limit", name="max-connections")
+    assert desk.do("list_vhost_limits", vhost="/") == []
     desk.do("set_vhost_limits", definition={"max-queues": -1})
     assert desk.do("list_vhost_limits") == [{"vhost": "/", "value": {"max-queues": -1}}]
     desk.do("clear_vhost_limits")
