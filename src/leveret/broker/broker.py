@@ -149,6 +149,16 @@ class Broker:
         elif key[0] not in self.vhosts:
             self.vhosts[key[0]] = self._vhost(key[0])
 
+    def _policy_defined(self, kind: str, key: Key, definition: Definition | None) -> None:
+        vhost = self.vhosts.get(key[0])
+        if vhost is None:
+            return
+        if kind == POLICY:
+            vhost.policies.set(key[1], definition, False)
+        elif kind == PARAMETER and key[1] == OPERATOR_POLICY:
+            value = definition["value"] if definition is not None else None
+            vhost.policies.set(key[2], value if isinstance(value, dict) else None, True)
+
     def _users_changed(self, kind: str, key: Key, definition: Definition | None) -> None:
         """What anybody was found to be allowed must be asked again, for cached routes too."""
         if kind in (USER, PERMISSION, TOPIC_PERMISSION):
@@ -194,16 +204,6 @@ class Broker:
         if found is None:
             found = self._accesses[(user, vhost)] = Access(self.users.by_name.get(user), vhost)
         return found
-
-    def _policy_defined(self, kind: str, key: Key, definition: Definition | None) -> None:
-        vhost = self.vhosts.get(key[0])
-        if vhost is None:
-            return
-        if kind == POLICY:
-            vhost.policies.set(key[1], definition, False)
-        elif kind == PARAMETER and key[1] == OPERATOR_POLICY:
-            value = definition["value"] if definition is not None else None
-            vhost.policies.set(key[2], value if isinstance(value, dict) else None, True)
 
     def delete_vhost(self, name: str) -> None:
         """Delete a virtual host with all that is in it. KeyError if there is none; its connections must be closed."""
