@@ -9,7 +9,7 @@ import pytest
 from leveret.broker.definitions import OPERATOR_POLICY, PARAMETER, POLICY
 from leveret.broker.enforcement import STEP
 from leveret.broker.overflow import TRIM_MAX
-from leveret.broker.policies import NO_EFFECT
+from leveret.broker.policies import NO_EFFECT, Policy
 from leveret.broker.queue import Queue
 from leveret.store.disk import MemoryDisk
 from leveret.wire import grammar
@@ -332,3 +332,14 @@ def test_a_long_queue_is_cut_in_steps(is_restarted: bool) -> None:
     house.bench.pass_time(0)
     house.bench.pass_time(0)
     assert bodies(house.bench, "q") == [b"%d" % number for number in range(count - 10, count)]
+
+
+@pytest.mark.parametrize(("pattern", "name", "matches"), [
+    ("", "q", True), ("", "", True), ("^[[:alpha:]]+$", "abc", True), ("^[[:alpha:]]+$", "a1", False),
+    ("^.$", "ü", False), ("^..$", "ü", True), ("\\Aq\\z", "q", True),
+])  # fmt: skip
+def test_patterns_are_those_of_permissions_but_the_empty_one_matches_all(
+    pattern: str, name: str, matches: bool
+) -> None:
+    policy = Policy("p", {"pattern": pattern, "definition": {"max-length": 1}})
+    assert policy.matches("classic", name) is matches

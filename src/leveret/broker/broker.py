@@ -105,8 +105,7 @@ class Broker:
         self.nowhere = self._vhost("")  # where connections are until they have said where they want to go
         self.definitions = Definitions(self.log)
         self.definitions.listeners += [
-            self._vhost_defined, self.users.defined, self._users_changed, self._limited, self._policy_defined,
-            self._named,
+            self._vhost_defined, self._vhost_governed, self.users.defined, self._users_changed, self._named,
         ]  # fmt: skip
         self._configured_name = settings.cluster_name
         self._define_defaults()
@@ -168,10 +167,18 @@ class Broker:
             for vhost in self.vhosts.values():
                 vhost.changed()
 
-    def _limited(self, kind: str, key: Key, definition: Definition | None) -> None:
+    def _vhost_governed(self, kind: str, key: Key, definition: Definition | None) -> None:
+        """Its policies and limits."""
         vhost = self.vhosts.get(key[0])
-        if kind == PARAMETER and key[1] == VHOST_LIMITS and vhost is not None:
-            vhost.limit({} if definition is None else definition.get("value"))
+        if vhost is None:
+            return
+        value = None if definition is None else definition.get("value")
+        if kind == POLICY:
+            vhost.policies.set(key[1], definition, False)
+        elif kind == PARAMETER and key[1] == OPERATOR_POLICY:
+            vhost.policies.set(key[2], value if isinstance(value, dict) else None, True)
+        elif kind == PARAMETER and key[1] == VHOST_LIMITS:
+            vhost.limit(value)
 
     def connected(self, connection: Connection, vhost: VHost) -> None:
         """A connection has opened a virtual host: it counts."""

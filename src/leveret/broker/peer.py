@@ -204,19 +204,6 @@ class Peer(Connection):
             self._access = self.broker.access(self.user, self.vhost.name)
         return self._access
 
-    def login_checked(self, is_right: bool, now_us: int) -> None:
-        """A login that waited is over."""
-        login = self.login
-        if login is None or self.state != lifecycle.TUNING:
-            return
-        self.login = None
-        self.is_held = False
-        self.now_us = now_us
-        try:
-            handshake.decide(self, login, is_right)
-        except ProtocolError as error:
-            self._fail(error, None)
-
     def enter(self, vhost: VHost, user: str | None) -> None:
         """Be there without a handshake: for what is said inside of the process. None: an operator, who may do all."""
         self.vhost = vhost

@@ -28,7 +28,8 @@ from leveret.broker.definitions import (
     Definition,
 )
 from leveret.broker.exchange import Exchange
-from leveret.broker.users import ALGORITHMS, MD5, SHA256, Pattern, hash_password
+from leveret.broker.pattern import refused_pattern
+from leveret.broker.users import ALGORITHMS, MD5, SHA256, hash_password
 from leveret.broker.vhost import VHost
 from leveret.control.definitions.document import (
     BindingEntry,
@@ -304,10 +305,9 @@ def _table(value: Any) -> dict[str, Value]:
 
 
 def _check_pattern(text: str) -> None:
-    try:
-        Pattern(text)
-    except re.error as error:
-        raise bad_request(f"invalid regular expression {text!r}: {error}") from None
+    reason = refused_pattern(text)
+    if reason:
+        raise bad_request(f"invalid regular expression {text!r}: {reason}")
 
 
 def _tags(entry: UserEntry) -> list[Value]:
