@@ -35,8 +35,8 @@ class Control:
         self._calls = msgspec.json.Decoder(Call)
         self._decoders: dict[str, msgspec.json.Decoder[Any]] = {}
 
-    async def answer(self, line: bytes, sender: Caller = SOMEBODY) -> bytes:
-        """The answer to one line, without its line end. Never raises.
+    async def answer(self, line: bytes, sender: Caller = SOMEBODY) -> list[bytes]:
+        """The answer to one line, without its line end, in pieces: to copy a long one takes long. Never raises.
 
         sender: whom the socket knows at its other end, for calls that do not say on whose behalf they are.
         """
@@ -44,9 +44,9 @@ class Control:
             call = self._calls.decode(line)
             command = self._decode(call.call)
         except msgspec.MsgspecError as error:
-            return refusal(BAD_REQUEST, str(error))
+            return [refusal(BAD_REQUEST, str(error))]
         except Refused as refused:
-            return refusal(refused.kind, refused.reason)
+            return [refusal(refused.kind, refused.reason)]
         outcome = "ok"
         try:
             result = command.run(self.node)
@@ -54,17 +54,18 @@ class Control:
                 result = await result
             if isinstance(result, Sliced):
                 result = await self._result_of(result)
-            answer = await self._in_slices(result) if isinstance(result, Iterator) else self._encoder.encode(result)
+            if isinstance(result, Iterator):
+                answer = await self._in_slices(result)
+            else:
+                answer = [b'{"ok":' + self._encoder.encode(result) + b"}"]
         except Refused as refused:
             outcome = refused.kind
-            answer = refusal(refused.kind, refused.reason)
+            answer = [refusal(refused.kind, refused.reason)]
         except Exception:
             # a defect of ours must not end the broker
             logger.exception("internal error in %s", type(command).__name__)
             outcome = INTERNAL
-            answer = refusal(INTERNAL, "internal error; the broker's log says more")
-        else:
-            answer = b'{"ok":' + answer + b"}"
+            answer = [refusal(INTERNAL, "internal error; the broker's log says more")]
         if command.changes:
             await self.node.host.settled()
             self._audit.note(call.by.known_as(sender), command, outcome)
@@ -92,15 +93,22 @@ class Control:
                 await _let_others()
                 until_ns = time.perf_counter_ns() + SLICE_NS
 
-    async def _in_slices(self, items: Iterator[object]) -> bytes:
-        parts = []
+    async def _in_slices(self, items: Iterator[object]) -> list[bytes]:
+        pieces: list[bytes] = []
+        parts: list[bytes] = [b'{"ok":[']
         until_ns = time.perf_counter_ns() + SLICE_NS
         for item in items:
-            parts.append(self._encoder.encode(item))
+            parts += (self._encoder.encode(item), b",")
             if time.perf_counter_ns() > until_ns:
+                pieces.append(b"".join(parts))
+                parts = []
                 await _let_others()
                 until_ns = time.perf_counter_ns() + SLICE_NS
-        return b"[" + b",".join(parts) + b"]"
+        if parts and parts[-1] == b",":
+            parts.pop()
+        elif pieces:
+            pieces[-1] = pieces[-1].removesuffix(b",")
+        return [*pieces, b"".join(parts), b"]}"]
 
 
 async def _let_others() -> None:

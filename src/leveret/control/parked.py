@@ -38,16 +38,16 @@ class Parked:
             "ping": lambda: None,
         }
 
-    async def answer(self, line: bytes, sender: Caller = SOMEBODY) -> bytes:
-        """The answer to one line, without its line end. Never raises."""
+    async def answer(self, line: bytes, sender: Caller = SOMEBODY) -> list[bytes]:
+        """The answer to one line, without its line end, in one piece. Never raises."""
         try:
             call = msgspec.json.decode(line, type=Call)
             name = named(call.call)
             if name not in self._commands:
-                return refusal(NOT_RUNNING, ASLEEP)
+                return [refusal(NOT_RUNNING, ASLEEP)]
             command: Command = msgspec.json.decode(call.call, type=COMMANDS[name])
         except msgspec.MsgspecError as error:
-            return refusal(BAD_REQUEST, str(error))
+            return [refusal(BAD_REQUEST, str(error))]
         answer, outcome = b'{"ok":null}', "ok"
         try:
             self._commands[name]()
@@ -55,7 +55,7 @@ class Parked:
             answer, outcome = refusal(INTERNAL, f"{error.filename}: {error.strerror}"), INTERNAL
         if command.changes:
             self._audit.note(call.by.known_as(sender), command, outcome)
-        return answer
+        return [answer]
 
     def _start(self) -> None:
         self.starts = True

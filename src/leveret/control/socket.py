@@ -18,8 +18,8 @@ ANSWER_S_MAX: Final = 1.0
 class Answers(Protocol):
     """Control, or what stands in for it while the broker is stopped."""
 
-    async def answer(self, line: bytes, sender: Caller) -> bytes:
-        """The answer to one line, without its line end. Never raises."""
+    async def answer(self, line: bytes, sender: Caller) -> list[bytes]:
+        """The answer to one line, without its line end, in pieces. Never raises."""
 
 
 class ControlSocket:
@@ -58,7 +58,11 @@ class ControlSocket:
             self._callers[task] = False
             while not self._is_closing and (line := await reader.readline()):
                 self._callers[task] = True
-                writer.write(await self._control.answer(line, sender) + b"\n")
+                *pieces, last = await self._control.answer(line, sender)
+                for piece in pieces:
+                    writer.write(piece)
+                    await writer.drain()
+                writer.write(last + b"\n")
                 await writer.drain()
                 self._callers[task] = False
         except (ConnectionError, ValueError, asyncio.CancelledError):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from leveret.cli.ctl.spec import Argument, Option, Row, Spec, Table, columns
+from leveret.cli.ctl.spec import Argument, Column, Option, Row, Spec, Table, columns
 
 GROUP: Final = "Monitoring and health checks"
 COLUMNS: Final = (Argument("column", "columns", "columns", is_optional=True),)
@@ -60,9 +60,11 @@ CHANNELS: Final = columns(
     "messages_uncommitted", "acks_uncommitted", "messages_unconfirmed", "prefetch_count", "global_prefetch_count",
     connection="connection",
 )  # fmt: skip
-CONSUMERS: Final = columns(
-    "consumer_tag", "ack_required", "prefetch_count", "active", "activity_status", "arguments",
-    queue_name="queue.name", channel_pid="channel_pid",
+CONSUMERS: Final = (
+    Column("queue_name", "queue.name"),
+    *columns(
+        "channel_pid", "consumer_tag", "ack_required", "prefetch_count", "active", "activity_status", "arguments",
+    ),
 )  # fmt: skip
 VHOSTS: Final = columns(
     "name", "description", "tags", "tracing",
@@ -100,7 +102,7 @@ SPECS: Final = (
         show=Table(
             CONSUMERS,
             ("queue_name", "channel_pid", "consumer_tag", "ack_required", "prefetch_count", "active", "arguments"),
-            is_streamed=True,
+            is_streamed=True, has_own_order=True,
         ),
     ),
     Spec(
