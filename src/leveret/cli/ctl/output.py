@@ -12,6 +12,12 @@ from leveret.cli.ctl.spec import Column, Row, Rows, Table
 from leveret.cli.ctl.terms import cell
 
 
+def needed_columns(table: Table, chosen: Sequence[str]) -> dict[str, object]:
+    """What the broker need not leave out of its answer, as a field of the command; none: it says everything."""
+    paths = [column.value for column in table.columns if column.name in (chosen or table.shown)]
+    return {"columns": paths} if all(isinstance(path, str) for path in paths) else {}
+
+
 def print_rows(shown: Rows, chosen: Sequence[str], formatter: str, has_header: bool) -> None:
     """Print a table. chosen: the columns that were asked for, in this order."""
     known = {column.name: column for column in shown.table.columns}
