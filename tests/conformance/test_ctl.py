@@ -401,6 +401,20 @@ def test_stop_returns_when_the_process_has_gone(link: Path, tmp_path: Path) -> N
         assert "stopped" in own.output
 
 
+def test_a_process_that_cannot_be_watched_is_waited_for_by_its_socket(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(pid: int) -> int:
+        raise OSError(22, "Invalid argument")
+
+    monkeypatch.setattr("os.pidfd_open", refuse)
+    with LeveretProcess(tmp_path) as own:
+        Ctl(tmp_path)("stop")
+        with pytest.raises(pika.exceptions.AMQPConnectionError):
+            connect(own)
+        assert own.stop() == 0
+
+
 def test_await_startup_returns_when_connections_are_accepted(link: Path, tmp_path: Path) -> None:
     data_dir = tmp_path / "data"
     environment = os.environ | {"PYTHONPATH": os.environ.get("PYTHONPATH", SOURCE), "LEVERET_DATA_DIR": str(data_dir)}
