@@ -54,6 +54,7 @@ def running(kind: str, services: Sequence[str], certificates: Path) -> Iterator[
     if kind == LEVERET:
         # a client may have a certificate, and needs none
         server = LeveretProcess(
+            admin=True,
             arguments=[
                 f"--tls-port={tls_port}",
                 f"--tls-cert={certificates / 'server.pem'}",
