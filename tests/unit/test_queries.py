@@ -455,6 +455,7 @@ def test_policies_are_said_of_what_they_are_about(house: House) -> None:
 
 def test_a_connection_says_what_tls_says(house: House) -> None:
     assert house.ask("list_connections")[0]["ssl_protocol"] is None
+    assert house.ask("get_connection", name="test:0 -> here:1")["ssl_protocol"] == ""  # as in RabbitMQ
     house.client.peer.security = Security("tlsv1.3", "any", "aes_256_gcm", "aead")
     (connection,) = house.ask("list_connections")
     assert (connection["ssl"], connection["ssl_protocol"], connection["ssl_hash"]) == (True, "tlsv1.3", "aead")
