@@ -154,7 +154,7 @@ async def test_publish(browse: Browser) -> None:
 
 
 
-async def test_a_channel_of_a_virtual_host_that_is_not_there(browse: Browser) -> None:
+async def test_a_channel_of_a_virtual_host_that_may_not_be_entered(browse: Browser) -> None:
     def refuse(fields: dict[str, Any]) -> Any:
         raise Refused(NOT_FOUND, "NOT_FOUND - no queue 'q'")
 
@@ -162,7 +162,11 @@ async def test_a_channel_of_a_virtual_host_that_is_not_there(browse: Browser) ->
     body = {"ackmode": "ack_requeue_true", "count": 1, "encoding": "auto"}
     answer = await browse("POST", "/api/queues/%2F/q/get", json=body)
     assert (answer.status_code, answer.json()) == (404, {"error": "not_found", "reason": "NOT_FOUND - no queue 'q'"})
-    answer = await browse("POST", "/api/queues/nowhere/q/get", json=body)
+    # an administrator needs a permission for this, too
+    for vhost in ("nowhere", "theirs"):
+        answer = await browse("POST", f"/api/queues/{vhost}/q/get", json=body)
+        assert (answer.status_code, answer.json()["reason"]) == (401, "Access refused.")
+    answer = await browse("GET", "/api/aliveness-test/theirs")
     assert (answer.status_code, answer.json()["reason"]) == (401, "Access refused.")
 
 

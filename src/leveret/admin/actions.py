@@ -175,10 +175,18 @@ def ask(command: str, **fields: str) -> Action:
     return get
 
 
+async def enter(call: Call) -> None:
+    """HttpError 401 for who has no permission in the virtual host of the path."""
+    if call.values["vhost"] not in await call.user.vhosts():
+        raise not_authorised("Access refused.")
+
+
 def check(command: str, **fields: str) -> Action:
-    """GET: a health check; 503 if it failed."""
+    """GET: a health check; 503 if it failed. One of a virtual host is for who may enter it."""
 
     async def get(call: Call) -> Response:
+        if "vhost" in call.values:
+            await enter(call)
         answer = await call.ask(command, **fill(fields, call.values))
         return json_answer(encode(answer), 200 if answer["status"] == "ok" else 503)
 
@@ -228,17 +236,13 @@ def delete(command: str, *flags: str, acting: bool = False, **fields: str) -> Ac
 def post(command: str, body: Body, **fields: str) -> Action:
     """POST: answers with what the command does, with the permissions of the user.
 
-    RabbitMQ opens a channel for it, so a virtual host that isn't there is one that the user may not enter.
+    RabbitMQ opens a channel for it, so the user must be one who may enter the virtual host, administrator or not.
     """
 
     async def change(call: Call) -> Response:
         asked = body.take(bodies.decode(await bodies.read(call.request)))
-        try:
-            answer = await _change(call, command, fill(fields, call.values) | asked, True)
-        except HttpError as error:
-            if error.status == 404 and not await call.vhost_exists():
-                raise not_authorised("Access refused.") from None
-            raise
+        await enter(call)
+        answer = await _change(call, command, fill(fields, call.values) | asked, True)
         return json_answer(encode(answer))
 
     return change
