@@ -8,7 +8,6 @@ from typing import Final
 
 from leveret.testing.processes import LeveretProcess, RabbitMQProcess, ServerProcess, free_port
 
-from .deletions import deletions
 from .redis import RedisProcess
 from .switch import switch
 
@@ -16,7 +15,7 @@ __all__ = ["LEVERET", "OFFERS", "RABBITMQ", "Broker", "running"]
 
 LEVERET: Final = "leveret"
 RABBITMQ: Final = "rabbitmq"
-OFFERS: Final[Mapping[str, frozenset[str]]] = {LEVERET: frozenset(), RABBITMQ: frozenset({"tls", "http"})}
+OFFERS: Final[Mapping[str, frozenset[str]]] = {LEVERET: frozenset({"http"}), RABBITMQ: frozenset({"tls", "http"})}
 """What each broker has besides plain AMQP."""
 SERVICES: Final[Mapping[str, type[ServerProcess]]] = {"redis": RedisProcess}
 """Servers that a suite wants besides the broker, by the name that its entry has for them."""
@@ -53,7 +52,8 @@ def running(kind: str, services: Sequence[str], certificates: Path) -> Iterator[
     tls_port, http_port, switch_port = free_port(), free_port(), free_port()
     server: ServerProcess
     if kind == LEVERET:
-        server = LeveretProcess()
+        server = LeveretProcess(admin=True)
+        http_port = server.admin_port
     else:
         settings = [
             f"listeners.ssl.default = 127.0.0.1:{tls_port}",
@@ -72,6 +72,4 @@ def running(kind: str, services: Sequence[str], certificates: Path) -> Iterator[
             ports[f"{name}_port"] = stack.enter_context(SERVICES[name]()).port
         stack.enter_context(server)
         stack.enter_context(switch(server, switch_port))
-        if "http" not in OFFERS[kind]:
-            stack.enter_context(deletions(server.url, http_port))
         yield Broker(server, ports)

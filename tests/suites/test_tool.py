@@ -8,11 +8,10 @@ from urllib.error import HTTPError
 
 import pytest
 
-from leveret.client import BlockingConnection, ChannelClosed, ConnectionClosed
+from leveret.client import BlockingConnection, ConnectionClosed
 from leveret.testing.processes import LeveretProcess, ProcessFailed, free_port
 
 from .baseline import Baseline
-from .deletions import deletions
 from .installation import Installation, InstallationFailed, call
 from .outcome import Outcome
 from .redis import RedisProcess
@@ -165,24 +164,6 @@ def test_a_service_that_is_not_installed_says_so(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("PATH", "")
     with pytest.raises(ProcessFailed, match="needs redis-server"), RedisProcess():
         pass
-
-
-def test_deletions_reach_the_broker(broker: str) -> None:
-    port = free_port()
-    with BlockingConnection(broker) as connection, deletions(broker, port):
-        channel = connection.channel()
-        channel.declare_queue("to be deleted")
-
-        def ask(path: str) -> int:
-            request = urllib.request.Request(f"http://127.0.0.1:{port}/api/{path}", method="DELETE")
-            with urllib.request.urlopen(request) as answer:
-                return int(answer.status)
-
-        assert ask("queues/%2F/to%20be%20deleted") == 204
-        with pytest.raises(ChannelClosed, match="no queue 'to be deleted'"):
-            channel.declare_queue("to be deleted", passive=True)
-        with pytest.raises(HTTPError, match="404"):
-            ask("users/guest")
 
 
 def test_the_switch_keeps_data_and_port() -> None:

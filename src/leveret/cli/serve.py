@@ -30,6 +30,7 @@ from leveret.broker.broker import Broker, Settings
 from leveret.broker.records import RecordError
 from leveret.cli import admin, logins, tls
 from leveret.cli.data_dir import default_data_dir
+from leveret.cli.parking import parked
 from leveret.control.control import Control
 from leveret.control.definitions.loading import load
 from leveret.control.node import Node
@@ -54,6 +55,7 @@ EXIT_IN_USE: Final = 3
 EXIT_ADDRESS: Final = 4
 EXIT_JOURNAL: Final = 5
 EXIT_VERSION: Final = 6
+PARKED: Final = -1  # it is no exit code: stop_app was called
 LEVELS: Final = ("debug", "info", "warning", "error")
 
 # key of the configuration file -> type
@@ -172,7 +174,10 @@ def command(
         logger.critical("the data directory %s can't be used: %s", directory, error.strerror or error)
         sys.exit(2)
     with lock:
-        sys.exit(asyncio.run(_serve(chosen, trace, security, choose)))
+        status = asyncio.run(_serve(chosen, trace, security, choose))
+        while status == PARKED and asyncio.run(parked(directory)):
+            status = asyncio.run(_serve(chosen, trace, security, choose))
+        sys.exit(max(status, 0))
 
 
 def _limits(chosen: dict[str, object]) -> Limits:
@@ -276,6 +281,8 @@ async def _serve(
     await control.close()
     if server.failure is not None:
         return EXIT_JOURNAL
+    if server.is_parking:
+        return PARKED
     logger.info("stopped")
     return 0
 

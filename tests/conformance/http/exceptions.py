@@ -1,0 +1,78 @@
+"""What an answer may lack or have otherwise than RabbitMQ's, and why. The paths begin with the noun of the request."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+__all__ = ["OMITTED", "VARYING"]
+
+ERLANG = "a fact about Erlang's virtual machine"
+MIRRORS = "classic mirrored queues are not supported"
+
+OMITTED: Final[Mapping[str, str]] = {
+    "*.garbage_collection": ERLANG,
+    "*.reductions": ERLANG,
+    "*.reductions_details": ERLANG,
+    "*.backing_queue_status": "RabbitMQ's implementation of a queue",
+    "*.effective_policy_definition.ha*": MIRRORS,
+    "*.slave_nodes": MIRRORS,
+    "*.synchronised_slave_nodes": MIRRORS,
+    "*.recoverable_slaves": MIRRORS,
+    "*.open_files": "RabbitMQ's implementation of a quorum queue",
+    "*idle_since": "told only of what is idle, which depends on the moment",
+    "nodes*.mnesia*": "RabbitMQ's database",
+    "nodes*.msg_store*": "RabbitMQ's message store",
+    "nodes*.queue_index*": "RabbitMQ's message store",
+    "nodes*.ra_*": "RabbitMQ's implementation of a quorum queue",
+    "nodes*.gc_*": ERLANG,
+    "nodes*.context_switches*": ERLANG,
+    "nodes*.metrics_gc_queue_length.*": ERLANG,
+    "nodes*.net_ticktime": ERLANG,
+    "nodes*.applications[]": ERLANG,
+    "nodes*.cluster_links": "there is no cluster",
+    "*.socket_opts.*": "options of Erlang's sockets",
+    "*.cowboy_opts": "options of Erlang's HTTP server",
+}
+"""Keys that RabbitMQ 3.10.8 has and the broker under test need not have."""
+
+CLOCK = "a time"
+LOAD = "depends on the machine and the moment"
+
+VARYING: Final[Mapping[str, str]] = {
+    "*.memory": LOAD,
+    "*.reductions*": LOAD,
+    "*.garbage_collection.*": LOAD,
+    "*.backing_queue_status.*": LOAD,
+    "*rate": LOAD,
+    "*.idle_since": CLOCK,
+    "*.connected_at": CLOCK,
+    "*.timestamp": CLOCK,
+    "overview.message_stats.*": LOAD,
+    "overview.churn_rates.*": LOAD,
+    "overview.queue_totals.*": LOAD,
+    "overview.object_totals.*": LOAD,
+    "overview.listeners*": LOAD,
+    "overview.contexts*": LOAD,
+    "overview.exchange_types*": "what is built in",
+    "overview.*version": "each its own",
+    "overview.product_name": "each its own",
+    "overview.statistics_db_event_queue": LOAD,
+    "nodes*": LOAD,
+    "global-parameters[]": "others' things",
+    "*_cnt": LOAD,
+    "*_oct": LOAD,
+    "*.send_pend": LOAD,
+    "connections[].name": "made of ports",
+    "connections.name": "made of ports",
+    "channels[].name": "made of ports",
+    "channels.name": "made of ports",
+    "vhosts[].name": "made of ports",
+    "*.peer_port": "each client has a port of its own",
+    "*.port": "each broker has a port of its own",
+    "*_details.name": "made of ports",
+    "*.connection_name": "made of ports",
+    "users*.password_hash": "salted",
+    "definitions.users[].password_hash": "salted",
+}
+"""Values that are not the same in two brokers, or not at two times; their types are compared all the same."""

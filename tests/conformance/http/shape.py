@@ -1,0 +1,86 @@
+"""Says where one JSON value differs from another: keys, types, and values that are not bound to differ."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+__all__ = ["Patterns", "differences"]
+
+
+class Patterns:
+    """Dotted paths with a reason each; ``*`` stands for anything, ``[]`` for the items of an array."""
+
+    def __init__(self, reasons: Mapping[str, str]) -> None:
+        self.reasons = reasons
+        self._patterns = [re.compile(re.escape(each).replace(r"\*", ".*")) for each in reasons]
+
+    def names(self, path: str) -> bool:
+        """True if one of them is this path, or leads to it."""
+        return any(each.fullmatch(path) for each in self._patterns)
+
+
+def differences(
+    expected: Any, got: Any, omitted: Patterns, varying: Patterns, path: str = ""
+) -> Iterator[str]:
+    """What `got` lacks or has otherwise, a line each.
+
+    Args:
+        expected: RabbitMQ's value.
+        got: the other one's. Keys that only it has are welcome.
+        omitted: keys that may be missing.
+        varying: values that may be different, and arrays of another length; their types are compared all the same.
+        path: of these values.
+    """
+    if kind(expected) != kind(got):
+        yield f"{path}: expected {short(expected)}, got {short(got)}"
+    elif isinstance(expected, dict):
+        for key, each in expected.items():
+            below = f"{path}.{key}" if path else key
+            if key in got:
+                yield from differences(each, got[key], omitted, varying, below)
+            elif not omitted.names(below):
+                yield f"{below}: missing; expected {short(each)}"
+    elif isinstance(expected, list):
+        if len(expected) == len(got):
+            for one, other in zip(ordered(expected), ordered(got), strict=True):
+                yield from differences(one, other, omitted, varying, f"{path}[]")
+        elif not varying.names(f"{path}[]"):
+            yield f"{path}: expected {len(expected)} items, {short(expected)}, got {len(got)}, {short(got)}"
+        elif expected and got:
+            yield from differences(expected[0], got[0], omitted, varying, f"{path}[]")
+    elif expected != got and not varying.names(path):
+        yield f"{path}: expected {short(expected)}, got {short(got)}"
+
+
+def kind(value: Any) -> str:
+    """JSON's types, with one for numbers of both kinds: 0 and 0.0 are the same number."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "boolean"
+        case int() | float():
+            return "number"
+    return type(value).__name__
+
+
+# what tells items of an array apart, in this order
+NAMES: Sequence[str] = (
+    "vhost", "name", "queue", "source", "destination", "properties_key", "user", "username", "exchange", "protocol",
+    "component", "consumer_tag",
+)  # fmt: skip
+
+
+def ordered(items: list[Any]) -> Iterable[Any]:
+    """Objects in the order of their names, for an array says nothing by its order unless one was asked for."""
+    if all(isinstance(item, dict) for item in items):
+        return sorted(items, key=lambda item: [str(item.get(name, "")) for name in NAMES])
+    return items
+
+
+def short(value: Any) -> str:
+    """For a line of a report."""
+    text = repr(value)
+    return text if len(text) < 160 else text[:157] + "..."

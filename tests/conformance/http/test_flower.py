@@ -1,0 +1,71 @@
+"""Flower's broker page: a web application that many run beside Celery, unpatched, on the HTTP API of either broker."""
+
+from __future__ import annotations
+
+import html
+import re
+import sys
+import time
+from collections.abc import Iterator
+
+import httpx
+import pytest
+from celery import Celery
+
+from leveret.testing.processes import ServerProcess
+
+from .conftest import within
+from .pair import Broker, Pair
+
+DEADLINE_S = 60.0
+
+
+class Flower(ServerProcess):
+    """A Flower of its own; `port` is its web page's."""
+
+    name = "flower"
+    ready_pattern = re.compile(r"Registered tasks|Connected to amqp")
+    start_timeout_s = 60.0
+
+    def __init__(self, broker_url: str, api_url: str) -> None:
+        super().__init__()
+        self._arguments = ["--broker", broker_url, "flower", f"--port={self.port}", "--address=127.0.0.1"]
+        self._arguments.append(f"--broker-api={api_url.replace('http://', 'http://guest:guest@')}/api/")
+
+    def command(self) -> list[str]:
+        return [sys.executable, "-m", "celery", *self._arguments]
+
+
+@pytest.fixture(params=["rabbitmq", "subject"])
+def broker(request: pytest.FixtureRequest) -> Broker:
+    """Either of the two."""
+    found = request.getfixturevalue(request.param)
+    assert isinstance(found, Broker)
+    return found
+
+
+@pytest.fixture
+def flower(broker: Broker, vhost: str) -> Iterator[Flower]:
+    """A Flower for the test's virtual host, in which three tasks wait in the queue "celery"."""
+    url = within(broker, vhost)
+    with Celery(broker=url) as app:
+        for number in range(3):
+            app.send_task("none", (number,))
+    with Flower(url, broker.api) as process:
+        yield process
+
+
+def rows(page: str) -> list[list[str]]:
+    """The cells of each row of the page's tables."""
+    found = [re.findall(r"<td[^>]*>(.*?)</td>", row, re.S) for row in re.findall(r"<tr[^>]*>(.*?)</tr>", page, re.S)]
+    return [[html.unescape(re.sub(r"<[^>]*>", "", cell)).strip() for cell in row] for row in found if row]
+
+
+def test_the_broker_page_lists_the_queues(both: Pair, broker: Broker, flower: Flower, vhost: str) -> None:
+    # name, messages, unacknowledged, ready, consumers
+    wanted = ["celery", "3", "0", "3", "0"]
+    deadline = time.monotonic() + DEADLINE_S
+    seen: list[list[str]] = []
+    while not any(row[:5] == wanted for row in seen):
+        assert time.monotonic() < deadline, (seen, flower.output)
+        seen = rows(httpx.get(f"http://127.0.0.1:{flower.port}/broker", timeout=30.0, trust_env=False).text)

@@ -1,0 +1,141 @@
+"""The HTTP API under load and under fire: many at once, slow ones, and processes that are killed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import httpx
+import pika
+import pytest
+
+from leveret.testing.processes import LeveretProcess
+
+from ..support import until
+from .api import Api
+
+GUEST = httpx.BasicAuth("guest", "guest")
+
+
+@pytest.fixture
+def process() -> Iterator[LeveretProcess]:
+    """A leveret of the test's own."""
+    with LeveretProcess(admin=True) as process:
+        yield process
+
+
+@pytest.fixture
+def api(process: LeveretProcess) -> Iterator[Api]:
+    """Its HTTP API, which answers."""
+    api = Api(process.admin_url)
+    until(lambda: answers(api))
+    yield api
+    api.close()
+
+
+def answers(api: Api) -> bool:
+    """True if it answers just now."""
+    try:
+        return api.call("GET", "/api/whoami").status == 200
+    except httpx.TransportError:
+        return False
+
+
+def children(pid: int) -> list[int]:
+    """The processes that a process has started."""
+    return [int(child) for file in Path(f"/proc/{pid}/task").glob("*/children") for child in file.read_text().split()]
+
+
+def test_a_thousand_requests_at_once(process: LeveretProcess, api: Api) -> None:
+    async def ask(client: httpx.AsyncClient, number: int) -> int:
+        if number % 10 == 0:
+            return (await client.put(f"/api/queues/%2F/q{number}", json={"durable": True})).status_code
+        path = ("/api/overview", "/api/queues?page=1", "/api/exchanges", "/api/nodes", "/api/users")[number % 5]
+        return (await client.get(path)).status_code
+
+    async def all_of_them() -> list[int]:
+        limits = httpx.Limits(max_connections=None)
+        async with httpx.AsyncClient(
+            base_url=process.admin_url, auth=GUEST, limits=limits, timeout=100.0, trust_env=False
+        ) as client:
+            return await asyncio.gather(*(ask(client, number) for number in range(1000)))
+
+    statuses = asyncio.run(all_of_them())
+    assert statuses.count(201) == 100
+    assert statuses.count(200) == 900
+    assert len(api.call("GET", "/api/queues").json) == 100
+
+
+def test_slow_clients_hold_nobody_up(process: LeveretProcess, api: Api) -> None:
+    address = urlsplit(process.admin_url)
+    slow = []
+    for number in range(200):
+        client = socket.create_connection((address.hostname, address.port))
+        # Some send half a head, some half a body, some never read.
+        client.sendall(
+            (
+                b"GET /api/over",
+                b"PUT /api/queues/%2F/x HTTP/1.1\r\nHost: x\r\nContent-Length: 50\r\n\r\n{",
+                b"GET /api/exchanges HTTP/1.1\r\nHost: x\r\nAuthorization: Basic Z3Vlc3Q6Z3Vlc3Q=\r\n\r\n" * 50,
+            )[number % 3]
+        )
+        slow.append(client)
+    assert answers(api)
+    assert api.call("PUT", "/api/queues/%2F/q", {}).status == 201
+    with pika.BlockingConnection(pika.URLParameters(process.url)) as connection:
+        assert connection.channel().queue_declare("q", passive=True).method.queue == "q"
+    for client in slow:
+        client.close()
+
+
+def test_a_killed_api_comes_back(process: LeveretProcess, api: Api) -> None:
+    assert api.call("PUT", "/api/queues/%2F/q", {"durable": True}).status == 201
+    with pika.BlockingConnection(pika.URLParameters(process.url)) as connection:
+        for _ in range(2):
+            [child] = children(process.pid)
+            os.kill(child, signal.SIGKILL)
+            until(lambda child=child: child not in children(process.pid))
+            until(lambda: answers(api), 60.0)
+            assert api.call("GET", "/api/queues/%2F/q").status == 200
+        # the broker's own clients noticed nothing
+        assert connection.channel().queue_declare("q", passive=True).method.queue == "q"
+
+
+def test_the_api_ends_with_a_killed_broker(process: LeveretProcess, api: Api) -> None:
+    assert api.call("PUT", "/api/vhosts/kept").status == 201
+    [child] = children(process.pid)
+    os.kill(process.pid, signal.SIGKILL)
+    until(lambda: not Path(f"/proc/{child}").exists() or "State:\tZ" in Path(f"/proc/{child}/status").read_text())
+    process.kill()
+    process.start()
+    until(lambda: answers(api))
+    assert api.call("GET", "/api/vhosts/kept").status == 200
+
+
+def test_the_api_ends_with_a_stopped_broker(process: LeveretProcess, api: Api) -> None:
+    [child] = children(process.pid)
+    assert process.stop() == 0
+    assert not Path(f"/proc/{child}").exists()
+    assert not answers(api)
+    assert "Traceback" not in process.output
+    process.start()
+    until(lambda: answers(api))
+
+
+def test_a_stopped_api_does_not_stop_the_broker(process: LeveretProcess, api: Api) -> None:
+    [child] = children(process.pid)
+    os.kill(child, signal.SIGSTOP)
+    try:
+        with pika.BlockingConnection(pika.URLParameters(process.url)) as connection:
+            channel = connection.channel()
+            channel.queue_declare("q")
+            channel.confirm_delivery()
+            channel.basic_publish("", "q", b"x")
+    finally:
+        os.kill(child, signal.SIGCONT)
+    assert api.call("GET", "/api/queues/%2F/q").json["messages"] == 1
