@@ -42,6 +42,7 @@ async def test_fields_of_a_body_become_the_commands(browse: Browser) -> None:
     (b'{"arguments": "\\ud800"}', "not_json"),
     (b"[" * 100_000, "not_json"),
     (b'{"a":' * 100_000, "not_json"),
+    (b'{"arguments":' + b'{"a":' * 200 + b"1" + b"}" * 201, "not_json"),
     (b'"{}"', "invalid payload: the request body JSON-decoded to a string. Is the input doubly-JSON-encoded?"),
     (b'{"durable": "yes"}', ["not_boolean", "yes"]),
     (b'{"durable": 1}', ["not_boolean", 1]),
@@ -243,6 +244,8 @@ async def test_a_limit_must_be_json(browse: Browser) -> None:
     assert (await browse("PUT", path, json={"value": 5})).status_code == 204
     assert browse.control.fields_of("set_vhost_limit") == {"vhost": "/", "name": "max-queues", "value": 5}
     assert (await browse("DELETE", path)).status_code == 204
+    answer = await browse("PUT", "/api/vhost-limits/nowhere/max-queues", json={"value": 5})
+    assert (answer.status_code, answer.json()["reason"]) == (404, "vhost_not_found")
 
 
 async def test_closing_a_connection_says_why(browse: Browser) -> None:

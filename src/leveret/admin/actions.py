@@ -89,9 +89,8 @@ def page(call: Call) -> dict[str, Any]:
         said = "undefined" if size is None else size
         reason = f"Invalid pagination parameters: page number {number}, page size {said}"
         raise HttpError(400, "invalid_pagination_parameters", reason)
-    query = call.request.query_params
     fields = {"page": number, "page_size": size or PAGE_SIZE, "use_regex": call.flag("use_regex")}
-    return fields | ({"name": query["name"]} if query.get("name") else {})
+    return fields | ({"name": name} if (name := call.query("name")) else {})
 
 
 async def _empty(call: Call) -> None:
@@ -116,12 +115,11 @@ def listing(
     """
 
     async def get(call: Call) -> Response:
-        query = call.request.query_params
         asked: dict[str, Any] = fill(fields, call.values) | (page(call) if paged else {})
         if "vhost" not in asked and call.vhost is not None:
             asked["vhost"] = call.vhost
-        if query.get("sort"):
-            asked["sort"] = query["sort"]
+        if sort := call.query("sort"):
+            asked["sort"] = sort
             asked["sort_reverse"] = call.flag("sort_reverse")
         elif call.flag("sort_reverse"):
             asked["sort_reverse"] = True
@@ -158,8 +156,7 @@ def short(command: str, *by: str, restricted: bool = True, **fields: str) -> Act
         if restricted and not call.user.is_administrator:
             mine = await call.user.vhosts()
             items = [item for item in items if item.get("vhost") in mine]
-        sort = call.request.query_params.get("sort")
-        items = arranged(items, by or ("vhost", "name"), sort, call.flag("sort_reverse"))
+        items = arranged(items, by or ("vhost", "name"), call.query("sort"), call.flag("sort_reverse"))
         return json_answer(encode(chosen(items, call.columns())))
 
     return get
