@@ -36,8 +36,12 @@ REQUESTS: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
     "list_operator_policies": ("GET", "operator-policies/{vhost}", ()),
     "set_parameter": ("PUT", "parameters/{component}/{vhost}/{name}", ("value", "vhost", "component", "name")),
     "clear_parameter": ("DELETE", "parameters/{component}/{vhost}/{name}", ()),
+    "get_queue": ("GET", "queues/{vhost}/{name}", ()),
+    "get_exchange": ("GET", "exchanges/{vhost}/{name}", ()),
+    "list_parameters": ("GET", "parameters", ()),
     "set_global_parameter": ("PUT", "global-parameters/{name}", ("value", "name")),
     "clear_global_parameter": ("DELETE", "global-parameters/{name}", ()),
+    "list_global_parameters": ("GET", "global-parameters", ()),
     "export_definitions": ("GET", "definitions", ()),
 }
 # what is set as a whole there, and one by one here

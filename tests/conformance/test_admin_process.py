@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+import trustme
 
 from leveret.admin import process as admin_process
 from leveret.testing.processes import LeveretProcess, free_port
@@ -125,6 +127,57 @@ def test_the_default_port_is_taken(tmp_path: Path) -> None:
         with process as broker:
             assert broker.output.count("there is no HTTP API: can't listen on 127.0.0.1 port 15672") == 1
             assert children(broker.pid) == []
+
+
+@pytest.mark.parametrize(("text", "reason"), [
+    ("admin_port = 65536", "admin_port must be from 0 to 65535, it is 65536"),
+    ('admin_port = "15672"', "admin_port must be of type int"),
+    ("admin_tls_port = 15671", "--admin-tls-port needs --tls-port, --tls-cert and --tls-key"),
+])  # fmt: skip
+def test_a_wrong_configuration(tmp_path: Path, text: str, reason: str) -> None:
+    config = tmp_path / "leveret.toml"
+    config.write_text(text)
+    refused = serve("--config", str(config), "--data-dir", str(tmp_path / "data"))
+    assert refused.returncode == 2
+    assert reason in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+def certify(directory: Path) -> trustme.CA:
+    """A new authority, and the broker's certificate by it."""
+    authority = trustme.CA()
+    certificate = authority.issue_cert("127.0.0.1")
+    certificate.private_key_pem.write_to_path(directory / "key.pem")
+    for index, blob in enumerate(certificate.cert_chain_pems):
+        blob.write_to_path(directory / "cert.pem", append=index > 0)
+    return authority
+
+
+def whoami_by_tls(port: int, authority: trustme.CA) -> str:
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    answer = httpx.get(f"https://127.0.0.1:{port}/api/whoami", auth=GUEST, timeout=30, verify=context)
+    return str(answer.json()["name"])
+
+
+def test_https_with_certificates_that_are_reloaded(tmp_path: Path) -> None:
+    before = certify(tmp_path)
+    port = free_port()
+    files = ("--tls-cert", str(tmp_path / "cert.pem"), "--tls-key", str(tmp_path / "key.pem"))
+    arguments = ("--tls-port", "0", "--admin-tls-port", str(port), *files)
+    with LeveretProcess(tmp_path / "data", arguments=arguments) as broker:
+        assert whoami_by_tls(port, before) == "guest"
+        assert f"the HTTP API is on https://127.0.0.1:{port}" in broker.output
+        after = certify(tmp_path)
+
+        def is_reloaded() -> bool:
+            with contextlib.suppress(httpx.ConnectError):
+                return whoami_by_tls(port, after) == "guest"
+            return False
+
+        assert until(is_reloaded)
+        with pytest.raises(httpx.ConnectError, match="certificate verify failed"):
+            whoami_by_tls(port, before)
 
 
 def test_it_was_asked_for_and_is_not_installed(tmp_path: Path) -> None:

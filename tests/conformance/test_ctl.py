@@ -169,7 +169,7 @@ def test_queues_are_purged_and_deleted(broker: LeveretProcess, ctl: Ctl) -> None
     channel.confirm_delivery()
     channel.queue_declare("q", durable=True)
     channel.basic_publish("", "q", b"1")
-    assert ctl.refused(70, "delete_queue", "q", "--if-empty").endswith("Queue is not empty\n")
+    assert ctl.refused(64, "delete_queue", "q", "--if-empty").endswith("Queue is not empty\n")
     assert ctl("purge_queue", "q") == "Purging queue 'q' in vhost '/' ...\n"
     assert channel.queue_declare("q", passive=True).method.message_count == 0
     channel.basic_publish("", "q", b"2")
@@ -177,7 +177,7 @@ def test_queues_are_purged_and_deleted(broker: LeveretProcess, ctl: Ctl) -> None
     channel.add_on_cancel_callback(cancelled.append)
     channel.basic_consume("q", lambda *_: None)
     channel.queue_declare("q", passive=True)
-    assert ctl.refused(70, "delete_queue", "q", "--if-unused").endswith("Queue is in use\n")
+    assert ctl.refused(64, "delete_queue", "q", "--if-unused").endswith("Queue is in use\n")
     assert ctl("delete_queue", "q").endswith("Queue was successfully deleted with 0 ready messages\n")
     while not cancelled:
         connection.process_data_events(time_limit=1)
@@ -382,3 +382,50 @@ def test_await_startup_returns_when_connections_are_accepted(link: Path, tmp_pat
     with LeveretProcess(data_dir) as own:
         assert waiting.wait(30) == 0
         connect(own).close()
+
+
+def test_stop_app_and_start_app_are_a_restart_without_a_new_process(tmp_path: Path) -> None:
+    with LeveretProcess(tmp_path) as own:
+        ctl, pid = Ctl(tmp_path), own.pid
+        with connect(own) as connection:
+            channel = connection.channel()
+            channel.confirm_delivery()
+            channel.queue_declare("kept", durable=True)
+            channel.queue_declare("transient")
+            for mode in (1, 2):
+                channel.basic_publish("", "kept", b"%d" % mode, pika.BasicProperties(delivery_mode=mode))
+            assert "is running and" not in ctl.refused(64, "reset")
+            assert ctl("stop_app") == f"Stopping rabbit application on node leveret@{os.uname()[1]} ...\n"
+            with pytest.raises(pika.exceptions.ConnectionClosedByBroker):
+                channel.queue_declare("kept", passive=True)
+        with pytest.raises(pika.exceptions.AMQPConnectionError):
+            connect(own)
+        assert "Start it with 'rabbitmqctl start_app'" in ctl.refused(64, "list_users")
+        ctl("ping")
+        ctl("stop_app")
+        ctl("start_app")
+        ctl("start_app")
+        with connect(own) as connection:
+            assert connection.channel().basic_get("kept", auto_ack=True)[2] == b"2"
+            assert ctl("-q", "list_queues", "name", "messages") == "name\tmessages\nkept\t0\n"
+        assert own.pid == pid
+        own.stop()
+        own.start()
+        ctl("list_users")
+
+
+def test_reset_forgets_everything(tmp_path: Path) -> None:
+    with LeveretProcess(tmp_path) as own:
+        ctl = Ctl(tmp_path)
+        ctl("add_user", "u", "x")
+        with connect(own) as connection:
+            connection.channel().queue_declare("q", durable=True)
+        ctl("stop_app")
+        ctl("reset")
+        ctl("start_app")
+        assert ctl("-q", "list_users") == "user\ttags\nguest\t[administrator]\n"
+        assert ctl("-q", "list_queues") == ""
+        ctl("stop_app")
+        ctl("stop")
+        assert own.stop() == 0
+        assert own.output.count('"command": "reset"') == 1

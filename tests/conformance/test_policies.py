@@ -505,3 +505,27 @@ def test_a_message_that_an_alternate_exchange_of_a_policy_takes_is_not_returned(
     assert answers(raw, 1, 2) == "a"
     until(lambda: ready(raw, queue) == 1)
     raw.call("exchange.delete", exchange=unique)
+
+
+# -- what is shown -----------------------------------------------------------------------------------------------------
+
+
+def test_queues_and_exchanges_show_their_policies(
+    raw: RawClient, queue: str, unique: str, administration: Administration, policy: SetPolicy,
+    operator_policy: SetPolicy,
+) -> None:  # fmt: skip
+    def shown(kind: str) -> dict[str, Any]:
+        found = administration.call(f"get_{kind}", vhost="/", name=unique)
+        return {key: value for key, value in found.items() if "policy" in key}
+
+    raw.call("exchange.declare", exchange=unique, type="direct")
+    assert "policy" not in shown("exchange")
+    policy("-p", message_ttl=600_000, max_length=5)
+    operator_policy("-o", max_length=3, expires=600_000)
+    until(lambda: shown("exchange") == {"policy": unique + "-p"})
+    settings = {"message-ttl": 600_000, "max-length": 3, "expires": 600_000}
+    # RabbitMQ's figures of queues are some seconds old
+    until(lambda: shown("queue") == {
+        "policy": unique + "-p", "operator_policy": unique + "-o", "effective_policy_definition": settings,
+    })  # fmt: skip
+    raw.call("exchange.delete", exchange=unique)

@@ -106,11 +106,12 @@ async def test_login_sets_a_cookie(browse: Browser) -> None:
     ("/api/policies/theirs", {"root"}, "User not authorised to access virtual host"),
     ("/api/vhost-limits/theirs", {"root", "watch"}, "User not authorised to access virtual host"),
     ("/api/connections/c", {"root", "watch", "plain"}, "User not authorised to access object"),
+    ("/api/connections/username/plain", {"root", "watch"}, "User not authorised to access object"),
 ])  # fmt: skip
 async def test_who_may_read(browse: Browser, path: str, may: set[str], reason: str) -> None:
     lists = (
         "list_users", "list_permissions", "list_feature_flags", "list_nodes", "list_auth_attempts", "list_queues",
-        "list_global_parameters", "list_parameters", "list_policies", "list_vhost_limits",
+        "list_connections", "list_global_parameters", "list_parameters", "list_policies", "list_vhost_limits",
     )  # fmt: skip
     browse.control.answers |= {name: lambda _: [{"vhost": MINE}] for name in lists}
     singles = ("get_node", "get_queue", "get_connection", "export_definitions")
@@ -125,6 +126,7 @@ async def test_who_may_read(browse: Browser, path: str, may: set[str], reason: s
 
 @pytest.mark.parametrize(("method", "path", "may"), [
     ("DELETE", "/api/connections/c", {"root", "plain"}),  # it is plain's
+    ("DELETE", "/api/connections/username/plain", {"root"}),
     ("DELETE", "/api/users/u", {"root"}),
     ("PUT", "/api/vhosts/v", {"root"}),
     ("PUT", "/api/cluster-name", {"root"}),
@@ -140,8 +142,8 @@ async def test_who_may_change(browse: Browser, method: str, path: str, may: set[
     policies = lambda _: [{"vhost": MINE, "name": "p"}]  # noqa: E731
     browse.control.answers |= {"list_policies": policies, "list_operator_policies": policies}
     changes = (
-        "close_connection", "delete_user", "add_vhost", "set_cluster_name", "clear_policy", "clear_operator_policy",
-        "delete_queue",
+        "close_connection", "close_all_user_connections", "delete_user", "add_vhost", "set_cluster_name",
+        "clear_policy", "clear_operator_policy", "delete_queue",
     )  # fmt: skip
     browse.control.answers |= {name: lambda _: None for name in changes}
     for user in ("root", "watch", "rules", "plain"):
@@ -154,6 +156,14 @@ async def test_who_may_change(browse: Browser, method: str, path: str, may: set[
         else:
             assert (answer.status_code, after) == (401, before), user
             assert answer.json()["error"] == "not_authorised"
+
+
+async def test_bindings_of_what_is_nowhere(browse: Browser) -> None:
+    """RabbitMQ does not look whether there is such a virtual host, or such an exchange."""
+    browse.control.answers["list_bindings"] = missing
+    for path in ("exchanges/nowhere/x/bindings/source", "queues/nowhere/q/bindings", "bindings/nowhere/e/x/q/q"):
+        assert (await browse("GET", f"/api/{path}")).json() == []
+    assert (await browse("GET", "/api/bindings/nowhere")).status_code == 404
 
 
 async def test_what_is_seen_of_long_lists(browse: Browser) -> None:
@@ -285,6 +295,15 @@ async def test_paging_is_the_brokers(browse: Browser) -> None:
         "vhost": "/", "page": 2, "page_size": 7, "name": "abc", "use_regex": True, "sort": "message_stats.publish",
         "sort_reverse": True, "columns": ["name", "a.b"],
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("path", ["bindings", "consumers", "vhosts/mine/connections", "vhosts/mine/channels"])
+async def test_lists_that_have_no_pages(browse: Browser, path: str) -> None:
+    """As in RabbitMQ, where these are arrays whatever is asked."""
+    command = f"list_{path.rpartition('/')[2]}"
+    browse.control.answers[command] = lambda _: [{}]
+    assert (await browse("GET", f"/api/{path}?page=2&page_size=7&sort=name")).json() == [{}]
+    assert "page" not in browse.control.fields_of(command)
 
 
 async def test_a_name_is_looked_for_in_pages_only(browse: Browser) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from leveret.admin.special import form_parts
-from leveret.control.refusal import NOT_FOUND, Refused
+from leveret.control.refusal import BAD_REQUEST, NOT_FOUND, Refused
 
 from .admin import MINE, Browser, missing
 
@@ -39,6 +39,9 @@ async def test_fields_of_a_body_become_the_commands(browse: Browser) -> None:
     (b"[]", "not_json"),
     (b"5", "not_json"),
     (b"\xff", "not_json"),
+    (b'{"arguments": "\\ud800"}', "not_json"),
+    (b"[" * 100_000, "not_json"),
+    (b'{"a":' * 100_000, "not_json"),
     (b'"{}"', "invalid payload: the request body JSON-decoded to a string. Is the input doubly-JSON-encoded?"),
     (b'{"durable": "yes"}', ["not_boolean", "yes"]),
     (b'{"durable": 1}', ["not_boolean", 1]),
@@ -98,6 +101,20 @@ async def test_a_policy_has_hyphens(browse: Browser) -> None:
     }  # fmt: skip
 
 
+async def test_refused_policies_are_fit_for_html(browse: Browser) -> None:
+    """As in RabbitMQ, which forgot it for operator policies."""
+
+    def refuse(fields: dict[str, Any]) -> Any:
+        raise Refused(BAD_REQUEST, 'Validation failed\n\n[{<<"x">>,1}] are not recognised policy settings\n')
+
+    names = ("list_policies", "list_operator_policies")
+    browse.control.answers |= dict.fromkeys(names, lambda _: [])
+    browse.control.answers |= {"set_policy": refuse, "set_operator_policy": refuse}
+    body = {"pattern": "", "definition": {}}
+    assert '{&lt;&lt;"x"&gt;&gt;,1}' in (await browse("PUT", "/api/policies/%2F/p", json=body)).json()["reason"]
+    assert '{<<"x">>,1}' in (await browse("PUT", "/api/operator-policies/%2F/p", json=body)).json()["reason"]
+
+
 async def test_a_binding_says_where_it_is(browse: Browser) -> None:
     browse.control.answers["bind"] = lambda _: {"properties_key": "a%2Fb~hash"}
     answer = await browse("POST", "/api/bindings/%2F/e/x/q/my%20queue", json={"routing_key": "a/b"})
@@ -135,12 +152,18 @@ async def test_publish(browse: Browser) -> None:
         answer = await browse("POST", "/api/exchanges/%2F/x/publish", json=message | wrong)
         assert (answer.status_code, answer.json()["reason"]) == (400, reason)
 
-    def refuse(fields: dict[str, Any]) -> Any:
-        raise Refused(NOT_FOUND, "no exchange 'x' in vhost '/'")
 
-    browse.control.answers["publish"] = refuse
-    answer = await browse("POST", "/api/exchanges/%2F/x/publish", json=message)
-    assert (answer.status_code, answer.json()["reason"]) == (400, "404 NOT_FOUND - no exchange 'x' in vhost '/'")
+
+async def test_a_channel_of_a_virtual_host_that_is_not_there(browse: Browser) -> None:
+    def refuse(fields: dict[str, Any]) -> Any:
+        raise Refused(NOT_FOUND, "NOT_FOUND - no queue 'q'")
+
+    browse.control.answers["get_messages"] = refuse
+    body = {"ackmode": "ack_requeue_true", "count": 1, "encoding": "auto"}
+    answer = await browse("POST", "/api/queues/%2F/q/get", json=body)
+    assert (answer.status_code, answer.json()) == (404, {"error": "not_found", "reason": "NOT_FOUND - no queue 'q'"})
+    answer = await browse("POST", "/api/queues/nowhere/q/get", json=body)
+    assert (answer.status_code, answer.json()["reason"]) == (401, "Access refused.")
 
 
 async def test_get_takes_numbers_as_text(browse: Browser) -> None:
@@ -192,7 +215,7 @@ async def test_who_makes_a_virtual_host_may_enter_it(browse: Browser) -> None:
     ]
     browse.control.asked.clear()
     assert (await browse("PUT", f"/api/vhosts/{MINE}", json={})).status_code == 204
-    assert browse.control.asked == []
+    assert browse.control.asked == [("add_vhost", {"name": MINE})]
 
 
 async def test_a_limit_must_be_json(browse: Browser) -> None:

@@ -1,6 +1,6 @@
-"""The process of the HTTP API: python -m leveret.admin FD DATA_DIR. `leveret serve` starts it.
+"""The process of the HTTP API: python -m leveret.admin DATA_DIR --fd N [--tls-fd N]. `leveret serve` starts it.
 
-FD: the socket that it serves, listening already; standard input: a pipe whose end is its end.
+--fd, --tls-fd: the sockets that it serves, listening already; standard input: a pipe whose end is its end.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import logging
 import os
 import signal
 import socket
+import ssl
 import sys
 import threading
 from collections.abc import Iterator
@@ -20,12 +21,16 @@ import uvicorn
 
 from leveret.admin.api import Api
 from leveret.admin.cors import Cors
+from leveret.admin.process import KEY_PASSWORD
 from leveret.control.client import AsyncControlClient
+from leveret.net.certificates import Certificates, TlsSettings
 
 # messages have the processor first: a request that comes does not take it from the broker or its clients
 NICENESS = 5
 # so many commands may be on their way to the broker; further requests wait here, where they hold up nobody else
 COMMANDS_MAX = 16
+# how often the files of the certificate are looked at
+LOOK_S = 1.0
 
 
 class AdminServer(uvicorn.Server):
@@ -42,26 +47,66 @@ def _end_with_the_broker() -> None:
     os._exit(0)
 
 
-def main() -> None:
-    """Serve. Ends with status 0 when standard input does."""
+def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="leveret.admin", description=__doc__)
-    parser.add_argument("fd", type=int)
     parser.add_argument("data_dir")
+    parser.add_argument("--fd", type=int)
+    parser.add_argument("--tls-fd", type=int)
+    parser.add_argument("--tls-cert")
+    parser.add_argument("--tls-key")
     parser.add_argument("--log-level", default="INFO")
     parser.add_argument("--cors-origin", action="append", default=[])
-    options = parser.parse_args()
+    return parser.parse_args()
+
+
+def _server(api: Api, certificates: Certificates | None) -> AdminServer:
+    config = uvicorn.Config(
+        api, http="h11", ws="none", lifespan="off", log_config=None, access_log=False, server_header=False,
+        proxy_headers=False,
+        ssl_context_factory=None if certificates is None else lambda config, default: context_of(certificates),
+    )  # fmt: skip
+    return AdminServer(config)
+
+
+def context_of(certificates: Certificates) -> ssl.SSLContext:
+    """A context whose handshakes use the certificate of the moment."""
+
+    def choose(connection: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
+        connection.context = certificates.context
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.sni_callback = choose
+    return context
+
+
+async def _look(certificates: Certificates) -> None:
+    while True:
+        await asyncio.sleep(LOOK_S)
+        certificates.look()
+
+
+async def _serve(options: argparse.Namespace) -> None:
+    api = Api(AsyncControlClient(options.data_dir, COMMANDS_MAX), Cors(options.cors_origin))
+    async with asyncio.TaskGroup() as tasks:
+        if options.fd is not None:
+            tasks.create_task(_server(api, None).serve([socket.socket(fileno=options.fd)]))
+        if options.tls_fd is not None:
+            settings = TlsSettings(options.tls_cert, options.tls_key, key_password=os.environ.get(KEY_PASSWORD))
+            certificates = Certificates(settings)
+            tasks.create_task(_look(certificates))
+            tasks.create_task(_server(api, certificates).serve([socket.socket(fileno=options.tls_fd)]))
+
+
+def main() -> None:
+    """Serve. Ends with status 0 when standard input does."""
+    options = _arguments()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the broker, and we end when it has
     threading.Thread(target=_end_with_the_broker, daemon=True).start()
     os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     os.nice(NICENESS)
     logging.basicConfig(level=options.log_level, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
-    api = Api(AsyncControlClient(options.data_dir, COMMANDS_MAX), Cors(options.cors_origin))
-    config = uvicorn.Config(
-        api, http="h11", ws="none", lifespan="off", log_config=None, access_log=False, server_header=False,
-        proxy_headers=False,
-    )  # fmt: skip
-    asyncio.run(AdminServer(config).serve([socket.socket(fileno=options.fd)]))
+    asyncio.run(_serve(options))
 
 
 if __name__ == "__main__":

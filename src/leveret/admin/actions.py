@@ -11,7 +11,7 @@ from typing import Any, Final
 from starlette.responses import Response
 
 from leveret.admin import body as bodies
-from leveret.admin.answers import HttpError, bad_request, encode, json_answer, no_object
+from leveret.admin.answers import HttpError, bad_request, encode, json_answer, no_object, not_authorised
 from leveret.admin.arrange import arranged, chosen
 from leveret.admin.body import Body
 from leveret.admin.call import Call, answer_of
@@ -22,7 +22,7 @@ Find = Callable[[Call], Awaitable[Any]]
 
 PAGE_SIZE: Final = 100
 PAGE_SIZE_MAX: Final = 500
-EMPTY: Final = (b"[]", b"")
+NO_ITEMS: Final = b"[]"
 
 
 def no_vhost() -> HttpError:
@@ -80,16 +80,17 @@ async def found(call: Call) -> Response:
 # -- lists -------------------------------------------------------------------------------------------------------------
 
 
-def _page(call: Call) -> dict[str, Any]:
-    page, size = call.number("page"), call.number("page_size")
-    if page is None:
+def page(call: Call) -> dict[str, Any]:
+    """The fields of a command that say which page is asked for. HttpError 400 if there can be no such page."""
+    number, size = call.number("page"), call.number("page_size")
+    if number is None:
         return {}
-    if page < 1 or (size is not None and not 0 < size <= PAGE_SIZE_MAX):
+    if number < 1 or (size is not None and not 0 < size <= PAGE_SIZE_MAX):
         said = "undefined" if size is None else size
-        reason = f"Invalid pagination parameters: page number {page}, page size {said}"
+        reason = f"Invalid pagination parameters: page number {number}, page size {said}"
         raise HttpError(400, "invalid_pagination_parameters", reason)
     query = call.request.query_params
-    fields = {"page": page, "page_size": size or PAGE_SIZE, "use_regex": call.flag("use_regex")}
+    fields = {"page": number, "page_size": size or PAGE_SIZE, "use_regex": call.flag("use_regex")}
     return fields | ({"name": query["name"]} if query.get("name") else {})
 
 
@@ -99,15 +100,24 @@ async def _empty(call: Call) -> None:
         raise no_object()
 
 
-def listing(command: str, *, owned: bool = False, visible: bool = False, **fields: str) -> Action:
+def listing(
+    command: str,
+    *,
+    paged: bool = True,
+    owned: bool = False,
+    visible: bool = False,
+    is_anywhere: bool = False,
+    **fields: str,
+) -> Action:
     """GET: a long list, which the broker pages, filters, sorts and writes; it goes through as it comes.
 
-    owned: who is no monitor sees what is his own, wherever it is; visible: monitors see all virtual hosts.
+    paged: whether it can be had in pages; owned: who is no monitor sees what is his own, wherever it is; visible:
+    monitors see all virtual hosts; is_anywhere: in a virtual host that isn't there, it is empty.
     """
 
     async def get(call: Call) -> Response:
         query = call.request.query_params
-        asked: dict[str, Any] = fill(fields, call.values) | _page(call)
+        asked: dict[str, Any] = fill(fields, call.values) | (page(call) if paged else {})
         if "vhost" not in asked and call.vhost is not None:
             asked["vhost"] = call.vhost
         if query.get("sort"):
@@ -125,8 +135,10 @@ def listing(command: str, *, owned: bool = False, visible: bool = False, **field
         try:
             answer = await call.ask_raw(command, **asked)
         except Refused as refused:
+            if is_anywhere and refused.kind == NOT_FOUND:
+                return json_answer(NO_ITEMS)
             raise (no_object() if refused.kind == NOT_FOUND else answer_of(refused)) from None
-        if answer in EMPTY:
+        if answer == NO_ITEMS and not is_anywhere:
             await _empty(call)
         return json_answer(answer)
 
@@ -176,10 +188,13 @@ def check(command: str, **fields: str) -> Action:
 # -- changes -----------------------------------------------------------------------------------------------------------
 
 
-def put(command: str, body: Body, *, acting: bool = False, missing: str = "", **fields: str) -> Action:
+def put(
+    command: str, body: Body, *, acting: bool = False, missing: str = "", escapes: bool = False, **fields: str
+) -> Action:
     """PUT: 201, or 204 if the object was there. acting: with the permissions of the user.
 
-    missing: what is said when the broker does not find what the object is about; else that is a missing vhost.
+    missing: what is said when the broker does not find what the object is about; else that is a missing vhost. escapes:
+    the reason of a refusal is fit for HTML.
     """
 
     async def change(call: Call) -> Response:
@@ -187,7 +202,12 @@ def put(command: str, body: Body, *, acting: bool = False, missing: str = "", **
         if call.found is None and "vhost" in call.values and not missing and not await call.vhost_exists():
             raise no_vhost()
         asked = fill(fields, call.values) | body.take(bodies.decode(sent))
-        await _change(call, command, asked, acting, missing)
+        try:
+            await _change(call, command, asked, acting, missing)
+        except HttpError as error:
+            if escapes and isinstance(error.reason, str):
+                error.reason = error.reason.replace("<", "&lt;").replace(">", "&gt;")
+            raise
         return created(call)
 
     return change
@@ -206,11 +226,19 @@ def delete(command: str, *flags: str, acting: bool = False, **fields: str) -> Ac
 
 
 def post(command: str, body: Body, **fields: str) -> Action:
-    """POST: answers with what the command does, with the permissions of the user."""
+    """POST: answers with what the command does, with the permissions of the user.
+
+    RabbitMQ opens a channel for it, so a virtual host that isn't there is one that the user may not enter.
+    """
 
     async def change(call: Call) -> Response:
         asked = body.take(bodies.decode(await bodies.read(call.request)))
-        answer = await _change(call, command, fill(fields, call.values) | asked, True)
+        try:
+            answer = await _change(call, command, fill(fields, call.values) | asked, True)
+        except HttpError as error:
+            if error.status == 404 and not await call.vhost_exists():
+                raise not_authorised("Access refused.") from None
+            raise
         return json_answer(encode(answer))
 
     return change

@@ -37,7 +37,7 @@ def decode(body: bytes) -> dict[str, Any]:
         return {}
     try:
         value = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise bad_request("not_json") from None
     if isinstance(value, dict):
         return value
@@ -75,6 +75,20 @@ def text(value: Any) -> str:
     if not isinstance(value, str):
         raise bad_request(["not_a_string", value])
     return value
+
+
+def payload(value: Any) -> str:
+    """Of a message."""
+    if not isinstance(value, str):
+        raise bad_request("payload_not_string")
+    return value
+
+
+def encoding(value: Any) -> str:
+    """Of a payload."""
+    if value not in ("string", "base64"):
+        raise bad_request(["unsupported_encoding", value])
+    return str(value)
 
 
 def tags(value: Any) -> list[str]:

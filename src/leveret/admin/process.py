@@ -16,6 +16,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 logger = logging.getLogger("leveret")
@@ -28,6 +29,8 @@ PAUSE_S_MIN: Final = 0.2
 PAUSE_S_MAX: Final = 30.0
 LIVED_S: Final = 60.0
 STOP_S_MAX: Final = 2.0
+# the variable that has the password of the certificate's key
+KEY_PASSWORD: Final = "LEVERET_TLS_KEY_PASSWORD"
 NEEDED: Final = ("starlette", "uvicorn")
 
 
@@ -43,11 +46,12 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 class AdminProcess:
-    """Keeps one process alive that serves the socket. arguments: further ones of leveret.admin."""
+    """Keeps one process alive that serves the sockets. arguments: those of leveret.admin; secrets: its variables."""
 
-    def __init__(self, listener: socket.socket, data_dir: str, arguments: tuple[str, ...] = ()) -> None:
-        self.listener = listener
-        self._command = [sys.executable, "-m", "leveret.admin", str(listener.fileno()), data_dir, *arguments]
+    def __init__(self, sockets: Sequence[socket.socket], arguments: Sequence[str], secrets: Mapping[str, str]) -> None:
+        self._sockets = sockets
+        self._command = [sys.executable, "-m", "leveret.admin", *arguments]
+        self._environment = {**os.environ, **secrets}
         self._loop = asyncio.get_running_loop()
         self._process: subprocess.Popen[bytes] | None = None
         self._watch = -1
@@ -68,7 +72,12 @@ class AdminProcess:
         self._gone.clear()
         self._started_s = time.monotonic()
         try:
-            process = subprocess.Popen(self._command, stdin=subprocess.PIPE, pass_fds=[self.listener.fileno()])
+            process = subprocess.Popen(
+                self._command,
+                stdin=subprocess.PIPE,
+                env=self._environment,
+                pass_fds=[each.fileno() for each in self._sockets],
+            )
         except OSError as error:
             logger.warning("the HTTP API can't be started: %s", error)
             self._start_later()
@@ -101,7 +110,8 @@ class AdminProcess:
     async def stop(self) -> None:
         """End it, and wait until it is gone."""
         self._is_stopping = True
-        self.listener.close()
+        for each in self._sockets:
+            each.close()
         if self._again is not None:
             self._again.cancel()
         if self._process is None:

@@ -10,14 +10,14 @@ from typing import Final
 
 from leveret.admin import pages, rules, special
 from leveret.admin.actions import among, check, delete, found, listing, one, post, put, short
-from leveret.admin.body import Body, anything, boolean, integer, table, text
+from leveret.admin.body import Body, anything, boolean, encoding, integer, payload, table, text
 from leveret.admin.route import Route
 
 QUEUE: Final = Body(durable=boolean, auto_delete=boolean, arguments=table)
 EXCHANGE: Final = Body(type=text, durable=boolean, auto_delete=boolean, internal=boolean, arguments=table)
 MESSAGE: Final = Body(
     "routing_key", "properties", "payload", "payload_encoding",
-    routing_key=text, properties=table, payload=anything, payload_encoding=anything,
+    routing_key=text, properties=table, payload=payload, payload_encoding=encoding,
 )  # fmt: skip
 GET: Final = Body(
     "ackmode", "count", "encoding", ackmode=text, count=integer, encoding=anything, truncate=integer
@@ -85,15 +85,17 @@ CONNECTIONS: Final = (
     Route("/connections", _management, get=listing("list_connections", owned=True)),
     Route("/connections/{name}", rules.owner, find=connection_at, get=found, delete=special.close_connection),
     Route("/connections/{name}/channels", rules.owner, find=connection_at,
-          get=listing("list_channels", owned=True, connection="{name}")),
-    Route("/connections/username/{user}", _management,
+          get=listing("list_channels", paged=False, owned=True, connection="{name}")),
+    Route("/connections/username/{user}", rules.owner,
           get=special.connections_of_user, delete=special.close_connections_of_user),
-    Route("/vhosts/{vhost}/connections", _vhost, find=vhost_at, get=listing("list_connections", owned=True)),
+    Route("/vhosts/{vhost}/connections", _vhost, find=vhost_at,
+          get=listing("list_connections", paged=False, owned=True)),
     Route("/channels", _management, get=listing("list_channels", owned=True)),
     Route("/channels/{name}", rules.owner, find=one("get_channel", name="{name}"), get=found),
-    Route("/vhosts/{vhost}/channels", _vhost, find=vhost_at, get=listing("list_channels", owned=True)),
-    Route("/consumers", _management, get=listing("list_consumers", owned=True)),
-    Route("/consumers/{vhost}", _management, find=vhost_at, get=listing("list_consumers", owned=True)),
+    Route("/vhosts/{vhost}/channels", _vhost, find=vhost_at,
+          get=listing("list_channels", paged=False, owned=True)),
+    Route("/consumers", _management, get=listing("list_consumers", paged=False, owned=True)),
+    Route("/consumers/{vhost}", _management, find=vhost_at, get=listing("list_consumers", paged=False, owned=True)),
 )  # fmt: skip
 
 OBJECTS: Final = (
@@ -102,28 +104,31 @@ OBJECTS: Final = (
     Route("/exchanges/{vhost}/{exchange}", _vhost, find=exchange_at, get=found,
           put=put("declare_exchange", EXCHANGE, acting=True, vhost="{vhost}", name="{exchange}"),
           delete=delete("delete_exchange", "if-unused", acting=True, vhost="{vhost}", name="{exchange}")),
-    Route("/exchanges/{vhost}/{exchange}/publish", _vhost, post=special.publish(MESSAGE)),
+    Route("/exchanges/{vhost}/{exchange}/publish", _vhost,
+          post=post("publish", MESSAGE, vhost="{vhost}", exchange="{exchange}")),
     Route("/exchanges/{vhost}/{exchange}/bindings/source", _vhost,
-          get=listing("list_bindings", vhost="{vhost}", source="{exchange}")),
+          get=listing("list_bindings", paged=False, is_anywhere=True, vhost="{vhost}", source="{exchange}")),
     Route("/exchanges/{vhost}/{exchange}/bindings/destination", _vhost,
-          get=listing("list_bindings", vhost="{vhost}", destination="{exchange}", destination_type="exchange")),
+          get=listing("list_bindings", paged=False, is_anywhere=True, vhost="{vhost}", destination="{exchange}",
+                      destination_type="exchange")),
     Route("/queues", _vhost, get=listing("list_queues")),
     Route("/queues/{vhost}", _vhost, get=listing("list_queues")),
     Route("/queues/{vhost}/{queue}", _vhost, find=queue_at, get=found,
           put=put("declare_queue", QUEUE, acting=True, vhost="{vhost}", name="{queue}"),
           delete=delete("delete_queue", "if-unused", "if-empty", acting=True, vhost="{vhost}", name="{queue}")),
     Route("/queues/{vhost}/{destination}/bindings", _vhost,
-          get=listing("list_bindings", vhost="{vhost}", destination="{destination}", destination_type="queue")),
+          get=listing("list_bindings", paged=False, is_anywhere=True, vhost="{vhost}", destination="{destination}",
+                      destination_type="queue")),
     Route("/queues/{vhost}/{queue}/contents", _vhost, find=queue_at,
           delete=delete("purge_queue", acting=True, vhost="{vhost}", name="{queue}")),
-    Route("/queues/{vhost}/{queue}/get", _vhost, find=queue_at,
+    Route("/queues/{vhost}/{queue}/get", _vhost,
           post=post("get_messages", GET, vhost="{vhost}", queue="{queue}")),
     Route("/queues/{vhost}/{queue}/actions", _administrator, find=queue_at, post=special.queue_action),
-    Route("/bindings", _vhost, get=listing("list_bindings")),
-    Route("/bindings/{vhost}", _vhost, get=listing("list_bindings")),
+    Route("/bindings", _vhost, get=listing("list_bindings", paged=False)),
+    Route("/bindings/{vhost}", _vhost, get=listing("list_bindings", paged=False)),
     Route("/bindings/{vhost}/e/{source}/{dtype}/{destination}", _vhost,
-          get=listing("list_bindings", vhost="{vhost}", source="{source}", destination="{destination}",
-                      destination_type="{destination_type}"), post=special.bind),
+          get=listing("list_bindings", paged=False, is_anywhere=True, vhost="{vhost}", source="{source}",
+                      destination="{destination}", destination_type="{destination_type}"), post=special.bind),
     Route("/bindings/{vhost}/e/{source}/{dtype}/{destination}/{properties_key}", _vhost, find=binding_at, get=found,
           delete=delete("unbind", acting=True, **BINDING_ENDS, properties_key="{properties_key}")),
 )  # fmt: skip
@@ -169,28 +174,28 @@ ACCESS: Final = (
 )  # fmt: skip
 
 
-def _policies(path: str, noun: str, plural: str, may_change: rules.Rule) -> tuple[Route, ...]:
+def _policies(path: str, noun: str, plural: str, may_change: rules.Rule, escapes: bool) -> tuple[Route, ...]:
     at = among(f"list_{plural}", NAMED, vhost="{vhost}")
     return (
         Route(path, _vhost, get=short(f"list_{plural}", "priority")),
         Route(f"{path}/{{vhost}}", _vhost, find=vhost_at, get=short(f"list_{plural}", "priority", vhost="{vhost}")),
         Route(f"{path}/{{vhost}}/{{name}}", may_change, find=at, get=found,
-              put=put(f"set_{noun}", POLICY, vhost="{vhost}", name="{name}"),
+              put=put(f"set_{noun}", POLICY, escapes=escapes, vhost="{vhost}", name="{name}"),
               delete=delete(f"clear_{noun}", vhost="{vhost}", name="{name}")),
     )  # fmt: skip
 
 
 PARAMETER: Final = {"vhost": "{vhost}", "component": "{component}", "name": "{name}"}
 PARAMETERS: Final = (
-    *_policies("/policies", "policy", "policies", rules.policymaker),
-    *_policies("/operator-policies", "operator_policy", "operator_policies", _administrator),
+    *_policies("/policies", "policy", "policies", rules.policymaker, True),
+    *_policies("/operator-policies", "operator_policy", "operator_policies", _administrator, False),
     Route("/parameters", rules.policymaker, get=short("list_parameters")),
     Route("/parameters/{component}", rules.policymaker, get=short("list_parameters", component="{component}")),
     Route("/parameters/{component}/{vhost}", rules.policymaker, find=vhost_at,
           get=short("list_parameters", component="{component}", vhost="{vhost}")),
     Route("/parameters/{component}/{vhost}/{name}", rules.policymaker, get=found,
           find=among("list_parameters", PARAMETER, component="{component}", vhost="{vhost}"),
-          put=put("set_parameter", VALUE, vhost="{vhost}", component="{component}", name="{name}"),
+          put=put("set_parameter", VALUE, escapes=True, vhost="{vhost}", component="{component}", name="{name}"),
           delete=delete("clear_parameter", vhost="{vhost}", component="{component}", name="{name}")),
     Route("/global-parameters", rules.any_policymaker,
           get=short("list_global_parameters", "name", restricted=False)),

@@ -51,7 +51,7 @@ async def any_policymaker(call: Call) -> str:
 
 
 async def owner(call: Call) -> str:
-    """Connections and channels: their user; monitors may look, administrators may close."""
+    """Connections and channels: their user; monitors may look, administrators may close. Of several: only those."""
     user = call.user
     above = user.is_administrator if call.request.method == "DELETE" else user.is_monitor
     return "" if above or (call.found is not None and call.found.get("user") == user.name) else NO_ACCESS_TO_OBJECT

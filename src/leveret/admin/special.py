@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from leveret.admin import body as bodies
 from leveret.admin import login
-from leveret.admin.actions import Action, created, no_vhost
+from leveret.admin.actions import Action, created, no_vhost, page
 from leveret.admin.answers import HttpError, bad_request, encode, json_answer, no_object
 from leveret.admin.arrange import arranged, chosen
 from leveret.admin.body import Body
@@ -92,14 +92,11 @@ async def no_links(call: Call) -> Response:
 
 
 async def put_vhost(call: Call) -> Response:
-    """Who makes a virtual host may do everything in it; what is not said of an existing one stays."""
+    """Who makes a virtual host may do everything in it. A description or tags that aren't sent go, as in RabbitMQ."""
     sent = bodies.decode(await bodies.read(call.request))
-    name, fields = call.values["vhost"], VHOST.take(sent)
-    if call.found is None:
-        await call.ask("add_vhost", name=name, creator=call.user.name, **fields)
-    elif fields:
-        before = {field: call.found.get(field) for field in ("description", "tags") if call.found.get(field)}
-        await call.ask("add_vhost", name=name, **(before | fields))
+    name = call.values["vhost"]
+    creator = {"creator": call.user.name} if call.found is None else {}
+    await call.ask("add_vhost", name=name, **creator, **VHOST.take(sent))
     if sent.get("tracing") is not None:
         await call.ask("trace_on" if bodies.boolean(sent["tracing"]) else "trace_off", vhost=name)
     return created(call)
@@ -191,16 +188,12 @@ async def close_connection(call: Call) -> Response:
 
 
 async def connections_of_user(call: Call) -> Response:
-    asked = {"user": call.values["user"]}
-    if not call.user.is_monitor and call.user.name != call.values["user"]:
-        return json_answer(b"[]")
-    columns = call.columns() or ["name", "vhost", "user", "node"]
-    return json_answer(await call.ask_raw("list_connections", columns=columns, **asked))
+    """GET: who they are, and nothing more."""
+    asked = {"user": call.values["user"], "columns": call.columns() or ["name", "vhost", "user", "node"]}
+    return json_answer(await call.ask_raw("list_connections", **asked, **page(call)))
 
 
 async def close_connections_of_user(call: Call) -> Response:
-    if not call.user.is_administrator and call.user.name != call.values["user"]:
-        raise HttpError(401, "not_authorised", "User not authorised to access object")
     await call.ask("close_all_user_connections", user=call.values["user"], reason=_reason(call))
     return Response(b"", DONE)
 
@@ -215,26 +208,6 @@ async def queue_action(call: Call) -> Response:
     if action not in ("sync", "cancel_sync"):
         raise bad_request(["unknown", action])
     return Response(b"", DONE)
-
-
-def publish(message: Body) -> Action:
-    """POST: a message; answers with whether a queue took it."""
-
-    async def change(call: Call) -> Response:
-        asked = message.take(bodies.decode(await bodies.read(call.request)))
-        if not isinstance(asked["payload"], str):
-            raise bad_request("payload_not_string")
-        if asked["payload_encoding"] not in ("string", "base64"):
-            raise bad_request(["unsupported_encoding", asked["payload_encoding"]])
-        try:
-            answer = await call.ask("publish", **call.values, **asked, user=call.user.name)
-        except Refused as refused:
-            if refused.kind != NOT_FOUND:
-                raise
-            raise bad_request(f"404 NOT_FOUND - {refused.reason}") from None
-        return json_answer(encode(answer))
-
-    return change
 
 
 async def bind(call: Call) -> Response:
@@ -275,7 +248,7 @@ async def post_definitions(call: Call) -> Response:
         raise no_vhost()
     try:
         definitions = msgspec.json.decode(sent or b"{}", type=dict[str, Any])
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         raise bad_request("failed_to_parse_json") from None
     await call.ask("import_definitions", definitions=definitions, vhost=call.values.get("vhost"))
     if redirect:

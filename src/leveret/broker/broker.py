@@ -149,6 +149,16 @@ class Broker:
         elif key[0] not in self.vhosts:
             self.vhosts[key[0]] = self._vhost(key[0])
 
+    def _policy_defined(self, kind: str, key: Key, definition: Definition | None) -> None:
+        vhost = self.vhosts.get(key[0])
+        if vhost is None:
+            return
+        if kind == POLICY:
+            vhost.policies.set(key[1], definition, False)
+        elif kind == PARAMETER and key[1] == OPERATOR_POLICY:
+            value = definition["value"] if definition is not None else None
+            vhost.policies.set(key[2], value if isinstance(value, dict) else None, True)
+
     def _users_changed(self, kind: str, key: Key, definition: Definition | None) -> None:
         """What anybody was found to be allowed must be asked again, for cached routes too."""
         if kind in (USER, PERMISSION, TOPIC_PERMISSION):
@@ -195,13 +205,6 @@ class Broker:
             found = self._accesses[(user, vhost)] = Access(self.users.by_name.get(user), vhost)
         return found
 
-    def _policy_defined(self, kind: str, key: Key, definition: Definition | None) -> None:
-        if kind == POLICY:
-            self.vhosts[key[0]].policies.set(key[1], definition, False)
-        elif kind == PARAMETER and key[1] == OPERATOR_POLICY:
-            value = definition["value"] if definition is not None else None
-            self.vhosts[key[0]].policies.set(key[2], value if isinstance(value, dict) else None, True)
-
     def delete_vhost(self, name: str) -> None:
         """Delete a virtual host with all that is in it. KeyError if there is none; its connections must be closed."""
         vhost = self.vhosts[name]
@@ -239,11 +242,12 @@ class Broker:
             "leveret_version": settings.own_version,
         }
 
-    def enforce_policies(self, now_us: int) -> None:
-        """Let policies that have changed take effect."""
+    def enforce_policies(self, now_us: int) -> bool:
+        """Let policies that have changed take effect, on some queues at a time. True if others are left."""
+        is_left = False
         for vhost in self.vhosts.values():
-            if vhost.policies.is_changed:
-                enforcement.enforce(vhost, now_us)
+            is_left = enforcement.enforce(vhost, now_us) or is_left
+        return is_left
 
     def end_turn(self, now_us: int) -> None:
         """Deliver what has become deliverable."""

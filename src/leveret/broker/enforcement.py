@@ -1,33 +1,44 @@
-"""Policies that have changed take effect on the queues and exchanges that are there."""
+"""Policies that have changed take effect on the queues and exchanges that are there, some of them in each turn."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
 from leveret.broker.policies import EXCHANGE
+from leveret.broker.queue import Queue
 from leveret.broker.queue_settings import reconfigure
 from leveret.broker.queue_types import queue_type
 
 if TYPE_CHECKING:
     from leveret.broker.vhost import VHost
 
+# looked at in one turn: there may be many thousands, and messages want their turn
+STEP: Final = 128
 
-def enforce(vhost: VHost, now_us: i64) -> None:
-    """Look at each object once, however many policies came and went; who is told the same as before is left alone."""
+
+def enforce(vhost: VHost, now_us: i64) -> bool:
+    """Look at the next few, each once however many policies came and went. True if some are left for another turn.
+
+    Who is told the same as before is left alone.
+    """
     policies = vhost.policies
-    policies.is_changed = False
+    if policies.is_changed:
+        policies.is_changed = False
+        vhost.ungoverned = [*vhost.queues.values(), *vhost.exchanges.values()]
     is_different = False
-    for exchange in vhost.exchanges.values():
-        effect = policies.effect(EXCHANGE, exchange.name)
-        if effect is not exchange.effect:
-            exchange.govern(effect)
-            is_different = True
-    for queue in vhost.queues.values():
-        effect = policies.effect(queue_type(queue.arguments), queue.name)
-        if effect is not queue.effect:
-            reconfigure(queue, effect, now_us)
-            is_different = True
+    for _ in range(min(STEP, len(vhost.ungoverned))):
+        each = vhost.ungoverned.pop()
+        kind = queue_type(each.arguments) if isinstance(each, Queue) else EXCHANGE
+        effect = policies.effect(kind, each.name)
+        if effect is each.effect:
+            continue
+        is_different = True
+        if not isinstance(each, Queue):
+            each.govern(effect)
+        elif not each.is_deleted:
+            reconfigure(each, effect, now_us)
     if is_different:
         vhost.changed()
+    return len(vhost.ungoverned) > 0

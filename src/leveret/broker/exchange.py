@@ -49,6 +49,7 @@ class Exchange:
         self.onward: dict[int, Binding] = {}
         self.schedule: Schedule | None = None
         self.passage = Passage()
+        self.user = ""  # who declared it, if that was since the start
         matching = str(arguments[DELAYED_TYPE]) if kind == DELAYED else kind
         self.matcher = KINDS[matching](self.outgoing, arguments, random_bytes)
         self.history = self.matcher if durable and isinstance(self.matcher, RecentHistory) else None

@@ -73,13 +73,14 @@ def _create(peer: Peer, method: Method, name: str) -> None:
     if isinstance(onward, str):
         check_onward(peer, method, EXCHANGE, name, onward)
     check_new(peer.vhost.name, method, name)
-    create(peer.vhost, method, name)
+    create(peer.vhost, method, name).user = peer.user
 
 
-def create(vhost: VHost, method: Method, name: str) -> None:
+def create(vhost: VHost, method: Method, name: str) -> Exchange:
     """Add the exchange that an exchange.declare asks for; it was checked, and is not there yet."""
     durable, auto_delete, internal = (method.flag(flag) for flag in ("durable", "auto_delete", "internal"))
-    vhost.add_exchange(name, method.text("type"), durable, auto_delete, internal, method.table("arguments"))
+    kind, arguments = method.text("type"), method.table("arguments")
+    return vhost.add_exchange(name, kind, durable, auto_delete, internal, arguments)
 
 
 def check_new(vhost: str, method: Method, name: str) -> None:

@@ -6,7 +6,7 @@ with limits therefore does not wait for the end of the turn as others do: it is 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
@@ -18,6 +18,10 @@ from leveret.session.confirms import REFUSED
 
 if TYPE_CHECKING:
     from leveret.broker.vhost import VHost
+
+
+# dropped from one queue in one go
+TRIM_MAX: Final[i64] = 512
 
 
 def accept(
@@ -88,10 +92,15 @@ def _trim_queue(vhost: VHost, queue: Queue, now_us: i64) -> None:
     limits = queue.limits
     if limits is None:
         return
+    room = TRIM_MAX
     while not limits.refuses and limits.is_over(queue.count()):
         head = queue.peek()
         if head is None:
             break
+        if room == 0:
+            queue.wake(now_us)  # a policy has cut it short: the others want their turn
+            break
+        room -= 1
         queue.drop_head(head)
         vhost.bury(queue, head, "maxlen", now_us)
     # a message with a time to live of 0 that nobody took must not count against the next one

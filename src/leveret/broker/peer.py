@@ -402,7 +402,7 @@ class Peer(Connection):
             accepted = vhost.accept(route, content, mode == 2, ttl_us, self.now_us)
             if accepted != HANDLED:
                 standing = accepted
-        elif not route.replies:
+        else:
             self.unroutable(channel, route, content)
         self.is_publisher = True
         self._ttl_us = ttl_us
@@ -484,10 +484,11 @@ class Peer(Connection):
         route.published += 1
 
     def unroutable(self, channel: BrokerChannel, route: Route, content: bytes) -> None:
-        """A message reached nobody: basic.return, if it is mandatory."""
+        """A message reached no queue: basic.return, if it is mandatory, even where a requester got it."""
         if not route.is_mandatory:
-            channel.counters.drop_unroutable += 1
-            self.vhost.tally.counters.drop_unroutable += 1
+            if not route.replies:
+                channel.counters.drop_unroutable += 1
+                self.vhost.tally.counters.drop_unroutable += 1
             return
         channel.counters.return_unroutable += 1
         self.vhost.tally.counters.return_unroutable += 1

@@ -189,10 +189,14 @@ class Queue:
         if entry is not None and self.count() > CROWD:
             self.vhost.crowded.append(self)
         expires_us = self.expires_us()
-        # when an earlier alarm rings, the next one is set
-        if expires_us != 0 and (self.alarm_us == 0 or expires_us < self.alarm_us):
-            self.alarm_us = expires_us
-            self.vhost.timers.add(expires_us, self)
+        if expires_us != 0:
+            self.wake(expires_us)
+
+    def wake(self, when_us: i64) -> None:
+        """Ring the queue's alarm at this time; when an earlier one rings, the next one is set."""
+        if self.alarm_us == 0 or when_us < self.alarm_us:
+            self.alarm_us = when_us
+            self.vhost.timers.add(when_us, self)
 
     def _give(self, consumer: Consumer, entry: Entry, now_us: i64) -> None:
         # a message whose time ends now may still be delivered: that is what a TTL of 0 means

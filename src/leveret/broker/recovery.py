@@ -313,12 +313,16 @@ class Recovery:
         """
         log = self._broker.log
         count = 0
-        self._broker.enforce_policies(self._now_us)  # before the messages: length limits count them
+        while self._broker.enforce_policies(self._now_us):  # before the messages: length limits count them
+            pass
         for backlog in self._backlogs.values():
             self._look_for_pages(backlog, segments)
             found, in_journal = backlog.fill(self._is_clean)
             count += found
             self.in_journal += in_journal
+        for queue in self._queues.values():
+            if queue.limits is not None:
+                queue.vhost.over.append(queue)  # it may have been too long when the broker ended
         log.next_id = self._last_id + 1
         log.is_replaying = False
         if self._is_clean:

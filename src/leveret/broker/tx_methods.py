@@ -78,8 +78,7 @@ def _enqueue(peer: Peer, channel: BrokerChannel, publish: HeldPublish) -> bool:
     if route.queues:
         standing = vhost.accept(route, publish.content, publish.persistent, publish.ttl_us, peer.now_us)
         return standing == REFUSED
-    if not route.replies:
-        peer.unroutable(channel, route, publish.content)
+    peer.unroutable(channel, route, publish.content)
     return False
 
 

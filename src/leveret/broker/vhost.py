@@ -62,6 +62,7 @@ class VHost:
         self.on_event = on_event
         self.random_bytes = random_bytes
         self.policies = Policies()
+        self.ungoverned: list[Queue | Exchange] = []  # on which policies have not yet taken effect
         self.exchanges: dict[str, Exchange] = {}
         self.queues: dict[str, Queue] = {}
         self.schedules: dict[str, Schedule] = {}  # of delayed exchanges, by their names
@@ -425,7 +426,7 @@ class VHost:
     def settle_turn(self, now_us: i64) -> None:
         """Deliver what this turn made deliverable."""
         self.crowded.clear()
-        if self.policies.is_changed:
+        if self.policies.is_changed or self.ungoverned:
             enforcement.enforce(self, now_us)
         if self.stranding and self.stranded_generation != self.generation:
             burial.hurry(self, now_us)
@@ -444,6 +445,8 @@ class VHost:
         if queue.alarm_us != 0 and queue.alarm_us <= now_us:
             queue.alarm_us = 0
         self.expire_due(queue, now_us)
+        if queue.limits is not None:
+            self.over.append(queue)
         if queue.stranded is not None:
             burial.retry(self, queue, queue.stranded, now_us)
         if not queue.is_touched and queue.count():

@@ -3,16 +3,40 @@
 from __future__ import annotations
 
 import logging
+import os
 import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
 
-from leveret.admin.process import HOST, PORT, AdminProcess, bind, is_installed
+import click
+
+from leveret.admin.process import HOST, KEY_PASSWORD, PORT, AdminProcess, bind, is_installed
+from leveret.net.certificates import TlsSettings
 from leveret.net.listener import Listener
 from leveret.net.server import Server
 
 logger = logging.getLogger("leveret")
 
-EXIT_OPTIONS = 2
-EXIT_ADDRESS = 4
+EXIT_OPTIONS: Final = 2
+EXIT_ADDRESS: Final = 4
+Command = Callable[..., Any]
+
+# key of the configuration file -> type
+CONFIG: Final[dict[str, type]] = {
+    "admin_host": str, "admin_port": int, "admin_tls_port": int, "cors_origins": list,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class AdminSettings:
+    """host, port: None = not said; tls_port: None = none; security: the certificate; cors_origins: pages let in."""
+
+    host: str | None
+    port: int | None
+    tls_port: int | None
+    security: TlsSettings | None
+    cors_origins: tuple[str, ...]
 
 
 class AdminRefused(Exception):
@@ -23,36 +47,89 @@ class AdminRefused(Exception):
         self.status = status
 
 
-def admin_socket(host: str | None, port: int | None) -> socket.socket | None:
-    """A socket that listens for the HTTP API; None: there is none. Without host and port it is offered, not asked for.
+def admin_options(command: Command) -> Command:
+    """The options of `leveret serve`."""
+    given = [
+        click.option(
+            "--admin-port",
+            type=click.IntRange(0, 65535),
+            envvar="LEVERET_ADMIN_PORT",
+            help="Port of the HTTP API; 0: none.  [default: 15672 if leveret[admin] is installed and the port is free]",
+        ),
+        click.option(
+            "--admin-tls-port",
+            type=click.IntRange(1, 65535),
+            help="Port of the HTTP API with TLS, with the broker's certificate; usually 15671.",
+        ),
+        click.option("--admin-host", help="Address of the HTTP API.  [default: 127.0.0.1]"),
+    ]
+    for option in reversed(given):
+        command = option(command)
+    return command
+
+
+def settings(chosen: dict[str, object], security: TlsSettings | None) -> AdminSettings:
+    """What was chosen; security: the broker's certificate. click.UsageError if something is wrong."""
+    values: dict[str, Any] = {key.removeprefix("admin_"): chosen.get(key) for key in CONFIG}
+    for key in ("admin_port", "admin_tls_port"):
+        value = values[key.removeprefix("admin_")]
+        if value is not None and not 0 <= value <= 65535:
+            raise click.UsageError(f"{key} must be from 0 to 65535, it is {value}")
+    if values["tls_port"] is not None and security is None:
+        raise click.UsageError("--admin-tls-port needs --tls-port, --tls-cert and --tls-key")
+    return AdminSettings(
+        values["host"], values["port"], values["tls_port"], security, tuple(values["cors_origins"] or ())
+    )  # fmt: skip
+
+
+def admin_sockets(settings: AdminSettings) -> dict[str, socket.socket]:
+    """Sockets that listen for the HTTP API, by their protocol. Without a host and a port it is offered, not asked for.
 
     AdminRefused if it was asked for and can't be had.
     """
-    is_asked = host is not None or port is not None
-    if port == 0:
-        return None
+    is_asked = settings.host is not None or bool(settings.port)
+    host, port = settings.host or HOST, PORT if settings.port is None else settings.port
     if not is_installed():
-        if is_asked:
+        if is_asked or settings.tls_port is not None:
             raise AdminRefused(EXIT_OPTIONS, "the HTTP API is not installed: pip install 'leveret[admin]'")
-        return None
-    host, port = host or HOST, port or PORT
+        return {}
+    found = {}
+    if settings.tls_port is not None:
+        found["https"] = _asked_for(host, settings.tls_port)
+    if port and is_asked:
+        found["http"] = _asked_for(host, port)
+    elif port:
+        try:
+            found["http"] = bind(host, port)
+        except OSError as error:
+            reason = f"can't listen on {host} port {port}: {error.strerror or error}"
+            logger.warning("there is no HTTP API: %s; --admin-port chooses another port, or 0 for none", reason)
+    return found
+
+
+def _asked_for(host: str, port: int) -> socket.socket:
     try:
         return bind(host, port)
     except OSError as error:
-        reason = f"can't listen on {host} port {port}: {error.strerror or error}"
-        if is_asked:
-            raise AdminRefused(EXIT_ADDRESS, reason) from None
-        logger.warning("there is no HTTP API: %s; --admin-port chooses another port, or 0 for none", reason)
-        return None
+        raise AdminRefused(EXIT_ADDRESS, f"can't listen on {host} port {port}: {error.strerror or error}") from None
 
 
-def start_admin(listener: socket.socket, server: Server, data_dir: str, origins: list[str]) -> AdminProcess:
-    """Start the process that serves the socket; it is not waited for."""
-    address, port = listener.getsockname()[:2]
+def start_admin(
+    sockets: dict[str, socket.socket], settings: AdminSettings, server: Server, data_dir: str
+) -> AdminProcess:
+    """Start the process that serves the sockets; it is not waited for."""
     level = logging.getLevelName(logging.getLogger().getEffectiveLevel())
-    options = ["--log-level", level, *(f"--cors-origin={origin}" for origin in origins)]
-    admin = AdminProcess(listener, data_dir, tuple(options))
+    arguments = [data_dir, f"--log-level={level}", *(f"--cors-origin={origin}" for origin in settings.cors_origins)]
+    secrets = {}
+    for protocol, listener in sockets.items():
+        arguments.append(f"{'--tls-fd' if protocol == 'https' else '--fd'}={listener.fileno()}")
+        address, port = listener.getsockname()[:2]
+        server.listeners.append(Listener(protocol, address, port))
+        logger.info("the HTTP API is on %s://%s:%d", protocol, f"[{address}]" if ":" in address else address, port)
+    if "https" in sockets and settings.security is not None:
+        security = settings.security
+        arguments += [f"--tls-cert={os.path.abspath(security.cert)}", f"--tls-key={os.path.abspath(security.key)}"]
+        secrets = {KEY_PASSWORD: security.key_password} if security.key_password is not None else {}
+    admin = AdminProcess(list(sockets.values()), arguments, secrets)
     admin.start()
-    server.listeners.append(Listener("http", address, port))
-    logger.info("the HTTP API is on http://%s:%d", f"[{address}]" if ":" in address else address, port)
     return admin

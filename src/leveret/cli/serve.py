@@ -28,9 +28,9 @@ import click
 from leveret import __version__, core
 from leveret.broker.broker import Broker, Settings
 from leveret.broker.records import RecordError
-from leveret.cli import logins, tls
-from leveret.cli.admin import AdminRefused, admin_socket, start_admin
+from leveret.cli import admin, logins, tls
 from leveret.cli.data_dir import default_data_dir
+from leveret.cli.parking import parked
 from leveret.control.control import Control
 from leveret.control.definitions.loading import load
 from leveret.control.node import Node
@@ -55,6 +55,7 @@ EXIT_IN_USE: Final = 3
 EXIT_ADDRESS: Final = 4
 EXIT_JOURNAL: Final = 5
 EXIT_VERSION: Final = 6
+PARKED: Final = -1  # it is no exit code: stop_app was called
 LEVELS: Final = ("debug", "info", "warning", "error")
 
 # key of the configuration file -> type
@@ -63,7 +64,7 @@ CONFIG: Final[dict[str, type]] = {
     "product": str, "version": str, "cluster_name": str, "frame_max": int, "channel_max": int, "heartbeat_s": int,
     "disk_free_limit": object, "memory_high_watermark": object,
     "max_message_octets": int, "consumer_timeout_ms": int, "journal_spare_files": int, **tls.CONFIG,
-    "admin_host": str, "admin_port": int, "cors_origins": list, **logins.CONFIG,
+    **admin.CONFIG, **logins.CONFIG,
 }  # fmt: skip
 
 # settings that are amounts, see leveret.net.quantity
@@ -118,13 +119,7 @@ def _check_quantity(name: str, value: object) -> None:
     type=click.IntRange(0),
     help="Channels with a delivery that is unacknowledged for longer are closed; 0: never.  [default: 1800000]",
 )
-@click.option(
-    "--admin-port",
-    type=click.IntRange(0, 65535),
-    envvar="LEVERET_ADMIN_PORT",
-    help="Port of the HTTP API; 0: none.  [default: 15672 if leveret[admin] is installed and the port is free]",
-)
-@click.option("--admin-host", help="Address of the HTTP API.  [default: 127.0.0.1]")
+@admin.admin_options
 @click.option("--trace", multiple=True, help="Virtual host whose firehose is on; repeat it for several.")
 @click.option(
     "--definitions",
@@ -140,15 +135,12 @@ def command(
     disk_free_limit: str | None,
     memory_high_watermark: str | None,
     consumer_timeout_ms: int | None,
-    admin_port: int | None,
-    admin_host: str | None,
     trace: tuple[str, ...],
     definitions: str | None,
     config: Path | None,
     **secured: object,
 ) -> None:
     given: dict[str, object] = {"host": list(host) or None, "port": port, "data_dir": data_dir, "log_level": log_level}
-    given |= {"admin_port": admin_port, "admin_host": admin_host}
     given["definitions"] = definitions
     given |= secured
     given["consumer_timeout_ms"] = consumer_timeout_ms  # RabbitMQ's consumer_timeout
@@ -166,6 +158,7 @@ def command(
     chosen = choose()
     logins.settings(chosen)
     security = tls.settings(chosen)
+    admin.settings(chosen, security)
     if chosen["port"] == tls.OFF and security is None:
         raise click.UsageError("--port off needs --tls-port")
     logging.basicConfig(
@@ -181,7 +174,10 @@ def command(
         logger.critical("the data directory %s can't be used: %s", directory, error.strerror or error)
         sys.exit(2)
     with lock:
-        sys.exit(asyncio.run(_serve(chosen, trace, security, choose)))
+        status = asyncio.run(_serve(chosen, trace, security, choose))
+        while status == PARKED and asyncio.run(parked(directory)):
+            status = asyncio.run(_serve(chosen, trace, security, choose))
+        sys.exit(max(status, 0))
 
 
 def _limits(chosen: dict[str, object]) -> Limits:
@@ -270,22 +266,23 @@ async def _serve(
     except OSError as error:
         logger.critical("can't listen on %s: %s", control.path, error.strerror or error)
         return EXIT_ADDRESS
+    wanted = admin.settings(chosen, tls.settings(chosen))
     try:
-        listener = admin_socket(chosen.get("admin_host"), chosen.get("admin_port"))  # type: ignore[arg-type]
-    except AdminRefused as refused:
+        sockets = admin.admin_sockets(wanted)
+    except admin.AdminRefused as refused:
         logger.critical("%s", refused)
         return refused.status
     if not await _listen(server, chosen, certificates):
         return EXIT_ADDRESS
-    admin = None
-    if listener is not None:
-        admin = start_admin(listener, server, directory, chosen.get("cors_origins", []))  # type: ignore[arg-type]
+    child = admin.start_admin(sockets, wanted, server, directory) if sockets else None
     await server.run()
-    if admin is not None:
-        await admin.stop()
+    if child is not None:
+        await child.stop()
     await control.close()
     if server.failure is not None:
         return EXIT_JOURNAL
+    if server.is_parking:
+        return PARKED
     logger.info("stopped")
     return 0
 

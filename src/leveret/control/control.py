@@ -14,7 +14,7 @@ import msgspec
 import leveret.control.commands  # noqa: F401  (makes them known)
 from leveret.control.audit import Audit
 from leveret.control.command import COMMANDS, Command
-from leveret.control.line import SOMEBODY, Call, Caller
+from leveret.control.line import SOMEBODY, Call, Caller, named, refusal
 from leveret.control.node import Node
 from leveret.control.refusal import BAD_REQUEST, INTERNAL, Refused, bad_request
 from leveret.control.sliced import Sliced
@@ -35,8 +35,8 @@ class Control:
         self._calls = msgspec.json.Decoder(Call)
         self._decoders: dict[str, msgspec.json.Decoder[Any]] = {}
 
-    async def answer(self, line: bytes, sender: Caller = SOMEBODY) -> bytes:
-        """The answer to one line, without its line end. Never raises.
+    async def answer(self, line: bytes, sender: Caller = SOMEBODY) -> list[bytes]:
+        """The answer to one line, without its line end, in pieces: to copy a long one takes long. Never raises.
 
         sender: whom the socket knows at its other end, for calls that do not say on whose behalf they are.
         """
@@ -44,9 +44,9 @@ class Control:
             call = self._calls.decode(line)
             command = self._decode(call.call)
         except msgspec.MsgspecError as error:
-            return self._refusal(BAD_REQUEST, str(error))
+            return [refusal(BAD_REQUEST, str(error))]
         except Refused as refused:
-            return self._refusal(refused.kind, refused.reason)
+            return [refusal(refused.kind, refused.reason)]
         outcome = "ok"
         try:
             result = command.run(self.node)
@@ -54,24 +54,25 @@ class Control:
                 result = await result
             if isinstance(result, Sliced):
                 result = await self._result_of(result)
-            answer = await self._in_slices(result) if isinstance(result, Iterator) else self._encoder.encode(result)
+            if isinstance(result, Iterator):
+                answer = await self._in_slices(result)
+            else:
+                answer = [b'{"ok":' + self._encoder.encode(result) + b"}"]
         except Refused as refused:
             outcome = refused.kind
-            answer = self._refusal(refused.kind, refused.reason)
+            answer = [refusal(refused.kind, refused.reason)]
         except Exception:
             # a defect of ours must not end the broker
             logger.exception("internal error in %s", type(command).__name__)
             outcome = INTERNAL
-            answer = self._refusal(INTERNAL, "internal error; the broker's log says more")
-        else:
-            answer = b'{"ok":' + answer + b"}"
+            answer = [refusal(INTERNAL, "internal error; the broker's log says more")]
         if command.changes:
             await self.node.host.settled()
-            self._audit.note(_caller(call.by, sender), command, outcome)
+            self._audit.note(call.by.known_as(sender), command, outcome)
         return answer
 
     def _decode(self, table: msgspec.Raw) -> Command:
-        name = msgspec.json.decode(table, type=_Named).command
+        name = named(table)
         if name not in COMMANDS:
             near = difflib.get_close_matches(name, COMMANDS, 1)
             raise bad_request(f"unknown command {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
@@ -92,29 +93,25 @@ class Control:
                 await _let_others()
                 until_ns = time.perf_counter_ns() + SLICE_NS
 
-    async def _in_slices(self, items: Iterator[object]) -> bytes:
-        parts = []
+    async def _in_slices(self, items: Iterator[object]) -> list[bytes]:
+        pieces: list[bytes] = []
+        parts: list[bytes] = [b'{"ok":[']
         until_ns = time.perf_counter_ns() + SLICE_NS
         for item in items:
-            parts.append(self._encoder.encode(item))
+            parts += (self._encoder.encode(item), b",")
             if time.perf_counter_ns() > until_ns:
+                pieces.append(b"".join(parts))
+                parts = []
                 await _let_others()
                 until_ns = time.perf_counter_ns() + SLICE_NS
-        return b"[" + b",".join(parts) + b"]"
-
-    def _refusal(self, kind: str, reason: str) -> bytes:
-        return self._encoder.encode({"error": kind, "reason": reason})
+        if parts and parts[-1] == b",":
+            parts.pop()
+        elif pieces:
+            pieces[-1] = pieces[-1].removesuffix(b",")
+        return [*pieces, b"".join(parts), b"]}"]
 
 
 async def _let_others() -> None:
     """The first pause has the loop look at its sockets; only after the second one it has served them."""
     await asyncio.sleep(0)
     await asyncio.sleep(0)
-
-
-def _caller(by: Caller, sender: Caller) -> Caller:
-    return Caller(by.user or sender.user, by.address or sender.address, by.interface)
-
-
-class _Named(msgspec.Struct):
-    command: str

@@ -1,24 +1,58 @@
-"""The names of what there is, in order: sorted again only when something came or went."""
+"""The names of what there is, in order: sorted again only when much has come or gone."""
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Mapping
+from typing import Final
 
 from leveret.broker.vhost import VHost
+from leveret.control.sliced import Steps
 
 Place = tuple[VHost, str]
+
+# up to so many changes are made one by one
+CHANGES_MAX: Final = 64
 
 
 class Directory:
     """Queues, or exchanges, of each virtual host as (virtual host, name), by name."""
 
     def __init__(self) -> None:
-        self._places: dict[str, tuple[VHost, int, list[Place]]] = {}
+        self._shelves: dict[str, _Shelf] = {}
 
-    def places(self, vhost: VHost, things: Mapping[str, object]) -> list[Place]:
+    def places(self, vhost: VHost, things: Mapping[str, object]) -> Steps[list[Place]]:
         """Those of one virtual host. Not to be altered."""
-        kept = self._places.get(vhost.name)
-        if kept is None or kept[0] is not vhost or kept[1] != vhost.generation:
-            kept = (vhost, int(vhost.generation), [(vhost, name) for name in sorted(things)])
-            self._places[vhost.name] = kept
-        return kept[2]
+        shelf = self._shelves.get(vhost.name)
+        if shelf is None or shelf.vhost is not vhost:
+            shelf = self._shelves[vhost.name] = _Shelf(vhost)
+        if shelf.generation != vhost.generation:
+            generation, names = int(vhost.generation), set(things)
+            yield
+            shelf.update(generation, names)
+            yield
+        return shelf.places
+
+
+class _Shelf:
+    def __init__(self, vhost: VHost) -> None:
+        self.vhost = vhost
+        self.generation = 0
+        self.places: list[Place] = []
+        self._names: set[str] = set()
+
+    def update(self, generation: int, names: set[str]) -> None:
+        """These were there in this generation."""
+        self.generation = generation
+        before, self._names = self._names, names
+        if before == names:
+            return
+        come, gone = names - before, before - names
+        if len(come) + len(gone) > CHANGES_MAX:
+            self.places = [(self.vhost, name) for name in sorted(names)]
+            return
+        self.places = self.places.copy()  # somebody may be reading it
+        for name in gone:
+            del self.places[bisect_left(self.places, (self.vhost, name))]
+        for name in come:
+            insort(self.places, (self.vhost, name))

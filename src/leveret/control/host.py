@@ -46,6 +46,9 @@ class Host(Protocol):
     def give_back(self) -> None:
         """Give freed memory back to the system."""
 
+    def park(self) -> None:
+        """Begin an orderly stop, after which the process waits to be told to serve again."""
+
     def stop(self) -> None:
         """Begin an orderly stop."""
 

@@ -27,6 +27,10 @@ class Caller(msgspec.Struct, frozen=True):
     address: str = ""
     interface: str = "socket"
 
+    def known_as(self, sender: Caller) -> Caller:
+        """With what the socket knows of its other end in place of what is not said."""
+        return Caller(self.user or sender.user, self.address or sender.address, self.interface)
+
 
 SOMEBODY: Final = Caller()
 
@@ -41,6 +45,20 @@ class Call(msgspec.Struct, forbid_unknown_fields=True):
 def call_line(command: str, fields: dict[str, Any], by: Caller) -> bytes:
     """One call as a line."""
     return msgspec.json.encode({"call": {"command": command, **fields}, "by": by}) + b"\n"
+
+
+class _Named(msgspec.Struct):
+    command: str
+
+
+def named(call: msgspec.Raw) -> str:
+    """The name of a command. msgspec.MsgspecError if there is none."""
+    return msgspec.json.decode(call, type=_Named).command
+
+
+def refusal(kind: str, reason: str) -> bytes:
+    """The answer of a command that was not carried out."""
+    return msgspec.json.encode({"error": kind, "reason": reason})
 
 
 def result_of(line: bytes) -> Any:

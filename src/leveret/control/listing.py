@@ -105,7 +105,7 @@ class Listing(Query):
             found = found[first : first + self._size()]
         items = yield from self._encoded(node, found)
         if self.page is None:
-            return items
+            return iter(items)  # many: they are put together in slices, too
         return {
             "filtered_count": filtered,
             "item_count": len(items),

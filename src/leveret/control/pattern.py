@@ -11,7 +11,7 @@ from typing import Final
 
 from leveret.control.refusal import bad_request
 
-# there are patterns that a name of fifty letters keeps busy for years
+# processor time: there are patterns that a name of fifty letters keeps busy for years
 MATCH_S_MAX: Final = 0.05
 
 
@@ -31,17 +31,17 @@ def _matches(pattern: re.Pattern[str], name: str) -> bool:
     """Python's matcher looks for signals while it is at work; nothing else would end it."""
     if threading.current_thread() is not threading.main_thread():
         return pattern.search(name) is not None
-    before = signal.signal(signal.SIGALRM, _too_long)
+    before = signal.signal(signal.SIGVTALRM, _too_long)
     try:
-        signal.setitimer(signal.ITIMER_REAL, MATCH_S_MAX)
+        signal.setitimer(signal.ITIMER_VIRTUAL, MATCH_S_MAX)
         try:
             return pattern.search(name) is not None
         finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
     except TimeoutError:
         raise bad_request(f"the regular expression {pattern.pattern!r} takes too long") from None
     finally:
-        signal.signal(signal.SIGALRM, before)
+        signal.signal(signal.SIGVTALRM, before)
 
 
 def _too_long(number: int, frame: FrameType | None) -> None:

@@ -7,19 +7,25 @@ import contextlib
 import os
 import pwd
 import socket
-from typing import Final
+from typing import Final, Protocol
 
 from leveret.control.blocking import PEER
-from leveret.control.control import Control
 from leveret.control.line import LINE_OCTETS_MAX, SOCKET_NAME, Caller, socket_address
 
 ANSWER_S_MAX: Final = 1.0
 
 
+class Answers(Protocol):
+    """Control, or what stands in for it while the broker is stopped."""
+
+    async def answer(self, line: bytes, sender: Caller) -> list[bytes]:
+        """The answer to one line, without its line end, in pieces. Never raises."""
+
+
 class ControlSocket:
     """Listens while the broker serves. Whoever may open the socket may do everything: its mode is 0600."""
 
-    def __init__(self, control: Control, data_dir: str) -> None:
+    def __init__(self, control: Answers, data_dir: str) -> None:
         self.path = os.path.join(data_dir, SOCKET_NAME)
         self._data_dir = data_dir
         self._control = control
@@ -52,7 +58,11 @@ class ControlSocket:
             self._callers[task] = False
             while not self._is_closing and (line := await reader.readline()):
                 self._callers[task] = True
-                writer.write(await self._control.answer(line, sender) + b"\n")
+                *pieces, last = await self._control.answer(line, sender)
+                for piece in pieces:
+                    writer.write(piece)
+                    await writer.drain()
+                writer.write(last + b"\n")
                 await writer.drain()
                 self._callers[task] = False
         except (ConnectionError, ValueError, asyncio.CancelledError):

@@ -58,7 +58,8 @@ SLOW_FOR_US = 250_000
 
 
 class Server:
-    """One broker behind asyncio. failure: why the server stopped by itself (the journal failed), None otherwise."""
+    """One broker behind asyncio. failure: why the server stopped by itself (the journal failed), None otherwise;
+    is_parking: the process does not end with it."""
 
     def __init__(
         self, broker: Broker, journal: Journal, segments: SegmentStore, reserve: Reserve, alarms: Alarms
@@ -97,6 +98,7 @@ class Server:
         self._alarm_us = 0
         self._closed = 0
         self.stopping = asyncio.Event()
+        self.is_parking = False
         self._serving = asyncio.Event()
         self._synced = asyncio.Event()
         self._empty = asyncio.Event()
@@ -196,6 +198,11 @@ class Server:
         peer.close(320, reason)
         self._pressure.review(self._protocols[peer])
 
+    def park(self) -> None:
+        """Begin an orderly stop, after which the process waits to be told to serve again."""
+        self.is_parking = True
+        self.stop()
+
     def stop(self) -> None:
         """Begin an orderly stop."""
         self.stopping.set()
@@ -214,8 +221,12 @@ class Server:
 
     async def settled(self) -> None:
         """Deliver what has become deliverable; return when all that is recorded so far is on disk."""
-        self.broker.end_turn(self.now_us())
-        self._end_turn()
+        is_left = True
+        while is_left:
+            is_left = self.broker.enforce_policies(self.now_us())
+            self.broker.end_turn(self.now_us())
+            self._end_turn()
+            await asyncio.sleep(0)
         log = self.broker.log
         batch = log.batch if log.size() else log.batch - 1
         while log.synced < batch and self.failure is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from leveret.control.refusal import BAD_REQUEST, CONFLICT, INTERNAL, NOT_AUTHORISED, NOT_FOUND
+from leveret.control.refusal import BAD_REQUEST, CONFLICT, INTERNAL, NOT_AUTHORISED, NOT_FOUND, NOT_RUNNING
 
 USAGE: Final = 64
 DATA: Final = 65
@@ -19,6 +19,7 @@ OF_KIND: Final = {
     NOT_FOUND: UNAVAILABLE,
     CONFLICT: SOFTWARE,
     NOT_AUTHORISED: DATA,
+    NOT_RUNNING: USAGE,
     INTERNAL: SOFTWARE,
 }
 

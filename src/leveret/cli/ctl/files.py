@@ -15,7 +15,8 @@ STANDARD = "-"
 
 def definitions_to(answer: Any, given: Given) -> str:
     """Write what was exported; the text to print, if standard output is where it goes."""
-    text = json.dumps(answer, ensure_ascii=False)
+    warn(answer)
+    text = json.dumps({name: value for name, value in answer.items() if name != "warnings"}, ensure_ascii=False)
     if given["file"] == STANDARD:
         return text
     try:
@@ -23,6 +24,18 @@ def definitions_to(answer: Any, given: Given) -> str:
     except OSError as error:
         raise Failed(f"{given['file']} can't be written: {error.strerror or error}", UNAVAILABLE) from None
     return ""
+
+
+def imported(answer: Any, given: Given) -> str:
+    """Say that it is done, and what was not as one might think."""
+    warn(answer)
+    return "Definitions were imported."
+
+
+def warn(answer: Any) -> None:
+    """What the broker warns of goes to standard error."""
+    for line in (answer or {}).get("warnings", ()):
+        print(line, file=sys.stderr)
 
 
 def definitions_from(given: Given) -> dict[str, object]:

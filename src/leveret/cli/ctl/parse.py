@@ -83,10 +83,8 @@ def _option(option: Option) -> click.Option:
     if option.kind == "flag":
         return click.Option([f"--{option.name}", _identifier(option.name)], is_flag=True)
     kind = TYPES.get(option.kind, click.STRING)
-    default = option.default if option.kind != "names" else None
-    return click.Option(
-        [f"--{option.name}", _identifier(option.name)], type=kind, default=default, metavar=option.metavar or None
-    )
+    names = [f"--{option.name}", _identifier(option.name)]
+    return click.Option(names, type=kind, default=option.default, metavar=option.metavar or None)
 
 
 def _identifier(name: str) -> str:

@@ -99,7 +99,7 @@ def _fields(spec: Spec, given: Mapping[str, Any]) -> dict[str, object]:
 def _value(parameter: Argument | Option, value: Any) -> object:
     """What is sent for what was written; None: nothing."""
     if parameter.kind == "names":
-        return tuple(filter(None, (value or "").split(",")))
+        return None if value is None else tuple(filter(None, value.split(",")))
     if parameter.kind == "rest":
         return [name for word in value for name in word.split(",") if name]
     if parameter.kind == "json":

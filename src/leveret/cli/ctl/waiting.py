@@ -8,6 +8,7 @@ import time
 from typing import Any, Final
 
 from leveret.control.blocking import ControlClient
+from leveret.control.refusal import NOT_RUNNING, Refused
 
 AWAIT_S: Final = 300.0
 """How long the start is waited for unless it is said, as rabbitmqctl does."""
@@ -41,3 +42,35 @@ def until_it_has_gone(command: str, fields: dict[str, object], data_dir: str, ti
             return answer
         finally:
             os.close(process)
+
+
+def until_it_is_parked(command: str, fields: dict[str, object], data_dir: str, timeout_s: float | None) -> Any:
+    """Call, and return when the broker has stopped and its process waits."""
+    until = time.monotonic() + (timeout_s or AWAIT_S)
+    answer = when_it_is_up(command, fields, data_dir, timeout_s)
+    while True:
+        try:
+            when_it_is_up("overview", {}, data_dir, until - time.monotonic())
+        except Refused as refused:
+            if refused.kind == NOT_RUNNING:
+                return answer
+            raise
+        if time.monotonic() > until:
+            raise TimeoutError
+        time.sleep(RETRY_S)
+
+
+def until_it_serves(command: str, fields: dict[str, object], data_dir: str, timeout_s: float | None) -> Any:
+    """Call, and return when the broker accepts connections."""
+    with ControlClient(data_dir, timeout_s=timeout_s) as control:
+        control.call(command, **fields)
+    until = time.monotonic() + (timeout_s or AWAIT_S)
+    while True:
+        try:
+            return when_it_is_up("await_startup", {}, data_dir, until - time.monotonic())
+        except Refused as refused:
+            if refused.kind != NOT_RUNNING:  # the answer of who is about to go
+                raise
+        if time.monotonic() > until:
+            raise TimeoutError
+        time.sleep(RETRY_S)

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from leveret.control.command import Command, Query
 from leveret.control.node import Node
-from leveret.control.refusal import CONFLICT, Refused, bad_request
+from leveret.control.refusal import CONFLICT, NOT_RUNNING, Refused, bad_request
+
+AWAKE: Final = (
+    "this command requires the 'rabbit' app to be stopped on the target node. Stop it with 'rabbitmqctl stop_app'."
+)
 
 
 class AwaitStartup(Query):
@@ -33,6 +39,28 @@ class Stop(Command):
     def run(self, node: Node) -> object:
         node.host.stop()
         return None
+
+
+class StopApp(Command):
+    """Stop the broker, but not its process: the control socket comes back, and answers start_app (parked.py)."""
+
+    def run(self, node: Node) -> object:
+        node.host.park()
+        return None
+
+
+class StartApp(Command):
+    """Start a broker that stop_app has stopped; one that serves goes on."""
+
+    def run(self, node: Node) -> object:
+        return node.host.serving()
+
+
+class Reset(Command):
+    """Forget everything: only of a broker that stop_app has stopped."""
+
+    def run(self, node: Node) -> object:
+        raise Refused(NOT_RUNNING, AWAKE)
 
 
 class SuspendListeners(Command):

@@ -43,8 +43,7 @@ class ListQueues(Listing):
     def found(self, node: Node) -> Steps[list[Any]]:
         places: list[Place] = []
         for vhost in self.hosts(node):
-            places += node.queues.places(vhost, vhost.queues)
-            yield
+            places += yield from node.queues.places(vhost, vhost.queues)
         return places
 
     def name_of(self, item: Place) -> str:
@@ -73,8 +72,7 @@ class ListExchanges(Listing):
         places: list[Place] = []
         for vhost in self.hosts(node):
             places.append((vhost, ""))
-            places += node.exchanges.places(vhost, vhost.exchanges)
-            yield
+            places += yield from node.exchanges.places(vhost, vhost.exchanges)
         return places
 
     def name_of(self, item: Place) -> str:
@@ -104,11 +102,9 @@ class ListBindings(Listing):
     def _default(self, node: Node, vhost: VHost) -> Steps[list[Any]]:
         if self.source or self.destination_type == "exchange":
             return []
-        places = node.queues.places(vhost, vhost.queues)
         if self.destination is not None:
-            places = [(vhost, self.destination)] if self.destination in vhost.queues else []
-        yield
-        return places
+            return [(vhost, self.destination)] if self.destination in vhost.queues else []
+        return (yield from node.queues.places(vhost, vhost.queues))
 
     def _of(self, vhost: VHost) -> Steps[list[Any]]:
         bindings: list[Binding] = []
@@ -193,7 +189,7 @@ class ListConsumers(Listing):
     def found(self, node: Node) -> Steps[list[Any]]:
         found: list[Consumer] = []
         for vhost in self.hosts(node):
-            places = node.queues.places(vhost, vhost.queues)
+            places = yield from node.queues.places(vhost, vhost.queues)
             for index, (_, name) in enumerate(places):
                 if index % CHUNK == CHUNK - 1:
                     yield

@@ -8,8 +8,9 @@ from typing import Final
 
 from leveret.broker.definitions import GLOBAL_PARAMETER
 from leveret.control.command import Command
+from leveret.control.commands.status import FEATURE_FLAGS
 from leveret.control.node import Node
-from leveret.control.refusal import bad_request
+from leveret.control.refusal import bad_request, not_found
 from leveret.net.quantity import octets
 from leveret.net.resources import machine_memory_octets
 
@@ -72,3 +73,14 @@ def _octets(limit: int | str) -> int:
         return octets(limit, machine_memory_octets())
     except ValueError as error:
         raise bad_request(str(error)) from None
+
+
+class EnableFeatureFlag(Command):
+    """All feature flags are on already: refused if there is none of this name ("all" is every one)."""
+
+    name: str
+
+    def run(self, node: Node) -> object:
+        if self.name not in {"all", *(flag["name"] for flag in FEATURE_FLAGS)}:
+            raise not_found(f"This feature flag is not supported by node {node.name}")
+        return None

@@ -13,11 +13,12 @@ class AddVhost(Command):
     """Add a virtual host, or describe one anew.
 
     creator: a user who may do everything in it from the beginning; tracing: turns its firehose on or off.
+    What is not said stays as it is.
     """
 
     name: str
-    description: str = ""
-    tags: tuple[str, ...] = ()
+    description: str | None = None
+    tags: tuple[str, ...] | None = None
     creator: str = ""
     tracing: bool | None = None
 
@@ -27,10 +28,10 @@ class AddVhost(Command):
         if self.creator:
             user_named(node, self.creator)
         definitions = node.broker.definitions
-        before = definitions.get(VHOST, self.name) or {}
-        definitions.put(
-            VHOST, {**before, "name": self.name, "description": self.description, "tags": list(self.tags)}
-        )
+        before = definitions.get(VHOST, self.name) or {"name": self.name, "description": "", "tags": []}
+        described: Definition = {} if self.description is None else {"description": self.description}
+        tagged: Definition = {} if self.tags is None else {"tags": list(self.tags)}
+        definitions.put(VHOST, {**before, **described, **tagged})
         if self.creator:
             anything: Definition = {"configure": ".*", "write": ".*", "read": ".*"}
             definitions.put(PERMISSION, {"user": self.creator, "vhost": self.name, **anything})

@@ -7,7 +7,7 @@ from typing import Final
 from leveret.broker.peer import Peer
 from leveret.control.node import Node
 from leveret.control.pid import pid_of
-from leveret.control.tables import plain_table
+from leveret.control.tables import plain_table, sayable
 from leveret.control.views.rates import OCTETS, rates, with_rates
 from leveret.control.views.view import View
 from leveret.session import lifecycle
@@ -60,6 +60,9 @@ def connection_view(node: Node, peer: Peer) -> View:
         "send_cnt": int(octets.writes),
         "send_pend": node.host.unsent_octets(peer),
     }
+    provided = peer.client_properties.get("connection_name")
+    if isinstance(provided, str):
+        view["user_provided_name"] = sayable(provided)
     view |= with_rates(OCTETS, values, rates(octets, node.host.now_us(), values))
     return view | NO_TLS
 

@@ -2,22 +2,39 @@
 
 from __future__ import annotations
 
-from leveret.broker.counters import Passage
+from typing import Final
+
 from leveret.broker.exchange import Exchange
-from leveret.broker.vhost import VHost
+from leveret.broker.vhost import PREDECLARED, VHost
 from leveret.control.node import Node
 from leveret.control.tables import plain_table
 from leveret.control.views.rates import passage_stats
 from leveret.control.views.view import View
 from leveret.wire.table import Value
 
+# who declared it, in RabbitMQ's words: the broker itself; somebody before the last start
+OURS: Final = "rmq-internal"
+UNKNOWN: Final = "none"
+_PREDECLARED: Final = frozenset([name for name, _ in PREDECLARED])
+
 
 def exchange_view(node: Node, vhost: VHost, exchange: Exchange | None) -> View:
     """An item of list_exchanges; None: the default exchange."""
     if exchange is None:
-        return _view(node, vhost, "", "direct", (True, False, False), {}, vhost.tally.passage)
-    flags = (exchange.durable, exchange.auto_delete, exchange.internal)
-    return _view(node, vhost, exchange.name, exchange.kind, flags, exchange.arguments, exchange.passage)
+        view = _view("", vhost, "direct", (True, False, False), {})
+        passage = vhost.tally.passage
+    else:
+        flags = (exchange.durable, exchange.auto_delete, exchange.internal)
+        view = _view(exchange.name, vhost, exchange.kind, flags, exchange.arguments)
+        view["user_who_performed_action"] = OURS if exchange.name in _PREDECLARED else exchange.user or UNKNOWN
+        if exchange.effect.policy:
+            view["policy"] = exchange.effect.policy
+        passage = exchange.passage
+    vhost.tally.count_publishes()
+    stats = passage_stats(passage, node.host.now_us())
+    if stats:
+        view["message_stats"] = stats
+    return view
 
 
 def exchange_details(node: Node, vhost: VHost, exchange: Exchange | None) -> View:
@@ -25,17 +42,8 @@ def exchange_details(node: Node, vhost: VHost, exchange: Exchange | None) -> Vie
     return exchange_view(node, vhost, exchange) | {"incoming": [], "outgoing": []}
 
 
-def _view(
-    node: Node,
-    vhost: VHost,
-    name: str,
-    kind: str,
-    flags: tuple[bool, bool, bool],
-    arguments: dict[str, Value],
-    passage: Passage,
-) -> View:
-    vhost.tally.count_publishes()
-    view: View = {
+def _view(name: str, vhost: VHost, kind: str, flags: tuple[bool, bool, bool], arguments: dict[str, Value]) -> View:
+    return {
         "name": name,
         "vhost": vhost.name,
         "type": kind,
@@ -43,9 +51,5 @@ def _view(
         "auto_delete": flags[1],
         "internal": flags[2],
         "arguments": plain_table(arguments),
-        "policy": None,
+        "user_who_performed_action": OURS,
     }
-    stats = passage_stats(passage, node.host.now_us())
-    if stats:
-        view["message_stats"] = stats
-    return view

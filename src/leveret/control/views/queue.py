@@ -40,9 +40,9 @@ def queue_view(node: Node, queue: Queue) -> View:
         "arguments": plain_table(queue.arguments),
         "node": node.name,
         "state": "running",
-        "policy": None,
-        "operator_policy": None,
-        "effective_policy_definition": {},
+        "policy": queue.effect.policy or None,
+        "operator_policy": queue.effect.operator_policy or None,
+        "effective_policy_definition": queue.effect.settings,
         "consumers": int(queue.consumers.count),
         "head_message_timestamp": None,
     }

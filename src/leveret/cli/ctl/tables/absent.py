@@ -23,8 +23,6 @@ REASONS: Final = {
     "cancel_sync_queue": ("Replication", NO_MIRRORS),
     "sync_queue": ("Replication", NO_MIRRORS),
     "schema_info": ("Monitoring and health checks", NO_MNESIA),
-    "list_ciphers": ("Configuration", NO_SECRETS),
-    "list_hashes": ("Configuration", NO_SECRETS),
     "decode": ("Configuration", NO_SECRETS),
     "encode": ("Configuration", NO_SECRETS),
     "eval": ("Operations", NO_ERLANG),

@@ -106,8 +106,8 @@ SPECS: Final = (
     Spec(
         "add_vhost", VHOSTS, "Add a virtual host.", arguments("vhost:name"),
         (
-            Option("description", "description", metavar="text", default=""),
-            Option("tags", "tags", "names", metavar="tags", default=()),
+            Option("description", "description", metavar="text"),
+            Option("tags", "tags", "names", metavar="tags"),
             Option("default-queue-type", "", metavar="type"),
         ),
         banner='Adding vhost "{vhost}" ...',

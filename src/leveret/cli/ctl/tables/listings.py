@@ -22,6 +22,11 @@ def _zero(row: Row) -> object:
     return 0
 
 
+def _protocol(row: Row) -> object:
+    """As Erlang's tuple."""
+    return "{0,9,1}" if row.get("protocol") == "AMQP 0-9-1" else row.get("protocol")
+
+
 def _ssl(row: Row) -> object:
     return bool(row.get("ssl", False))
 
@@ -43,9 +48,10 @@ BINDINGS: Final = columns(
     destination_kind="destination_type", routing_key="routing_key", arguments="arguments",
 )  # fmt: skip
 CONNECTIONS: Final = columns(
-    "pid", "name", "port", "host", "peer_port", "peer_host", "protocol", "auth_mechanism", "user", "vhost", "timeout",
+    "pid", "name", "port", "host", "peer_port", "peer_host", "auth_mechanism", "user", "vhost", "timeout",
     "frame_max", "channel_max", "client_properties", "recv_oct", "recv_cnt", "send_oct", "send_cnt", "send_pend",
-    "connected_at", "state", "channels", ssl=_ssl, ssl_protocol="ssl_protocol", ssl_key_exchange="ssl_key_exchange",
+    "connected_at", "state", "channels", ssl=_ssl, protocol=_protocol,
+    ssl_protocol="ssl_protocol", ssl_key_exchange="ssl_key_exchange",
     ssl_cipher="ssl_cipher", ssl_hash="ssl_hash", peer_cert_subject="peer_cert_subject",
     peer_cert_issuer="peer_cert_issuer", peer_cert_validity="peer_cert_validity",
 )  # fmt: skip
@@ -103,7 +109,8 @@ SPECS: Final = (
     ),
     Spec(
         "list_unresponsive_queues", GROUP, "List queues that do not answer: none, for a broker that answers has all.",
-        COLUMNS, (Option("queue-timeout", "", metavar="ms"),), takes_vhost=True, call="check_vhost",
-        banner="Listing unresponsive queues for vhost {vhost} ...", show=lambda answer, given: "",
+        COLUMNS, (Option("queue-timeout", "", metavar="ms"),), takes_vhost=True,
+        banner="Listing unresponsive queues for vhost {vhost} ...",
+        show=Table(columns("name"), ("name",), is_streamed=True),
     ),
 )  # fmt: skip

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from leveret.cli.ctl.exits import USAGE
-from leveret.cli.ctl.reports import cluster_report, environment_report, full_report, health, status_report
+from leveret.cli.ctl.reports import cluster_report, environment_report, status_report, well
 from leveret.cli.ctl.spec import Argument, Option, Spec, Table, arguments, columns
-from leveret.cli.ctl.waiting import until_it_has_gone, when_it_is_up
+from leveret.cli.ctl.waiting import until_it_has_gone, until_it_is_parked, until_it_serves, when_it_is_up
 from leveret.control.refusal import NOT_FOUND
 
 NODES: Final = "Nodes"
@@ -47,9 +47,11 @@ SPECS: Final = (
     ),
     Spec(
         "stop_app", NODES, "Close all connections and forget what is transient; `ctl` is still answered.",
-        banner="Stopping rabbit application on node {node} ...",
+        via=until_it_is_parked, banner="Stopping rabbit application on node {node} ...",
     ),
-    Spec("start_app", NODES, "Serve again after stop_app.", banner="Starting node {node} ..."),
+    Spec(
+        "start_app", NODES, "Serve again after stop_app.", via=until_it_serves, banner="Starting node {node} ...",
+    ),
     Spec(
         "reset", NODES, "Forget everything: messages, queues, users. Only after stop_app.",
         banner="Resetting node {node} ...",
@@ -81,7 +83,7 @@ SPECS: Final = (
         show=status_report,
     ),
     Spec(
-        "report", MONITORING, "Show everything that support would ask for.", call="status", show=full_report,
+        "report", MONITORING, "Show everything that support would ask for.", call="status", show=status_report,
         banner="Reporting server status of node {node} ...",
     ),
     Spec(
@@ -90,15 +92,23 @@ SPECS: Final = (
     ),
     Spec(
         "node_health_check", MONITORING, "Whether the broker is well; check_running and check_alarms say more.",
-        call="status", banner="Timeout: 70 seconds ...\nChecking health of node {node} ...", show=health,
+        call="status", banner="Timeout: 70 seconds ...\nChecking health of node {node} ...", show=well,
     ),
     Spec(
-        "list_node_auth_attempt_stats", MONITORING, "Count logins.", call="auth_attempts",
+        "list_node_auth_attempt_stats", MONITORING, "Count logins.", call="list_auth_attempts",
         banner='Listing authentication\n attempts for node "{node}" ...',
         show=Table(
             columns("protocol", "auth_attempts", "auth_attempts_failed", "auth_attempts_succeeded"),
             ("protocol", "auth_attempts", "auth_attempts_failed", "auth_attempts_succeeded"),
         ),
+    ),
+    Spec(
+        "list_hashes", "Configuration", "List the hash functions of this Python.",
+        banner="Listing supported hash algorithms ...", show=lambda answer, given: f"[{','.join(answer)}]",
+    ),
+    Spec(
+        "list_ciphers", "Configuration", "List the cipher suites that TLS may agree on.",
+        banner="Listing supported ciphers ...", show=lambda answer, given: f"[{','.join(answer)}]",
     ),
     Spec(
         "list_feature_flags", FLAGS, "List feature flags: all are enabled.",

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import re
 from typing import Any, Final
 
-from leveret.cli.ctl.exits import DATA, USAGE, Failed
+from leveret.cli.ctl.exits import DATA, UNAVAILABLE, USAGE, Failed
 from leveret.cli.ctl.spec import Given, Option, Spec, arguments
-from leveret.control.refusal import BAD_REQUEST, NOT_FOUND
+from leveret.control.refusal import BAD_REQUEST, CONFLICT, NOT_FOUND
 
 QUEUES: Final = "Queues"
 OPERATIONS: Final = "Operations"
 CONFIGURATION: Final = "Configuration"
+LEVELS: Final = ("debug", "info", "warning", "error", "critical", "none")
 FRACTION: Final = re.compile(r"\d*\.?\d+")
 AMOUNT: Final = re.compile(r"\d+\s*[a-zA-Z]*")
 
@@ -65,6 +67,14 @@ def _free(given: Given) -> dict[str, str]:
     return {"free": f"{given['fraction']} times the total RAM" if is_share else f"{given['disk_limit']} bytes"}
 
 
+def _level(given: Given) -> dict[str, object]:
+    """rabbitmqctl looks at the level before it says what it does."""
+    if given["level"] not in LEVELS:
+        text = f"level {given['level']} is not supported. Try one of {', '.join(LEVELS)}"
+        raise Failed(f"Error:\n{text}", UNAVAILABLE)
+    return {}
+
+
 SPECS: Final = (
     Spec(
         "purge_queue", QUEUES, "Drop all messages that wait in a queue.", arguments("queue:name:queues"),
@@ -74,7 +84,7 @@ SPECS: Final = (
         "delete_queue", QUEUES, "Delete a queue.", arguments("queue_name:name:queues"),
         (Option("if-empty", "if_empty", "flag"), Option("if-unused", "if_unused", "flag")), takes_vhost=True,
         banner="Deleting queue '{queue_name}' on vhost '{vhost}' {conditions}...", words=_conditions, show=_deleted,
-        exits={NOT_FOUND: USAGE},
+        exits={NOT_FOUND: USAGE, CONFLICT: USAGE},
     ),
     Spec(
         "close_connection", OPERATIONS, "Close a connection, by process id or name.",
@@ -114,7 +124,9 @@ SPECS: Final = (
     ),
     Spec(
         "backup", OPERATIONS, "Copy the data directory, consistently, while the broker runs.",
-        arguments("directory:destination"), is_ours=True, banner="Copying the data directory to {directory} ...",
+        arguments("directory:"), is_ours=True, banner="Copying the data directory to {directory} ...",
+        fields=lambda given: {"directory": os.path.abspath(given["directory"])},
+        show=lambda answer, given: f"{answer['files']} files, {answer['octets']} octets",
     ),
     Spec(
         "set_cluster_name", CONFIGURATION, "Give the broker the name that clients hear.", arguments("name"),
@@ -133,6 +145,6 @@ SPECS: Final = (
     ),
     Spec(
         "set_log_level", CONFIGURATION, "Say what is logged; until the next start.", arguments("level"),
-        banner='Setting log level to "{level}" ...',
+        fields=_level, banner='Setting log level to "{level}" ...',
     ),
 )  # fmt: skip

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from leveret.cli.ctl.exits import DATA, UNAVAILABLE
-from leveret.cli.ctl.files import definitions_from, definitions_to
+from leveret.cli.ctl.files import definitions_from, definitions_to, imported
 from leveret.cli.ctl.spec import Given, Option, Row, Rows, Spec, Table, arguments, columns
 from leveret.control.refusal import NOT_FOUND
 
@@ -149,6 +149,6 @@ SPECS: Final = (
         "import_definitions", DEFINITIONS, "Read users, virtual hosts, policies, queues … from a file; - is the input.",
         arguments("file:?"), (FORMAT, Option("skip-if-unchanged", "", "flag")),
         banner='Importing definitions in JSON from a file at "{file}" ...', fields=definitions_from,
-        show=lambda answer, given: "Definitions were imported.",
+        show=imported,
     ),
 )  # fmt: skip

@@ -1,0 +1,32 @@
+"""The time between stop_app and start_app: the process holds its data directory and answers its control socket."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import signal
+
+from leveret.control.parked import Parked
+from leveret.control.socket import ControlSocket
+
+logger = logging.getLogger("leveret")
+
+
+async def parked(data_dir: str) -> bool:
+    """Wait for start_app: True; or for stop, SIGTERM or SIGINT: False."""
+    gc.unfreeze()  # the broker that was is garbage, and in circles
+    gc.enable()
+    gc.collect()
+    state = Parked(data_dir)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, state.end.set)
+    control = ControlSocket(state, data_dir)
+    await control.listen()
+    logger.info("stopped; start_app starts the broker again")
+    await state.end.wait()
+    await control.close()
+    if not state.starts:
+        logger.info("stopped")
+    return state.starts

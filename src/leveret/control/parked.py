@@ -1,0 +1,67 @@
+"""A broker that has been stopped with stop_app: its process is there, and answers little but start_app."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from leveret.control.audit import Audit
+from leveret.control.command import COMMANDS, Command
+from leveret.control.line import SOMEBODY, Call, Caller, named, refusal
+from leveret.control.refusal import BAD_REQUEST, INTERNAL, NOT_RUNNING
+
+STORES: Final = ("journal", "segments")
+"""What is in the data directory that messages and definitions are kept in."""
+ASLEEP: Final = (
+    "this command requires the 'rabbit' app to be running on the target node. Start it with 'rabbitmqctl start_app'."
+)
+
+
+class Parked:
+    """Answers on the control socket. end: is set when it has been decided how to go on; starts: as a broker again."""
+
+    def __init__(self, data_dir: str) -> None:
+        self.end = asyncio.Event()
+        self.starts = False
+        self._data_dir = Path(data_dir)
+        self._audit = Audit()
+        self._commands: dict[str, Callable[[], None]] = {
+            "start_app": self._start,
+            "stop_app": lambda: None,
+            "reset": self._reset,
+            "stop": self.end.set,
+            "ping": lambda: None,
+        }
+
+    async def answer(self, line: bytes, sender: Caller = SOMEBODY) -> list[bytes]:
+        """The answer to one line, without its line end, in one piece. Never raises."""
+        try:
+            call = msgspec.json.decode(line, type=Call)
+            name = named(call.call)
+            if name not in self._commands:
+                return [refusal(NOT_RUNNING, ASLEEP)]
+            command: Command = msgspec.json.decode(call.call, type=COMMANDS[name])
+        except msgspec.MsgspecError as error:
+            return [refusal(BAD_REQUEST, str(error))]
+        answer, outcome = b'{"ok":null}', "ok"
+        try:
+            self._commands[name]()
+        except OSError as error:
+            answer, outcome = refusal(INTERNAL, f"{error.filename}: {error.strerror}"), INTERNAL
+        if command.changes:
+            self._audit.note(call.by.known_as(sender), command, outcome)
+        return [answer]
+
+    def _start(self) -> None:
+        self.starts = True
+        self.end.set()
+
+    def _reset(self) -> None:
+        for name in STORES:
+            if (self._data_dir / name).exists():
+                shutil.rmtree(self._data_dir / name)

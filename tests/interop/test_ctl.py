@@ -1,0 +1,221 @@
+"""The same commands to rabbitmqctl of RabbitMQ 3.10.8 and to `leveret ctl`: output and exit codes, line by line.
+
+Both brokers have the same queues, bindings and consumers. Lists have no order in RabbitMQ: lines are compared sorted,
+behind the first one. rabbitmqctl takes a second and more for each call: what can be asked together is.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pika
+import pytest
+from click.testing import CliRunner
+
+from leveret.cli.ctl.group import command, diagnostics
+from leveret.cli.ctl.tables import CTL, DIAGNOSTICS
+from leveret.testing.processes import LeveretProcess, RabbitMQProcess
+
+pytestmark = [pytest.mark.rabbitmq, pytest.mark.timeout(600)]
+
+PID = re.compile(r"<[^<> ]+@[^<> ]+\.\d+\.\d+\.\d+>")
+NODE = re.compile(r"[a-z-]+[0-9]*@[A-Za-z0-9.-]+")
+PORT = re.compile(r"127\.0\.0\.1(:|\t)\d+")
+
+# what is done and asked, in this order; with "<" what is on standard input behind it
+SESSION = """
+list_users
+add_user alice secret
+add_user alice secret
+add_user bob <secret
+add_user carol <
+set_user_tags alice monitoring management
+set_user_tags alice
+set_user_tags nobody x
+list_users
+-q list_users
+-s list_users
+list_users --formatter csv
+set_permissions -p / alice a.* b.* c.*
+set_permissions -p / nobody .* .* .*
+set_permissions -p nowhere alice .* .* .*
+set_permissions alice .*
+list_permissions
+list_permissions -p nowhere
+list_user_permissions alice
+list_user_permissions nobody
+set_topic_permissions alice amq.topic ^a ^b
+set_topic_permissions nobody amq.topic ^a ^b
+list_topic_permissions
+-q list_user_topic_permissions alice
+clear_topic_permissions alice amq.topic
+clear_topic_permissions alice
+list_topic_permissions
+clear_permissions alice
+clear_permissions nobody
+authenticate_user alice wrong
+change_password alice new
+delete_user nobody
+delete_user alice
+add_vhost v1 --description first
+add_vhost v1
+list_vhosts name description tracing
+delete_vhost nowhere
+delete_vhost v1
+restart_vhost
+list_queues
+-q list_queues name messages consumers durable auto_delete exclusive state policy type
+list_queues --formatter csv name messages durable arguments
+list_queues --no-table-headers -q --vhost=/ name arguments messages_ready messages_unacknowledged
+list_queues -t 5 name owner_pid exclusive_consumer_tag
+list_exchanges name type durable auto_delete internal arguments policy
+list_bindings
+list_bindings source_name routing_key --formatter csv
+list_connections
+list_connections pid name user vhost state channels protocol frame_max channel_max auth_mechanism ssl
+list_channels
+list_channels name number user vhost transactional confirm consumer_count messages_unacknowledged prefetch_count
+list_consumers
+list_consumers queue_name consumer_tag ack_required prefetch_count active arguments activity_status
+purge_queue q1
+purge_queue nosuch
+delete_queue nosuch
+delete_queue q2 --if-empty --if-unused
+delete_queue q2
+trace_on
+trace_off
+set_disk_free_limit 60MB
+set_disk_free_limit nonsense
+set_disk_free_limit mem_relative 0.001
+set_vm_memory_high_watermark 1.5
+set_vm_memory_high_watermark absolute 2GB
+set_log_level nonsense
+set_cluster_name another
+ping
+await_startup
+await_online_nodes 1
+suspend_listeners
+resume_listeners
+hipe_compile /nowhere
+rotate_logs
+close_connection nonsense reason
+close_all_connections --limit 1 bye
+close_all_user_connections nobody bye
+nonsense
+list_users extra
+delete_user
+"""
+DIAGNOSED = """
+ping
+-q check_running
+check_local_alarms
+check_alarms
+check_port_listener 5
+check_protocol_listener amqp
+check_virtual_hosts
+check_certificate_expiration --within 3 --unit weeks
+check_if_node_is_quorum_critical
+is_running
+discover_peers
+"""
+
+
+class Both:
+    """RabbitMQ and leveret, and how to call the command line of each."""
+
+    def __init__(self, rabbitmq: RabbitMQProcess, leveret: LeveretProcess) -> None:
+        self.rabbitmq = rabbitmq
+        self.leveret = leveret
+
+    def theirs(self, program: str, line: str) -> tuple[int, str]:
+        """Exit code and output of RabbitMQ's program."""
+        words, _, given = line.partition("<")
+        path = Path(RabbitMQProcess.program() or "").with_name(program)
+        done = subprocess.run(
+            [path, *words.split()], input=given, capture_output=True, text=True, check=False, timeout=60,
+            env=os.environ | self.rabbitmq.environment(),
+        )  # fmt: skip
+        return done.returncode, done.stdout
+
+    def ours(self, program: str, line: str) -> tuple[int, str]:
+        """The same of leveret's."""
+        words, _, given = line.partition("<")
+        group = command if program == "rabbitmqctl" else diagnostics
+        environment = {"LEVERET_DATA_DIR": str(self.leveret.data_dir)}
+        done = CliRunner().invoke(group, words.split(), input=given, env=environment, prog_name=program)
+        assert "Traceback" not in done.output
+        return done.exit_code, done.stdout
+
+
+def fill(url: str) -> pika.BlockingConnection:
+    """What there is to be listed; the connection must stay."""
+    connection = pika.BlockingConnection(pika.URLParameters(f"{url}?heartbeat=0"))
+    channel = connection.channel()
+    channel.queue_declare("q1", durable=True)
+    arguments = {"x-max-length": 10, "x-dead-letter-exchange": "dlx", "x-overflow": "reject-publish"}
+    channel.queue_declare("q2", arguments=arguments)
+    channel.queue_declare("q3", auto_delete=True)
+    channel.queue_declare("q4", exclusive=True)
+    channel.queue_declare("ü", durable=True)
+    channel.exchange_declare("x1", "topic", durable=True, arguments={"alternate-exchange": "amq.fanout"})
+    channel.exchange_declare("x2", "headers", auto_delete=True, internal=True)
+    channel.queue_bind("q1", "x1", "a.*.#")
+    channel.queue_bind("q2", "amq.headers", "", {"x-match": "all", "k": 1, "t": {"n": "text"}})
+    channel.exchange_bind("x2", "x1", "k")
+    channel.confirm_delivery()
+    for queue in ("q1", "q1", "q1", "q2"):
+        channel.basic_publish("", queue, b"hello")
+    consuming = connection.channel()
+    consuming.basic_qos(prefetch_count=2)
+    consuming.basic_consume("q3", lambda *_: None, consumer_tag="tag1", arguments={"x-priority": 5})
+    consuming.basic_consume("q1", lambda *_: None, consumer_tag="tag2")
+    consuming.queue_declare("q1", passive=True)
+    return connection
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
+    with RabbitMQProcess() as rabbitmq, LeveretProcess(tmp_path_factory.mktemp("data")) as leveret:
+        yield Both(rabbitmq, leveret)
+
+
+def plain(output: tuple[int, str]) -> tuple[int, list[str]]:
+    """Without what is another one on each broker: nodes, process ids, ports."""
+    code, text = output
+    lines = PORT.sub("127.0.0.1:PORT", NODE.sub("NODE", PID.sub("PID", text))).splitlines()
+    first = 1 if lines and lines[0].endswith("...") else 0
+    return code, [*lines[:first], *sorted(lines[first:])]
+
+
+def differences(both: Both, program: str, session: str) -> list[str]:
+    found = []
+    for line in session.strip().splitlines():
+        theirs, ours = plain(both.theirs(program, line)), plain(both.ours(program, line))
+        if theirs != ours:
+            found.append(f"{line}\n  rabbitmq: {theirs}\n  leveret:  {ours}")
+    return found
+
+
+def test_scripts_notice_nothing(both: Both) -> None:
+    kept = [fill(both.rabbitmq.url), fill(both.leveret.url)]
+    found = differences(both, "rabbitmqctl", SESSION)
+    assert not found, "\n".join(found)
+    for connection in kept:
+        connection.close() if connection.is_open else None
+
+
+def test_health_checks_notice_nothing(both: Both) -> None:
+    found = differences(both, "rabbitmq-diagnostics", DIAGNOSED)
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(("program", "specs"), [("rabbitmqctl", CTL), ("rabbitmq-diagnostics", DIAGNOSTICS)])
+def test_no_command_is_forgotten(both: Both, program: str, specs: dict[str, object]) -> None:
+    """Each command of RabbitMQ's is done or refused for a reason; docs/CTL.md has the list."""
+    names = set(re.findall(r"^   ([a-z_]+) {2}", both.theirs(program, "help")[1], re.MULTILINE))
+    assert len(names) > 50
+    assert names - set(specs) == set()

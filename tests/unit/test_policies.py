@@ -1,0 +1,334 @@
+"""Policies beside the disk, other queues and each other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from leveret.broker.definitions import OPERATOR_POLICY, PARAMETER, POLICY
+from leveret.broker.enforcement import STEP
+from leveret.broker.overflow import TRIM_MAX
+from leveret.broker.policies import NO_EFFECT
+from leveret.broker.queue import Queue
+from leveret.store.disk import MemoryDisk
+from leveret.wire import grammar
+from leveret.wire.method import method_frame
+
+from .house import House
+from .support import SECOND_US, Bench, Client
+from .test_limits import bodies, publishes, words
+from .test_limits_kept import filled, left
+
+
+def set_policy(bench: Bench, name: str = "p", pattern: str = "", priority: int = 0, **keys: Any) -> None:
+    value = {"pattern": pattern, "apply-to": "all", "priority": priority}
+    definition = {key.replace("_", "-"): item for key, item in keys.items()}
+    bench.broker.definitions.put(POLICY, {"vhost": "/", "name": name, **value, "definition": definition})
+    bench.broker.end_turn(bench.now_us)
+
+
+def set_operator_policy(bench: Bench, **keys: Any) -> None:
+    definition = {key.replace("_", "-"): item for key, item in keys.items()}
+    value = {"pattern": "", "apply-to": "all", "priority": 0, "definition": definition}
+    bench.broker.definitions.put(
+        PARAMETER, {"vhost": "/", "component": OPERATOR_POLICY, "name": "p", "value": value}  # type: ignore[dict-item]
+    )
+    bench.broker.end_turn(bench.now_us)
+
+
+def clear_policy(bench: Bench, name: str = "p") -> None:
+    assert bench.broker.definitions.remove(POLICY, "/", name)
+    bench.broker.end_turn(bench.now_us)
+
+
+def queue_of(bench: Bench, name: str = "q") -> Queue:
+    return bench.broker.vhosts["/"].queues[name]
+
+
+def declare(client: Client, name: str = "q", **arguments: Any) -> None:
+    given = {key.replace("_", "-"): value for key, value in arguments.items()}
+    client.send(1, grammar.QUEUE_DECLARE, queue=name, durable=True, arguments=given)
+    client.frames()
+
+
+# -- limits and pages --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_limit_counts_what_is_on_disk(is_restarted: bool) -> None:
+    disk = MemoryDisk()
+    house = House(disk, octets_max=3000)
+    client = filled(house)
+    if is_restarted:
+        disk.crash()
+        house = House(disk, octets_max=3000)
+        client = house.bench.connect()
+    set_policy(house.bench, max_length_bytes=800)
+    assert int(queue_of(house.bench).count()) == 100
+    client.call(1, grammar.CONFIRM_SELECT)
+    client.raw(publishes("q", b"8 octets"))
+    assert left(client) == [*[b"%08d" % number for number in range(101, 200)], b"8 octets"]
+    assert int(queue_of(house.bench).limits.octets) == 0  # type: ignore[union-attr]
+
+
+def test_a_limit_in_octets_that_follows_one_in_messages_knows_the_octets() -> None:
+    disk = MemoryDisk()
+    filled(House(disk, octets_max=3000), x_max_length=1000)
+    disk.crash()
+    house = House(disk, octets_max=3000)  # and has not read its pages, for nobody asked for octets
+    set_policy(house.bench, max_length_bytes=800)
+    assert left(house.bench.connect()) == [b"%08d" % number for number in range(100, 200)]
+
+
+@pytest.mark.parametrize("defined_first", [False, True])
+def test_policies_hold_after_a_restart(defined_first: bool) -> None:
+    disk = MemoryDisk()
+    house = House(disk)
+    client = house.bench.connect()
+    if defined_first:
+        set_policy(house.bench, max_length=2, dead_letter_exchange="amq.fanout")
+    declare(client)
+    client.send(1, grammar.EXCHANGE_DECLARE, exchange="x", type="direct", durable=True)
+    if not defined_first:
+        set_policy(house.bench, max_length=2, dead_letter_exchange="amq.fanout")
+    set_policy(house.bench, "x", "^x$", 1, alternate_exchange="amq.direct")
+    set_operator_policy(house.bench, max_length=1)
+    client.publish("q", b"1", delivery_mode=2)
+    client.publish("q", b"2", delivery_mode=2)
+    house.write()
+    disk.crash()
+    house = House(disk)
+    queue, exchange = queue_of(house.bench), house.bench.broker.vhosts["/"].exchanges["x"]
+    assert (queue.effect.policy, queue.effect.operator_policy) == ("p", "p")
+    assert queue.effect.settings == {"max-length": 1, "dead-letter-exchange": "amq.fanout"}
+    assert exchange.effect.policy == "x"
+    assert exchange.alternate == "amq.direct"
+    assert left(house.bench.connect()) == [b"2"]
+    clear_policy(house.bench, "x")
+    assert exchange.alternate is None
+
+
+def test_a_start_leaves_nothing_to_be_looked_at() -> None:
+    disk = MemoryDisk()
+    house = House(disk)
+    client = house.bench.connect()
+    for number in range(20):
+        set_policy(house.bench, f"p{number}", max_length=number)
+        declare(client, f"q{number}")
+    house.write()
+    disk.crash()
+    house = House(disk)
+    vhost = house.bench.broker.vhosts["/"]
+    assert not vhost.policies.is_changed
+    assert len(vhost.queues) == 20
+    assert {queue.effect for queue in vhost.queues.values()} == {queue_of(house.bench, "q0").effect}
+
+
+# -- dead letters ------------------------------------------------------------------------------------------------------
+
+
+def stranded(bench: Bench, client: Client) -> Queue:
+    """A quorum queue that keeps a dead letter, by policy."""
+    declare(client, x_queue_type="quorum")
+    set_policy(
+        bench, pattern="^q$", dead_letter_exchange="", dead_letter_routing_key="grave", overflow="reject-publish",
+        dead_letter_strategy="at-least-once", max_length=2,
+    )  # fmt: skip
+    client.publish("q", b"1", delivery_mode=2)
+    got = client.call(1, grammar.BASIC_GET, queue="q")
+    client.send(1, grammar.BASIC_REJECT, delivery_tag=got.number("delivery_tag"), requeue=False)
+    queue = queue_of(bench)
+    assert queue.stranded is not None
+    assert len(queue.stranded.letters) == 1
+    return queue
+
+
+def test_dead_letters_are_kept_by_policy_until_a_queue_takes_them() -> None:
+    bench = Bench()
+    client = bench.connect()
+    stranded(bench, client)
+    declare(client, "grave")
+    bench.pass_time(SECOND_US)
+    assert int(queue_of(bench, "grave").count()) == 1
+
+
+def test_dead_letters_that_are_kept_take_room_under_another_limit() -> None:
+    bench = Bench()
+    client = bench.connect()
+    queue = stranded(bench, client)
+    set_policy(
+        bench, pattern="^q$", dead_letter_exchange="", dead_letter_routing_key="grave", overflow="reject-publish",
+        dead_letter_strategy="at-least-once", max_length=1,
+    )  # fmt: skip
+    assert queue.stranded is not None
+    client.call(1, grammar.CONFIRM_SELECT)
+    client.raw(publishes("q", b"2"))
+    assert [word for word, _, _ in words(client)] == ["basic.nack"]
+
+
+@pytest.mark.parametrize("reached", [False, True])
+def test_dead_letters_that_need_not_be_kept_any_more_go_their_way_once(reached: bool) -> None:
+    bench = Bench()
+    client = bench.connect()
+    queue = stranded(bench, client)
+    assert queue.stranded is not None
+    declare(client, "grave")
+    if reached:
+        queue.stranded.letters[0].reached.append(queue_of(bench, "grave"))
+    set_policy(bench, pattern="^q$", dead_letter_exchange="", dead_letter_routing_key="grave")
+    assert queue.stranded is None
+    assert int(queue_of(bench, "grave").count()) == (0 if reached else 1)
+    assert not queue.kept()
+    bench.pass_time(10 * SECOND_US)
+    assert int(queue_of(bench, "grave").count()) == (0 if reached else 1)
+
+
+# -- times -------------------------------------------------------------------------------------------------------------
+
+
+def test_the_time_to_go_begins_when_the_policy_comes_and_ends_when_it_goes() -> None:
+    bench = Bench()
+    client = bench.connect()
+    declare(client)
+    bench.pass_time(10 * SECOND_US)
+    set_policy(bench, expires=5000)
+    bench.pass_time(4 * SECOND_US)
+    set_policy(bench, expires=2000)  # earlier than the alarm that is set
+    bench.pass_time(SECOND_US)
+    clear_policy(bench)
+    bench.pass_time(60 * SECOND_US)
+    set_policy(bench, expires=2000)
+    bench.pass_time(2 * SECOND_US - 1)
+    assert "q" in bench.broker.vhosts["/"].queues
+    bench.pass_time(1)
+    assert "q" not in bench.broker.vhosts["/"].queues
+
+
+def test_a_shorter_time_to_go_is_not_waited_for_with_the_longer_one() -> None:
+    bench = Bench()
+    declare(bench.connect(), x_expires=100_000)
+    set_policy(bench, expires=1000)
+    bench.pass_time(SECOND_US)
+    assert "q" not in bench.broker.vhosts["/"].queues
+
+
+def test_a_consumer_timeout_by_policy_is_looked_for() -> None:
+    bench = Bench()
+    client = bench.connect()
+    declare(client)
+    client.publish("q")
+    client.call(1, grammar.BASIC_GET, queue="q")
+    set_policy(bench, consumer_timeout=1000)
+    names = []
+    for _ in range(40):
+        bench.pass_time(SECOND_US // 20)
+        client.peer.check_ack_timeouts(bench.now_us)
+        names += client.methods()
+    assert len(names) == 1
+
+
+@pytest.mark.parametrize(("declared", "said", "timeout_ms"), [(None, 5, 5), (3, 5, 3), (7, 5, 5), ("x", 5, 5)])
+def test_the_smaller_consumer_timeout_counts(declared: Any, said: int, timeout_ms: int) -> None:
+    bench = Bench()
+    declare(bench.connect(), **({} if declared is None else {"x_consumer_timeout": declared}))
+    set_policy(bench, consumer_timeout=said)
+    assert int(queue_of(bench).timeout_ms) == timeout_ms
+
+
+# -- which queues hear of it -------------------------------------------------------------------------------------------
+
+
+def test_who_is_told_the_same_is_left_alone() -> None:
+    bench = Bench()
+    declare(bench.connect())
+    set_policy(bench, expires=5000)
+    bench.pass_time(3 * SECOND_US)
+    set_policy(bench, "other", "nothing", 9, expires=1)
+    set_policy(bench, "lower", "", -1, expires=1)
+    set_policy(bench, expires=5000)
+    bench.pass_time(2 * SECOND_US)
+    assert "q" not in bench.broker.vhosts["/"].queues
+
+
+def test_several_policies_of_one_turn_are_looked_at_together() -> None:
+    bench = Bench()
+    client = bench.connect()
+    declare(client)
+    client.raw(publishes("q", b"1", b"2", b"3"))
+    value = {"vhost": "/", "pattern": "", "apply-to": "all"}
+    bench.broker.definitions.put(POLICY, {**value, "name": "p", "priority": 0, "definition": {"max-length": 1}})
+    bench.broker.definitions.put(POLICY, {**value, "name": "r", "priority": 1, "definition": {"max-length": 3}})
+    bench.broker.end_turn(bench.now_us)
+    assert bodies(bench, "q") == [b"1", b"2", b"3"]
+
+
+def test_numbers_beyond_all_bounds_are_no_trouble() -> None:
+    bench = Bench()
+    client = bench.connect()
+    declare(client)
+    huge = (1 << 63) - 1
+    set_policy(
+        bench, message_ttl=huge, expires=huge, max_length=huge, max_length_bytes=huge, consumer_timeout=huge
+    )
+    client.publish("q", b"1")
+    assert bodies(bench, "q") == [b"1"]
+
+
+# -- many queues, long queues ------------------------------------------------------------------------------------------
+
+
+def many(bench: Bench) -> int:
+    """Declares more queues than a turn looks at; how many."""
+    client = bench.connect()
+    count = 2 * STEP + 5
+    client.raw(b"".join(method_frame(1, grammar.QUEUE_DECLARE, queue=f"q{number}") for number in range(count)))
+    return count
+
+
+def test_a_turn_looks_at_some_of_many_queues() -> None:
+    bench = Bench()
+    count = many(bench)
+    vhost = bench.broker.vhosts["/"]
+    set_policy(bench, expires=1)
+    reached = sum(queue.effect is not NO_EFFECT for queue in vhost.queues.values())
+    assert 0 < reached <= STEP
+    vhost.delete_queue(next(queue for queue in vhost.queues.values() if queue.effect is NO_EFFECT))
+    while bench.broker.enforce_policies(bench.now_us):
+        pass
+    assert [queue.effect.policy for queue in vhost.queues.values()] == ["p"] * (count - 1)
+    assert len({queue.effect for queue in vhost.queues.values()}) == 1
+
+
+def test_what_changes_while_some_are_left_reaches_all() -> None:
+    bench = Bench()
+    count = many(bench)
+    set_policy(bench, expires=1000)
+    set_policy(bench, expires=2000)
+    bench.broker.end_turn(bench.now_us)
+    clear_policy(bench)
+    for _ in range(count // STEP + 1):
+        bench.broker.end_turn(bench.now_us)
+    assert all(queue.effect is NO_EFFECT for queue in bench.broker.vhosts["/"].queues.values())
+    bench.pass_time(3 * SECOND_US)
+    assert len(bench.broker.vhosts["/"].queues) == count
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_long_queue_is_cut_in_steps(is_restarted: bool) -> None:
+    disk = MemoryDisk()
+    house = House(disk)
+    client = house.bench.connect()
+    declare(client)
+    count = 3 * int(TRIM_MAX)
+    client.raw(publishes("q", *[b"%d" % number for number in range(count)], delivery_mode=2))
+    set_policy(house.bench, max_length=10)
+    assert int(queue_of(house.bench).count()) == count - int(TRIM_MAX)
+    if is_restarted:
+        house.write()
+        disk.crash()
+        house = House(disk)
+    house.bench.pass_time(0)
+    house.bench.pass_time(0)
+    house.bench.pass_time(0)
+    assert bodies(house.bench, "q") == [b"%d" % number for number in range(count - 10, count)]
