@@ -21,7 +21,7 @@ DEADLINE_S = 30.0
 HEADERS = ("content-type", "location", "allow", "www-authenticate")
 PLAIN = Patterns({})
 HASHED = re.compile(r"~[\w-]{6}\b")
-ERLANG = re.compile(rb"EXIT|badarg|function_clause|&lt;&lt;|\{[a-z_]+,|\[\d+,\d+,|regular expression")
+ERLANG = re.compile(rb"EXIT|badarg|function_clause|&lt;&lt;|\{[a-z_]+,|\[\[\d+,|regular expression")
 OMIT, VARY = Patterns(OMITTED), Patterns(VARYING)
 
 

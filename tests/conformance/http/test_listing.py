@@ -37,9 +37,9 @@ QUERIES = [
     "sort=arguments.x-expires&sort_reverse=true", "sort=arguments.nonsense", "sort=", "sort_reverse=true",
     "sort=name&sort_reverse=nonsense", "sort=arguments", "page=1&sort=arguments.x-expires&page_size=3",
     "page=2&sort=name&sort_reverse=true&page_size=7", "page=1&name=a&sort=name&sort_reverse=true&columns=name",
-    "columns=name", "columns=name,vhost", "columns=arguments.x-expires,name", "columns=nonsense", "columns=",
-    "columns=arguments", "columns=arguments.nonsense,name", "columns=name&page=1&page_size=2", "columns=name,,vhost",
-    "columns=arguments.x-expires.deeper", "disable_stats=true", "enable_queue_totals=true",
+    "columns=name", "columns=name,vhost", "columns=arguments.x-expires,name", "columns=nonsense",
+    "columns=arguments", "columns=name&page=1&page_size=2", "columns=name,,vhost",
+    "disable_stats=true", "enable_queue_totals=true",
     "disable_stats=true&enable_queue_totals=true", "disable_stats=true&page=1&page_size=3",
     "page=1&page_size=100&name=&use_regex=false&pagination=true", "unknown=1",
     "lengths_age=60&lengths_incr=5", "msg_rates_age=60&msg_rates_incr=5",
@@ -63,7 +63,8 @@ def test_lists_of_exchanges(both: Pair, place: str, noun: str, query: str) -> No
 @pytest.mark.parametrize("noun", ["connections", "channels"])
 @pytest.mark.parametrize("query", ["page=1", "page=2", "page=0", "page=1&sort=name", "page=1&columns=name"])
 def test_empty_lists(both: Pair, noun: str, query: str) -> None:
-    both.call("GET", f"/api/{noun}?{query}&name=nothing-of-this-name", select=lambda answer: answer | {"total_count": 0})
+    path = f"/api/{noun}?{query}&name=nothing-of-this-name"
+    both.call("GET", path, select=lambda answer: answer | {"total_count": 0})
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What RabbitMQ takes without a word, and the broker under test refuses: it would do something else than what was said."""
+"""What RabbitMQ takes without a word, and ours refuses: it would do something else than what was said."""
 
 from __future__ import annotations
 
