@@ -61,7 +61,6 @@ def running(kind: str, services: Sequence[str], certificates: Path) -> Iterator[
                 f"--tls-key={certificates / 'server.key'}",
                 f"--tls-ca={certificates / 'ca.pem'}",
             ],
-            admin=True,
         )
         http_port = server.admin_port
     else:
