@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from ipaddress import ip_address
 
 from leveret.broker.definitions import Definition
 from leveret.broker.users import ARGON2ID, User, hash_password
 from leveret.control.node import Node
 from leveret.control.refusal import NOT_AUTHORISED, Refused
-
-# from the machine itself, as far as is known
-LOOPBACK = ("", "127.0.0.1", "::1")
 
 
 async def authenticated(node: Node, name: str, password: str, address: str, protocol: str) -> User:
@@ -27,7 +25,7 @@ async def authenticated(node: Node, name: str, password: str, address: str, prot
     if wait_us >= 0:
         is_right = await node.host.logins.on_thread(user.accepts, password) if user.is_slow else user.accepts(password)
     is_right = is_right and broker.users.by_name.get(name) is user
-    is_here = address in LOOPBACK or name not in broker.settings.loopback_users
+    is_here = name not in broker.settings.loopback_users or _is_loopback(address)
     if address:
         broker.attempts.done(address, protocol, is_right and is_here, node.host.now_us())
     if not is_right:
@@ -35,6 +33,14 @@ async def authenticated(node: Node, name: str, password: str, address: str, prot
     if not is_here:
         raise Refused(NOT_AUTHORISED, "User can only log in via localhost")
     return user
+
+
+def _is_loopback(address: str) -> bool:
+    """Whether this is the machine itself; "": whoever may open the socket is."""
+    try:
+        return not address or ip_address(address.partition("%")[0]).is_loopback
+    except ValueError:
+        return False
 
 
 async def password_fields(node: Node, password: str) -> Definition:

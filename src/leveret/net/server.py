@@ -194,7 +194,10 @@ class Server:
 
     def certificates(self) -> list[tuple[str, int]]:
         """The certificates that the listeners show."""
-        return []
+        if self._tls is None:
+            return []
+        certificates = self._tls.certificates
+        return [(certificates.settings.cert, certificates.until_us)]
 
     def close(self, peer: Peer, reason: str) -> None:
         """Close a connection: 320 CONNECTION_FORCED with this reason."""
