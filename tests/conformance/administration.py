@@ -42,6 +42,7 @@ REQUESTS: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
     "set_global_parameter": ("PUT", "global-parameters/{name}", ("value", "name")),
     "clear_global_parameter": ("DELETE", "global-parameters/{name}", ()),
     "list_global_parameters": ("GET", "global-parameters", ()),
+    "list_connections": ("GET", "connections", ()),
     "export_definitions": ("GET", "definitions", ()),
 }
 # what is set as a whole there, and one by one here

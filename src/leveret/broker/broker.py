@@ -167,18 +167,10 @@ class Broker:
             for vhost in self.vhosts.values():
                 vhost.changed()
 
-    def _vhost_governed(self, kind: str, key: Key, definition: Definition | None) -> None:
-        """Its policies and limits."""
+    def _limited(self, kind: str, key: Key, definition: Definition | None) -> None:
         vhost = self.vhosts.get(key[0])
-        if vhost is None:
-            return
-        value = None if definition is None else definition.get("value")
-        if kind == POLICY:
-            vhost.policies.set(key[1], definition, False)
-        elif kind == PARAMETER and key[1] == OPERATOR_POLICY:
-            vhost.policies.set(key[2], value if isinstance(value, dict) else None, True)
-        elif kind == PARAMETER and key[1] == VHOST_LIMITS:
-            vhost.limit(value)
+        if kind == PARAMETER and key[1] == VHOST_LIMITS and vhost is not None:
+            vhost.limit({} if definition is None else definition.get("value"))
 
     def connected(self, connection: Connection, vhost: VHost) -> None:
         """A connection has opened a virtual host: it counts."""
