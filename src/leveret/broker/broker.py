@@ -105,8 +105,7 @@ class Broker:
         self.nowhere = self._vhost("")  # where connections are until they have said where they want to go
         self.definitions = Definitions(self.log)
         self.definitions.listeners += [
-            self._vhost_defined, self.users.defined, self._users_changed, self._limited, self._policy_defined,
-            self._named,
+            self._vhost_defined, self._vhost_governed, self.users.defined, self._users_changed, self._named,
         ]  # fmt: skip
         self._configured_name = settings.cluster_name
         self._define_defaults()
