@@ -73,7 +73,7 @@ class Browser:
 
     def __init__(self, origins: tuple[str, ...] = ()) -> None:
         self.control = FakeControl()
-        self._api = Api(self.control, Cors(origins))  # type: ignore[arg-type]
+        self.api = Api(self.control, Cors(origins))  # type: ignore[arg-type]
 
     async def __call__(
         self, method: str, path: str, user: str | None = "root", password: str = "secret", json: Any = None,
@@ -82,7 +82,7 @@ class Browser:
         sent = dict(headers or {})
         if user is not None:
             sent["authorization"] = "Basic " + b64encode(f"{user}:{password}".encode()).decode()
-        transport = httpx.ASGITransport(self._api, raise_app_exceptions=True)
+        transport = httpx.ASGITransport(self.api, raise_app_exceptions=True)
         async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
             return await client.request(method, path, json=json, headers=sent, content=content)
 

@@ -390,6 +390,14 @@ async def test_a_defect_of_ours_has_no_traceback(browse: Browser) -> None:
     assert "Traceback" not in answer.text
 
 
+async def test_shares_of_memory(browse: Browser) -> None:
+    memory = {"queue_procs": 1, "other_proc": 70, "strategy": "rss", "total": {"rss": 200, "allocated": 200}}
+    browse.control.answers |= {"get_node": there, "memory_breakdown": lambda _: {"memory": memory}}
+    assert (await browse("GET", "/api/nodes/n/memory")).json() == {"memory": memory}
+    answer = await browse("GET", "/api/nodes/n/memory/relative")
+    assert answer.json() == {"memory": {"total": 100, "queue_procs": 1, "other_proc": 35}}
+
+
 async def test_health_checks_that_fail(browse: Browser) -> None:
     browse.control.answers["health_check"] = lambda fields: {
         "status": "failed" if fields.get("argument") == "1" else "ok"

@@ -188,6 +188,20 @@ async def test_a_user(browse: Browser) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(("body", "reason"), [
+    ({"password": "p", "tags": None}, "tags_not_present"),
+    ({"password": "p", "password_hash": "", "tags": ""}, "both_password_and_password_hash_are_provided"),
+    ({"password_hash": "not base64!", "tags": ""}, ["not_base64", "not base64!"]),
+    ({"password": 5, "tags": ""}, ["not_a_string", 5]),
+    ({"password": "p", "tags": 1}, ["not_tags", 1]),
+])  # fmt: skip
+async def test_users_that_can_not_be(browse: Browser, body: dict[str, Any], reason: Any) -> None:
+    browse.control.answers["list_users"] = lambda _: []
+    answer = await browse("PUT", "/api/users/u", json=body)
+    assert (answer.status_code, answer.json()) == (400, {"error": "bad_request", "reason": reason})
+    assert [name for name, _ in browse.control.asked] == ["list_users"]
+
+
 async def test_several_users(browse: Browser) -> None:
     browse.control.answers |= {"list_users": lambda _: [{"name": "a"}, {"name": "b"}], "delete_user": lambda _: None}
     answer = await browse("POST", "/api/users/bulk-delete", json={"users": ["a", "c"]})

@@ -21,6 +21,7 @@ import uvicorn
 
 from leveret.admin.api import Api
 from leveret.admin.cors import Cors
+from leveret.admin.patience import Patient
 from leveret.admin.process import KEY_PASSWORD
 from leveret.control.client import AsyncControlClient
 from leveret.net.certificates import Certificates, TlsSettings
@@ -61,7 +62,7 @@ def _arguments() -> argparse.Namespace:
 
 def _server(api: Api, certificates: Certificates | None) -> AdminServer:
     config = uvicorn.Config(
-        api, http="h11", ws="none", lifespan="off", log_config=None, access_log=False, server_header=False,
+        api, http=Patient, ws="none", lifespan="off", log_config=None, access_log=False, server_header=False,
         proxy_headers=False,
         ssl_context_factory=None if certificates is None else lambda config, default: context_of(certificates),
     )  # fmt: skip

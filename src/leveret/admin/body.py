@@ -5,15 +5,18 @@ Fields that a command doesn't know are ignored, as RabbitMQ does; rabbitmqadmin 
 
 from __future__ import annotations
 
+import asyncio
+from base64 import b64decode
 from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
-from leveret.admin.answers import bad_request
+from leveret.admin.answers import HttpError, bad_request
 
 BODY_OCTETS_MAX: Final = 10_000_000
+BODY_S_MAX: Final = 60.0
 # so wide is a term that Erlang prints in one line
 LINE_COLUMNS: Final = 80
 
@@ -21,7 +24,17 @@ Convert = Callable[[Any], Any]
 
 
 async def read(request: Request) -> bytes:
-    """The whole body. HttpError 400 if it is too long."""
+    """The whole body. HttpError 400 if it is too long, 408 if it does not come."""
+    try:
+        async with asyncio.timeout(BODY_S_MAX):
+            return await _read(request)
+    except TimeoutError:
+        raise HttpError(408, headers={"connection": "close"}) from None
+    except ClientDisconnect:
+        raise HttpError(400) from None  # which nobody will read
+
+
+async def _read(request: Request) -> bytes:
     parts, size = [], 0
     async for part in request.stream():
         size += len(part)
@@ -75,6 +88,15 @@ def text(value: Any) -> str:
     if not isinstance(value, str):
         raise bad_request(["not_a_string", value])
     return value
+
+
+def base64(value: Any) -> str:
+    """Octets as text."""
+    try:
+        b64decode(text(value), validate=True)
+    except ValueError:
+        raise bad_request(["not_base64", value]) from None
+    return str(value)
 
 
 def payload(value: Any) -> str:

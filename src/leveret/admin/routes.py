@@ -63,6 +63,8 @@ NODE: Final = (
     Route("/nodes", rules.monitor, get=short("list_nodes", "name", restricted=False)),
     Route("/nodes/{name}", rules.monitor, find=one("get_node", name="{name}"), get=found),
     Route("/nodes/{name}/memory", rules.monitor, find=one("get_node", name="{name}"), get=special.memory),
+    Route("/nodes/{name}/memory/relative", rules.monitor, find=one("get_node", name="{name}"),
+          get=special.relative_memory),
     Route("/feature-flags", _administrator, get=short("list_feature_flags", "name", restricted=False)),
     Route("/feature-flags/{name}/enable", _administrator, put=special.enable_feature),
     Route("/auth/attempts/{node}", rules.monitor, get=special.auth_attempts, delete=special.reset_auth_attempts),

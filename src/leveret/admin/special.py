@@ -26,7 +26,7 @@ DONE = 204
 REASON = "Closed via management plugin"  # what a client reads whose connection is closed without a reason
 FORM = "application/x-www-form-urlencoded"
 BINDING = Body(routing_key=bodies.text, arguments=bodies.table)
-USER = Body(password=bodies.text, password_hash=bodies.text, hashing_algorithm=bodies.text, tags=bodies.tags)
+USER = Body(password=bodies.text, password_hash=bodies.base64, hashing_algorithm=bodies.text, tags=bodies.tags)
 VHOST = Body(description=bodies.text, tags=bodies.tags)
 
 
@@ -78,9 +78,16 @@ async def nothing(call: Call) -> Response:
 
 
 async def memory(call: Call) -> Response:
-    """What the node's memory is used for, as far as that is known."""
-    total = call.found.get("mem_used", 0)
-    return json_answer(encode({"memory": {"total": {"rss": total, "allocated": total, "erlang": 0}}}))
+    """What the node's memory is used for."""
+    return json_answer(encode(await call.ask("memory_breakdown")))
+
+
+async def relative_memory(call: Call) -> Response:
+    """The same as percentages, rounded up."""
+    found = (await call.ask("memory_breakdown"))["memory"]
+    total = found["total"]["rss"]
+    shares = {name: -(-100 * octets // total) for name, octets in found.items() if isinstance(octets, int)}
+    return json_answer(encode({"memory": {"total": 100, **shares}}))
 
 
 async def no_links(call: Call) -> Response:
@@ -94,18 +101,21 @@ async def no_links(call: Call) -> Response:
 async def put_vhost(call: Call) -> Response:
     """Who makes a virtual host may do everything in it. A description or tags that aren't sent go, as in RabbitMQ."""
     sent = bodies.decode(await bodies.read(call.request))
-    name = call.values["vhost"]
+    name, fields = call.values["vhost"], VHOST.take(sent)
+    tracing = None if sent.get("tracing") is None else bodies.boolean(sent["tracing"])
     creator = {"creator": call.user.name} if call.found is None else {}
-    await call.ask("add_vhost", name=name, **creator, **VHOST.take(sent))
-    if sent.get("tracing") is not None:
-        await call.ask("trace_on" if bodies.boolean(sent["tracing"]) else "trace_off", vhost=name)
+    await call.ask("add_vhost", name=name, **creator, **fields)
+    if tracing is not None:
+        await call.ask("trace_on" if tracing else "trace_off", vhost=name)
     return created(call)
 
 
 async def put_user(call: Call) -> Response:
     sent = bodies.decode(await bodies.read(call.request))
-    if "tags" not in sent and "administrator" not in sent:
+    if sent.get("tags") is None:
         raise bad_request("tags_not_present")
+    if sent.get("password") is not None and sent.get("password_hash") is not None:
+        raise bad_request("both_password_and_password_hash_are_provided")
     await call.ask("put_user", name=call.values["user"], **USER.take(sent))
     return created(call)
 
