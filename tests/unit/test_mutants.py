@@ -1,8 +1,4 @@
-<<<<<<< HEAD
 """The list of mutants fits the source: a defect that can not be planted proves nothing."""
-=======
-"""The list of mutants fits the source: `make mutants` takes hours, and one that can't be planted proves nothing."""
->>>>>>> h/access
 
 from __future__ import annotations
 
