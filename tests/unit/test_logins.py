@@ -247,6 +247,16 @@ def test_what_was_granted_for_keys_is_bounded() -> None:
     assert client.methods()[-1].spec is grammar.CHANNEL_CLOSE
 
 
+def test_topic_permissions_are_about_those_too_who_may_do_everything_else() -> None:
+    bench = Bench()
+    client = restricted(bench, ".*")
+    assert client.peer.access().may_all
+    topics = {"user": "guest", "vhost": "/", "exchange": "t", "write": "^k", "read": ""}
+    bench.broker.definitions.put(TOPIC_PERMISSION, topics)
+    client.publish("x", exchange="t")
+    assert client.methods()[-1].number("reply_code") == 403
+
+
 def test_one_users_cached_route_is_no_permission_for_another() -> None:
     bench = Bench()
     bench.broker.definitions.put(
