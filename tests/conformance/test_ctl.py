@@ -269,6 +269,22 @@ def test_the_log_level_and_the_audit(tmp_path: Path) -> None:
         assert '"command": "add_user"' in own.output
 
 
+def test_a_backup_is_a_data_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with LeveretProcess(tmp_path / "data") as own:
+        Ctl(own.data_dir)("add_user", "kept", "x")
+        monkeypatch.chdir(tmp_path)
+        assert " files, " in Ctl(own.data_dir)("backup", "copy")
+    with LeveretProcess(tmp_path / "copy") as copy:
+        assert "kept\t[]" in Ctl(copy.data_dir)("list_users")
+
+
+def test_logins_are_counted(tmp_path: Path) -> None:
+    with LeveretProcess(tmp_path) as own:
+        connect(own).close()
+        header = "protocol\tauth_attempts\tauth_attempts_failed\tauth_attempts_succeeded\n"
+        assert Ctl(tmp_path)("-q", "list_node_auth_attempt_stats") == f"{header}amqp091\t1\t0\t1\n"
+
+
 # -- who is not there, and what is not there ---------------------------------------------------------------------------
 
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 from leveret.broker.attempts import FREE, WAIT_US_MAX
@@ -145,3 +146,13 @@ def test_attempts_by_other_protocols_count_too(
         "protocol": "amqp091", "auth_attempts": 1, "auth_attempts_failed": 0, "auth_attempts_succeeded": 1}
     administration.call("reset_auth_attempts")
     assert administration.call("list_auth_attempts") == administration.call("list_auth_attempts", by_source=True) == []
+
+
+def test_failed_logins_of_the_http_api_are_counted() -> None:
+    with LeveretProcess(admin=True) as process:
+        administration = ControlAdministration(str(process.data_dir))
+        for password, status in (("wrong", 401), ("guest", 200)):
+            answer = httpx.get(f"{process.admin_url}/api/whoami", auth=("guest", password))
+            assert answer.status_code == status
+        [counted] = administration.call("list_auth_attempts")
+        assert (counted["auth_attempts_failed"], counted["auth_attempts_succeeded"]) == (1, 1)

@@ -68,6 +68,20 @@ def test_a_slow_password_is_not_looked_at_in_the_turn_and_what_follows_waits() -
     assert specs == [grammar.CONNECTION_TUNE, grammar.CONNECTION_OPEN_OK, grammar.CHANNEL_OPEN_OK]
 
 
+def test_what_comes_with_a_slow_password_in_one_read_waits_too() -> None:
+    bench = slow_bench()
+    client = Client(bench, Peer(bench.broker, "10.0.0.1:5", True))
+    client.raw(PROTOCOL_HEADER)
+    start = method_frame(0, grammar.CONNECTION_START_OK, mechanism="PLAIN", response=b"\0slow\0right")
+    tune = method_frame(0, grammar.CONNECTION_TUNE_OK, channel_max=2047, frame_max=131072)
+    client.raw(start + tune + method_frame(0, grammar.CONNECTION_OPEN, virtual_host="/"))
+    assert said(client) == []
+    assert client.peer.state == lifecycle.TUNING
+    handshake.resume(client.peer, True, bench.now_us)
+    client.raw(b"")
+    assert [each.spec for each in said(client)] == [grammar.CONNECTION_TUNE, grammar.CONNECTION_OPEN_OK]
+
+
 def test_a_slow_password_that_is_wrong_is_refused() -> None:
     bench = slow_bench()
     client = login(bench, "slow", "wrong")

@@ -31,7 +31,7 @@ REQUESTS: list[tuple[str, str, object]] = [
     )),
     *(("GET", f"{path}/{v}", None) for v in ("{v}", "{o}", "nowhere") for path in (
         "vhosts", "exchanges", "queues", "bindings", "consumers", "policies", "operator-policies", "vhost-limits",
-        "definitions", "aliveness-test", "parameters/federation-upstream", "federation-links",
+        "definitions", "parameters/federation-upstream", "federation-links",
     )),
     *(("GET", path.replace("v", v), None) for v in ("{v}", "{o}") for path in (
         "queues/v/q", "exchanges/v/amq.direct", "queues/v/q/bindings", "exchanges/v/amq.direct/bindings/source",
@@ -133,7 +133,6 @@ def test_permissions_hold_for_what_is_done(both: Pair, vhost: str, rights: tuple
         ("DELETE", "queues/{v}/q/contents", None),
         ("DELETE", "bindings/{v}/e/amq.direct/q/q/k", None),
         ("GET", "queues/{v}/q", None),
-        ("GET", "aliveness-test/{v}", None),
         ("DELETE", "exchanges/{v}/q-exchange", None),
         ("DELETE", "queues/{v}/q", None),
     ):

@@ -35,7 +35,6 @@ def test_life_of_an_exchange(both: Pair, vhost: str) -> None:
         {"type": "nonsense"},
         {"type": ""},
         {"type": 5},
-        {"type": None},
         {"type": "direct", "arguments": {"alternate-exchange": 5}},
         {"type": "direct", "arguments": {"any": ["thing", 1, True, 2.5]}},
         {"type": "direct", "arguments": []},
