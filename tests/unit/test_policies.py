@@ -273,6 +273,8 @@ def test_numbers_beyond_all_bounds_are_no_trouble() -> None:
     )
     client.publish("q", b"1")
     assert bodies(bench, "q") == [b"1"]
+    queue = queue_of(bench)
+    assert max(int(queue.ttl_us), int(queue.idle_us)) + bench.now_us < 1 << 63  # what the compiled core can count
 
 
 # -- many queues, long queues ------------------------------------------------------------------------------------------
