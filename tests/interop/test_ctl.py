@@ -114,7 +114,7 @@ class Both:
         words, _, given = line.partition("<")
         path = Path(RabbitMQProcess.program() or "").with_name(program)
         done = subprocess.run(
-            [path, *words.split()], input=given, capture_output=True, text=True, check=False, timeout=60,
+            [path, *words.split()], input=given, capture_output=True, text=True, check=False,
             env=os.environ | self.rabbitmq.environment(),
         )  # fmt: skip
         return done.returncode, done.stdout
