@@ -42,6 +42,7 @@ REQUESTS: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
     "set_global_parameter": ("PUT", "global-parameters/{name}", ("value", "name")),
     "clear_global_parameter": ("DELETE", "global-parameters/{name}", ()),
     "list_global_parameters": ("GET", "global-parameters", ()),
+    "list_connections": ("GET", "connections", ()),
     "export_definitions": ("GET", "definitions", ()),
 }
 # what is set as a whole there, and one by one here
@@ -82,11 +83,21 @@ class HttpAdministration:
             return self._limit(subject, fields.get("definition", {}), fields)
         if command == "import_definitions":
             return self.request("POST", "definitions", fields["definitions"])
+        if command in ("change_password", "clear_password", "set_user_tags"):
+            return self._change_user(fields["name"], fields)
         method, path, body = REQUESTS[command]
         given = {name.replace("apply_to", "apply-to"): fields[name] for name in body if name in fields}
         if isinstance(given.get("tags"), list | tuple):
             given["tags"] = ",".join(given["tags"])
         return self.request(method, _fill(path, fields), None if method in ("GET", "DELETE") else given)
+
+    def _change_user(self, name: str, fields: dict[str, Any]) -> None:
+        user = self.request("GET", _fill("users/{name}", fields), None)
+        changed = {"password_hash": user["password_hash"], "tags": ",".join(fields.get("tags", user["tags"]))}
+        if "tags" not in fields:
+            del changed["password_hash"]
+            changed |= {"password": fields["password"]} if "password" in fields else {"password_hash": ""}
+        self.request("PUT", _fill("users/{name}", fields), changed)
 
     def _limit(self, subject: str, definition: dict[str, int], fields: dict[str, Any]) -> None:
         path, names = LIMITS[subject]

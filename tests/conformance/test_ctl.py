@@ -152,6 +152,8 @@ def test_virtual_hosts(ctl: Ctl) -> None:
     ctl("add_vhost", "v", "--description", "the v", "--tags", "a,b")
     ctl("add_vhost", "v", "--description", "another", "--tags", "a,b")
     assert "v\tanother\t[a, b]\n" in ctl("list_vhosts", "name", "description", "tags")
+    ctl("add_vhost", "v")
+    assert "v\tanother\t[a, b]\n" in ctl("list_vhosts", "name", "description", "tags")
     ctl("set_vhost_tags", "v", "c")
     assert "v\t[c]\n" in ctl("list_vhosts", "name", "tags")
     assert ctl("restart_vhost", "-p", "v").endswith(f"Vhost 'v' is already running on node 'leveret@{os.uname()[1]}'\n")

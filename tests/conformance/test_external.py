@@ -73,18 +73,19 @@ def broker(request: pytest.FixtureRequest, authority: Authority) -> Iterator[Sec
 
 def add_user(broker: Secured, name: str) -> None:
     """Its password does not matter."""
-    tags = {} if isinstance(broker, SecuredLeveret) else {"tags": []}
-    broker.administration.call("add_user", name=name, password="secret", **tags)
+    broker.administration.call("add_user", name=name, password="secret", tags=[])
 
 
 def is_let_in(broker: Secured, context: ssl.SSLContext) -> bool:
     """Log in by EXTERNAL; what the response says does not count."""
     with RawClient(broker.tls_url, context) as client:
         client.start(mechanism="EXTERNAL", response="guest")
-        assert "EXTERNAL" in client.mechanisms
         answer = client.read("connection.tune", "connection.close")
-        assert answer.name == "connection.tune" or answer.error == REFUSED
-        return answer.name == "connection.tune"
+        is_in = answer.name == "connection.tune"
+        assert is_in or answer.error == REFUSED
+        # Where it would be refused, leveret does not offer it: py-amqp takes it as soon as it is offered.
+        assert ("EXTERNAL" in client.mechanisms) == (is_in or not isinstance(broker, SecuredLeveret))
+        return is_in
 
 
 @pytest.mark.parametrize("case", NAMES)
@@ -104,7 +105,6 @@ def test_whose_password_is_asked_for_needs_no_name_in_the_certificate(broker: Se
 def test_without_a_certificate_nobody_is_named(broker: Secured, authority: Authority) -> None:
     with RawClient(broker.tls_url, authority.stranger()) as client:
         client.start(mechanism="EXTERNAL", response="guest")
-        # RabbitMQ offers it to everybody who speaks TLS, leveret to those whom it can help
         assert ("EXTERNAL" in client.mechanisms) != isinstance(broker, SecuredLeveret)
         assert client.closed(0) == REFUSED
 

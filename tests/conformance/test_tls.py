@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import socket
 import ssl
+import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.x509.oid import NameOID
 
+from leveret.client import BlockingConnection, ConnectionClosed, connect
 from leveret.testing.processes import LeveretProcess, free_port
 
 from .raw import DEADLINE_S, METHOD, PROTOCOL_HEADER, RawClient, encode_method, frame
@@ -101,6 +105,14 @@ def test_old_versions_are_refused(broker: SecuredLeveret, authority: Authority) 
     with pytest.raises(ssl.SSLError, match="PROTOCOL_VERSION"):
         context.wrap_socket(dial(broker), server_hostname="localhost")
     broker.said("refused: the TLS handshake failed: unsupported protocol")
+
+
+def test_renegotiation_is_refused(broker: SecuredLeveret, authority: Authority) -> None:
+    """It would make the broker work hard for few octets. "R" asks openssl's client for it."""
+    where = ["-connect", f"127.0.0.1:{broker.tls_port}", "-CAfile", str(authority.ca), "-tls1_2"]
+    done = subprocess.run(["openssl", "s_client", *where], input=b"R\n", capture_output=True, timeout=30, check=False)
+    assert b"RENEGOTIATING" in done.stdout + done.stderr
+    assert b"no renegotiation" in done.stderr
 
 
 def test_amqp_without_tls_ends_cleanly(broker: SecuredLeveret) -> None:
@@ -331,3 +343,95 @@ def test_a_new_certificate_that_can_not_be_used_changes_nothing(tmp_path: Path, 
         process.said("was reloaded and is valid until")
         assert serial(process, context) != before
         assert process.output.count("was not reloaded") == 1  # however often it was looked at
+
+
+# -- leveret's own client ----------------------------------------------------------------------------------------------
+
+
+async def echo(url: str, is_blocking: bool) -> bytes:
+    """A message there and back, by one face of the client or the other."""
+    if is_blocking:
+        return await asyncio.to_thread(echo_blocking, url)
+    async with await connect(url) as connection:
+        channel = await connection.channel()
+        queue = await channel.declare_queue("", exclusive=True)
+        await channel.confirm_select()
+        await channel.publish(MESSAGE, "", queue.name)
+        got = await channel.get(queue.name, no_ack=True)
+        assert got is not None
+        return got.body
+
+
+def echo_blocking(url: str) -> bytes:
+    with BlockingConnection(url) as connection:
+        channel = connection.channel()
+        queue = channel.declare_queue("", exclusive=True)
+        channel.confirm_select()
+        channel.publish(MESSAGE, "", queue.name)
+        channel.wait_for_confirms()
+        got = channel.get(queue.name, no_ack=True)
+        assert got is not None
+        return got.body
+
+
+@pytest.mark.parametrize("is_blocking", [True, False], ids=["blocking", "asyncio"])
+async def test_the_client(
+    either: SecuredLeveret | SecuredRabbitMQ, authority: Authority, tmp_path: Path, is_blocking: bool
+) -> None:
+    url = f"{either.tls_url}?cacertfile={authority.ca}"
+    assert await echo(url, is_blocking) == MESSAGE
+    with pytest.raises(ConnectionClosed, match="CERTIFICATE_VERIFY_FAILED"):
+        await echo(either.tls_url, is_blocking)
+    with pytest.raises(ConnectionClosed, match="IP address mismatch"):
+        await echo(url.replace("localhost", "127.0.0.1"), is_blocking)
+    assert await echo(url.replace("localhost", "127.0.0.1") + "&server_name_indication=localhost", is_blocking)
+    assert await echo(f"{either.tls_url}?verify=verify_none", is_blocking) == MESSAGE
+    with pytest.raises(ConnectionClosed, match=r"cannot connect to .*cacertfile /no/such/file: No such file"):
+        await echo(f"{either.tls_url}?cacertfile=/no/such/file", is_blocking)
+    with pytest.raises(ConnectionClosed, match=r"the server hung up before the handshake|the server speaks TLS"):
+        await echo(f"amqp://localhost:{either.tls_port}", is_blocking)
+
+
+@pytest.mark.parametrize("is_blocking", [True, False], ids=["blocking", "asyncio"])
+async def test_the_client_with_a_certificate(
+    either: SecuredLeveret | SecuredRabbitMQ, authority: Authority, is_blocking: bool
+) -> None:
+    user = f"client-{is_blocking}"
+    authority.client("client", x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, user)]))
+    files = f"certfile={authority.directory / 'client.pem'}&keyfile={authority.directory / 'client.key'}"
+    url = f"{either.tls_url}?cacertfile={authority.ca}&{files}"
+    assert await echo(url, is_blocking) == MESSAGE  # as guest
+    with pytest.raises(ConnectionClosed, match=r"offers no EXTERNAL login|Login was refused"):
+        await echo(f"{url}&auth_mechanism=external", is_blocking)
+    either.administration.call("add_user", name=f"CN={user}", password="secret", tags=[])
+    either.administration.call("set_permissions", vhost="/", user=f"CN={user}", configure=".*", write=".*", read=".*")
+    assert await echo(f"{url}&auth_mechanism=external", is_blocking) == MESSAGE
+
+
+# -- what operators see ------------------------------------------------------------------------------------------------
+
+
+def test_connections_are_listed_with_what_tls_says(
+    either: SecuredLeveret | SecuredRabbitMQ, authority: Authority
+) -> None:
+    with RawClient.open(either.tls_url, context=authority.client("alice", ALICE)) as client:
+        mine = f":{client.socket.getsockname()[1]} -> "
+
+        def found() -> dict[str, Any]:
+            while True:  # RabbitMQ's management looks now and then
+                for each in either.administration.call("list_connections"):
+                    if mine in each["name"] and "ssl_protocol" in each:
+                        return {key: each[key] for key in each if key.startswith(("ssl", "peer_cert"))}
+
+        certificate = x509.load_pem_x509_certificate((authority.directory / "alice.pem").read_bytes())
+        times = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+        assert found() == {
+            "ssl": True,
+            "ssl_protocol": "tlsv1.3",
+            "ssl_key_exchange": "any",
+            "ssl_cipher": "aes_256_gcm",
+            "ssl_hash": "aead",
+            "peer_cert_subject": "CN=alice",
+            "peer_cert_issuer": certificate.issuer.rfc4514_string(),
+            "peer_cert_validity": " - ".join(f"{time:%Y-%m-%dT%H:%M:%SZ}" for time in times),
+        }

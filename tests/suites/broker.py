@@ -15,7 +15,7 @@ __all__ = ["LEVERET", "OFFERS", "RABBITMQ", "Broker", "running"]
 
 LEVERET: Final = "leveret"
 RABBITMQ: Final = "rabbitmq"
-OFFERS: Final[Mapping[str, frozenset[str]]] = {LEVERET: frozenset({"http"}), RABBITMQ: frozenset({"tls", "http"})}
+OFFERS: Final[Mapping[str, frozenset[str]]] = dict.fromkeys((LEVERET, RABBITMQ), frozenset({"tls", "http"}))
 """What each broker has besides plain AMQP."""
 SERVICES: Final[Mapping[str, type[ServerProcess]]] = {"redis": RedisProcess}
 """Servers that a suite wants besides the broker, by the name that its entry has for them."""
@@ -52,7 +52,16 @@ def running(kind: str, services: Sequence[str], certificates: Path) -> Iterator[
     tls_port, http_port, switch_port = free_port(), free_port(), free_port()
     server: ServerProcess
     if kind == LEVERET:
-        server = LeveretProcess(admin=True)
+        # a client may have a certificate, and needs none
+        server = LeveretProcess(
+            arguments=[
+                f"--tls-port={tls_port}",
+                f"--tls-cert={certificates / 'server.pem'}",
+                f"--tls-key={certificates / 'server.key'}",
+                f"--tls-ca={certificates / 'ca.pem'}",
+            ],
+            admin=True,
+        )
         http_port = server.admin_port
     else:
         settings = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from pathlib import Path
 
 import pytest
 
@@ -33,6 +34,8 @@ def test_parts(url: str, expected: tuple[str, int, str, str, str, bool]) -> None
         ("host:5672", "amqp:// or amqps://"),
         ("amqp://host:99999/", "port"),
         ("amqp://host/a/b", "%2F"),
+        ("amqps://host?verify=peer", "verify in the connection URL is verify_peer or verify_none, not 'peer'"),
+        ("amqps://host?auth_mechanism=x", "auth_mechanism in the connection URL is plain or external, not 'x'"),
     ],
 )
 def test_what_is_wrong_is_named(url: str, message: str) -> None:
@@ -53,3 +56,20 @@ def test_tls_verifies_unless_told_otherwise() -> None:
     assert strict.verify_mode == ssl.CERT_REQUIRED
     assert strict.check_hostname
     assert lax.verify_mode == ssl.CERT_NONE
+
+
+def test_files_that_can_not_be_used_are_named(tmp_path: Path) -> None:
+    for option in ("cacertfile", "certfile"):
+        with pytest.raises(OSError, match=rf"{option} /no/such/file.*No such file or directory"):
+            parse_url(f"amqps://host?{option}=/no/such/file").tls_context()
+    rubbish = tmp_path / "rubbish.pem"
+    rubbish.write_text("no certificate")
+    with pytest.raises(OSError, match=r"certfile .*rubbish\.pem, keyfile /key\.pem: "):
+        parse_url(f"amqps://host?certfile={rubbish}&keyfile=/key.pem").tls_context()
+
+
+def test_whom_the_broker_must_be_and_who_we_are() -> None:
+    assert parse_url("amqps://host").server_name == "host"
+    assert parse_url("amqps://host?server_name_indication=other").server_name == "other"
+    assert not parse_url("amqps://host?auth_mechanism=plain").is_external
+    assert parse_url("amqps://host?auth_mechanism=external").is_external

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from leveret.broker.definitions import GLOBAL_PARAMETER, PERMISSION, USER, VHOST
-from leveret.broker.users import Pattern
+from leveret.broker.pattern import Pattern
 from leveret.store.disk import MemoryDisk
 from leveret.wire import grammar
 

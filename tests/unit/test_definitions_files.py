@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from leveret.broker.broker import Broker
 from leveret.broker.definitions import PARAMETER, USER
 from leveret.broker.recovery import Recovery
 from leveret.broker.users import MD5, SHA256, SHA512, hash_password
+from leveret.control.definitions import exporting
 from leveret.control.definitions.document import Document
-from leveret.control.definitions.exporting import exported
 from leveret.control.definitions.importing import Import, drop_defaults
 from leveret.control.refusal import Refused
 from leveret.wire import grammar
 
 from .support import Bench, recovered
 
+UPSTREAM = "federation-upstream"
 SECTIONS = (
     "users", "vhosts", "permissions", "topic_permissions", "parameters", "global_parameters", "policies", "queues",
     "exchanges", "bindings",
@@ -35,6 +37,16 @@ def document(table: dict[str, Any]) -> Document:
 
 def put(bench: Bench, table: dict[str, Any], vhost: str | None = None, user: str = "") -> list[str]:
     return Import(bench.broker, document(table), vhost, user).apply(bench.now_us)
+
+
+def exported(broker: Broker, vhost: str | None) -> dict[str, Any]:
+    """The whole answer, with a pause between any two steps."""
+    steps = exporting.exported(broker, vhost)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return cast(dict[str, Any], end.value)
 
 
 def sections(bench: Bench) -> dict[str, list[Any]]:
@@ -133,6 +145,20 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"users": [{"name": "u", "tags": [], "password_hash": "?"}]}, "users[0] 'u': "),
     ({"users": [{"name": "u", "tags": [], "password_hash": "", "hashing_algorithm": "rot13"}]}, "'rot13'"),
     ({"users": [{"name": "u", "tags": [], "limits": [1]}]}, "users[0] 'u': expected a table"),
+    ({"users": [{"name": "u", "tags": [], "limits": {"max-fun": 1}}]}, "users[0] 'u': "),
+    ({"users": [{"name": "u", "tags": [], "limits": {"max-channels": 1 << 70}}]}, "users[0] 'u': "),
+    (
+        {"policies": [{"name": "p", "vhost": "/", "pattern": "x", "definition": {"max-length": "y"}}]},
+        "policies[0] 'p': Validation failed",
+    ),
+    (
+        {"policies": [{"name": "p", "vhost": "v2", "pattern": "x", "definition": {"max-length": 1}}]},
+        'Please create virtual host "v2" prior to importing definitions.',
+    ),
+    (
+        {"parameters": [{"vhost": "/", "component": "vhost-limits", "name": "limits", "value": {"max-queues": "y"}}]},
+        "parameters[0] 'limits': Validation failed",
+    ),
     ({"vhosts": [{"name": ""}]}, "vhosts[0] '': a virtual host has a name"),
     (
         {"permissions": [{"user": "nobody", "vhost": "/", "configure": "", "write": "", "read": ""}]},
@@ -284,7 +310,7 @@ def test_definitions_of_one_virtual_host_go_into_another() -> None:
     client = bench.connect()
     client.queue("q", durable=True)
     client.call(1, grammar.QUEUE_BIND, queue="q", exchange="amq.topic", routing_key="a.#")
-    bench.broker.definitions.put(PARAMETER, {"vhost": "/", "component": "c", "name": "n", "value": {"a": 1}})
+    bench.broker.definitions.put(PARAMETER, {"vhost": "/", "component": UPSTREAM, "name": "n", "value": {"uri": "amqp://a"}})
     table = exported(bench.broker, "/")
     assert "users" not in table
     assert table["bindings"] == [
@@ -297,7 +323,7 @@ def test_definitions_of_one_virtual_host_go_into_another() -> None:
     put(bench, table, "v")
     assert {**exported(bench.broker, "v"), "parameters": []} == {**table, "parameters": []}
     assert exported(bench.broker, "v")["parameters"] == [
-        {"vhost": "v", "component": "c", "name": "n", "value": {"a": 1}}
+        {"vhost": "v", "component": UPSTREAM, "name": "n", "value": {"uri": "amqp://a"}}
     ]
 
 
@@ -338,3 +364,31 @@ def test_a_broker_is_new_until_something_is_recorded() -> None:
     bench.connect().queue("q", durable=True)
     bench.sync()
     assert not recovered(bench.batches).broker.is_new
+
+
+def test_what_only_a_plugin_of_rabbitmq_knows_is_passed_over() -> None:
+    bench = Bench()
+    shovel = {"vhost": "/", "component": "shovel", "name": "s", "value": {"src-uri": "amqp://"}}
+    warnings = put(bench, {"parameters": [shovel]})
+    assert warnings == ["parameter 's' of component 'shovel' in vhost '/': there is no such component; passed over"]
+    assert exported(bench.broker, None)["parameters"] == []
+
+
+def test_an_export_is_of_one_instant_though_others_have_their_turn_meanwhile() -> None:
+    bench = Bench()
+    client = bench.connect()
+    for number in range(300):
+        client.queue(f"q{number}")
+        client.call(1, grammar.QUEUE_BIND, queue=f"q{number}", exchange="amq.fanout")
+    steps = exporting.exported(bench.broker, None)
+    next(steps)
+    for number in range(300):
+        client.call(1, grammar.QUEUE_DELETE, queue=f"q{number}")
+    client.queue("new")
+    try:
+        while True:
+            next(steps)
+    except StopIteration as end:
+        table = end.value
+    assert [queue["name"] for queue in table["queues"]] == [f"q{number}" for number in range(300)]
+    assert len(table["bindings"]) == 300

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from leveret.broker.peer import Peer
+from leveret.broker.security import Security
 from leveret.control.command import COMMANDS
 from leveret.control.control import Control
 from leveret.control.line import SOMEBODY, call_line, result_of
@@ -429,3 +430,23 @@ def test_names_stay_in_order_whatever_comes_and_goes() -> None:
                 house.client.queue(name)
             there ^= {name}
         assert house.names() == sorted(there)
+
+
+def test_policies_are_said_of_what_they_are_about(house: House) -> None:
+    policy = {"vhost": "/", "name": "p", "pattern": "^x|^bravo$", "apply-to": "all", "priority": 1}
+    house.bench.broker.definitions.put("policy", {**policy, "definition": {"max-length": 9, "alternate-exchange": "a"}})
+    house.client.call(1, grammar.EXCHANGE_DECLARE, exchange="x", type="topic")
+    queues = {each["name"]: each for each in house.ask("list_queues")}
+    assert (queues["bravo"]["policy"], queues["bravo"]["operator_policy"]) == ("p", None)
+    assert queues["bravo"]["effective_policy_definition"]["max-length"] == 9
+    assert (queues["delta"]["policy"], queues["delta"]["effective_policy_definition"]) == (None, {})
+    assert house.ask("get_exchange", vhost="/", name="x")["policy"] == "p"
+    assert "policy" not in house.ask("get_exchange", vhost="/", name="amq.topic")
+
+
+def test_a_connection_says_what_tls_says(house: House) -> None:
+    assert house.ask("list_connections")[0]["ssl_protocol"] is None
+    house.client.peer.security = Security("tlsv1.3", "any", "aes_256_gcm", "aead")
+    (connection,) = house.ask("list_connections")
+    assert (connection["ssl"], connection["ssl_protocol"], connection["ssl_hash"]) == (True, "tlsv1.3", "aead")
+    assert connection["peer_cert_subject"] is None

@@ -80,6 +80,38 @@ def test_a_rotation_comes_after_its_payload_and_old_files_go_when_asked() -> Non
     assert [error for _, error in reports.seen] == [None] * 6
 
 
+def test_files_stay_while_they_are_looked_at_and_go_afterwards() -> None:
+    disk = MemoryDisk()
+    journal, _ = opened(disk)
+    work = SyncWork(journal, Reports())
+    looks: list[tuple[bool, list[int], int]] = []
+    work.submit(1, b"old", rotate_snapshot=b"snapshot")
+    work.submit(2, b"new")
+    work.hold(lambda is_sound: looks.append((is_sound, journal.files(), journal.current_size)))
+    work.submit(3, b"newer")
+    work.remove_before(2)
+    while work.is_waiting:
+        work.perform()
+    assert [(is_sound, files) for is_sound, files, _ in looks] == [(True, [1, 2])]
+    assert disk.read(journal.path(2))[: looks[0][2]].endswith(b"new")
+    assert journal.files() == [1, 2]
+    work.release()
+    work.perform()
+    assert journal.files() == [2]
+
+
+def test_who_looks_is_told_when_the_last_batch_waits_for_room() -> None:
+    disk = MemoryDisk()
+    work = SyncWork(opened(disk)[0], Reports())
+    disk.before = FullDisk(0)
+    looks: list[bool] = []
+    work.submit(1, b"x" * 500_000)
+    work.hold(looks.append)
+    while work.is_waiting:
+        work.perform()
+    assert looks == [False]
+
+
 def test_after_a_failed_sync_every_batch_is_reported_failed() -> None:
     disk = MemoryDisk()
     reports = Reports()

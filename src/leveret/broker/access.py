@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 from leveret.broker.exchange import Exchange
 from leveret.broker.names import DEFAULT_EXCHANGE
-from leveret.broker.users import READ, WRITE, Pattern, User
+from leveret.broker.pattern import Pattern
+from leveret.broker.users import READ, WRITE, User
 from leveret.wire.errors import ACCESS_REFUSED, NOT_ALLOWED, ProtocolError
 from leveret.wire.method import Method
 

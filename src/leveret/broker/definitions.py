@@ -46,7 +46,7 @@ def key_of(kind: str, definition: Definition) -> Key:
     return tuple([str(definition[field]) for field in KEYS[kind]])
 
 
-def _record(kind: str, definition: Definition) -> bytes:
+def record_of(kind: str, definition: Definition) -> bytes:
     """Its record. ValueError if there can be none that recovery would read."""
     table = encode_table({"op": "define", "kind": kind, "definition": definition})
     try:
@@ -79,8 +79,8 @@ class Definitions:
         """
         key = key_of(kind, definition)
         before = self._tables[kind].get(key)
-        record = _record(kind, definition)
-        if before is not None and record == _record(kind, before):
+        record = record_of(kind, definition)
+        if before is not None and record == record_of(kind, before):
             return
         self._tables[kind][key] = definition
         self._log.declared(record)
@@ -119,5 +119,5 @@ class Definitions:
         records = [meta_record({"op": "definitions", "vhosts": vhosts})]
         for kind, table in self._tables.items():
             for definition in table.values():
-                records.append(_record(kind, definition))
+                records.append(record_of(kind, definition))
         return records

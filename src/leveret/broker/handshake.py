@@ -19,6 +19,12 @@ if TYPE_CHECKING:
 PROTOCOL: Final = "amqp091"  # as attempts to log in are counted
 
 
+def unknown_protocol(peer: Peer, data: bytes) -> None:
+    """What the client says is no AMQP 0-9-1."""
+    what = "TLS, and this port is without" if data[:2] == b"\x16\x03" else f"no AMQP 0-9-1: {data[:8]!r}"
+    peer.broker.on_event(f"{peer.address}: refused: it speaks {what}")
+
+
 def start(peer: Peer) -> None:
     """Send connection.start."""
     peer.send(
@@ -27,7 +33,7 @@ def start(peer: Peer) -> None:
         version_major=0,
         version_minor=9,
         server_properties=peer.broker.server_properties(),
-        mechanisms=" ".join((*MECHANISMS, EXTERNAL) if _has_certificate(peer) else MECHANISMS),
+        mechanisms=" ".join((*MECHANISMS, EXTERNAL) if _is_named(peer) else MECHANISMS),
         locales="en_US",
     )
 
@@ -92,9 +98,13 @@ def _logged_in(peer: Peer, mechanism: str, user: str) -> None:
     )
 
 
-def _has_certificate(peer: Peer) -> bool:
-    """Whether a client's certificate was verified."""
-    return peer.security is not None and peer.security.subject is not None
+def _is_named(peer: Peer) -> bool:
+    """Whether a verified certificate names a user.
+
+    RabbitMQ offers EXTERNAL where it is enabled, to all who speak TLS. Some clients take it as soon as they see it,
+    whatever user and password they were given: to them we offer it only where it helps.
+    """
+    return peer.security is not None and peer.security.login in peer.broker.users.by_name
 
 
 def _named_by_certificate(peer: Peer, security: Security) -> str:
@@ -106,6 +116,7 @@ def _named_by_certificate(peer: Peer, security: Security) -> str:
     if security.subject is None:
         reason = "connection peer presented no TLS (x.509) certificate"
     peer.broker.on_event(f"{peer.address}: EXTERNAL login refused: {reason}")
+    _count(peer, False)
     raise refused(EXTERNAL)
 
 

@@ -292,8 +292,7 @@ class Peer(Connection):
         self.broker.on_event(f"{self.address}:{where} closed: {error}{hint}")
 
     def unknown_protocol(self, data: bytes) -> None:
-        what = "TLS, and this port is without" if data[:2] == b"\x16\x03" else f"no AMQP 0-9-1: {data[:8]!r}"
-        self.broker.on_event(f"{self.address}: refused: it speaks {what}")
+        handshake.unknown_protocol(self, data)
 
     def after_failure(self, error: ProtocolError) -> int:
         if self.state < lifecycle.OPENING and error.code == ACCESS_REFUSED and not self.hears_refusal:

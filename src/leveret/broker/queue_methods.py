@@ -186,6 +186,7 @@ def _create(peer: Peer, method: Method, name: str) -> Queue:
     onward = method.table("arguments").get("x-dead-letter-exchange")
     if isinstance(onward, str):
         check_onward(peer, method, QUEUE, name, onward)
+    check_new(peer.vhost.name, method, name)
     queue = new_queue(peer.vhost, method, name)
     if method.flag("exclusive"):
         queue.owner = peer
@@ -197,8 +198,7 @@ def _create(peer: Peer, method: Method, name: str) -> Queue:
 
 
 def new_queue(vhost: VHost, method: Method, name: str) -> Queue:
-    """The queue that a queue.declare asks for, for the virtual host to add. 406 if there can't be one like it."""
-    check_new(vhost.name, method, name)
+    """The queue that a queue.declare asks for, for the virtual host to add; it was checked, and is not there yet."""
     queue = make_queue(vhost, name, _is_durable(method), method.flag("auto_delete"), method.table("arguments"))
     queue.declared = method.tables["arguments"]
     return queue

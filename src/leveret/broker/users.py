@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import re
 from base64 import b64decode, b64encode
 from typing import Final
 
 from leveret.broker import argon2id
 from leveret.broker.definitions import PERMISSION, TOPIC_PERMISSION, USER, Definition, Key
 from leveret.broker.names import RandomBytes
+from leveret.broker.pattern import Pattern
 
 SHA256: Final = "rabbit_password_hashing_sha256"
 SHA512: Final = "rabbit_password_hashing_sha512"
@@ -39,18 +39,6 @@ def hash_password(password: str, random_bytes: RandomBytes, algorithm: str = SHA
 
 def _digest(algorithm: str, salt: bytes, password: bytes) -> bytes:
     return hashlib.new(ALGORITHMS[algorithm], salt + password).digest()
-
-
-class Pattern:
-    """A pattern of names, matched anywhere in them as RabbitMQ does; the empty one matches the empty name only."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.is_any = text == ".*"
-        self._pattern = re.compile(text or "^$")
-
-    def matches(self, name: str) -> bool:
-        return self.is_any or self._pattern.search(name) is not None
 
 
 class User:

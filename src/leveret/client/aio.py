@@ -205,8 +205,13 @@ async def connect(url: str, heartbeat_s: int = 60, name: str | None = None, time
     where = f"{address.host}:{address.port}"
     try:
         async with asyncio.timeout(timeout_s):
+            context = address.tls_context()
             await asyncio.get_running_loop().create_connection(
-                lambda: stream, address.host, address.port, ssl=address.tls_context()
+                lambda: stream,
+                address.host,
+                address.port,
+                ssl=context,
+                server_hostname=None if context is None else address.server_name,
             )
             connection = Connection(core, stream)
             await connection.wait(core.opened)

@@ -111,6 +111,8 @@ class ConnectionCore:
         end = len(data)
         if self._state == "start" and data.startswith(b"AMQP"):
             raise ProtocolError(FRAME_ERROR, "the server does not speak AMQP 0-9-1; it offers " + repr(data[:8]))
+        if self._state == "start" and data.startswith(b"\x15\x03"):  # a fatal alert
+            raise ProtocolError(FRAME_ERROR, "the server speaks TLS on this port: write amqps:// for amqp://")
         while self.error is None:
             start = self._deliveries.read(self._channels, data, start)
             if end - start < 7:
@@ -154,13 +156,15 @@ class ConnectionCore:
     def _on_start(self, method: Method) -> None:
         self.server_properties = method.table("server_properties")
         mechanisms = method.data("mechanisms").decode().split()
-        if "PLAIN" not in mechanisms:
-            raise ProtocolError(NOT_ALLOWED, f"the server offers no PLAIN login, only {' '.join(mechanisms)}")
-        response = f"\0{self.address.user}\0{self.address.password}"
+        mechanism, response = "PLAIN", f"\0{self.address.user}\0{self.address.password}"
+        if self.address.is_external:
+            mechanism, response = "EXTERNAL", ""
+        if mechanism not in mechanisms:
+            raise ProtocolError(NOT_ALLOWED, f"the server offers no {mechanism} login, only {' '.join(mechanisms)}")
         self._send(
             grammar.CONNECTION_START_OK,
             client_properties=self._client_properties(),
-            mechanism="PLAIN",
+            mechanism=mechanism,
             response=response.encode(),
             locale="en_US",
         )

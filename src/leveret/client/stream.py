@@ -21,7 +21,7 @@ class Stream:
         try:
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             context = address.tls_context()
-            self._socket = plain if context is None else context.wrap_socket(plain, server_hostname=address.host)
+            self._socket = plain if context is None else context.wrap_socket(plain, server_hostname=address.server_name)
         except BaseException:
             plain.close()
             raise

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from urllib.parse import parse_qs, unquote, urlsplit
 
 PORTS = {"amqp": 5672, "amqps": 5671}
+# option -> what it may be
+CHOICES = {"verify": ("verify_peer", "verify_none"), "auth_mechanism": ("plain", "external")}
 
 
 @dataclass(frozen=True)
@@ -24,18 +26,39 @@ class Address:
     def tls_context(self) -> ssl.SSLContext | None:
         """The TLS settings for amqps, None for amqp.
 
-        Options of the URL, by RabbitMQ's names: cacertfile, certfile and keyfile (paths of PEM files), and
-        verify=verify_none, which accepts any certificate. OSError if a file cannot be read.
+        Options of the URL, by RabbitMQ's names: cacertfile, certfile and keyfile (paths of PEM files), password (of
+        the key), and verify=verify_none, which accepts any certificate. OSError, which names the files, if they can't
+        be used.
         """
         if not self.tls:
             return None
-        context = ssl.create_default_context(cafile=self.options.get("cacertfile"))
+        cacertfile, certfile = self.options.get("cacertfile"), self.options.get("certfile")
+        try:
+            context = ssl.create_default_context(cafile=cacertfile)
+        except OSError as error:
+            raise OSError(f"cacertfile {cacertfile}: {error.strerror or error}") from None
         if self.options.get("verify") == "verify_none":
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
-        if "certfile" in self.options:
-            context.load_cert_chain(self.options["certfile"], self.options.get("keyfile"))
+        if certfile is not None:
+            keyfile, password = self.options.get("keyfile"), self.options.get("password", "")
+            try:
+                # without a password to try, OpenSSL would ask on the terminal
+                context.load_cert_chain(certfile, keyfile, lambda: password)
+            except OSError as error:
+                files = f"certfile {certfile}, keyfile {keyfile or certfile}"
+                raise OSError(f"{files}: {error.strerror or error}") from None
         return context
+
+    @property
+    def server_name(self) -> str:
+        """The name that the broker's certificate must have: option server_name_indication, or the host."""
+        return self.options.get("server_name_indication", self.host)
+
+    @property
+    def is_external(self) -> bool:
+        """Log in by what the client's certificate says (auth_mechanism=external), not by user and password."""
+        return self.options.get("auth_mechanism") == "external"
 
 
 def parse_url(url: str) -> Address:
@@ -53,6 +76,10 @@ def parse_url(url: str) -> Address:
     path = parts.path[1:]
     if "/" in path:
         raise ValueError("the vhost in the connection URL has a bare '/'; write it as %2F")
+    options = {name: values[-1] for name, values in parse_qs(parts.query).items()}
+    for name, choice in CHOICES.items():
+        if name in options and options[name] not in choice:
+            raise ValueError(f"{name} in the connection URL is {' or '.join(choice)}, not {options[name]!r}")
     return Address(
         host=parts.hostname or "localhost",
         port=port or PORTS[parts.scheme],
@@ -60,5 +87,5 @@ def parse_url(url: str) -> Address:
         password=unquote(parts.password) if parts.password is not None else "guest",
         vhost=unquote(path) or "/",
         tls=parts.scheme == "amqps",
-        options={name: values[-1] for name, values in parse_qs(parts.query).items()},
+        options=options,
     )

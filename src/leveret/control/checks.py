@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
-
-from leveret.broker.users import Pattern, User
+from leveret.broker.pattern import refused_pattern
+from leveret.broker.users import User
 from leveret.broker.vhost import VHost
 from leveret.control.node import Node
 from leveret.control.refusal import bad_request, not_found
@@ -29,7 +28,6 @@ def vhost_named(node: Node, name: str) -> VHost:
 def check_patterns(*patterns: str) -> None:
     """Refused if one of them is no regular expression."""
     for pattern in patterns:
-        try:
-            Pattern(pattern)
-        except re.error as error:
-            raise bad_request(f"regular expression '{pattern}' is invalid: {error}") from None
+        reason = refused_pattern(pattern)
+        if reason:
+            raise bad_request(f"regular expression '{pattern}' is invalid: {reason}")

@@ -6,15 +6,20 @@ from typing import Protocol
 
 from leveret.broker.peer import Peer
 from leveret.net.alarms import Alarms, Limits
+from leveret.net.backup import Backups
 from leveret.net.listener import Listener
+from leveret.net.logins import Logins
 
 
 class Host(Protocol):
-    """started_us: when the broker began to serve; listeners: where; alarms: of its resources."""
+    """started_us: when the broker began to serve; listeners: where; alarms: of its resources; logins: has a thread for
+    what takes as long as a password; backups: takes them."""
 
     started_us: int
     listeners: list[Listener]
     alarms: Alarms
+    backups: Backups
+    logins: Logins
 
     def now_us(self) -> int:
         """Wall-clock time."""

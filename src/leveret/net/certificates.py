@@ -46,7 +46,10 @@ class TlsSettings:
 
 
 def make_context(settings: TlsSettings) -> tuple[ssl.SSLContext, str]:
-    """(what new connections are served with, until when the certificate is valid). CertificateError."""
+    """(what new connections are served with, until when the certificate is valid, as OpenSSL says it).
+
+    CertificateError.
+    """
     for path in settings.files:
         try:
             with open(path, "rb") as file:
@@ -121,7 +124,8 @@ def _try(context: ssl.SSLContext, trial: ssl.SSLContext, cert: str) -> str:
     except ssl.SSLError as error:
         raise CertificateError(f"the certificate in {cert} can't be used: {words(error)}") from None
     found: dict[str, Any] | None = client.getpeercert()
-    return str(found["notAfter"]) if found else ""
+    assert found is not None  # for it was verified
+    return str(found["notAfter"])
 
 
 def _step(end: ssl.SSLObject) -> None:
@@ -141,12 +145,16 @@ def words(error: Exception) -> str:
 
 
 class Certificates:
-    """context: for new connections; those that are there keep theirs. CertificateError if there can't be one."""
+    """context: for new connections; those that are there keep theirs. CertificateError if there can't be one.
+
+    until_us: when the certificate expires.
+    """
 
     def __init__(self, settings: TlsSettings) -> None:
         self.settings = settings
         self._used = self._seen = self._stamp()
         self.context, until = make_context(settings)
+        self.until_us = ssl.cert_time_to_seconds(until) * 1_000_000
         logger.info("the TLS certificate in %s is valid until %s", settings.cert, until)
 
     def look(self) -> None:
@@ -166,6 +174,7 @@ class Certificates:
             self.settings = before
             logger.error("the TLS certificate was not reloaded, the one from before serves on: %s", error)
         else:
+            self.until_us = ssl.cert_time_to_seconds(until) * 1_000_000
             logger.info("the TLS certificate in %s was reloaded and is valid until %s", settings.cert, until)
 
     def _stamp(self) -> Stamp:

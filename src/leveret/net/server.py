@@ -20,6 +20,7 @@ from leveret.broker.broker import Broker
 from leveret.broker.pager import Pager
 from leveret.broker.peer import Peer
 from leveret.net.alarms import Alarms, Limits
+from leveret.net.backup import Backups
 from leveret.net.certificates import Certificates
 from leveret.net.commit import Committer
 from leveret.net.fairness import Fairness
@@ -83,7 +84,10 @@ class Server:
         self.logins = Logins(broker, self.now_us, self._go_on)
         self._tls: TlsDoor | None = None
         self._sync = SyncThread(journal, self._done, reserve)
-        self._paging = Paging(broker, Pager(broker), segments, self._write_segment, self._remove_segment)
+        # a segment takes long to be written, and confirms must not wait for it
+        self._pages_thread = ThreadPoolExecutor(1, "leveret-pages")
+        self.backups = Backups(journal, segments, self._sync, self._pages_thread)
+        self._paging = Paging(broker, Pager(broker), segments, self._write_segment, self.backups.remove_segment)
         self._committer = Committer(broker, journal, self._sync, self._paging)
         # who was heard last, when that last was another one, and until when the disk counts as slow
         self._speaker: PeerProtocol | None = None
@@ -91,8 +95,6 @@ class Server:
         self._slow_until_us = 0
         # a batch waits for room on the disk
         self._is_full = False
-        # a segment takes long to be written, and confirms must not wait for it
-        self._pages_thread = ThreadPoolExecutor(1, "leveret-pages")
         self._is_paging = False
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_us = 0
@@ -153,6 +155,7 @@ class Server:
             await self._drain_log()
         for protocol in list(self._protocols.values()):
             protocol.transport.abort()
+        self.backups.stop()
         self._sync.stop()
         self._pages_thread.shutdown()
         self.logins.stop()
@@ -191,7 +194,10 @@ class Server:
 
     def certificates(self) -> list[tuple[str, int]]:
         """The certificates that the listeners show."""
-        return []
+        if self._tls is None:
+            return []
+        certificates = self._tls.certificates
+        return [(certificates.settings.cert, certificates.until_us)]
 
     def close(self, peer: Peer, reason: str) -> None:
         """Close a connection: 320 CONNECTION_FORCED with this reason."""
@@ -436,14 +442,6 @@ class Server:
         self._paging.written(None if error else work.result(), error)
         self._pressure.pages(self._paging.is_behind)
         self._end_turn()
-
-    def _remove_segment(self, number: int) -> None:
-        self._pages_thread.submit(self._try_to_remove, number)
-
-    def _try_to_remove(self, number: int) -> None:
-        # one that stays costs disk until the next start
-        with contextlib.suppress(OSError):
-            self.segments.remove(number)
 
     # -- the journal ---------------------------------------------------------------------------------------------------
 

@@ -55,7 +55,7 @@ class TlsStream(asyncio.BufferedProtocol, asyncio.Transport):
         self._tls = door.certificates.context.wrap_bio(self._input, self._output, server_side=True)
         self._peer: PeerProtocol | None = None  # after the handshake
         self._is_first = True
-        self._error: ssl.SSLError | None = None
+        self._error: ssl.SSLError | ValueError | None = None
         self._is_over = False  # it has said that it says no more
 
     # -- the socket's protocol -----------------------------------------------------------------------------------------
@@ -83,8 +83,8 @@ class TlsStream(asyncio.BufferedProtocol, asyncio.Transport):
                 self._input.write(data[start : start + PIECE_OCTETS])
                 if self._peer is not None or self._shake_hands():
                     size = self._decrypt(plain, size)
-        except ssl.SSLError as error:
-            self._fail(error)
+        except (ssl.SSLError, ValueError) as error:
+            self._fail(error)  # OpenSSL's word, or text in a certificate that is none
             return
         if size and self._peer is not None:
             self._peer.buffer_updated(size)
@@ -163,7 +163,7 @@ class TlsStream(asyncio.BufferedProtocol, asyncio.Transport):
 
     # -- endings -------------------------------------------------------------------------------------------------------
 
-    def _fail(self, error: ssl.SSLError) -> None:
+    def _fail(self, error: ssl.SSLError | ValueError) -> None:
         """What came is not TLS, or not what this connection agreed on."""
         if self._peer is None:
             self._refuse(f"the TLS handshake failed: {words(error)}")
@@ -222,6 +222,9 @@ class TlsStream(asyncio.BufferedProtocol, asyncio.Transport):
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         self._tcp.set_write_buffer_limits(high, low)
+
+    def get_write_buffer_size(self) -> int:
+        return self._tcp.get_write_buffer_size()
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return self._tcp.get_extra_info(name, default)

@@ -17,8 +17,10 @@ from leveret.store.reserve import Reserve
 
 # A batch: its id, its payload, the snapshot to rotate with afterwards.
 _Batch = tuple[int, bytes | Sequence[bytes], bytes | None]
-# What is asked of the thread: a batch, the first file to keep, or None: stop.
-_Request = _Batch | int | None
+# Who wants to look at the journal between two batches; False: the last one waits for room.
+_Look = Callable[[bool], None]
+# What is asked of the thread: a batch, the first file to keep, a look, or None: stop.
+_Request = _Batch | int | _Look | None
 
 
 class SyncWork:
@@ -43,6 +45,7 @@ class SyncWork:
         self._unwritten: deque[_Batch] = deque()
         self._turn = threading.Lock()  # held by who is at the journal
         self._appended: int | None = None
+        self._holds = False  # files that are not needed any more stay
         self._first_to_keep = 0
 
     @property
@@ -88,6 +91,21 @@ class SyncWork:
         """There may be room again: write the batch that waits for it, and fill the reserve."""
         self._requests.put(0)
 
+    def hold(self, look: Callable[[bool], None]) -> None:
+        """Call `look` between two batches, and remove no file of the journal from then on until `release`.
+
+        look is told whether all that was submitted before is on the medium, and must not raise. RuntimeError after
+        `stop`.
+        """
+        if self._is_stopped:
+            raise RuntimeError("the sync thread has been stopped")
+        self._requests.put(look)
+
+    def release(self) -> None:
+        """Files may go again, and those that were to go meanwhile do."""
+        self._holds = False
+        self.retry()
+
     def perform(self) -> bool:
         """Carry out the next request, waiting for one; False if it was the last."""
         request = self._requests.get()
@@ -97,8 +115,11 @@ class SyncWork:
             self._carry_out(request)
         return True
 
-    def _carry_out(self, request: _Batch | int) -> None:
-        if isinstance(request, int):
+    def _carry_out(self, request: _Batch | int | _Look) -> None:
+        if callable(request):
+            self._holds = True
+            request(not self._unwritten)
+        elif isinstance(request, int):
             self._first_to_keep = max(self._first_to_keep, request)
             while self._unwritten and self._write(self._unwritten[0]):
                 self._unwritten.popleft()
@@ -133,6 +154,8 @@ class SyncWork:
         return True
 
     def _remove_before(self, number: int) -> None:
+        if self._holds:
+            return
         for oldest in self._journal.files():
             if oldest >= min(number, self._journal.current):
                 return

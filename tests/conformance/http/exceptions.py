@@ -14,7 +14,7 @@ OMITTED: Final[Mapping[str, str]] = {
     "*.garbage_collection": ERLANG,
     "*.reductions": ERLANG,
     "*.reductions_details": ERLANG,
-    "*.backing_queue_status": "RabbitMQ's implementation of a queue",
+    "*.backing_queue_status*": "RabbitMQ's implementation of a queue",
     "*.effective_policy_definition.ha*": MIRRORS,
     "*.slave_nodes": MIRRORS,
     "*.synchronised_slave_nodes": MIRRORS,

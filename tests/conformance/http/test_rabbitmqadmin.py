@@ -133,7 +133,6 @@ def test_what_the_broker_shows_of_itself(run: Run, rabbitmq: Broker, subject: Br
     run("list", "nodes", "name", "type", "running", clean=columns)
     run("list", "users", "name", "tags", clean=columns)
     run("list", "vhosts", "name", "tracing", clean=columns)
-    run("list", "connections", "name", "state", clean=columns)
 
 
 def test_closing_a_connection(tool: Path, both: Pair, rabbitmq: Broker, subject: Broker, vhost: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
 from typing import Any
 
 from leveret.cli.ctl.exits import DATA, UNAVAILABLE, USAGE, Failed
@@ -20,7 +19,8 @@ def definitions_to(answer: Any, given: Given) -> str:
     if given["file"] == STANDARD:
         return text
     try:
-        Path(given["file"]).write_text(text)
+        with open(given["file"], "w", encoding="utf-8") as file:
+            file.write(text)
     except OSError as error:
         raise Failed(f"{given['file']} can't be written: {error.strerror or error}", UNAVAILABLE) from None
     return ""
@@ -44,7 +44,7 @@ def definitions_from(given: Given) -> dict[str, object]:
     if not name and sys.stdin.isatty():
         raise Failed("which file? Name it, or - for standard input", USAGE)
     try:
-        text = Path(name).read_text() if name and name != STANDARD else sys.stdin.read()
+        text = _read(name) if name and name != STANDARD else sys.stdin.read()
     except FileNotFoundError:
         raise Failed(f"File {name} does not exist", DATA) from None
     except (OSError, UnicodeDecodeError) as error:
@@ -54,3 +54,8 @@ def definitions_from(given: Given) -> dict[str, object]:
     except ValueError as error:
         raise Failed(f"{name or STANDARD} is not JSON: {error}", DATA) from None
     return {"definitions": definitions}
+
+
+def _read(name: str) -> str:
+    with open(name, encoding="utf-8") as file:
+        return file.read()

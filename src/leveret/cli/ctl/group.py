@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import sys
 from collections.abc import Mapping
 from typing import Any, Final, NoReturn
@@ -46,6 +45,8 @@ class CtlGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] not in self._specs and not ctx.resilient_parsing:
+            import difflib
+
             near = difflib.get_close_matches(args[0], self._specs, 1)
             hint = f"Did you mean '{near[0]}'?" if near else f"'{ctx.command_path} help' lists all commands."
             raise Failed(f"Command '{args[0]}' not found.\n{hint}", USAGE)

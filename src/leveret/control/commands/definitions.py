@@ -9,7 +9,9 @@ from leveret.control.definitions.document import Document
 from leveret.control.definitions.exporting import exported
 from leveret.control.definitions.importing import Import
 from leveret.control.node import Node
+from leveret.control.passwords import password_fields
 from leveret.control.refusal import not_found
+from leveret.control.sliced import Sliced
 
 
 class ExportDefinitions(Query):
@@ -19,7 +21,7 @@ class ExportDefinitions(Query):
 
     def run(self, node: Node) -> object:
         _check_vhost(node, self.vhost)
-        return exported(node.broker, self.vhost)
+        return Sliced(exported(node.broker, self.vhost))
 
 
 class ImportDefinitions(Command):
@@ -34,6 +36,15 @@ class ImportDefinitions(Command):
     secrets: ClassVar[tuple[str, ...]] = ("definitions",)
 
     def run(self, node: Node) -> object:
+        return self._imported(node)
+
+    async def _imported(self, node: Node) -> object:
+        for entry in self.definitions.users:
+            if entry.password and entry.password_hash is None:
+                # elsewhere, because that may take long
+                fields = await password_fields(node, entry.password)
+                entry.password, entry.password_hash = None, str(fields["password_hash"])
+                entry.hashing_algorithm = str(fields["hashing_algorithm"])
         _check_vhost(node, self.vhost)
         plan = Import(node.broker, self.definitions, self.vhost, self.user or "")
         return {"warnings": plan.apply(node.host.now_us())}

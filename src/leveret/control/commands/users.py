@@ -7,11 +7,12 @@ from base64 import b64decode
 from typing import ClassVar
 
 from leveret.broker.definitions import USER
-from leveret.broker.users import ALGORITHMS, SHA256, hash_password
+from leveret.broker.users import ALGORITHMS, SHA256
 from leveret.control.checks import user_named
 from leveret.control.command import Command, Query
 from leveret.control.node import Node
-from leveret.control.refusal import CONFLICT, NOT_AUTHORISED, Refused, bad_request, not_found
+from leveret.control.passwords import authenticated, password_fields
+from leveret.control.refusal import CONFLICT, Refused, bad_request, not_found
 from leveret.wire.table import Value
 
 NO_PASSWORD: dict[str, Value] = {"password_hash": "", "hashing_algorithm": SHA256}
@@ -37,11 +38,13 @@ class AddUser(Command):
     def run(self, node: Node) -> object:
         if not self.name:
             raise bad_request("user name should not be empty")
+        return self._add(node)
+
+    async def _add(self, node: Node) -> None:
+        password = await _password(node, self.password, self.password_hash, self.hashing_algorithm)
         if self.name in node.broker.users.by_name:
             raise Refused(CONFLICT, f'User "{self.name}" already exists')
-        password = _password(node, self.password, self.password_hash, self.hashing_algorithm)
         node.broker.definitions.put(USER, {"name": self.name, **password, "tags": list(self.tags), "limits": {}})
-        return None
 
 
 class ChangePassword(Command):
@@ -55,9 +58,10 @@ class ChangePassword(Command):
 
     def run(self, node: Node) -> object:
         user_named(node, self.name)
-        password = _password(node, self.password, self.password_hash, self.hashing_algorithm)
-        _change(node, self.name, password)
-        return None
+        return self._change(node)
+
+    async def _change(self, node: Node) -> None:
+        _change(node, self.name, await _password(node, self.password, self.password_hash, self.hashing_algorithm))
 
 
 class ClearPassword(Command):
@@ -98,16 +102,18 @@ class PutUser(Command):
     def run(self, node: Node) -> object:
         if not self.name:
             raise bad_request("user name should not be empty")
+        return self._put(node)
+
+    async def _put(self, node: Node) -> None:
         password = NO_PASSWORD
         if self.password or self.password_hash:
             algorithm = self.hashing_algorithm or SHA256
-            password = _password(node, self.password or None, self.password_hash or None, algorithm)
+            password = await _password(node, self.password or None, self.password_hash or None, algorithm)
         before = node.broker.definitions.get(USER, self.name) or {"name": self.name, "limits": {}}
         words = self.tags.split(",") if isinstance(self.tags, str) else self.tags
         tags: list[Value] = [word.strip() for word in words if word.strip()]
         limits: dict[str, Value] = {} if self.limits is None else {"limits": dict(self.limits)}
         node.broker.definitions.put(USER, {**before, **password, **limits, "tags": tags})
-        return None
 
 
 class HashPassword(Query):
@@ -121,37 +127,47 @@ class HashPassword(Query):
 
 
 class DeleteUser(Command):
-    """Delete a user with all permissions."""
+    """Delete a user with all permissions; its connections are closed."""
 
     name: str
 
     def run(self, node: Node) -> object:
         if not node.broker.delete_user(self.name):
             raise not_found(f'User "{self.name}" does not exist')
+        for peer in node.host.peers():
+            if peer.user == self.name:
+                node.host.close(peer, f"user '{self.name}' is deleted")
         return None
 
 
 class Authenticate(Query):
-    """Whether this is the user's password: answers with the name and the tags."""
+    """Whether this is the user's password: answers with the name and the tags.
+
+    address: the IP address from which somebody wants to log in, "" = nobody does; protocol: by which, "http".
+    """
 
     name: str
     password: str
+    address: str = ""
+    protocol: str = "http"
     secrets: ClassVar[tuple[str, ...]] = ("password",)
 
     def run(self, node: Node) -> object:
-        if not node.broker.users.accepts(self.name, self.password):
-            raise Refused(NOT_AUTHORISED, f"user '{self.name}' - invalid credentials")
-        return {"name": self.name, "tags": node.broker.users.by_name[self.name].tags}
+        return self._authenticate(node)
+
+    async def _authenticate(self, node: Node) -> object:
+        user = await authenticated(node, self.name, self.password, self.address, self.protocol)
+        return {"name": user.name, "tags": user.tags}
 
 
-def _password(node: Node, password: str | None, password_hash: str | None, algorithm: str) -> dict[str, Value]:
+async def _password(node: Node, password: str | None, password_hash: str | None, algorithm: str) -> dict[str, Value]:
     """The password's fields of a definition. Refused if there is none, or two, or what can be no hash."""
     if (password is None) == (password_hash is None):
         raise bad_request("either a password or a password_hash is needed")
     if password is not None:
         if not password:
             raise bad_request("password cannot be an empty string")
-        return {"password_hash": hash_password(password, node.broker.random_bytes), "hashing_algorithm": SHA256}
+        return await password_fields(node, password)
     assert password_hash is not None
     if algorithm not in ALGORITHMS:
         raise bad_request(f"{algorithm!r} is no hashing algorithm; there are {', '.join(ALGORITHMS)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from leveret.broker.binding import Binding
@@ -20,63 +21,58 @@ from leveret.broker.exchange import Exchange
 from leveret.broker.queue import Queue
 from leveret.broker.users import MD5, SHA256, SHA512
 from leveret.broker.vhost import VHost
+from leveret.control.sliced import CHUNK, Steps
 from leveret.control.tables import plain_table, sayable
 from leveret.wire.table import decode_table
 
 RESERVED: Final = "amq."
 # what RabbitMQ can check a password with
 KNOWN_TO_RABBITMQ: Final = (SHA256, SHA512, MD5)
+# sections of a file, and the kinds of definitions that they have
+DEFINED: Final = (
+    ("users", USER), ("vhosts", VHOST), ("permissions", PERMISSION), ("topic_permissions", TOPIC_PERMISSION),
+    ("parameters", PARAMETER), ("global_parameters", GLOBAL_PARAMETER), ("policies", POLICY),
+)  # fmt: skip
+DEFINED_WITHIN: Final = (("parameters", PARAMETER), ("policies", POLICY))
+DECLARED: Final = ("queues", "exchanges", "bindings")
 
 
-def exported(broker: Broker, vhost: str | None) -> dict[str, Any]:
-    """What a definitions file says of a broker, or (the virtual host is there) of one virtual host.
+def exported(broker: Broker, vhost: str | None) -> Steps[dict[str, Any]]:
+    """What a definitions file says of a broker, or (the virtual host is there) of one virtual host, as of now.
 
     As RabbitMQ's: without queues that are exclusive, and without what has a reserved name (amq.*), which no import
-    takes, and their bindings.
+    takes, and their bindings. What is declared in one virtual host does not say in which, parameters and policies do.
     """
     version = broker.settings.version
-    head: dict[str, Any] = {"rabbit_version": version, "rabbitmq_version": version}
-    if vhost is not None:
-        return head | _within(broker, vhost)
-    users = broker.definitions.all(USER)
-    head |= {"product_name": broker.settings.product, "product_version": version}
-    strange = [str(user["name"]) for user in users if user.get("hashing_algorithm", SHA256) not in KNOWN_TO_RABBITMQ]
-    if strange:
-        names = ", ".join(repr(name) for name in strange)
-        head["warnings"] = [f"RabbitMQ can't use the password hashes of {names}: they need a new password there"]
-    return head | {
-        "users": _plain(users),
-        "vhosts": [_vhost(each) for each in broker.definitions.all(VHOST)],
-        "permissions": _plain(broker.definitions.all(PERMISSION)),
-        "topic_permissions": _plain(broker.definitions.all(TOPIC_PERMISSION)),
-        "parameters": _plain(broker.definitions.all(PARAMETER)),
-        "global_parameters": _plain(broker.definitions.all(GLOBAL_PARAMETER)),
-        "policies": _plain(broker.definitions.all(POLICY)),
-        "queues": [_queue(queue) for each in broker.vhosts.values() for queue in _queues(each)],
-        "exchanges": [_exchange(each, x) for each in broker.vhosts.values() for x in _exchanges(each)],
-        "bindings": [_binding(each, b) for each in broker.vhosts.values() for b in _bindings(each)],
-    }
-
-
-def _within(broker: Broker, name: str) -> dict[str, Any]:
-    """What belongs to one virtual host. What is declared does not say in which, parameters and policies do."""
-    vhost = broker.vhosts[name]
-    parameters, policies = (
-        [each for each in _plain(broker.definitions.all(kind)) if each["vhost"] == name] for kind in (PARAMETER, POLICY)
-    )
-    declared: dict[str, list[dict[str, object]]] = {
-        "queues": [_queue(queue) for queue in _queues(vhost)],
-        "exchanges": [_exchange(vhost, exchange) for exchange in _exchanges(vhost)],
-        "bindings": [_binding(vhost, binding) for binding in _bindings(vhost)],
-    }
-    for entries in declared.values():
-        for entry in entries:
+    table: dict[str, Any] = {"rabbit_version": version, "rabbitmq_version": version}
+    if vhost is None:
+        table |= {"product_name": broker.settings.product, "product_version": version} | _warnings(broker)
+    vhosts = list(broker.vhosts.values()) if vhost is None else [broker.vhosts[vhost]]
+    sections: list[tuple[str, Callable[[Any], dict[str, object]], list[Any]]] = []
+    for section, kind in DEFINED if vhost is None else DEFINED_WITHIN:
+        found = [each for each in broker.definitions.all(kind) if vhost is None or each["vhost"] == vhost]
+        sections.append((section, _vhost if kind == VHOST else plain_table, found))
+    sections.append(("queues", _queue, [queue for each in vhosts for queue in _queues(each)]))
+    sections.append(("exchanges", _exchange, [(each.name, x) for each in vhosts for x in _exchanges(each)]))
+    sections.append(("bindings", _binding, [(each.name, b) for each in vhosts for b in _bindings(each)]))
+    yield
+    for section, say, found in sections:
+        entries = table[section] = []
+        for start in range(0, len(found), CHUNK):
+            entries += [say(each) for each in found[start : start + CHUNK]]
+            yield
+        for entry in entries if vhost is not None and section in DECLARED else ():
             del entry["vhost"]
-    return {"parameters": parameters, "policies": policies} | declared
+    return table
 
 
-def _plain(definitions: list[Definition]) -> list[dict[str, object]]:
-    return [plain_table(definition) for definition in definitions]
+def _warnings(broker: Broker) -> dict[str, list[str]]:
+    users = broker.definitions.all(USER)
+    strange = [str(user["name"]) for user in users if user.get("hashing_algorithm", SHA256) not in KNOWN_TO_RABBITMQ]
+    if not strange:
+        return {}
+    names = ", ".join(repr(name) for name in strange)
+    return {"warnings": [f"RabbitMQ can't use the password hashes of {names}: they need a new password there"]}
 
 
 def _vhost(definition: Definition) -> dict[str, object]:
@@ -115,10 +111,11 @@ def _queue(queue: Queue) -> dict[str, object]:
     }
 
 
-def _exchange(vhost: VHost, exchange: Exchange) -> dict[str, object]:
+def _exchange(place: tuple[str, Exchange]) -> dict[str, object]:
+    vhost, exchange = place
     return {
         "name": sayable(exchange.name),
-        "vhost": sayable(vhost.name),
+        "vhost": sayable(vhost),
         "type": exchange.kind,
         "durable": exchange.durable,
         "auto_delete": exchange.auto_delete,
@@ -127,10 +124,11 @@ def _exchange(vhost: VHost, exchange: Exchange) -> dict[str, object]:
     }
 
 
-def _binding(vhost: VHost, binding: Binding) -> dict[str, object]:
+def _binding(place: tuple[str, Binding]) -> dict[str, object]:
+    vhost, binding = place
     return {
         "source": sayable(binding.source.name),
-        "vhost": sayable(vhost.name),
+        "vhost": sayable(vhost),
         "destination": sayable(binding.destination.name),
         "destination_type": "queue" if isinstance(binding.destination, Queue) else "exchange",
         "routing_key": sayable(binding.key),

@@ -26,26 +26,31 @@ from leveret.broker.definitions import (
     VHOST,
     VHOST_LIMITS,
     Definition,
+    record_of,
 )
 from leveret.broker.exchange import Exchange
-from leveret.broker.users import ALGORITHMS, MD5, SHA256, Pattern, hash_password
+from leveret.broker.pattern import refused_pattern
+from leveret.broker.users import ALGORITHMS, MD5, SHA256, hash_password
 from leveret.broker.vhost import VHost
 from leveret.control.definitions.document import (
     BindingEntry,
     Document,
     ExchangeEntry,
+    ParameterEntry,
+    PolicyEntry,
     QueueEntry,
     UserEntry,
     VhostEntry,
 )
 from leveret.control.definitions.exporting import RESERVED
 from leveret.control.methods import method_of
+from leveret.control.parameters import COMPONENTS, refused_parameter, refused_policy, refused_user_limits
 from leveret.control.refusal import BAD_REQUEST, Refused, bad_request
 from leveret.control.tables import encoded_table
 from leveret.wire import grammar
 from leveret.wire.errors import ProtocolError
 from leveret.wire.method import Method
-from leveret.wire.table import Value, encode_value
+from leveret.wire.table import Value
 
 # users of brokers before 3.6.0 have these, and their files do not say so
 _OLD: Final = re.compile(r"3\.[0-5]\.")
@@ -113,7 +118,7 @@ class Import:
                 raise Refused(BAD_REQUEST, f"{section}[{index}] {what!r}: {text}") from None
 
     def _put(self, kind: str, definition: Definition) -> None:
-        encode_value(definition)  # ValueError for what the journal can't hold
+        record_of(kind, definition)  # ValueError for what the journal couldn't give back
         self._definitions.append((kind, definition))
 
     def _take_users(self, document: Document) -> None:
@@ -140,6 +145,7 @@ class Import:
             raise bad_request("tags_not_present")
         before = self._broker.definitions.get(USER, entry.name) or {}
         limits = before.get("limits", {}) if entry.limits is None else _table(entry.limits)
+        _check(refused_user_limits(limits))
         password_hash = ""
         if entry.password_hash is not None:
             algorithm = entry.hashing_algorithm or algorithm
@@ -148,8 +154,8 @@ class Import:
             b64decode(entry.password_hash, validate=True)
             password_hash = entry.password_hash
         elif entry.password:
-            algorithm = SHA256
-            password_hash = hash_password(entry.password, self._broker.random_bytes)
+            algorithm = self._broker.settings.password_hashing
+            password_hash = hash_password(entry.password, self._broker.random_bytes, algorithm)
         return {
             "name": entry.name, "password_hash": password_hash, "hashing_algorithm": algorithm,
             "tags": _tags(entry), "limits": limits,
@@ -184,22 +190,32 @@ class Import:
         self._known_vhost(definition["vhost"])
         for action in ("configure", "write", "read"):
             if action in definition:
-                _check_pattern(str(definition[action]))
+                pattern = str(definition[action])
+                reason = refused_pattern(pattern)
+                _check(f"invalid regular expression {pattern!r}: {reason}" if reason else "")
         self._put(kind, definition)
 
     def _take_rules(self, document: Document) -> None:
         """Parameters and policies."""
         everywhere, policies, parameters = document.global_parameters, document.policies, document.parameters
         self._each("global_parameters", everywhere, lambda entry: self._put(GLOBAL_PARAMETER, _fields(entry)))
-        self._each("policies", policies, lambda entry: self._take_rule(POLICY, _fields(entry)))
-        self._each("parameters", parameters, lambda entry: self._take_rule(PARAMETER, _fields(entry)))
+        self._each("policies", policies, self._take_policy)
+        self._each("parameters", parameters, self._take_parameter)
 
-    def _take_rule(self, kind: str, definition: Definition) -> None:
-        definition["vhost"] = self._vhost_of(definition["vhost"])
-        if kind == POLICY:
-            definition["definition"] = _table(definition["definition"])
-            _check_pattern(str(definition["pattern"]))
-        self._put(kind, definition)
+    def _take_policy(self, entry: PolicyEntry) -> None:
+        definition = _fields(entry) | {"vhost": self._vhost_of(entry.vhost), "definition": _table(entry.definition)}
+        _check(refused_policy(entry.name, entry.pattern, definition["definition"], entry.priority, entry.apply_to))
+        self._put(POLICY, definition)
+
+    def _take_parameter(self, entry: ParameterEntry) -> None:
+        """One of a component that only a plugin of RabbitMQ knows is passed over."""
+        vhost = self._vhost_of(entry.vhost)
+        if entry.component not in COMPONENTS:
+            text = f"parameter {entry.name!r} of component {entry.component!r} in vhost {vhost!r}"
+            self.warnings.append(f"{text}: there is no such component; passed over")
+            return
+        _check(refused_parameter(entry.component, entry.name, entry.value))
+        self._put(PARAMETER, _fields(entry) | {"vhost": vhost})
 
     # -- what is declared ----------------------------------------------------------------------------------------------
 
@@ -303,11 +319,10 @@ def _table(value: Any) -> dict[str, Value]:
     return dict(value or {})
 
 
-def _check_pattern(text: str) -> None:
-    try:
-        Pattern(text)
-    except re.error as error:
-        raise bad_request(f"invalid regular expression {text!r}: {error}") from None
+def _check(reason: str) -> None:
+    """Refused if there is a reason."""
+    if reason:
+        raise bad_request(reason)
 
 
 def _tags(entry: UserEntry) -> list[Value]:

@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from leveret.broker.peer import Peer
+from leveret.broker.security import Security
 from leveret.control.node import Node
 from leveret.control.pid import pid_of
 from leveret.control.tables import plain_table, sayable
 from leveret.control.views.rates import OCTETS, rates, with_rates
 from leveret.control.views.view import View
 from leveret.session import lifecycle
-
-NO_TLS: Final[View] = {
-    "ssl": False,
-    "ssl_protocol": None,
-    "ssl_key_exchange": None,
-    "ssl_cipher": None,
-    "ssl_hash": None,
-    "peer_cert_subject": None,
-    "peer_cert_issuer": None,
-    "peer_cert_validity": None,
-}
 
 
 def is_open(peer: Peer) -> bool:
@@ -64,7 +52,21 @@ def connection_view(node: Node, peer: Peer) -> View:
     if isinstance(provided, str):
         view["user_provided_name"] = sayable(provided)
     view |= with_rates(OCTETS, values, rates(octets, node.host.now_us(), values))
-    return view | NO_TLS
+    return view | _tls(peer.security)
+
+
+def _tls(security: Security | None) -> View:
+    """What TLS says of it."""
+    return {
+        "ssl": security is not None,
+        "ssl_protocol": security and security.protocol,
+        "ssl_key_exchange": security and security.key_exchange,
+        "ssl_cipher": security and security.cipher,
+        "ssl_hash": security and security.hash,
+        "peer_cert_subject": security and security.subject,
+        "peer_cert_issuer": security and security.issuer,
+        "peer_cert_validity": security and security.validity,
+    }
 
 
 def peer_details(peer: Peer) -> View:

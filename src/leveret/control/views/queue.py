@@ -7,7 +7,8 @@ from typing import Final
 from leveret.broker.census import Census
 from leveret.broker.priority import PriorityQueue
 from leveret.broker.queue import Queue
-from leveret.broker.queue_types import queue_type
+from leveret.broker.queue_types import QUORUM, queue_type
+from leveret.broker.stranded import Stranded
 from leveret.control.node import Node
 from leveret.control.pid import pid_of
 from leveret.control.tables import plain_table
@@ -29,7 +30,7 @@ def queue_view(node: Node, queue: Queue) -> View:
     messages = (ready + unacked, ready, unacked)
     counted = queue.counters.values()
     speeds = rates(queue.counters, now_us, counted + messages)
-    kind = queue_type(queue.arguments)
+    kind, effect = queue_type(queue.arguments), queue.effect
     view: View = {
         "name": queue.name,
         "vhost": queue.vhost.name,
@@ -37,12 +38,12 @@ def queue_view(node: Node, queue: Queue) -> View:
         "durable": queue.durable,
         "auto_delete": queue.auto_delete,
         "exclusive": queue.owner is not None,
-        "arguments": plain_table(queue.arguments),
+        "arguments": plain_table(queue.arguments) if queue.arguments else {},
         "node": node.name,
         "state": "running",
-        "policy": queue.effect.policy or None,
-        "operator_policy": queue.effect.operator_policy or None,
-        "effective_policy_definition": queue.effect.settings,
+        "policy": effect.policy or None,
+        "operator_policy": effect.operator_policy or None,
+        "effective_policy_definition": plain_table(effect.settings) if effect.settings else {},
         "consumers": int(queue.consumers.count),
         "head_message_timestamp": None,
     }
@@ -55,7 +56,10 @@ def queue_view(node: Node, queue: Queue) -> View:
     view["owner_pid"] = pid_of(node, queue.owner.number) if queue.owner is not None else ""
     if queue.owner is not None:
         view["owner_pid_details"] = peer_details(queue.owner)
-    view |= _quorum(node) if kind == "quorum" else _classic(queue, ready)
+    if kind == QUORUM:
+        view |= _quorum(node, queue.stranded, view["single_active_consumer_tag"])
+    else:
+        view |= _classic(queue, ready)
     return view
 
 
@@ -143,7 +147,15 @@ def _classic(queue: Queue, ready: int) -> View:
     return {"backing_queue_status": status, "recoverable_slaves": None}
 
 
-def _quorum(node: Node) -> View:
+def _quorum(node: Node, stranded: Stranded | None, tag: str | None) -> View:
     nodes = [node.name]
-    return {"leader": node.name, "members": nodes, "online": nodes, "open_files": {node.name: 0}}
+    return {
+        "leader": node.name,
+        "members": nodes,
+        "online": nodes,
+        "open_files": {node.name: 0},
+        "messages_dlx": len(stranded.letters) if stranded is not None else 0,
+        "message_bytes_dlx": int(stranded.octets) if stranded is not None else 0,
+        "single_active_consumer_ctag": tag,  # RabbitMQ's name for it in quorum queues
+    }
 

@@ -1,0 +1,121 @@
+"""A copy of a data directory while a broker writes to it: as it was at one instant, between two batches.
+
+At that instant (the mark) everything that counts is on the medium: whole files of the journal, the last one up to its
+size then, and the segments that its records speak of. Files are only appended to, and as long as nothing is removed
+they can be copied at leisure. The copy grows under another name and gets its own in one step, when all of it is on the
+medium: whatever interrupts it, there is no half copy that looks whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+
+from leveret.store.disk import RealDisk
+from leveret.store.inspection import JOURNAL_DIRECTORY, SEGMENT_DIRECTORY
+
+MANIFEST_NAME = "backup.json"
+UNFINISHED_SUFFIX = ".unfinished"
+CHUNK_OCTETS = 1 << 20
+# so much is written before it is synced: a long sync would be in the way of the journal's
+SYNC_OCTETS = 4 << 20
+
+
+class BackupRefused(Exception):
+    """There is no copy; the text says why."""
+
+
+@dataclass(frozen=True)
+class Mark:
+    """The instant. journal: paths of its files, oldest first; size: of the last one, in bytes; segments: paths."""
+
+    journal: list[str]
+    size: int
+    segments: list[str]
+
+
+@dataclass(frozen=True)
+class CopiedFile:
+    """path: inside of the copy; size: in bytes."""
+
+    path: str
+    size: int
+    sha256: str
+
+
+def copy(mark: Mark, directory: str, facts: dict[str, str], go_on: Callable[[], bool]) -> list[CopiedFile]:
+    """Make `directory` a copy of what the mark names. Its manifest says what is in it, and these facts.
+
+    go_on: asked between two chunks; when it says no, the copy is given up. BackupRefused then, or if there is something
+    in the directory; OSError where the system refuses. After either nothing is left of it.
+    """
+    if os.path.lexists(directory) and not (os.path.isdir(directory) and not os.listdir(directory)):
+        raise BackupRefused(f"{directory} is there and not empty")
+    unfinished = directory + UNFINISHED_SUFFIX
+    shutil.rmtree(unfinished, ignore_errors=True)  # of a process that was killed
+    try:
+        copied = _fill(mark, unfinished, go_on)
+        manifest = json.dumps(facts | {"files": [asdict(file) for file in copied]}, indent=1)
+        _write(os.path.join(unfinished, MANIFEST_NAME), manifest.encode())
+        for name in (JOURNAL_DIRECTORY, SEGMENT_DIRECTORY, ""):
+            RealDisk().sync_directory(os.path.join(unfinished, name))
+        os.rename(unfinished, directory)
+        RealDisk().sync_directory(os.path.dirname(directory))
+    except BaseException:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        raise
+    return copied
+
+
+def _fill(mark: Mark, unfinished: str, go_on: Callable[[], bool]) -> list[CopiedFile]:
+    copied = []
+    for name in (JOURNAL_DIRECTORY, SEGMENT_DIRECTORY):
+        RealDisk().make_directory(os.path.join(unfinished, name))
+    for path in mark.journal:
+        size = mark.size if path == mark.journal[-1] else os.path.getsize(path)
+        target = os.path.join(JOURNAL_DIRECTORY, os.path.basename(path))
+        copied.append(_copy_file(path, size, unfinished, target, go_on))
+    for path in mark.segments:
+        target = os.path.join(SEGMENT_DIRECTORY, os.path.basename(path))
+        with contextlib.suppress(FileNotFoundError):  # it was about to go, because nothing in it was alive
+            copied.append(_copy_file(path, os.path.getsize(path), unfinished, target, go_on))
+    return copied
+
+
+def _copy_file(path: str, size: int, unfinished: str, target: str, go_on: Callable[[], bool]) -> CopiedFile:
+    digest = hashlib.sha256()
+    left = size
+    unsynced = 0
+    with open(path, "rb", buffering=0) as source, open(os.path.join(unfinished, target), "xb", buffering=0) as copy:
+        while left:
+            if not go_on():
+                raise BackupRefused("given up")
+            chunk = source.read(min(left, CHUNK_OCTETS))
+            if not chunk:
+                raise BackupRefused(f"{path} ends {left} bytes before it should")
+            _write_all(copy.fileno(), chunk)
+            digest.update(chunk)
+            left -= len(chunk)
+            unsynced += len(chunk)
+            if unsynced >= SYNC_OCTETS or not left:
+                os.fsync(copy.fileno())
+                unsynced = 0
+    return CopiedFile(target, size, digest.hexdigest())
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+
+
+def _write(path: str, data: bytes) -> None:
+    with open(path, "xb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
