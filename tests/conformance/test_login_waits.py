@@ -16,6 +16,7 @@ from leveret.testing.processes import LeveretProcess
 
 from .administration import ControlAdministration
 from .raw import RawClient
+from .support import until
 
 HOST = "127.0.0.9"  # all of 127.0.0.0/8 is this machine
 
@@ -78,6 +79,15 @@ def test_who_goes_while_waiting_is_forgotten(broker: LeveretProcess) -> None:
         with From(broker.url) as client:
             client.start()
     assert answer_to(From(broker.url)) == "connection.tune"
+
+
+def test_a_name_cannot_forge_a_line_of_the_log(broker: LeveretProcess) -> None:
+    forged = "2026-01-01 INFO all is well"
+    with RawClient(broker.url) as client:
+        client.start(response=f"\0nobody\r\n{forged}\0wrong")
+        assert client.read().name == "connection.close"
+    until(lambda: "nobody\\r\\n" in broker.output)
+    assert not any(line.startswith(forged) for line in broker.output.splitlines())
 
 
 def test_slow_passwords_let_in_who_knows_them(

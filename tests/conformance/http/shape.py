@@ -33,6 +33,8 @@ def differences(
         varying: values that may be different, and arrays of another length; their types are compared all the same.
         path: of these values.
     """
+    if expected in ([], {}) and got in ([], {}):
+        return  # Erlang cannot tell an empty object from an empty array
     if kind(expected) != kind(got):
         yield f"{path}: expected {short(expected)}, got {short(got)}"
     elif isinstance(expected, dict):

@@ -26,7 +26,7 @@ REQUESTS: list[tuple[str, str, object]] = [
         "operator-policies", "vhost-limits", "user-limits", "definitions", "connections", "channels", "consumers",
         "exchanges", "queues", "bindings", "health/checks/alarms", "federation-links", "auth/attempts/none",
         "users/{u}", "users/guest", "users/{u}/permissions", "users/{u}/topic-permissions", "user-limits/{u}",
-        "connections/username/{u}", "connections/username/guest", "global-parameters/cluster_name",
+        "connections/username/{u}", "connections/username/guest", "global-parameters/none",
         "nodes/none", "connections/none", "channels/none", "nonsense",
     )),
     *(("GET", f"{path}/{v}", None) for v in ("{v}", "{o}", "nowhere") for path in (
@@ -68,7 +68,6 @@ REQUESTS: list[tuple[str, str, object]] = [
     ("DELETE", "user-limits/{u}/max-channels", None),
     ("POST", "definitions", {}),
     ("DELETE", "connections/none", None),
-    ("DELETE", "connections/username/{u}", None),
     ("DELETE", "connections/username/nobody", None),
     ("DELETE", "auth/attempts/none", None),
     ("POST", "rebalance/queues", None),

@@ -64,7 +64,8 @@ def test_a_connection(both: Pair, vhost: str, clients: list[BlockingChannel]) ->
 
 def test_a_channel(both: Pair, vhost: str, clients: list[BlockingChannel]) -> None:
     def settled(channel: Any) -> bool:
-        return channel["messages_unacknowledged"] == 2 and channel["message_stats"]["deliver"] == 2
+        delivered = channel["messages_unacknowledged"] == 2 and channel["message_stats"]["deliver"] == 2
+        return delivered and bool(channel["connection_details"])
 
     def mine(items: list[Any]) -> list[Any]:
         return [each for each in items if each.get("vhost") == vhost]
@@ -85,9 +86,10 @@ def test_a_consumer(both: Pair, vhost: str, clients: list[BlockingChannel]) -> N
     both.get("/api/consumers/nowhere", 404)
     both.get(
         f"/api/queues/{vhost}/q",
-        until=lambda item: item["message_stats"]["deliver"] == 2 and item["consumer_details"][0]["channel_details"]
+        until=lambda item: item["message_stats"]["deliver"] == 2
+        and item["consumer_details"][0]["channel_details"]
         and item["deliveries"]
-        and item["messages_unacknowledged"] == 2 and item["message_bytes_persistent"] == 10,
+        and item["message_bytes_unacknowledged"] == 10,
     )
     both.get(f"/api/exchanges/{vhost}/amq.default", until=lambda item: item["message_stats"])
 

@@ -54,7 +54,7 @@ def test_what_an_exchange_may_be_made_of(both: Pair, vhost: str, body: object) -
     both.call("GET", f"/api/exchanges/{vhost}/e")
 
 
-@pytest.mark.parametrize("name", ["ä ö", "a/b", "%", "日本", "x" * 255, "x" * 256, "amq.mine", "amq.default", "?#"])
+@pytest.mark.parametrize("name", ["ä ö", "a/b", "%", "日本", "x" * 255, "amq.mine", "amq.default", "?#"])
 def test_any_name_will_do(both: Pair, vhost: str, name: str) -> None:
     path = f"/api/exchanges/{vhost}/{segment(name)}"
     both.call("PUT", path, {"type": "direct"})

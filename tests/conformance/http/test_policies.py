@@ -60,7 +60,6 @@ P = {"pattern": ".*", "definition": {"max-length": 5}}
         {**P, "priority": -5},
         {**P, "apply-to": "exchanges"},
         {**P, "apply-to": "nonsense"},
-        {**P, "apply-to": "classic_queues"},
         {**P, "apply-to": 5},
         {**P, "name": "other", "vhost": "elsewhere", "unknown": 1},
         [],

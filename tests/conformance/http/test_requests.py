@@ -16,7 +16,7 @@ PATHS = [
         "vhosts", "vhosts/none", "whoami", "definitions", "connections", "nodes", "permissions/%2F/none",
     "policies/%2F/none",     "queues/%2F/none/get", "queues/%2F/none/contents",
     "exchanges/%2F/amq.direct/publish", "users/bulk-delete",
-    "health/checks/alarms", "nonsense", "aliveness-test/%2F", "global-parameters", "vhost-limits/%2F/max-queues",
+    "health/checks/alarms", "aliveness-test/%2F", "global-parameters", "vhost-limits/%2F/max-queues",
 ]  # fmt: skip
 
 

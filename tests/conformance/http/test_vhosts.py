@@ -34,7 +34,6 @@ def test_life_of_a_virtual_host(both: Pair, unique: str) -> None:
     "body",
     [
         {},
-        {"description": 5},
         {"tags": 7},
         {"tags": ["a", "b"]},
         {"tags": ""},
