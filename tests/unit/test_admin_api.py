@@ -416,5 +416,8 @@ async def test_health_checks_that_fail(browse: Browser) -> None:
     }
     assert (await browse("GET", "/api/health/checks/port-listener/1")).status_code == 503
     assert (await browse("GET", "/api/health/checks/port-listener/2")).status_code == 200
+    browse.control.answers["aliveness_test"] = lambda _: {"status": "ok"}
+    assert (await browse("GET", "/api/aliveness-test/mine", user="plain")).status_code == 200
+    assert browse.control.fields_of("aliveness_test") == {"vhost": MINE, "user": "plain"}
     assert (await browse("GET", "/api/health/checks/certificate-expiration/2/weeks")).status_code == 200
     assert browse.control.asked[-1][1] == {"check": "certificate-expiration", "argument": "2", "unit": "weeks"}

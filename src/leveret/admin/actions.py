@@ -179,12 +179,14 @@ async def enter(call: Call) -> None:
 
 
 def check(command: str, **fields: str) -> Action:
-    """GET: a health check; 503 if it failed. One of a virtual host is for who may enter it."""
+    """GET: a health check; 503 if it failed. One of a virtual host is done by the user."""
 
     async def get(call: Call) -> Response:
+        asked = fill(fields, call.values)
         if "vhost" in call.values:
             await enter(call)
-        answer = await call.ask(command, **fill(fields, call.values))
+            asked["user"] = call.user.name
+        answer = await call.ask(command, **asked)
         return json_answer(encode(answer), 200 if answer["status"] == "ok" else 503)
 
     return get

@@ -78,7 +78,8 @@ async def log_in(request: Request, control: AsyncControlClient, name: str, passw
     address = request.client.host if request.client else ""
     by = Caller(user=name, address=address, interface="http")
     try:
-        answer = await control.call("authenticate", {"name": name, "password": password, "address": address}, by)
+        fields = {"name": name, "password": password, "address": address, "protocol": "http"}
+        answer = await control.call("authenticate", fields, by)
     except Refused as refused:
         if refused.kind != NOT_AUTHORISED:
             raise
