@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -202,6 +203,13 @@ def test_connections_are_closed(broker: LeveretProcess, ctl: Ctl) -> None:
     assert ctl("close_all_connections", "-p", "x", "two").endswith("Closed 0 connections\n")
     assert ctl("close_all_connections", "--global", "two").startswith("Closing all connections, reason: two...")
     assert [closed(victim)[1][-3:] for victim in victims] == ["one", "one", "two"]
+    victims = [connect(broker) for _ in range(2)]
+    (pid, name), (_, other) = (line.split("\t") for line in ctl("-s", "list_connections", "pid", "name").splitlines())
+    assert " " not in pid
+    ctl("close_connection", pid, "by pid")
+    ctl("close_connection", other, "by name")
+    assert [closed(victim)[1] for victim in victims] == ["CONNECTION_FORCED - by pid", "CONNECTION_FORCED - by name"]
+    assert name != other
     assert "no connection 'x'" in ctl.refused(69, "close_connection", "x", "because")
 
 
@@ -259,6 +267,22 @@ def test_the_log_level_and_the_audit(tmp_path: Path) -> None:
         own.stop()
         assert own.output.count("user 'guest' connected") == 1
         assert '"command": "add_user"' in own.output
+
+
+def test_a_backup_is_a_data_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with LeveretProcess(tmp_path / "data") as own:
+        Ctl(own.data_dir)("add_user", "kept", "x")
+        monkeypatch.chdir(tmp_path)
+        assert " files, " in Ctl(own.data_dir)("backup", "copy")
+    with LeveretProcess(tmp_path / "copy") as copy:
+        assert "kept\t[]" in Ctl(copy.data_dir)("list_users")
+
+
+def test_logins_are_counted(tmp_path: Path) -> None:
+    with LeveretProcess(tmp_path) as own:
+        connect(own).close()
+        header = "protocol\tauth_attempts\tauth_attempts_failed\tauth_attempts_succeeded\n"
+        assert Ctl(tmp_path)("-q", "list_node_auth_attempt_stats") == f"{header}amqp091\t1\t0\t1\n"
 
 
 # -- who is not there, and what is not there ---------------------------------------------------------------------------
@@ -355,6 +379,22 @@ def test_a_link_named_rabbitmqctl_serves_scripts(broker: LeveretProcess, link: P
     assert "set_permissions" in alone.stderr
 
 
+def test_a_terminal_gets_a_table_with_lines(broker: LeveretProcess, link: Path) -> None:
+    ours, theirs = pty.openpty()
+    environment = os.environ | {"PYTHONPATH": os.environ.get("PYTHONPATH", SOURCE), "COLUMNS": "80"}
+    arguments = [link, "list_users", "--data-dir", broker.data_dir]
+    subprocess.run(arguments, stdout=theirs, stdin=subprocess.DEVNULL, env=environment, check=True, timeout=60)
+    os.close(theirs)
+    shown = b""
+    try:
+        while piece := os.read(ours, 4096):
+            shown += piece
+    except OSError:
+        pass  # Linux's way to say that nobody has the other end any more
+    os.close(ours)
+    assert "│ guest │ [administrator] │" in shown.decode()
+
+
 def test_the_shell_completes_commands_and_names_of_what_there_is(broker: LeveretProcess, link: Path) -> None:
     def completed(words: str, last: int) -> list[str]:
         variables = {"_RABBITMQCTL_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(last)}
@@ -375,6 +415,20 @@ def test_stop_returns_when_the_process_has_gone(link: Path, tmp_path: Path) -> N
         assert os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
         assert own.stop() == 0
         assert "stopped" in own.output
+
+
+def test_a_process_that_cannot_be_watched_is_waited_for_by_its_socket(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(pid: int) -> int:
+        raise OSError(22, "Invalid argument")
+
+    monkeypatch.setattr("os.pidfd_open", refuse)
+    with LeveretProcess(tmp_path) as own:
+        Ctl(tmp_path)("stop")
+        with pytest.raises(pika.exceptions.AMQPConnectionError):
+            connect(own)
+        assert own.stop() == 0
 
 
 def test_await_startup_returns_when_connections_are_accepted(link: Path, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 from leveret.broker.attempts import FREE, WAIT_US_MAX
@@ -16,6 +17,7 @@ from leveret.testing.processes import LeveretProcess
 
 from .administration import ControlAdministration
 from .raw import RawClient
+from .support import until
 
 HOST = "127.0.0.9"  # all of 127.0.0.0/8 is this machine
 
@@ -80,6 +82,15 @@ def test_who_goes_while_waiting_is_forgotten(broker: LeveretProcess) -> None:
     assert answer_to(From(broker.url)) == "connection.tune"
 
 
+def test_a_name_cannot_forge_a_line_of_the_log(broker: LeveretProcess) -> None:
+    forged = "2026-01-01 INFO all is well"
+    with RawClient(broker.url) as client:
+        client.start(response=f"\0nobody\r\n{forged}\0wrong")
+        assert client.read().name == "connection.close"
+    until(lambda: "nobody\\r\\n" in broker.output)
+    assert not any(line.startswith(forged) for line in broker.output.splitlines())
+
+
 def test_slow_passwords_let_in_who_knows_them(
     broker: LeveretProcess, administration: ControlAdministration
 ) -> None:
@@ -135,3 +146,13 @@ def test_attempts_by_other_protocols_count_too(
         "protocol": "amqp091", "auth_attempts": 1, "auth_attempts_failed": 0, "auth_attempts_succeeded": 1}
     administration.call("reset_auth_attempts")
     assert administration.call("list_auth_attempts") == administration.call("list_auth_attempts", by_source=True) == []
+
+
+def test_failed_logins_of_the_http_api_are_counted() -> None:
+    with LeveretProcess(admin=True) as process:
+        administration = ControlAdministration(str(process.data_dir))
+        for password, status in (("wrong", 401), ("guest", 200)):
+            answer = httpx.get(f"{process.admin_url}/api/whoami", auth=("guest", password))
+            assert answer.status_code == status
+        [counted] = administration.call("list_auth_attempts")
+        assert (counted["auth_attempts_failed"], counted["auth_attempts_succeeded"]) == (1, 1)

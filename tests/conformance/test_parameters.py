@@ -246,6 +246,15 @@ def test_parameters_that_are_none(
     assert got == invalid(*complaints)
 
 
+def test_limits_of_another_name(administration: Administration, vhost: str, on_rabbitmq: bool) -> None:
+    got = refusal(administration, "set_parameter", vhost=vhost, component="vhost-limits", name="x", value={"a": 1})
+    assert got == invalid('Unrecognised terms [{<<"a">>,1}] in x')
+    if not on_rabbitmq:  # which keeps it, answers 500, and lets nobody into the virtual host any more
+        value = {"max-queues": 1}
+        got = refusal(administration, "set_parameter", vhost=vhost, component="vhost-limits", name="x", value=value)
+        assert got == invalid('name not recognised: <<"x">>')
+
+
 def test_a_policy_is_no_parameter(administration: Administration, vhost: str) -> None:
     got = refusal(administration, "set_parameter", vhost=vhost, component="policy", name="p", value={})
     assert got == (BAD_REQUEST, "policies may not be set using this method")

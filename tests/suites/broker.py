@@ -54,13 +54,13 @@ def running(kind: str, services: Sequence[str], certificates: Path) -> Iterator[
     if kind == LEVERET:
         # a client may have a certificate, and needs none
         server = LeveretProcess(
+            admin=True,
             arguments=[
                 f"--tls-port={tls_port}",
                 f"--tls-cert={certificates / 'server.pem'}",
                 f"--tls-key={certificates / 'server.key'}",
                 f"--tls-ca={certificates / 'ca.pem'}",
             ],
-            admin=True,
         )
         http_port = server.admin_port
     else:

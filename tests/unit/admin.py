@@ -34,7 +34,7 @@ class FakeControl:
         self.callers: list[Caller] = []
         self.answers: dict[str, Answer] = {
             "authenticate": self._authenticate,
-            "list_user_permissions": lambda fields: [{"user": fields["user"], "vhost": MINE}],
+            "list_user_permissions": self._permissions,
             "get_vhost": self._vhost,
         }
 
@@ -42,6 +42,10 @@ class FakeControl:
         if fields["name"] not in USERS or fields["password"] != "secret":
             raise Refused(NOT_AUTHORISED, "Login failed")
         return {"name": fields["name"], "tags": USERS[fields["name"]]}
+
+    def _permissions(self, fields: dict[str, Any]) -> Any:
+        mine = ["/", MINE] if fields["user"] == "root" else [MINE]
+        return [{"user": fields["user"], "vhost": vhost} for vhost in mine]
 
     def _vhost(self, fields: dict[str, Any]) -> Any:
         if fields["name"] not in ("/", MINE, "theirs"):

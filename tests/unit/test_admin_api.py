@@ -31,10 +31,15 @@ async def test_without_credentials(browse: Browser) -> None:
     assert answer.headers["www-authenticate"] == 'Basic realm="RabbitMQ Management"'
 
 
-@pytest.mark.parametrize("header", ["Basic", "Basic !", "Basic " + "cm9vdA==", "Bearer x", "Basic /w=="])
-async def test_credentials_that_are_none(browse: Browser, header: str) -> None:
+@pytest.mark.parametrize("header", ["", "Basic", "Basic !", "Basic cm9vdA==", "Digest x", "Bearer", "Basic /w=="])
+async def test_a_header_that_is_none(browse: Browser, header: str) -> None:
     answer = await browse("GET", "/api/whoami", user=None, headers={"authorization": header})
-    assert (answer.status_code, answer.content) == (401, b"")
+    assert (answer.status_code, answer.content) == (400, b"")
+
+
+async def test_a_token(browse: Browser) -> None:
+    answer = await browse("GET", "/api/whoami", user=None, headers={"authorization": "Bearer x"})
+    assert (answer.status_code, answer.json()["reason"]) == (401, "Login failed")
 
 
 @pytest.mark.parametrize(("user", "password"), [("root", "wrong"), ("missing", "secret"), ("root", "")])
@@ -304,6 +309,13 @@ async def test_lists_that_have_no_pages(browse: Browser, path: str) -> None:
     browse.control.answers[command] = lambda _: [{}]
     assert (await browse("GET", f"/api/{path}?page=2&page_size=7&sort=name")).json() == [{}]
     assert "page" not in browse.control.fields_of(command)
+
+
+async def test_the_first_of_several_parameters_counts(browse: Browser) -> None:
+    browse.control.answers["list_queues"] = lambda _: {"items": []}
+    await browse("GET", "/api/queues?page=1&page=2&columns=name&columns=vhost")
+    fields = browse.control.fields_of("list_queues")
+    assert (fields["page"], fields["columns"]) == (1, ["name"])
 
 
 async def test_a_name_is_looked_for_in_pages_only(browse: Browser) -> None:

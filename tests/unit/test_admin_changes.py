@@ -42,6 +42,7 @@ async def test_fields_of_a_body_become_the_commands(browse: Browser) -> None:
     (b'{"arguments": "\\ud800"}', "not_json"),
     (b"[" * 100_000, "not_json"),
     (b'{"a":' * 100_000, "not_json"),
+    (b'{"arguments":' + b'{"a":' * 200 + b"1" + b"}" * 201, "not_json"),
     (b'"{}"', "invalid payload: the request body JSON-decoded to a string. Is the input doubly-JSON-encoded?"),
     (b'{"durable": "yes"}', ["not_boolean", "yes"]),
     (b'{"durable": 1}', ["not_boolean", 1]),
@@ -154,7 +155,7 @@ async def test_publish(browse: Browser) -> None:
 
 
 
-async def test_a_channel_of_a_virtual_host_that_is_not_there(browse: Browser) -> None:
+async def test_a_channel_of_a_virtual_host_that_may_not_be_entered(browse: Browser) -> None:
     def refuse(fields: dict[str, Any]) -> Any:
         raise Refused(NOT_FOUND, "NOT_FOUND - no queue 'q'")
 
@@ -162,7 +163,11 @@ async def test_a_channel_of_a_virtual_host_that_is_not_there(browse: Browser) ->
     body = {"ackmode": "ack_requeue_true", "count": 1, "encoding": "auto"}
     answer = await browse("POST", "/api/queues/%2F/q/get", json=body)
     assert (answer.status_code, answer.json()) == (404, {"error": "not_found", "reason": "NOT_FOUND - no queue 'q'"})
-    answer = await browse("POST", "/api/queues/nowhere/q/get", json=body)
+    # an administrator needs a permission for this, too
+    for vhost in ("nowhere", "theirs"):
+        answer = await browse("POST", f"/api/queues/{vhost}/q/get", json=body)
+        assert (answer.status_code, answer.json()["reason"]) == (401, "Access refused.")
+    answer = await browse("GET", "/api/aliveness-test/theirs")
     assert (answer.status_code, answer.json()["reason"]) == (401, "Access refused.")
 
 
@@ -239,6 +244,8 @@ async def test_a_limit_must_be_json(browse: Browser) -> None:
     assert (await browse("PUT", path, json={"value": 5})).status_code == 204
     assert browse.control.fields_of("set_vhost_limit") == {"vhost": "/", "name": "max-queues", "value": 5}
     assert (await browse("DELETE", path)).status_code == 204
+    answer = await browse("PUT", "/api/vhost-limits/nowhere/max-queues", json={"value": 5})
+    assert (answer.status_code, answer.json()["reason"]) == (404, "vhost_not_found")
 
 
 async def test_closing_a_connection_says_why(browse: Browser) -> None:

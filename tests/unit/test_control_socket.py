@@ -17,10 +17,10 @@ class Slow:
         self.asked = asyncio.Event()
         self.may_answer = asyncio.Event()
 
-    async def answer(self, line: bytes, sender: Caller) -> bytes:
+    async def answer(self, line: bytes, sender: Caller) -> list[bytes]:
         self.asked.set()
         await self.may_answer.wait()
-        return b'{"ok":"done"}'
+        return [b'{"ok":', b'"done"}']
 
 
 async def test_an_answer_that_is_on_its_way_arrives_before_the_end(tmp_path: Path) -> None:

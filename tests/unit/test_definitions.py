@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from leveret.broker.definitions import GLOBAL_PARAMETER, PERMISSION, USER, VHOST
@@ -100,3 +102,37 @@ def test_a_definition_that_is_there_already_writes_nothing() -> None:
 )
 def test_patterns_match_anywhere_and_the_empty_one_nowhere(pattern: str, name: str, matches: bool) -> None:
     assert Pattern(pattern).matches(name) is matches
+
+
+@pytest.mark.parametrize("value", [1 << 64, {"x" * 256: 1}, "\ud800"])
+def test_what_the_journal_could_not_hold_is_refused(value: Any) -> None:
+    house = House(MemoryDisk())
+    definitions = house.bench.broker.definitions
+    definitions.put(GLOBAL_PARAMETER, {"name": "g", "value": 1})
+    with pytest.raises(ValueError, match=r"64 bits|255|surrogates"):
+        definitions.put(GLOBAL_PARAMETER, {"name": "g", "value": value})
+    assert definitions.get(GLOBAL_PARAMETER, "g") == {"name": "g", "value": 1}
+
+
+def test_what_the_journal_could_not_give_back_is_refused() -> None:
+    house = House(MemoryDisk())
+    definitions = house.bench.broker.definitions
+    value: Any = {}
+    for _ in range(100):
+        value = {"a": value}
+    with pytest.raises(ValueError, match="nested too deeply"):
+        definitions.put(GLOBAL_PARAMETER, {"name": "g", "value": value})
+    assert definitions.all(GLOBAL_PARAMETER) == []
+
+
+@pytest.mark.parametrize(("first", "second"), [(1, True), (1, 1.0), (0, False)])
+def test_what_only_python_takes_for_equal_is_a_change(first: Any, second: Any) -> None:
+    disk = MemoryDisk()
+    house = House(disk)
+    for value in (first, second):
+        house.bench.broker.definitions.put(GLOBAL_PARAMETER, {"name": "g", "value": value})
+    house.write()
+    disk.crash()
+    found = House(disk).bench.broker.definitions.get(GLOBAL_PARAMETER, "g")
+    assert found is not None
+    assert repr(found["value"]) == repr(second)

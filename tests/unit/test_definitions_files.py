@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from leveret.broker.broker import Broker
 from leveret.broker.definitions import PARAMETER, USER
 from leveret.broker.recovery import Recovery
-from leveret.broker.users import MD5, SHA256, SHA512, hash_password
+from leveret.broker.users import ARGON2ID, MD5, SHA256, SHA512, hash_password
 from leveret.control.definitions import exporting
 from leveret.control.definitions.document import Document
 from leveret.control.definitions.importing import Import, drop_defaults
@@ -288,18 +288,22 @@ def test_users_of_old_brokers_have_md5(version: str, algorithm: str | None) -> N
     assert bench.broker.users.by_name["old"].tags == ["administrator"]
 
 
-def test_a_hash_of_another_algorithm_is_kept_and_used() -> None:
+@pytest.mark.parametrize(("algorithm", "is_ours"), [(SHA512, False), (MD5, False), (ARGON2ID, True)])
+def test_a_hash_of_another_algorithm_is_kept_and_used(algorithm: str, is_ours: bool) -> None:
     bench = Bench()
-    password_hash = hash_password("secret", lambda count: b"salt", SHA512)
-    entry = {"name": "u", "tags": [], "password_hash": password_hash, "hashing_algorithm": SHA512}
+    password_hash = hash_password("secret", lambda count: b"s" * count, algorithm)
+    entry = {"name": "u", "tags": [], "password_hash": password_hash, "hashing_algorithm": algorithm}
     put(bench, {"users": [entry]})
-    assert bench.broker.users.accepts("u", "secret")
-    assert "warnings" not in exported(bench.broker, None)
+    assert bench.broker.users.by_name["u"].accepts("secret")
+    assert not bench.broker.users.by_name["u"].accepts("Secret")
+    table = exported(bench.broker, None)
+    assert [user["password_hash"] for user in table["users"] if user["name"] == "u"] == [password_hash]
+    assert ("warnings" in table) == is_ours
 
 
 def test_an_export_says_which_hashes_rabbitmq_cannot_use() -> None:
     bench = Bench()
-    bench.broker.definitions.put(USER, {"name": "modern", "password_hash": "", "hashing_algorithm": "argon2"})
+    bench.broker.definitions.put(USER, {"name": "modern", "password_hash": "", "hashing_algorithm": ARGON2ID})
     assert exported(bench.broker, None)["warnings"] == [
         "RabbitMQ can't use the password hashes of 'modern': they need a new password there"
     ]
@@ -392,3 +396,28 @@ def test_an_export_is_of_one_instant_though_others_have_their_turn_meanwhile() -
         table = end.value
     assert [queue["name"] for queue in table["queues"]] == [f"q{number}" for number in range(300)]
     assert len(table["bindings"]) == 300
+
+
+def test_what_rabbitmqctl_and_newer_versions_write_besides_is_understood_or_means_nothing() -> None:
+    bench = Bench()
+    table = {
+        "rabbitmq_version": "4.1.0", "original_vhost_name": "x", "explanation": "of a whole cluster",
+        "rabbitmq_definition_format": "cluster",
+        "users": [{"name": "u", "password_hash": "", "tags": ["a"], "limits": {}, "hashing_algorithm": SHA256}],
+        "vhosts": [
+            {"name": "v", "limits": [], "metadata": {"description": "said", "tags": ["t"], "more": "quorum"}},
+            {"name": "w", "description": "here", "tags": "a, b", "default_queue_type": "classic", "metadata": []},
+        ],
+        "queues": [{"name": "q", "vhost": "v", "type": "quorum", "durable": True, "auto_delete": False,
+                    "arguments": {"x-queue-type": "quorum"}}],
+        "exchanges": [{"name": "x", "vhost": "v", "type": "topic", "durable": True, "auto_delete": False,
+                       "arguments": []}],
+        "bindings": [{"source": "x", "vhost": "v", "destination": "q", "destination_type": "queue",
+                      "routing_key": "", "arguments": []}],
+    }  # fmt: skip
+    assert put(bench, table) == []
+    vhosts = {vhost["name"]: vhost for vhost in exported(bench.broker, None)["vhosts"]}
+    assert (vhosts["v"]["description"], vhosts["v"]["tags"]) == ("said", ["t"])
+    assert (vhosts["w"]["description"], vhosts["w"]["tags"]) == ("here", ["a", "b"])
+    assert bench.broker.vhosts["v"].queues["q"].is_quorum
+    assert len(bench.broker.vhosts["v"].queues["q"].bindings) == 1

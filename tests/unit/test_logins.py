@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from leveret.broker import argon2id
+from leveret.broker import argon2id, handshake
 from leveret.broker.access import GRANTED_MAX
 from leveret.broker.attempts import FREE
 from leveret.broker.broker import Settings
@@ -62,22 +62,36 @@ def test_a_slow_password_is_not_looked_at_in_the_turn_and_what_follows_waits() -
     assert said(client) == []
     assert client.peer.login is not None
     is_right = bench.broker.users.candidate("slow").accepts(client.peer.login.password)
-    client.peer.login_checked(is_right, bench.now_us)
+    handshake.resume(client.peer, is_right, bench.now_us)
     client.raw(b"")
     specs = [each.spec for each in said(client)]
     assert specs == [grammar.CONNECTION_TUNE, grammar.CONNECTION_OPEN_OK, grammar.CHANNEL_OPEN_OK]
+
+
+def test_what_comes_with_a_slow_password_in_one_read_waits_too() -> None:
+    bench = slow_bench()
+    client = Client(bench, Peer(bench.broker, "10.0.0.1:5", True))
+    client.raw(PROTOCOL_HEADER)
+    start = method_frame(0, grammar.CONNECTION_START_OK, mechanism="PLAIN", response=b"\0slow\0right")
+    tune = method_frame(0, grammar.CONNECTION_TUNE_OK, channel_max=2047, frame_max=131072)
+    client.raw(start + tune + method_frame(0, grammar.CONNECTION_OPEN, virtual_host="/"))
+    assert said(client) == []
+    assert client.peer.state == lifecycle.TUNING
+    handshake.resume(client.peer, True, bench.now_us)
+    client.raw(b"")
+    assert [each.spec for each in said(client)] == [grammar.CONNECTION_TUNE, grammar.CONNECTION_OPEN_OK]
 
 
 def test_a_slow_password_that_is_wrong_is_refused() -> None:
     bench = slow_bench()
     client = login(bench, "slow", "wrong")
     client.send(0, grammar.CONNECTION_TUNE_OK, channel_max=2047, frame_max=131072)
-    client.peer.login_checked(False, bench.now_us)
+    handshake.resume(client.peer, False, bench.now_us)
     client.raw(b"")
     [close] = said(client)
     assert (close.spec, close.number("reply_code")) == (grammar.CONNECTION_CLOSE, 403)
     assert client.peer.state == lifecycle.CLOSING
-    client.peer.login_checked(True, bench.now_us)  # too late
+    handshake.resume(client.peer, True, bench.now_us)  # too late
     assert said(client) == []
 
 
@@ -85,7 +99,7 @@ def test_a_user_that_goes_while_the_password_is_looked_at_does_not_get_in() -> N
     bench = slow_bench()
     client = login(bench, "slow", "right")
     bench.broker.delete_user("slow")
-    client.peer.login_checked(True, bench.now_us)
+    handshake.resume(client.peer, True, bench.now_us)
     [close] = said(client)
     assert close.number("reply_code") == 403
 
@@ -119,7 +133,7 @@ def test_an_address_that_failed_often_waits_before_its_password_is_looked_at() -
     assert waiter.peer.login.due_us > bench.now_us
     [tune] = said(login(bench, "guest", "guest", "10.0.0.2:7"))
     assert tune.spec is grammar.CONNECTION_TUNE
-    waiter.peer.login_checked(True, waiter.peer.login.due_us)
+    handshake.resume(waiter.peer, True, waiter.peer.login.due_us)
     assert [each.spec for each in said(waiter)] == [grammar.CONNECTION_TUNE]
 
 
@@ -245,6 +259,16 @@ def test_what_was_granted_for_keys_is_bounded() -> None:
     assert 0 < len(client.peer.access()._granted) <= GRANTED_MAX
     client.publish("x", exchange="t")
     assert client.methods()[-1].spec is grammar.CHANNEL_CLOSE
+
+
+def test_topic_permissions_are_about_those_too_who_may_do_everything_else() -> None:
+    bench = Bench()
+    client = restricted(bench, ".*")
+    assert client.peer.access().may_all
+    topics = {"user": "guest", "vhost": "/", "exchange": "t", "write": "^k", "read": ""}
+    bench.broker.definitions.put(TOPIC_PERMISSION, topics)
+    client.publish("x", exchange="t")
+    assert client.methods()[-1].number("reply_code") == 403
 
 
 def test_one_users_cached_route_is_no_permission_for_another() -> None:

@@ -1,4 +1,4 @@
-"""The list of mutants fits the source: `make mutants` takes hours, and a defect that can't be planted proves nothing."""
+"""The list of mutants fits the source: a defect that can not be planted proves nothing."""
 
 from __future__ import annotations
 

@@ -97,6 +97,22 @@ def test_declared_again_and_differently(desk: Desk) -> None:
             "queue should be less than 255 bytes, actually was 256",
         ),
         ("declare_queue", {"name": "y", "vhost": "no"}, NOT_FOUND, "vhost_not_found"),
+        ("declare_exchange", {"name": ""}, NOT_AUTHORISED, "Access refused."),
+        ("delete_exchange", {"name": ""}, NOT_AUTHORISED, "Access refused."),
+        ("bind", {"source": "", "destination": "q"}, NOT_AUTHORISED, "Access refused."),
+        ("unbind", {"source": "", "destination": "q", "properties_key": "q"}, NOT_AUTHORISED, "Access refused."),
+        (
+            "publish", {"vhost": "no", "exchange": "", "routing_key": "", "payload": ""}, NOT_AUTHORISED,
+            "Access refused.",
+        ),
+        (
+            "get_messages", {"vhost": "no", "queue": "q", "ackmode": "ack_requeue_true", "count": 1}, NOT_AUTHORISED,
+            "Access refused.",
+        ),
+        (
+            "get_messages", {"queue": "q", "ackmode": "ack_requeue_true", "count": 1, "truncate": -5}, BAD_REQUEST,
+            "truncate must not be negative, it is -5",
+        ),
         ("delete_exchange", {"name": "no"}, NOT_FOUND, "no exchange 'no' in vhost '/'"),
         ("bind", {"source": "no", "destination": "q"}, NOT_FOUND, "no exchange 'no' in vhost '/'"),
         ("bind", {"source": "amq.topic", "destination": "no"}, NOT_FOUND, "no queue 'no' in vhost '/'"),
@@ -199,11 +215,12 @@ def test_a_message_comes_out_as_it_went_in(desk: Desk) -> None:
 
 
 def test_headers_are_those_that_rabbitmq_makes(desk: Desk) -> None:
-    desk.publish(properties={"headers": {"a": 1}})
+    desk.publish(properties={"headers": {"c": {"z": 1, "y": 2}, "a": 1, "b": 2}})
     client = desk.bench.connect()
     client.send(1, grammar.BASIC_GET, queue="q", no_ack=True)
     header = next(frame.payload for frame in client.frames() if frame.kind == 2)
-    assert b"\x01al" + (1).to_bytes(8, "big") in header
+    assert b"\x01al" + (1).to_bytes(8, "big") + b"\x01bl" in header
+    assert header.index(b"\x01y") < header.index(b"\x01z")
 
 
 def test_messages_that_were_got_to_be_removed_stay_away_after_a_crash(desk: Desk) -> None:
@@ -308,3 +325,15 @@ def test_a_queue_is_deleted_with_a_condition_as_the_user_asked(desk: Desk) -> No
     assert desk.do("purge_queue", name="q", user="guest") == {"message_count": 1}
     assert desk.do("delete_queue", name="q", if_empty=True, user="guest") == {"message_count": 0}
     assert desk.refusal("delete_queue", name="q", user="guest") == (NOT_FOUND, "no queue 'q' in vhost '/'")
+
+
+def test_limits_of_users_and_virtual_hosts_hold(desk: Desk) -> None:
+    definitions = desk.bench.broker.definitions
+    limits: dict[str, Any] = {"value": {"max-queues": 2}}
+    definitions.put("parameter", {"vhost": "/", "component": "vhost-limits", "name": "limits", **limits})
+    desk.do("declare_queue", name="second")
+    assert desk.refusal("declare_queue", name="third")[0] == BAD_REQUEST
+    definitions.put("user", {"name": "u", "tags": [], "limits": {"max-channels": 0}})
+    assert desk.refusal("delete_queue", name="second", user="u")[0] == NOT_AUTHORISED
+    desk.do("delete_queue", name="second", user="guest")
+    assert desk.bench.broker.connection_count == 0

@@ -9,7 +9,7 @@ import pytest
 from leveret.broker.definitions import OPERATOR_POLICY, PARAMETER, POLICY
 from leveret.broker.enforcement import STEP
 from leveret.broker.overflow import TRIM_MAX
-from leveret.broker.policies import NO_EFFECT
+from leveret.broker.policies import NO_EFFECT, Policies, Policy
 from leveret.broker.queue import Queue
 from leveret.store.disk import MemoryDisk
 from leveret.wire import grammar
@@ -332,3 +332,52 @@ def test_a_long_queue_is_cut_in_steps(is_restarted: bool) -> None:
     house.bench.pass_time(0)
     house.bench.pass_time(0)
     assert bodies(house.bench, "q") == [b"%d" % number for number in range(count - 10, count)]
+
+
+@pytest.mark.parametrize(("pattern", "name", "matches"), [
+    ("", "q", True), ("", "", True), ("^[[:alpha:]]+$", "abc", True), ("^[[:alpha:]]+$", "a1", False),
+    ("^.$", "ü", False), ("^..$", "ü", True), ("\\Aq\\z", "q", True),
+])  # fmt: skip
+def test_patterns_are_those_of_permissions_but_the_empty_one_matches_all(
+    pattern: str, name: str, matches: bool
+) -> None:
+    policy = Policy("p", {"pattern": pattern, "definition": {"max-length": 1}})
+    assert policy.matches("classic", name) is matches
+
+
+def chosen(policies: Policies, kind: str = "classic", name: str = "q") -> tuple[str, str, dict[str, Any]]:
+    effect = policies.effect(kind, name)
+    return effect.policy, effect.operator_policy, dict(effect.settings)
+
+
+def said(priority: float = 0, **definition: Any) -> dict[str, Any]:
+    return {"pattern": "", "priority": priority, "definition": {k.replace("_", "-"): v for k, v in definition.items()}}
+
+
+def test_the_highest_priority_and_the_first_name_of_equals() -> None:
+    policies = Policies()
+    for name, priority in (("d", 1.5), ("c", 2), ("b", 2), ("a", -3)):
+        policies.set(name, said(priority, max_length=1), False)
+    found = []
+    while chosen(policies)[0]:
+        found.append(chosen(policies)[0])
+        policies.set(found[-1], None, False)
+    assert found == ["b", "c", "d", "a"]
+
+
+def test_a_policy_that_sets_what_a_type_does_not_know_gives_way() -> None:
+    policies = Policies()
+    policies.set("it", said(9, max_length=1, delivery_limit=5), False)
+    policies.set("other", said(0, max_length=2), False)
+    assert [chosen(policies, kind)[0] for kind in ("classic", "quorum", "exchange")] == ["other", "it", "it"]
+
+
+@pytest.mark.parametrize(("said_first", "operators"), [(1, 2), (2, 1)])
+def test_an_operator_policy_limits_and_overrides_nothing(said_first: int, operators: int) -> None:
+    policies = Policies()
+    policies.set("p", said(max_length=said_first, overflow="reject-publish"), False)
+    policies.set("o", said(max_length=operators, expires=5), True)
+    both = {"max-length": 1, "overflow": "reject-publish", "expires": 5}
+    assert chosen(policies) == ("p", "o", both)
+    policies.set("p", None, False)
+    assert chosen(policies) == ("", "o", {"max-length": operators, "expires": 5})

@@ -16,7 +16,7 @@ from leveret.control.command import COMMANDS
 from leveret.control.control import Control
 from leveret.control.line import SOMEBODY, call_line, result_of
 from leveret.control.node import Node
-from leveret.control.refusal import BAD_REQUEST, NOT_FOUND, Refused
+from leveret.control.refusal import BAD_REQUEST, NOT_AUTHORISED, NOT_FOUND, Refused
 from leveret.control.sliced import Sliced
 from leveret.control.views.rates import Window
 from leveret.net.alarms import Alarms, Gauges, Limits
@@ -25,6 +25,7 @@ from leveret.wire import grammar
 
 from .support import SECOND_US, Bench, Client
 
+PERMISSIONS = ("configure", "write", "read")
 DAY_US = 24 * 3600 * SECOND_US
 
 
@@ -389,6 +390,14 @@ def test_aliveness_leaves_its_queue_empty(house: House) -> None:
     assert house.ask("get_queue", vhost="/", name="aliveness-test")["messages"] == 0
 
 
+def test_aliveness_is_tested_with_the_permissions_of_who_asks(house: House) -> None:
+    house.bench.broker.definitions.put("user", {"name": "u", "tags": []})
+    house.bench.broker.definitions.put("permission", {"user": "u", "vhost": "/", **dict.fromkeys(PERMISSIONS, "^x")})
+    kind, reason = house.refusal("aliveness_test", vhost="/", user="u")
+    expected = "ACCESS_REFUSED - access to queue 'aliveness-test' in vhost '/' refused for user 'u'"
+    assert (kind, reason) == (NOT_AUTHORISED, expected)
+
+
 @pytest.mark.parametrize(
     "command",
     [
@@ -446,6 +455,7 @@ def test_policies_are_said_of_what_they_are_about(house: House) -> None:
 
 def test_a_connection_says_what_tls_says(house: House) -> None:
     assert house.ask("list_connections")[0]["ssl_protocol"] is None
+    assert house.ask("get_connection", name="test:0 -> here:1")["ssl_protocol"] == ""  # as in RabbitMQ
     house.client.peer.security = Security("tlsv1.3", "any", "aes_256_gcm", "aead")
     (connection,) = house.ask("list_connections")
     assert (connection["ssl"], connection["ssl_protocol"], connection["ssl_hash"]) == (True, "tlsv1.3", "aead")

@@ -61,6 +61,6 @@ async def test_the_socket_is_closed_after_a_while(
     server._tick()
     assert await reader.read() == b""
     writer.close()
-    server._listening.suspend()
+    server.listening.suspend()
     server._sync.stop()
     server._pages_thread.shutdown()

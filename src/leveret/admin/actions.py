@@ -89,9 +89,8 @@ def page(call: Call) -> dict[str, Any]:
         said = "undefined" if size is None else size
         reason = f"Invalid pagination parameters: page number {number}, page size {said}"
         raise HttpError(400, "invalid_pagination_parameters", reason)
-    query = call.request.query_params
     fields = {"page": number, "page_size": size or PAGE_SIZE, "use_regex": call.flag("use_regex")}
-    return fields | ({"name": query["name"]} if query.get("name") else {})
+    return fields | ({"name": name} if (name := call.query("name")) else {})
 
 
 async def _empty(call: Call) -> None:
@@ -116,12 +115,11 @@ def listing(
     """
 
     async def get(call: Call) -> Response:
-        query = call.request.query_params
         asked: dict[str, Any] = fill(fields, call.values) | (page(call) if paged else {})
         if "vhost" not in asked and call.vhost is not None:
             asked["vhost"] = call.vhost
-        if query.get("sort"):
-            asked["sort"] = query["sort"]
+        if sort := call.query("sort"):
+            asked["sort"] = sort
             asked["sort_reverse"] = call.flag("sort_reverse")
         elif call.flag("sort_reverse"):
             asked["sort_reverse"] = True
@@ -158,8 +156,7 @@ def short(command: str, *by: str, restricted: bool = True, **fields: str) -> Act
         if restricted and not call.user.is_administrator:
             mine = await call.user.vhosts()
             items = [item for item in items if item.get("vhost") in mine]
-        sort = call.request.query_params.get("sort")
-        items = arranged(items, by or ("vhost", "name"), sort, call.flag("sort_reverse"))
+        items = arranged(items, by or ("vhost", "name"), call.query("sort"), call.flag("sort_reverse"))
         return json_answer(encode(chosen(items, call.columns())))
 
     return get
@@ -175,10 +172,18 @@ def ask(command: str, **fields: str) -> Action:
     return get
 
 
+async def enter(call: Call) -> None:
+    """HttpError 401 for who has no permission in the virtual host of the path."""
+    if call.values["vhost"] not in await call.user.vhosts():
+        raise not_authorised("Access refused.")
+
+
 def check(command: str, **fields: str) -> Action:
-    """GET: a health check; 503 if it failed."""
+    """GET: a health check; 503 if it failed. One of a virtual host is for who may enter it."""
 
     async def get(call: Call) -> Response:
+        if "vhost" in call.values:
+            await enter(call)
         answer = await call.ask(command, **fill(fields, call.values))
         return json_answer(encode(answer), 200 if answer["status"] == "ok" else 503)
 
@@ -228,17 +233,13 @@ def delete(command: str, *flags: str, acting: bool = False, **fields: str) -> Ac
 def post(command: str, body: Body, **fields: str) -> Action:
     """POST: answers with what the command does, with the permissions of the user.
 
-    RabbitMQ opens a channel for it, so a virtual host that isn't there is one that the user may not enter.
+    RabbitMQ opens a channel for it, so the user must be one who may enter the virtual host, administrator or not.
     """
 
     async def change(call: Call) -> Response:
         asked = body.take(bodies.decode(await bodies.read(call.request)))
-        try:
-            answer = await _change(call, command, fill(fields, call.values) | asked, True)
-        except HttpError as error:
-            if error.status == 404 and not await call.vhost_exists():
-                raise not_authorised("Access refused.") from None
-            raise
+        await enter(call)
+        answer = await _change(call, command, fill(fields, call.values) | asked, True)
         return json_answer(encode(answer))
 
     return change

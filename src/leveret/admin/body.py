@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from base64 import b64decode
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import msgspec
@@ -17,6 +17,7 @@ from leveret.admin.answers import HttpError, bad_request
 
 BODY_OCTETS_MAX: Final = 10_000_000
 BODY_S_MAX: Final = 60.0
+DEPTH_MAX: Final = 64
 # so wide is a term that Erlang prints in one line
 LINE_COLUMNS: Final = 80
 
@@ -53,7 +54,7 @@ def decode(body: bytes) -> dict[str, Any]:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise bad_request("not_json") from None
     if isinstance(value, dict):
-        return value
+        return shallow(value)
     if value is None or isinstance(value, bool):
         return {}
     if isinstance(value, str):
@@ -61,6 +62,22 @@ def decode(body: bytes) -> dict[str, Any]:
             "invalid payload: the request body JSON-decoded to a string. Is the input doubly-JSON-encoded?"
         )
     raise bad_request("not_json")
+
+
+def shallow(value: dict[str, Any]) -> dict[str, Any]:
+    """The same. HttpError 400 if it is nested so deep that no recursion comes to its end."""
+    level: list[Any] = [value]
+    for _ in range(DEPTH_MAX):
+        level = [item for each in level for item in _inner(each)]
+        if not level:
+            return value
+    raise bad_request("not_json")
+
+
+def _inner(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
 
 
 def anything(value: Any) -> Any:

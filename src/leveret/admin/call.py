@@ -70,21 +70,23 @@ class Call:
             return False
         return True
 
+    def query(self, name: str) -> str | None:
+        """A parameter of the query: the first of this name, None if there is none."""
+        return next(iter(self.request.query_params.getlist(name)), None)
+
     def flag(self, name: str) -> bool:
         """Whether the query says name=true."""
-        return self.request.query_params.get(name) == "true"
+        return self.query(name) == "true"
 
     def number(self, name: str) -> int | None:
         """A number of the query for paging. HttpError 400 if it is none."""
-        given = self.request.query_params.get(name)
-        if given is None:
-            return None
+        given = self.query(name)
         try:
-            return int(given)
+            return None if given is None else int(given)
         except ValueError:
             raise bad_request("Pagination parameters are invalid") from None
 
     def columns(self) -> list[str] | None:
         """The columns that the query asks for; None: all."""
-        given = self.request.query_params.get("columns")
+        given = self.query("columns")
         return None if given is None else [column for column in given.split(",") if column]

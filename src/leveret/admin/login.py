@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import binascii
 from base64 import b64decode
 from typing import Any, Final
 
@@ -53,18 +52,25 @@ class User:
         return self._vhosts
 
 
-def credentials(header: str) -> tuple[str, str]:
-    """User and password of an Authorization header. HttpError 401 if there are none."""
+def nobody() -> HttpError:
+    """What is answered to a wrong password, and to a name that nobody has."""
+    return HttpError(401, "not_authorized", "Login failed", {"www-authenticate": REALM})
+
+
+def credentials(header: str | None) -> tuple[str, str]:
+    """User and password of an Authorization header. HttpError: 401 if there is none, 400 if it is none."""
+    if header is None:
+        raise HttpError(401, headers={"www-authenticate": REALM})
     scheme, _, token = header.partition(" ")
-    if scheme.lower() == "basic":
-        try:
-            name, colon, password = b64decode(token.strip(), validate=True).decode().partition(":")
-        except (binascii.Error, UnicodeDecodeError):
-            colon = ""
-        else:
-            if colon:
-                return name, password
-    raise HttpError(401, headers={"www-authenticate": REALM})
+    if scheme.lower() == "bearer" and token:
+        raise nobody()
+    try:
+        name, colon, password = b64decode(token.strip(), validate=True).decode().partition(":")
+    except ValueError:
+        raise HttpError(400) from None
+    if scheme.lower() != "basic" or not colon:
+        raise HttpError(400)
+    return name, password
 
 
 async def log_in(request: Request, control: AsyncControlClient, name: str, password: str) -> User:
@@ -72,13 +78,13 @@ async def log_in(request: Request, control: AsyncControlClient, name: str, passw
     address = request.client.host if request.client else ""
     by = Caller(user=name, address=address, interface="http")
     try:
-        answer = await control.call("authenticate", {"name": name, "password": password}, by)
+        answer = await control.call("authenticate", {"name": name, "password": password, "address": address}, by)
     except Refused as refused:
         if refused.kind != NOT_AUTHORISED:
             raise
         if refused.reason == REMOTE:
             raise not_authorised(REMOTE) from None
-        raise HttpError(401, "not_authorized", "Login failed", {"www-authenticate": REALM}) from None
+        raise nobody() from None
     user = User(answer["name"], answer["tags"], address, control)
     if TAGS.isdisjoint(user.tags):
         raise not_authorised("Not management user")

@@ -60,7 +60,7 @@ class Route:
 
     def credentials(self, request: Request) -> tuple[str, str]:
         """User and password. HttpError 401 if there are none."""
-        header = request.headers.get("authorization", "")
+        header = request.headers.get("authorization")
         if self.has_auth_in_query and "auth" in request.query_params:
             header = f"Basic {request.query_params['auth']}"
         return login.credentials(header)

@@ -22,7 +22,9 @@ MESSAGE: Final = Body(
 GET: Final = Body(
     "ackmode", "count", "encoding", ackmode=text, count=integer, encoding=anything, truncate=integer
 )  # fmt: skip
-POLICY: Final = Body("pattern", "definition", pattern=text, definition=table, priority=anything, apply_to=anything)
+POLICY: Final = Body(
+    "pattern", "definition", pattern=anything, definition=anything, priority=anything, apply_to=anything
+)  # fmt: skip
 PERMISSION: Final = Body("configure", "write", "read", configure=text, write=text, read=text)
 TOPIC_PERMISSION: Final = Body("exchange", "write", "read", exchange=text, write=text, read=text)
 VALUE: Final = Body("value", value=anything)

@@ -165,6 +165,8 @@ def put_limit(command: str, field: str) -> Action:
     async def change(call: Call) -> Response:
         _must_be_json(call.request)
         sent = Body("value", value=bodies.anything).take(bodies.decode(await bodies.read(call.request)))
+        if field == "vhost" and not await call.vhost_exists():
+            raise no_vhost()
         try:
             await call.ask(command, **{field: call.values[field]}, name=call.values["limit"], value=sent["value"])
         except Refused as refused:
@@ -239,7 +241,7 @@ async def get_definitions(call: Call) -> Response:
     if vhost is not None and not await call.vhost_exists():
         raise bad_request("vhost_not_found")
     answer = json_answer(await call.ask_raw("export_definitions", vhost=vhost))
-    if (name := call.request.query_params.get("download")) is not None:
+    if (name := call.query("download")) is not None:
         answer.headers["content-disposition"] = f"attachment; filename={quote(name, safe=' ()[]+,=')}"
     return answer
 
@@ -257,7 +259,7 @@ async def post_definitions(call: Call) -> Response:
     if "vhost" in call.values and not await call.vhost_exists():
         raise no_vhost()
     try:
-        definitions = msgspec.json.decode(sent or b"{}", type=dict[str, Any])
+        definitions = bodies.shallow(msgspec.json.decode(sent or b"{}", type=dict[str, Any]))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         raise bad_request("failed_to_parse_json") from None
     await call.ask("import_definitions", definitions=definitions, vhost=call.values.get("vhost"))

@@ -5,6 +5,7 @@ It takes tens of milliseconds and of megabytes on purpose: call it on a thread.
 
 from __future__ import annotations
 
+import importlib.util
 from typing import Final
 
 SALT_OCTETS: Final = 16
@@ -16,31 +17,28 @@ NOBODY: Final = (
 
 def is_installed() -> bool:
     """Whether argon2-cffi is."""
-    try:
-        import argon2.low_level  # noqa: F401
-    except ImportError:
-        return False
-    return True
+    return importlib.util.find_spec("argon2") is not None
 
 
 def hashed(password: bytes, salt: bytes) -> str:
     """The hash with its salt and its costs, those that RFC 9106 recommends second, as the reference encodes them."""
-    from argon2 import low_level, profiles
+    from argon2.low_level import Type, hash_secret
+    from argon2.profiles import RFC_9106_LOW_MEMORY as COSTS
 
-    costs = profiles.RFC_9106_LOW_MEMORY
-    encoded = low_level.hash_secret(
-        password, salt, costs.time_cost, costs.memory_cost, costs.parallelism, costs.hash_len, low_level.Type.ID
+    encoded = hash_secret(
+        password, salt, COSTS.time_cost, COSTS.memory_cost, COSTS.parallelism, COSTS.hash_len, Type.ID
     )
     return encoded.decode()
 
 
 def accepts(encoded: str, password: bytes) -> bool:
     """Whether this is the password of an encoded hash; no for what is no hash, or without argon2-cffi."""
-    try:
-        from argon2 import exceptions, low_level
-    except ImportError:
+    if not is_installed():
         return False
+    from argon2.exceptions import InvalidHash, VerificationError
+    from argon2.low_level import Type, verify_secret
+
     try:
-        return low_level.verify_secret(encoded.encode("ascii", "replace"), password, low_level.Type.ID)
-    except (exceptions.VerificationError, exceptions.InvalidHash):
+        return verify_secret(encoded.encode("ascii", "replace"), password, Type.ID)
+    except (VerificationError, InvalidHash):
         return False

@@ -105,8 +105,7 @@ class Broker:
         self.nowhere = self._vhost("")  # where connections are until they have said where they want to go
         self.definitions = Definitions(self.log)
         self.definitions.listeners += [
-            self._vhost_defined, self.users.defined, self._users_changed, self._limited, self._policy_defined,
-            self._named,
+            self._vhost_defined, self._vhost_governed, self.users.defined, self._users_changed, self._named,
         ]  # fmt: skip
         self._configured_name = settings.cluster_name
         self._define_defaults()
@@ -149,16 +148,6 @@ class Broker:
         elif key[0] not in self.vhosts:
             self.vhosts[key[0]] = self._vhost(key[0])
 
-    def _policy_defined(self, kind: str, key: Key, definition: Definition | None) -> None:
-        vhost = self.vhosts.get(key[0])
-        if vhost is None:
-            return
-        if kind == POLICY:
-            vhost.policies.set(key[1], definition, False)
-        elif kind == PARAMETER and key[1] == OPERATOR_POLICY:
-            value = definition["value"] if definition is not None else None
-            vhost.policies.set(key[2], value if isinstance(value, dict) else None, True)
-
     def _users_changed(self, kind: str, key: Key, definition: Definition | None) -> None:
         """What anybody was found to be allowed must be asked again, for cached routes too."""
         if kind in (USER, PERMISSION, TOPIC_PERMISSION):
@@ -168,10 +157,18 @@ class Broker:
             for vhost in self.vhosts.values():
                 vhost.changed()
 
-    def _limited(self, kind: str, key: Key, definition: Definition | None) -> None:
+    def _vhost_governed(self, kind: str, key: Key, definition: Definition | None) -> None:
+        """Its policies and limits."""
         vhost = self.vhosts.get(key[0])
-        if kind == PARAMETER and key[1] == VHOST_LIMITS and vhost is not None:
-            vhost.limit({} if definition is None else definition.get("value"))
+        if vhost is None:
+            return
+        value = None if definition is None else definition.get("value")
+        if kind == POLICY:
+            vhost.policies.set(key[1], definition, False)
+        elif kind == PARAMETER and key[1] == OPERATOR_POLICY:
+            vhost.policies.set(key[2], value if isinstance(value, dict) else None, True)
+        elif kind == PARAMETER and key[1] == VHOST_LIMITS:
+            vhost.limit(value)
 
     def connected(self, connection: Connection, vhost: VHost) -> None:
         """A connection has opened a virtual host: it counts."""

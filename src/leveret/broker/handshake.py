@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Final
 
 from leveret.broker.login import Login
 from leveret.broker.queue_methods import fail
+from leveret.session import lifecycle
 from leveret.session.login import EXTERNAL, MECHANISMS, parse_response, refused
 from leveret.wire import grammar
-from leveret.wire.errors import NOT_ALLOWED
+from leveret.wire.errors import NOT_ALLOWED, ProtocolError
 from leveret.wire.frames import FRAME_MIN_SIZE
 from leveret.wire.method import Method
 
@@ -64,6 +65,20 @@ def start_ok(peer: Peer, method: Method) -> None:
         broker.on_login(peer)
     else:
         decide(peer, login, broker.users.accepts(user, password))
+
+
+def resume(peer: Peer, is_right: bool, now_us: int) -> None:
+    """A login that waited is over; the connection may have gone meanwhile."""
+    login = peer.login
+    if login is None or peer.state != lifecycle.TUNING:
+        return
+    peer.login = None
+    peer.is_held = False
+    peer.now_us = now_us
+    try:
+        decide(peer, login, is_right)
+    except ProtocolError as error:
+        peer.close(error.code, error.text)
 
 
 def decide(peer: Peer, login: Login, is_right: bool) -> None:

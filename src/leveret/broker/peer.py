@@ -34,7 +34,7 @@ from leveret.broker.run import Stretch
 from leveret.broker.security import Security
 from leveret.broker.transaction import ACK
 from leveret.broker.users import WRITE
-from leveret.broker.vhost import ROUTES_MAX, VHost
+from leveret.broker.vhost import ROUTES_MAX
 from leveret.session import lifecycle
 from leveret.session.channel import Channel
 from leveret.session.confirms import HANDLED, JOURNALLED
@@ -93,7 +93,6 @@ COST_WORTH_A_LOOK: Final[i64] = 1 << 18
 # a client has this long to close its socket, or to answer our close, as in RabbitMQ; and one that is not told why
 LINGER_US: Final = 30_000_000
 SILENCE_US: Final = 3_000_000
-FRAME_OCTETS_INSIDE: Final[i64] = 131072
 
 
 class Peer(Connection):
@@ -204,27 +203,9 @@ class Peer(Connection):
             self._access = self.broker.access(self.user, self.vhost.name)
         return self._access
 
-    def login_checked(self, is_right: bool, now_us: int) -> None:
-        """A login that waited is over."""
-        login = self.login
-        if login is None or self.state != lifecycle.TUNING:
-            return
-        self.login = None
-        self.is_held = False
-        self.now_us = now_us
-        try:
-            handshake.decide(self, login, is_right)
-        except ProtocolError as error:
-            self._fail(error, None)
-
-    def enter(self, vhost: VHost, user: str | None) -> None:
-        """Be there without a handshake: for what is said inside of the process. None: an operator, who may do all."""
-        self.vhost = vhost
-        self.user = user or ""
-        self.state = lifecycle.RUNNING
-        self.frame_max = FRAME_OCTETS_INSIDE
-        if user is None:
-            self._access = OPERATOR
+    def may_do_all(self) -> None:
+        """It is an operator's, who is asked for no permission."""
+        self._access = OPERATOR
 
     def touch_consumed(self, channel: BrokerChannel) -> None:
         """The channel's consumers may take more. The room within its limit is offered to another queue each time."""

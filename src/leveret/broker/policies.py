@@ -7,9 +7,9 @@ same priority RabbitMQ takes any; here it is the one whose name is first in the 
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
+from leveret.broker.pattern import Pattern
 from leveret.broker.queue_types import CLASSIC, QUORUM
 from leveret.wire.table import Value
 
@@ -61,7 +61,7 @@ class Policy:
         settings, priority = value.get("definition"), value.get("priority")
         self.settings: dict[str, Value] = settings if isinstance(settings, dict) else {}
         self.priority: float = float(priority) if isinstance(priority, int | float) else 0.0
-        self._pattern = re.compile(str(value.get("pattern", "")))
+        self._pattern = Pattern(str(value.get("pattern", "")) or ".*")
         self._kinds = [
             kind
             for kind in APPLY_TO[str(value.get("apply-to", "all"))]
@@ -70,7 +70,7 @@ class Policy:
 
     def matches(self, kind: str, name: str) -> bool:
         """Whether it is meant for an object of this kind and name. The pattern may stand anywhere in the name."""
-        return kind in self._kinds and self._pattern.search(name) is not None
+        return kind in self._kinds and self._pattern.matches(name)
 
 
 class Effect:

@@ -197,6 +197,11 @@ def _reload(server: Server, certificates: Certificates | None, choose_again: Cal
         certificates.reload(security)
 
 
+def _note(event: str) -> None:
+    """One line for each event, whatever is in the names that clients give to things."""
+    logger.info("%s", event.replace("\r", "\\r").replace("\n", "\\n"))
+
+
 def _import(broker: Broker, path: str, now_us: int) -> bool:
     """Whether the definitions of a file could be imported."""
     try:
@@ -228,7 +233,7 @@ async def _serve(
     options = {"cluster_name": f"leveret@{socket.gethostname()}"} | {n: chosen[n] for n in names if n in chosen}
     options |= logins.settings(chosen)
     broker = Broker(Settings(own_version=__version__, **options), os.urandom)  # type: ignore[arg-type]
-    broker.on_event = logger.info
+    broker.on_event = _note
     disk, directory = RealDisk(), str(chosen["data_dir"])
     spare_files = chosen.get("journal_spare_files", SPARE_FILES_DEFAULT)
     assert isinstance(spare_files, int)

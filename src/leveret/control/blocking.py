@@ -53,5 +53,9 @@ class ControlClient:
         """The process at the other end."""
         return int(PEER.unpack(self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER.size))[0])
 
+    def fileno(self) -> int:
+        """For select: readable when the broker has closed the socket, or has answered."""
+        return self._socket.fileno()
+
     def close(self) -> None:
         self._socket.close()

@@ -13,6 +13,7 @@ from leveret.broker.vhost import VHost
 from leveret.control.methods import method_of, refusal_of
 from leveret.control.node import Node
 from leveret.control.refusal import NOT_AUTHORISED, Refused, bad_request, not_found
+from leveret.session import lifecycle
 from leveret.session.confirms import Confirms
 from leveret.wire import errors, grammar
 from leveret.wire.errors import ProtocolError
@@ -21,6 +22,7 @@ from leveret.wire.grammar import MethodSpec
 from leveret.wire.method import Method, decode_method, method_frame
 
 CHANNEL: Final = 1
+FRAME_OCTETS_MAX: Final = 131072
 # whatever is sent has been sent when all that is recorded so far is on disk, for which the command waits
 _SENT: Final = 1 << 62
 
@@ -36,8 +38,14 @@ class DirectChannel:
         self._node = node
         self._peer = Peer(node.broker, "direct", True)
         self._peer.now_us = node.host.now_us()
-        self._peer.enter(self.vhost, user)
-        self._channel = self._peer.channels[CHANNEL] = self._peer.open_channel(CHANNEL)
+        self._peer.vhost, self._peer.user, self._peer.state = self.vhost, user or "", lifecycle.RUNNING
+        self._peer.frame_max = FRAME_OCTETS_MAX
+        if user is None:
+            self._peer.may_do_all()
+        try:
+            self._channel = self._peer.channels[CHANNEL] = self._peer.open_channel(CHANNEL)
+        except ProtocolError as error:  # the user's limit
+            raise refusal_of(error) from None
         self._reader = FrameReader(0)
 
     def __enter__(self) -> Self:

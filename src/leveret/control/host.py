@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Protocol
 
 from leveret.broker.peer import Peer
 from leveret.net.alarms import Alarms, Limits
 from leveret.net.backup import Backups
 from leveret.net.listener import Listener
+from leveret.net.listening import Listening
 from leveret.net.logins import Logins
 
 
 class Host(Protocol):
-    """started_us: when the broker began to serve; listeners: where; alarms: of its resources; logins: has a thread for
-    what takes as long as a password; backups: takes them."""
+    """started_us: when the broker began to serve; serving: is set when connections are accepted; listeners: where;
+    listening: how that stops for a while; alarms: of its resources; logins: has a thread for what takes as long as a
+    password; backups: takes them."""
 
     started_us: int
     listeners: list[Listener]
+    listening: Listening
+    serving: asyncio.Event
     alarms: Alarms
     backups: Backups
     logins: Logins
@@ -39,23 +44,8 @@ class Host(Protocol):
     def limit(self, limits: Limits) -> None:
         """Measure against other limits from now on."""
 
-    def suspend_listeners(self) -> None:
-        """Who connects now is refused; connections that are there stay."""
-
-    async def resume_listeners(self) -> None:
-        """Accept connections again. OSError if an address has been taken by another meanwhile."""
-
-    async def serving(self) -> None:
-        """Return when the broker accepts connections."""
-
-    def give_back(self) -> None:
-        """Give freed memory back to the system."""
-
-    def park(self) -> None:
-        """Begin an orderly stop, after which the process waits to be told to serve again."""
-
-    def stop(self) -> None:
-        """Begin an orderly stop."""
+    def stop(self, parks: bool = False) -> None:
+        """Begin an orderly stop. parks: then the process waits to be told to serve again."""
 
     async def settled(self) -> None:
         """Deliver what a command made deliverable; return when all that is recorded so far is on disk."""

@@ -15,7 +15,8 @@ _VHOST_LIMITS: Final = {"max-connections": Rule(rules.integer), "max-queues": Ru
 _USER_LIMITS: Final = {"max-connections": Rule(rules.integer), "max-channels": Rule(rules.integer)}
 
 def _vhost_limits(name: str, value: object) -> list[str]:
-    return complaints(name, _VHOST_LIMITS, value) if name == LIMITS else [f"name not recognised: {term(name)}"]
+    found = complaints(name, _VHOST_LIMITS, value)
+    return found if found or name == LIMITS else [f"name not recognised: {term(name)}"]
 
 
 # component -> what is wrong with the value of a parameter of this name, complaint by complaint

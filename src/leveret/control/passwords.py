@@ -29,6 +29,8 @@ async def authenticated(node: Node, name: str, password: str, address: str, prot
     if address:
         broker.attempts.done(address, protocol, is_right and is_here, node.host.now_us())
     if not is_right:
+        if address:
+            broker.on_event(f"{address}: user '{name}' refused by {protocol}: wrong credentials")
         raise Refused(NOT_AUTHORISED, f"user '{name}' - invalid credentials")
     if not is_here:
         raise Refused(NOT_AUTHORISED, "User can only log in via localhost")

@@ -5,10 +5,10 @@ A check takes the field's name and value and gives a complaint, "" if there is n
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
+from leveret.broker.pattern import refused_pattern
 from leveret.control.erlang import pairs, term
 
 Check = Callable[[str, object], str]
@@ -72,14 +72,9 @@ def regex(name: str, value: object) -> str:
 
 def regex_complaint(pattern: str) -> str:
     """What is wrong with a regular expression, and where, as PCRE has it where the words are known; "" if it is one."""
-    try:
-        re.compile(pattern)
-    except re.error as error:
-        at = len(pattern) if error.msg in _UNTERMINATED else error.pos or 0
-        return f'{{"{_WORDS.get(error.msg, error.msg)}",{at}}}'
-    except (OverflowError, RecursionError) as error:
-        return f'{{"{error}",0}}'
-    return ""
+    words, _, at = refused_pattern(pattern).partition(" at position ")
+    where = str(len(pattern)) if words in _UNTERMINATED else at or "0"
+    return f'{{"{_WORDS.get(words, words)}",{where}}}' if words else ""
 
 
 # Python's words -> PCRE's, which says of what does not end that it is wrong at the end

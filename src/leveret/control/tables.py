@@ -60,10 +60,16 @@ def _octets(octets: bytes) -> str:
 def encoded_table(fields: Mapping[str, object]) -> bytes:
     """A table from JSON, encoded: integers take 64 bits, as RabbitMQ's do. Refused for what no table can have."""
     try:
-        body = b"".join([encode_short(name) + _encoded(value) for name, value in fields.items()])
+        # Erlang's tables are in the order of their names
+        in_order = sorted([(encode_short(name)[1:], value) for name, value in fields.items()], key=_name)
+        body = b"".join([bytes([len(name)]) + name + _encoded(value) for name, value in in_order])
     except (ValueError, struct.error) as error:
         raise bad_request(str(error)) from None
     return struct.pack(">I", len(body)) + body
+
+
+def _name(field: tuple[bytes, object]) -> bytes:
+    return field[0]
 
 
 def _encoded(value: object) -> bytes:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from leveret.broker import handshake
 from leveret.broker.broker import Broker
 from leveret.broker.peer import Peer
 from leveret.session import lifecycle
@@ -55,5 +56,5 @@ class Logins:
             self._decide(peer, user.accepts(login.password))
 
     def _decide(self, peer: Peer, is_right: bool) -> None:
-        peer.login_checked(is_right, self._now_us())
+        handshake.resume(peer, is_right, self._now_us())
         self._decided(peer)

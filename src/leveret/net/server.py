@@ -76,7 +76,7 @@ class Server:
         self.buffer = memoryview(bytearray(READ_OCTETS))
         self._loop = asyncio.get_running_loop()
         self.listeners: list[Listener] = []
-        self._listening = Listening(self._loop)
+        self.listening = Listening(self._loop)
         self._thread_id = threading.get_ident()
         self._protocols: dict[Peer, PeerProtocol] = {}
         self._pressure = Pressure(self._protocols)
@@ -101,7 +101,7 @@ class Server:
         self._closed = 0
         self.stopping = asyncio.Event()
         self.is_parking = False
-        self._serving = asyncio.Event()
+        self.serving = asyncio.Event()
         self._synced = asyncio.Event()
         self._empty = asyncio.Event()
 
@@ -130,7 +130,7 @@ class Server:
         return await self._listen("amqp/ssl", lambda: TlsStream(door), host, port)
 
     async def _listen(self, protocol: str, accept: Accept, host: str, port: int) -> tuple[str, int]:
-        listener = await self._listening.add(protocol, accept, host, port)
+        listener = await self.listening.add(protocol, accept, host, port)
         self.listeners.append(listener)
         return listener.address, listener.port
 
@@ -142,9 +142,9 @@ class Server:
         gc.disable()
         self._loop.call_later(CHECK_S, self._tick)
         self._end_turn()
-        self._serving.set()
+        self.serving.set()
         await self.stopping.wait()
-        self._listening.suspend()
+        self.listening.suspend()
         if self._tls is not None:
             self._tls.close()
         if self.failure is None:
@@ -204,26 +204,10 @@ class Server:
         peer.close(320, reason)
         self._pressure.review(self._protocols[peer])
 
-    def park(self) -> None:
-        """Begin an orderly stop, after which the process waits to be told to serve again."""
-        self.is_parking = True
-        self.stop()
-
-    def stop(self) -> None:
-        """Begin an orderly stop."""
+    def stop(self, parks: bool = False) -> None:
+        """Begin an orderly stop. parks: then the process waits to be told to serve again."""
+        self.is_parking = parks
         self.stopping.set()
-
-    def suspend_listeners(self) -> None:
-        """Who connects now is refused; connections that are there stay."""
-        self._listening.suspend()
-
-    async def resume_listeners(self) -> None:
-        """Accept connections again. OSError if an address has been taken by another meanwhile."""
-        await self._listening.resume()
-
-    async def serving(self) -> None:
-        """Return when the broker accepts connections."""
-        await self._serving.wait()
 
     async def settled(self) -> None:
         """Deliver what has become deliverable; return when all that is recorded so far is on disk."""
@@ -481,11 +465,6 @@ class Server:
         self._end_turn()
 
     # -- alarms --------------------------------------------------------------------------------------------------------
-
-    def give_back(self) -> None:
-        """Give freed memory back to the system."""
-        gc.collect(0)
-        self.alarms.give_back()
 
     def limit(self, limits: Limits) -> None:
         """Measure against other limits from now on."""

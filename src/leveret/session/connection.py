@@ -64,8 +64,7 @@ class Connection:
         # octets that this turn's messages take in queues, about; input that is left for another turn
         self.cost: i64 = 0
         self.has_more = False
-        # what arrives waits until somebody has decided: a login
-        self.is_held = False
+        self.is_held = False  # what arrives waits until somebody has decided: a login
         self.name = ""  # of both its ends, and who has logged in
         self.user = ""
         self.heartbeat_s = 0
@@ -217,9 +216,7 @@ class Connection:
         left: i64 = len(self._data) - self._position
         self._data = self._data[self._position :] + data if left > 0 else data
         self._position = 0
-        if self.is_held:
-            return
-        if self.state == lifecycle.HEADER and not self._protocol_header():
+        if self.is_held or (self.state == lifecycle.HEADER and not self._protocol_header()):
             return
         while self.state < lifecycle.DRAINING:
             before = self._position

@@ -12,10 +12,17 @@ from leveret.cli.ctl.spec import Column, Row, Rows, Table
 from leveret.cli.ctl.terms import cell
 
 
+def needed_columns(table: Table, chosen: Sequence[str]) -> dict[str, object]:
+    """What the broker need not leave out of its answer, as a field of the command; none: it says everything."""
+    paths = [column.value for column in table.columns if column.name in (chosen or table.shown)]
+    return {"columns": paths} if all(isinstance(path, str) for path in paths) else {}
+
+
 def print_rows(shown: Rows, chosen: Sequence[str], formatter: str, has_header: bool) -> None:
     """Print a table. chosen: the columns that were asked for, in this order."""
     known = {column.name: column for column in shown.table.columns}
-    columns = [known[name] for name in chosen or shown.table.shown]
+    asked = chosen or shown.table.shown
+    columns = [known[name] for name in (known if shown.table.has_own_order else asked) if name in asked]
     rows = [[_value(column, row) for column in columns] for row in shown.rows]
     names = [column.name for column in columns]
     {"json": _json, "csv": _csv, "pretty_table": _pretty, "table": _tabs}[formatter](

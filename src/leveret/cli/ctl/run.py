@@ -12,7 +12,7 @@ from typing import Any, Final, Self
 
 from leveret.cli.ctl.exits import DATA, NO_PERMISSION, OF_KIND, TIMED_OUT, UNAVAILABLE, USAGE, Failed
 from leveret.cli.ctl.exits import NO_USER as EXIT_NO_USER
-from leveret.cli.ctl.output import print_rows
+from leveret.cli.ctl.output import needed_columns, print_rows
 from leveret.cli.ctl.spec import Argument, Option, Rows, Spec, Table
 from leveret.cli.ctl.waiting import AWAIT_S
 from leveret.cli.data_dir import default_data_dir
@@ -88,6 +88,8 @@ def _check_columns(spec: Spec, given: Mapping[str, Any]) -> None:
 
 def _fields(spec: Spec, given: Mapping[str, Any]) -> dict[str, object]:
     fields: dict[str, object] = {"vhost": given["vhost"]} if spec.takes_vhost else {}
+    if isinstance(spec.show, Table) and spec.show.takes_columns:
+        fields |= needed_columns(spec.show, given.get("column", ()))
     for parameter in spec.parameters:
         if parameter.field and parameter.kind != "columns":
             value = _value(parameter, given[parameter.name])

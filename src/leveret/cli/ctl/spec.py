@@ -51,13 +51,17 @@ class Column:
 class Table:
     """columns: all that there are; shown: those that are shown unless others are asked for.
 
-    is_streamed: rabbitmqctl prints nothing at all where there are no rows, else an empty line; has_header: it has one.
+    is_streamed: rabbitmqctl prints nothing at all where there are no rows, else an empty line; has_header: it has one;
+    has_own_order: columns are shown in the order of the table, whatever order they are asked for in; takes_columns: the
+    command on the socket leaves out what it is not asked for.
     """
 
     columns: tuple[Column, ...]
     shown: tuple[str, ...]
     is_streamed: bool = False
     has_header: bool = True
+    has_own_order: bool = False
+    takes_columns: bool = False
 
 
 Given = Mapping[str, Any]

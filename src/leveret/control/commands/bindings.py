@@ -52,6 +52,8 @@ class Unbind(Command):
 
     def run(self, node: Node) -> object:
         with DirectChannel(node, self.vhost, self.user) as channel:
+            if self.source == "":
+                channel.ask(grammar.QUEUE_UNBIND, queue=self.destination)  # which is refused
             binding = self._binding(channel)
             ends = (self.source, self.destination)
             if self.destination_type == "queue":

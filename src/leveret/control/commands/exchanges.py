@@ -45,7 +45,7 @@ class DeleteExchange(Command):
 
     def run(self, node: Node) -> object:
         with DirectChannel(node, self.vhost, self.user) as channel:
-            if self.name not in channel.vhost.exchanges:
+            if self.name and self.name not in channel.vhost.exchanges:
                 raise not_found(f"no exchange '{self.name}' in vhost '{self.vhost}'")
             channel.ask(grammar.EXCHANGE_DELETE, exchange=self.name, if_unused=self.if_unused)
         return None

@@ -5,20 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from leveret.broker.queue import Queue
-from leveret.broker.queue_methods import make_queue
-from leveret.broker.vhost import VHost
 from leveret.control.command import Query
-from leveret.control.commands.objects import vhost_of
 from leveret.control.commands.status import alarms_of
+from leveret.control.direct import DirectChannel, reply_refusal
 from leveret.control.node import Node
 from leveret.control.refusal import bad_request
-from leveret.wire.frames import content_frames
+from leveret.wire import grammar
+from leveret.wire.errors import ProtocolError
 from leveret.wire.properties import Properties, encode_header
-from leveret.wire.table import encode_short
 
 ALIVENESS: Final = "aliveness-test"
-KEY: Final = encode_short("") + encode_short(ALIVENESS)  # of the default exchange
 PING: Final = b"ping"
 OK: Final = {"status": "ok"}
 SINGLE: Final = {"status": "ok", "reason": "single node cluster"}
@@ -110,26 +106,20 @@ CHECKS: Final[dict[str, Callable[[HealthCheck, Node], dict[str, Any]]]] = {
 
 
 class AlivenessTest(Query):
-    """Send a message through a queue of its own and take it out. The queue stays, as RabbitMQ's does."""
+    """Send a message through a queue of its own and take it out. The queue stays, as RabbitMQ's does.
+
+    user: whose permissions count, None = an operator's.
+    """
 
     vhost: str
+    user: str | None = None
 
     def run(self, node: Node) -> object:
-        vhost, now_us = vhost_of(node, self.vhost), node.host.now_us()
-        queue = vhost.queues.get(ALIVENESS) or _declared(vhost, now_us)
-        content = content_frames(1, encode_header(Properties(), len(PING)), PING, 0)
-        route = vhost.route(None, KEY, [ALIVENESS])
-        vhost.accept(route, content, False, -1, now_us)
-        entry = queue.peek()
-        if entry is None:
-            return _failed("a message that was sent has not arrived")
-        queue.drop_head(entry)
-        if entry.id:
-            vhost.log.settle(entry.shelf, entry.id)
-        return OK
-
-
-def _declared(vhost: VHost, now_us: int) -> Queue:
-    queue = make_queue(vhost, ALIVENESS, False, False, {})
-    vhost.add_queue(queue, 0, now_us)
-    return queue
+        with DirectChannel(node, self.vhost, self.user) as channel:
+            try:
+                channel.call(grammar.QUEUE_DECLARE, queue=ALIVENESS)
+                channel.publish("", ALIVENESS, encode_header(Properties(), len(PING)), PING)
+                answer, _ = channel.call(grammar.BASIC_GET, queue=ALIVENESS, no_ack=True)
+            except ProtocolError as error:
+                raise reply_refusal(error) from None
+        return OK if answer.spec is grammar.BASIC_GET_OK else _failed("a message that was sent has not arrived")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Final
 
 from leveret.control.command import Command, Query
@@ -17,7 +18,7 @@ class AwaitStartup(Query):
     """Answered when the broker accepts connections."""
 
     def run(self, node: Node) -> object:
-        return node.host.serving()
+        return node.host.serving.wait()
 
 
 class AwaitOnlineNodes(Query):
@@ -30,7 +31,7 @@ class AwaitOnlineNodes(Query):
             raise bad_request("Argument must be a positive integer")
         if self.count > 1:
             raise Refused(CONFLICT, "leveret is one node: there will be no more")
-        return node.host.serving()
+        return node.host.serving.wait()
 
 
 class Stop(Command):
@@ -45,7 +46,7 @@ class StopApp(Command):
     """Stop the broker, but not its process: the control socket comes back, and answers start_app (parked.py)."""
 
     def run(self, node: Node) -> object:
-        node.host.park()
+        node.host.stop(parks=True)
         return None
 
 
@@ -53,7 +54,7 @@ class StartApp(Command):
     """Start a broker that stop_app has stopped; one that serves goes on."""
 
     def run(self, node: Node) -> object:
-        return node.host.serving()
+        return node.host.serving.wait()
 
 
 class Reset(Command):
@@ -67,7 +68,7 @@ class SuspendListeners(Command):
     """Accept no new connections; those that are there stay."""
 
     def run(self, node: Node) -> object:
-        node.host.suspend_listeners()
+        node.host.listening.suspend()
         return None
 
 
@@ -79,7 +80,7 @@ class ResumeListeners(Command):
 
     async def _resume(self, node: Node) -> None:
         try:
-            await node.host.resume_listeners()
+            await node.host.listening.resume()
         except OSError as error:
             raise Refused(CONFLICT, f"can't listen: {error.strerror or error}") from None
 
@@ -88,5 +89,6 @@ class ForceGc(Command):
     """Give freed memory back to the system."""
 
     def run(self, node: Node) -> object:
-        node.host.give_back()
+        gc.collect(0)
+        node.host.alarms.give_back()
         return None

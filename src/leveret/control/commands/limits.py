@@ -73,7 +73,8 @@ class ListVhostLimits(Query):
         return [
             {"vhost": parameter["vhost"], "value": parameter["value"]}
             for parameter in node.broker.definitions.all(PARAMETER)
-            if parameter["component"] == VHOST_LIMITS and self.vhost in (None, parameter["vhost"])
+            if parameter["component"] == VHOST_LIMITS and parameter["value"]
+            if self.vhost in (None, parameter["vhost"])
         ]
 
 

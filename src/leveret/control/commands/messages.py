@@ -9,11 +9,10 @@ from typing import Any, ClassVar, Final, Literal
 
 import msgspec
 
-from leveret.broker.peer import FRAME_OCTETS_INSIDE
 from leveret.control.command import Command
-from leveret.control.direct import DirectChannel, reply_refusal
+from leveret.control.direct import FRAME_OCTETS_MAX, DirectChannel, reply_refusal
 from leveret.control.node import Node
-from leveret.control.refusal import bad_request
+from leveret.control.refusal import NOT_AUTHORISED, Refused, bad_request
 from leveret.control.tables import encoded_table, plain_table, sayable
 from leveret.wire import grammar
 from leveret.wire.errors import ProtocolError
@@ -42,6 +41,7 @@ class Publish(Command):
     secrets: ClassVar[tuple[str, ...]] = ("payload", "properties")
 
     def run(self, node: Node) -> object:
+        _check_vhost(node, self.vhost)
         body = self._body()
         if len(body) > node.broker.settings.max_message_octets:
             most = node.broker.settings.max_message_octets
@@ -67,6 +67,12 @@ class Publish(Command):
             raise bad_request(f"not_base64: {self.payload}") from None
 
 
+def _check_vhost(node: Node, name: str) -> None:
+    """Refused as who may not enter a virtual host, for which RabbitMQ takes one that is not there."""
+    if name not in node.broker.vhosts:
+        raise Refused(NOT_AUTHORISED, "Access refused.")
+
+
 def _header(properties: dict[str, Any], size: int) -> bytes:
     """The payload of a header frame; unknown properties are passed over, as RabbitMQ does."""
     known: dict[str, Any] = {}
@@ -88,11 +94,11 @@ def _header(properties: dict[str, Any], size: int) -> bytes:
         raise bad_request(str(error)) from None
     headers = properties.get("headers")
     if headers is not None:
-        if not isinstance(headers, dict):
+        if headers and not isinstance(headers, dict):
             raise bad_request("headers must be a table")
-        header = replace_property(header, "headers", encoded_table(headers))
-    if len(header) + FRAME_OVERHEAD > FRAME_OCTETS_INSIDE:
-        raise bad_request(f"properties of {len(header)} octets; a frame takes {FRAME_OCTETS_INSIDE}")
+        header = replace_property(header, "headers", encoded_table(headers or {}))
+    if len(header) + FRAME_OVERHEAD > FRAME_OCTETS_MAX:
+        raise bad_request(f"properties of {len(header)} octets; a frame takes {FRAME_OCTETS_MAX}")
     return header
 
 
@@ -113,6 +119,9 @@ class GetMessages(Command):
     def run(self, node: Node) -> object:
         if self.encoding not in ("auto", "base64"):
             raise bad_request("Unsupported encoding. Please use auto or base64.")
+        if self.truncate is not None and self.truncate < 0:
+            raise bad_request(f"truncate must not be negative, it is {self.truncate}")
+        _check_vhost(node, self.vhost)
         return self._messages(node)
 
     def _messages(self, node: Node) -> Iterator[object]:
@@ -139,7 +148,7 @@ class GetMessages(Command):
         properties, _ = decode_header(header.payload)
         said = {name: getattr(properties, name) for name, _ in PROPERTIES}
         table = plain_table({name: value for name, value in said.items() if value is not None})
-        shown = body if self.truncate is None else body[: max(0, self.truncate)]
+        shown = body if self.truncate is None else body[: self.truncate]
         payload, encoding = b64encode(shown).decode(), "base64"
         if self.encoding == "auto":
             try:

@@ -13,7 +13,7 @@ from leveret.control.node import Node
 from leveret.control.refusal import not_found
 from leveret.control.sliced import Sliced, Steps
 from leveret.control.views.channel import channel_details
-from leveret.control.views.connection import connection_view, is_open
+from leveret.control.views.connection import connection_details, is_open
 from leveret.control.views.exchange import exchange_details
 from leveret.control.views.queue import queue_details
 from leveret.control.views.vhost import vhost_view
@@ -85,7 +85,7 @@ class GetConnection(Single, kw_only=True):
     name: str
 
     def view(self, node: Node) -> View:
-        return connection_view(node, peer_of(node, self.name))
+        return connection_details(node, peer_of(node, self.name))
 
 
 class GetChannel(Single, kw_only=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 from leveret.broker.definitions import GLOBAL_PARAMETER, PARAMETER
 from leveret.control.checks import vhost_named
@@ -14,13 +14,12 @@ from leveret.control.refusal import bad_request, not_found
 
 
 class SetParameter(Command):
-    """Set a parameter of a component, as federation-upstream. Its value may hold addresses with passwords."""
+    """Set a parameter of a component, as federation-upstream."""
 
     component: str
     name: str
     value: Any
     vhost: str = "/"
-    secrets: ClassVar[tuple[str, ...]] = ("value",)
 
     def run(self, node: Node) -> object:
         vhost_named(node, self.vhost)

@@ -55,6 +55,11 @@ def connection_view(node: Node, peer: Peer) -> View:
     return view | _tls(peer.security)
 
 
+def connection_details(node: Node, peer: Peer) -> View:
+    """get_connection: the same, but that RabbitMQ says here "" for what there is not."""
+    return {key: "" if value is None else value for key, value in connection_view(node, peer).items()}
+
+
 def _tls(security: Security | None) -> View:
     """What TLS says of it."""
     return {

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from leveret.cli.ctl.spec import Argument, Option, Row, Spec, Table, columns
+from leveret.cli.ctl.spec import Argument, Column, Option, Row, Spec, Table, columns
 
 GROUP: Final = "Monitoring and health checks"
 COLUMNS: Final = (Argument("column", "columns", "columns", is_optional=True),)
@@ -60,9 +60,11 @@ CHANNELS: Final = columns(
     "messages_uncommitted", "acks_uncommitted", "messages_unconfirmed", "prefetch_count", "global_prefetch_count",
     connection="connection",
 )  # fmt: skip
-CONSUMERS: Final = columns(
-    "consumer_tag", "ack_required", "prefetch_count", "active", "activity_status", "arguments",
-    queue_name="queue.name", channel_pid="channel_pid",
+CONSUMERS: Final = (
+    Column("queue_name", "queue.name"),
+    *columns(
+        "channel_pid", "consumer_tag", "ack_required", "prefetch_count", "active", "activity_status", "arguments",
+    ),
 )  # fmt: skip
 VHOSTS: Final = columns(
     "name", "description", "tags", "tracing",
@@ -75,24 +77,28 @@ SPECS: Final = (
         "list_queues", GROUP, "List queues and their properties.", COLUMNS,
         (Option("online", "", "flag"), Option("local", "", "flag")),
         takes_vhost=True, banner="Timeout: {timeout_s} seconds ...\nListing queues for vhost {vhost} ...",
-        show=Table(QUEUES, ("name", "messages"), is_streamed=True),
+        show=Table(QUEUES, ("name", "messages"), is_streamed=True, takes_columns=True),
     ),
     Spec(
         "list_exchanges", GROUP, "List exchanges.", COLUMNS, takes_vhost=True,
-        banner="Listing exchanges for vhost {vhost} ...", show=Table(EXCHANGES, ("name", "type"), is_streamed=True),
+        banner="Listing exchanges for vhost {vhost} ...",
+        show=Table(EXCHANGES, ("name", "type"), is_streamed=True, takes_columns=True),
     ),
     Spec(
         "list_bindings", GROUP, "List bindings.", COLUMNS, takes_vhost=True,
         banner="Listing bindings for vhost {vhost}...",
-        show=Table(BINDINGS, tuple(column.name for column in BINDINGS), is_streamed=True),
+        show=Table(BINDINGS, tuple(column.name for column in BINDINGS), is_streamed=True, takes_columns=True),
     ),
     Spec(
         "list_connections", GROUP, "List connections.", COLUMNS, banner="Listing connections ...",
-        show=Table(CONNECTIONS, ("user", "peer_host", "peer_port", "state"), is_streamed=True),
+        show=Table(CONNECTIONS, ("user", "peer_host", "peer_port", "state"), is_streamed=True, takes_columns=True),
     ),
     Spec(
         "list_channels", GROUP, "List channels.", COLUMNS, banner="Listing channels ...",
-        show=Table(CHANNELS, ("pid", "user", "consumer_count", "messages_unacknowledged"), is_streamed=True),
+        show=Table(
+            CHANNELS, ("pid", "user", "consumer_count", "messages_unacknowledged"), is_streamed=True,
+            takes_columns=True,
+        ),
     ),
     Spec(
         "list_consumers", GROUP, "List consumers.", COLUMNS, takes_vhost=True,
@@ -100,7 +106,7 @@ SPECS: Final = (
         show=Table(
             CONSUMERS,
             ("queue_name", "channel_pid", "consumer_tag", "ack_required", "prefetch_count", "active", "arguments"),
-            is_streamed=True,
+            is_streamed=True, takes_columns=True, has_own_order=True,
         ),
     ),
     Spec(
