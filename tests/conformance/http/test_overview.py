@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import urlsplit
 
+import pika
+import pika.exceptions
 import pytest
 
 from .api import segment
@@ -64,11 +66,14 @@ def test_port_listeners(both: Pair, rabbitmq: Broker, subject: Broker) -> None:
     both.get_each(one, other)
 
 
-def test_failed_logins_are_counted(both: Pair, unique: str) -> None:
+def test_failed_logins_are_counted(both: Pair, rabbitmq: Broker, subject: Broker, unique: str) -> None:
     def attempts(answer: Any) -> bool:
         return any(each["auth_attempts_failed"] for each in answer)
 
-    both.as_user(unique, "wrong").get("/api/whoami", 401)
+    for broker in (rabbitmq, subject):
+        parameters = pika.URLParameters(broker.url.replace("guest:guest", f"{unique}:wrong"))
+        with pytest.raises(pika.exceptions.AMQPConnectionError):
+            pika.BlockingConnection(parameters)
     for api in (both.rabbitmq, both.subject):
         node = segment(api.call("GET", "/api/overview").json["node"])
         answer = api.call("GET", f"/api/auth/attempts/{node}")
