@@ -265,7 +265,7 @@ class LossyDisk:
         """Where the directory differs from what was logged, it is right: the difference is one more unsynced change."""
         found = 0
         self._clock += 1
-        present = {entry.name: entry for entry in path.iterdir()}
+        present = {entry.name: entry for entry in _entries(path)}
         missing = {name: known for name, known in node.names.items() if name not in present}
         for name, entry in present.items():
             known = node.names.get(name)
@@ -292,6 +292,11 @@ class LossyDisk:
         for name in missing:
             node.change(self._clock, {name: None})
         return found + len(missing)
+
+
+def _entries(path: Path) -> Iterator[Path]:
+    """What stands in a directory. Sockets are left out: nothing of them is on the disk."""
+    return (entry for entry in path.iterdir() if not entry.is_socket())
 
 
 def _records(log: bytes) -> Iterator[tuple[int, int, int, int, int, bytes]]:
@@ -333,7 +338,7 @@ def _rename(names: dict[str, File | Directory], changes: Mapping[str, File | Dir
 def _read(path: Path) -> Directory:
     """A directory as it is, all of it safe."""
     names = {
-        entry.name: _read(entry) if entry.is_dir() else File(bytearray(entry.read_bytes())) for entry in path.iterdir()
+        entry.name: _read(entry) if entry.is_dir() else File(bytearray(entry.read_bytes())) for entry in _entries(path)
     }
     return Directory(names, dict(names))
 
