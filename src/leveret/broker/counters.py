@@ -87,16 +87,6 @@ class Octets:
         self.writes: i64 = 0
         self.window: object = None
 
-    def read(self, octets: i64) -> None:
-        """The network brought so many."""
-        self.received += octets
-        self.reads += 1
-
-    def wrote(self, octets: i64) -> None:
-        """The network took so many."""
-        self.sent += octets
-        self.writes += 1
-
     def add(self, other: Octets) -> None:
         """Count what the other has counted, too."""
         self.received += other.received

@@ -136,6 +136,10 @@ class Peer(Connection):
 
         True if whoever reads for this connection should look at it: it may have to wait, or has said much.
         """
+        size: i64 = len(data)
+        if size > 0:
+            self.octets.received += size
+            self.octets.reads += 1
         self.now_us = now_us
         if self.broker.block_reason and self.state < lifecycle.CLOSING:
             self.receive_unless_content(data, self.broker.block_reason)
@@ -151,6 +155,14 @@ class Peer(Connection):
         if self.is_publisher and (self.cost > COST_WORTH_A_LOOK or self.vhost.crowded):
             return True
         return self.is_blocked or self.is_flooded or self.has_more or self.is_held or self.state >= lifecycle.CLOSING
+
+    def take(self, synced: int) -> bytes:
+        data = super().take(synced)
+        size: i64 = len(data)
+        if size > 0:
+            self.octets.sent += size
+            self.octets.writes += 1
+        return data
 
     def lost(self, now_us: int) -> None:
         """The socket is gone: give everything back."""

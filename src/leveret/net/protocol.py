@@ -79,7 +79,6 @@ class PeerProtocol(asyncio.BufferedProtocol):
         return self.server.buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        self.peer.octets.read(nbytes)
         self.server.received(self, bytes(self.server.buffer[:nbytes]))
 
     def pause_writing(self) -> None:

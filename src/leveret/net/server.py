@@ -344,7 +344,6 @@ class Server:
             data = connection.take(synced)
             if data:
                 connection.sent_us = now_us
-                protocol.peer.octets.wrote(len(data))
                 if protocol.is_choked:
                     protocol.write_choked(data)
                     self._pressure.review(protocol)
