@@ -24,8 +24,8 @@ help:  ## this list
 run: $(VENV)/demo.stamp  ## install and run the demo: flights through broker and Spark, reconciled (DEMO="--flights 5000")
 	$(WITH_CORE) $(CORE) $(BIN)/python -m leveret.cli.main demo $(DEMO)
 
-test: $(VENV)/dev.stamp  ## all tests on the compiled core, then unit and conformance tests on the interpreted one
-	$(WITH_CORE) interpreted $(BIN)/python -m pytest -q tests/unit tests/conformance
+test: $(VENV)/dev.stamp  ## all tests on the compiled core; unit and conformance tests of leveret on the interpreted one, too
+	$(WITH_CORE) interpreted $(BIN)/python -m pytest -q -m "not rabbitmq" --ignore=tests/conformance/http tests/unit tests/conformance
 	$(WITH_CORE) $(CORE) $(BIN)/python -m pytest -q
 
 lint: $(VENV)/dev.stamp  ## ruff and mypy --strict

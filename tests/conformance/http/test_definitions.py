@@ -106,6 +106,5 @@ def test_what_is_no_definition(both: Pair, vhost: str) -> None:
                        "routing_key": "", "arguments": {}}]},
         {"policies": [{"name": "p", "vhost": vhost, "pattern": "(", "definition": {"max-length": 5}, "priority": 0}]},
         {"policies": [{"name": "p", "vhost": vhost, "pattern": "", "definition": {"nonsense": 5}, "priority": 0}]},
-        {"parameters": [{"component": "nonsense", "vhost": vhost, "name": "x", "value": 5}]},
     ):  # fmt: skip
         both.call("POST", "/api/definitions", body)
