@@ -5,8 +5,9 @@ It takes tens of milliseconds and of megabytes on purpose: call it on a thread.
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
-from typing import Final
+from typing import Any, Final
 
 SALT_OCTETS: Final = 16
 # nobody's password: who asks for a user that does not exist waits for as long as for another one
@@ -20,13 +21,16 @@ def is_installed() -> bool:
     return importlib.util.find_spec("argon2") is not None
 
 
+def _argon2(module: str) -> Any:
+    """A module of argon2-cffi. No import statement: the core is compiled where it is not installed, too."""
+    return importlib.import_module(f"argon2.{module}")
+
+
 def hashed(password: bytes, salt: bytes) -> str:
     """The hash with its salt and its costs, those that RFC 9106 recommends second, as the reference encodes them."""
-    from argon2.low_level import Type, hash_secret
-    from argon2.profiles import RFC_9106_LOW_MEMORY as COSTS
-
-    encoded = hash_secret(
-        password, salt, COSTS.time_cost, COSTS.memory_cost, COSTS.parallelism, COSTS.hash_len, Type.ID
+    low_level, costs = _argon2("low_level"), _argon2("profiles").RFC_9106_LOW_MEMORY
+    encoded: bytes = low_level.hash_secret(
+        password, salt, costs.time_cost, costs.memory_cost, costs.parallelism, costs.hash_len, low_level.Type.ID
     )
     return encoded.decode()
 
@@ -35,10 +39,8 @@ def accepts(encoded: str, password: bytes) -> bool:
     """Whether this is the password of an encoded hash; no for what is no hash, or without argon2-cffi."""
     if not is_installed():
         return False
-    from argon2.exceptions import InvalidHash, VerificationError
-    from argon2.low_level import Type, verify_secret
-
+    low_level, errors = _argon2("low_level"), _argon2("exceptions")
     try:
-        return verify_secret(encoded.encode("ascii", "replace"), password, Type.ID)
-    except (VerificationError, InvalidHash):
+        return bool(low_level.verify_secret(encoded.encode("ascii", "replace"), password, low_level.Type.ID))
+    except (errors.VerificationError, errors.InvalidHash):
         return False
