@@ -1,6 +1,7 @@
 """The rooms of the house: which may import which. Imports run one way, or the house becomes one room."""
 
 import ast
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -86,6 +87,19 @@ def clock_readings(path: Path) -> list[str]:
 @pytest.mark.parametrize("room", CORE)
 def test_the_core_has_no_clock(room: str) -> None:
     assert [place for path in (SRC / "leveret" / room).rglob("*.py") for place in clock_readings(path)] == []
+
+
+@pytest.mark.parametrize("room", CORE)
+def test_the_core_compiles_without_any_extra(room: str) -> None:
+    """What an import statement names must be there where the core is compiled."""
+    allowed = {"leveret", "librt", "mypy_extensions", *sys.stdlib_module_names}
+    found = {
+        (module, path.name)
+        for path in (SRC / "leveret" / room).rglob("*.py")
+        for module, _ in imported(path, SRC)
+        if module.split(".")[0] not in allowed
+    }
+    assert found == set()
 
 
 @pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(SRC)))
