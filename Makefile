@@ -25,7 +25,7 @@ run: $(VENV)/demo.stamp  ## install and run the demo: flights through broker and
 	$(WITH_CORE) $(CORE) $(BIN)/python -m leveret.cli.main demo $(DEMO)
 
 test: $(VENV)/dev.stamp  ## all tests on the compiled core; unit and conformance tests of leveret on the interpreted one, too
-	$(WITH_CORE) interpreted $(BIN)/python -m pytest -q -m "not rabbitmq" --ignore=tests/conformance/http tests/unit tests/conformance
+	$(WITH_CORE) interpreted $(BIN)/python -m pytest -q -m "not rabbitmq" --ignore=tests/conformance/http --ignore=tests/conformance/with_celery tests/unit tests/conformance
 	$(WITH_CORE) $(CORE) $(BIN)/python -m pytest -q
 
 lint: $(VENV)/dev.stamp  ## ruff and mypy --strict
