@@ -73,8 +73,8 @@ class Pair:
     def call(self, verb: str, path: str, *args: Any, **more: Any) -> Answers:
         """One request to both; see `_call`.
 
-        A question is asked again for a while as long as the answers differ: RabbitMQ's statistics come late, and each at
-        its own time.
+        A question is asked again for a while as long as the answers differ: RabbitMQ's statistics come late, and each
+        at its own time.
         """
         before, until_s = len(self._notes), time.monotonic() + SETTLED_S
         answers = self._call(verb, path, *args, **more)
