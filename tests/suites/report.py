@@ -21,8 +21,8 @@ A test that passes there must pass here; the run fails with a list if one does n
 
 """
 FOOT: Final = """
-One stand-in belongs to the tool: aio-pika's tests stop, kill and start their broker by a container engine, which becomes
-the broker's process.
+One stand-in belongs to the tool: aio-pika's tests stop, kill and start their broker by a container engine, which
+becomes the broker's process.
 
 A test that fails is tried once more on a fresh broker, because these suites measure times; "again" counts what passed
 only then. `python -m tests.suites --broker rabbitmq` runs the same against a private RabbitMQ with TLS and the
