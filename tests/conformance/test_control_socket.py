@@ -47,6 +47,7 @@ def test_only_its_owner_may_open_it(broker: LeveretProcess) -> None:
         (b"{", "truncated"),
         (b"[]", "Expected `object`"),
         (b'{"call": {}}', "missing required field `command`"),
+        *((b'{"call": {"command": "%s"}}' % base, "unknown command") for base in (b"query", b"listing", b"single")),
         (b'{"call": {"command": "add_usr"}}', "did you mean 'add_user'"),
         (b'{"call": {"command": "add_user", "name": 1, "password": ""}}', "Expected `str`, got `int` - at `$.name`"),
         (b'{"call": {"command": "list_users", "nam": 1}}', "unknown field `nam`"),

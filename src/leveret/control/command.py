@@ -30,6 +30,8 @@ class Command(
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
+        for base in cls.__bases__:
+            COMMANDS.pop(_snake_case(base.__name__), None)  # what others are made of is no command itself
         COMMANDS[_snake_case(cls.__name__)] = cls
 
     def run(self, node: Node) -> object:
@@ -45,6 +47,3 @@ class Query(Command):
     """A command that only asks."""
 
     changes: ClassVar[bool] = False
-
-    def run(self, node: Node) -> object:
-        raise NotImplementedError
