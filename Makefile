@@ -11,12 +11,19 @@ WITH_CORE = $(BIN)/python tools/with_core.py
 # What `make run` hands to the demo, for example DEMO="--flights 5000".
 DEMO ?=
 SEEDS ?= 20
+# Tests wait more than they compute: more files at a time than processors, but not so many that brokers starve.
+JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 4 ? n + 1 : 4)))
 KILLS ?= 500
+SPARK_KILLS ?= 200
+# In the order of tests/conftest.py, the longest files first.
+PARALLEL = -n $(JOBS) --dist loadfile --no-loadscope-reorder
 # What `make conformance` hands to the tool, for example SUITES="kombu --broker rabbitmq".
 SUITES ?=
+# What `make bench-spark` hands to the tool, for example BENCH="--only sink,rpc --rounds 5".
+BENCH ?=
 .DEFAULT_GOAL := help
 
-.PHONY: help run test lint build compiled bench bench-quick bench-admin conformance soak mutants clean
+.PHONY: help run test lint build compiled bench bench-quick bench-admin bench-federation bench-streams bench-spark conformance soak mutants clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
@@ -25,8 +32,10 @@ run: $(VENV)/demo.stamp  ## install and run the demo: flights through broker and
 	$(WITH_CORE) $(CORE) $(BIN)/python -m leveret.cli.main demo $(DEMO)
 
 test: $(VENV)/dev.stamp  ## all tests on the compiled core; unit and conformance tests of leveret on the interpreted one, too
-	$(WITH_CORE) interpreted $(BIN)/python -m pytest -q -m "not rabbitmq" --ignore=tests/conformance/http --ignore=tests/conformance/with_celery tests/unit tests/conformance
-	$(WITH_CORE) $(CORE) $(BIN)/python -m pytest -q
+	$(WITH_CORE) $(CORE) true & compiling=$$!; \
+	$(WITH_CORE) interpreted $(BIN)/python -m pytest -q $(PARALLEL) -m "not rabbitmq" --ignore=tests/conformance/http --ignore=tests/conformance/with_celery tests/unit tests/conformance; \
+	status=$$?; wait $$compiling && exit $$status
+	$(WITH_CORE) $(CORE) $(BIN)/python -m pytest -q $(PARALLEL) --durations=25
 
 lint: $(VENV)/dev.stamp  ## ruff and mypy --strict
 	$(BIN)/ruff check .
@@ -47,11 +56,21 @@ bench-quick: $(VENV)/dev.stamp  ## five scenarios against RabbitMQ, in turns: th
 bench-admin: $(VENV)/dev.stamp  ## what the HTTP API costs messages; fails where that is too much: two minutes
 	$(WITH_CORE) best $(BIN)/python bench/admin_latency.py
 
+bench-federation: $(VENV)/dev.stamp  ## one link of leveret's against one of RabbitMQ's; ten minutes
+	$(WITH_CORE) best $(BIN)/python bench/federation.py
+
+bench-streams: $(VENV)/dev.stamp  ## stream queues against RabbitMQ's, and their tables' readers; a quarter of an hour
+	$(WITH_CORE) best $(BIN)/python bench/streams.py
+
+bench-spark: $(VENV)/dev.stamp  ## the Spark source and sink against RabbitMQ, pika and Spark's own readers; twenty minutes
+	$(WITH_CORE) best $(BIN)/python bench/spark_bench.py $(BENCH)
+
 conformance: $(VENV)/dev.stamp  ## clients' own test suites against leveret: an hour; fetches them (SUITES=kombu for one)
 	$(WITH_CORE) $(CORE) $(BIN)/python -m tests.suites $(SUITES)
 
-soak: $(VENV)/dev.stamp  ## property tests with SEEDS=20 other seeds, thousands of simulated worlds and scripts, KILLS=500 kills and cuts
+soak: $(VENV)/dev.stamp  ## property tests with SEEDS=20 other seeds, thousands of simulated worlds and scripts, KILLS=500 kills and cuts, SPARK_KILLS=200 of Spark queries
 	LEVERET_SIM_SEEDS=$$(( 1000 * $(SEEDS) )) $(WITH_CORE) $(CORE) $(BIN)/python -m pytest -q -s tests/sim/test_seeds.py
+	LEVERET_FEDERATION_SEEDS=$$(( 1000 * $(SEEDS) )) $(WITH_CORE) $(CORE) $(BIN)/python -m pytest -q -s tests/sim/test_federation.py -k random
 	for seed in $$(seq $(SEEDS)); do \
 		$(WITH_CORE) $(CORE) $(BIN)/python -m pytest -q tests/unit --hypothesis-seed=$$seed || exit 1; \
 	done
@@ -59,6 +78,8 @@ soak: $(VENV)/dev.stamp  ## property tests with SEEDS=20 other seeds, thousands 
 		$(WITH_CORE) $(CORE) $(BIN)/python -m pytest -q -rP tests/crash/test_kill*.py tests/crash/test_power.py
 	LEVERET_DIFF_SEED=$$(date +%s) LEVERET_DIFF_SCRIPTS=$$(( 1000 * $(SEEDS) )) \
 		$(WITH_CORE) $(CORE) $(BIN)/python -m pytest -q -s tests/interop/differential -k random
+	LEVERET_SPARK_KILLS=$(SPARK_KILLS) LEVERET_SPARK_SEED=$$(date +%s) \
+		$(WITH_CORE) $(CORE) $(BIN)/python -m pytest -q -s tests/spark/kills/soak.py
 
 mutants: $(VENV)/dev.stamp  ## each listed defect must turn its test red
 	$(BIN)/python tools/mutants.py

@@ -1,4 +1,5 @@
-"""Compiles the core (wire/, session/, broker/) with mypyc where that is possible; else the wheel is pure Python.
+"""Compiles the core (wire/, session/, broker/) and the hot path of links with mypyc where that is possible; else the
+wheel is pure Python.
 
 LEVERET_PURE=1 asks for the pure one. Everything else about the package stands in pyproject.toml.
 """
@@ -13,13 +14,14 @@ from typing import Any
 from setuptools import setup
 
 ROOMS = ("wire", "session", "broker")
+SINGLE = tuple(f"src/leveret/federation/{name}.py" for name in ("rewriting", "transfer", "window"))
 
 
 def core_sources() -> list[str]:
     """The modules to compile, relative to this file. A package's __init__ stays Python: it only re-exports."""
     package = Path("src/leveret")
     found = [path for room in ROOMS for path in sorted((package / room).rglob("*.py"))]
-    return [str(path) for path in found if path.name != "__init__.py"]
+    return [*(str(path) for path in found if path.name != "__init__.py"), *SINGLE]
 
 
 def obstacle() -> str | None:

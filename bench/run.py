@@ -26,7 +26,7 @@ from pathlib import Path
 
 import leveret
 from leveret.testing.processes import GarageMQProcess, LeveretProcess, ProcessFailed, RabbitMQProcess, ServerProcess
-from scenarios import QUICK, SCENARIOS
+from scenarios import QUICK, SCENARIOS, Scenario
 from tables import Results, Row, lookup, text
 
 HERE = Path(__file__).resolve().parent
@@ -92,12 +92,12 @@ def servers(names: list[str]) -> Iterator[dict[str, ServerProcess]]:
     shutil.rmtree(data, ignore_errors=True)
 
 
-def measure(name: str, broker: ServerProcess, scenario: str, seconds: float) -> Row:
+def measure(name: str, broker: ServerProcess, title: str, scenario: Scenario, seconds: float) -> Row:
     """One run of amqpload. A failure is a row with an "error"; then the broker is started anew."""
     where = ["-port", str(broker.port), "-pid", str(broker.pid), "-seconds", str(seconds)]
-    command = [WORK / "amqpload", *shlex.split(SCENARIOS[scenario].arguments), *where, *EXTRA_ARGUMENTS.get(name, [])]
+    command = [WORK / "amqpload", *shlex.split(scenario.arguments), *where, *EXTRA_ARGUMENTS.get(name, [])]
     timeout_s = 12 * seconds + 40
-    row: Row = {"scenario": scenario, "broker": name, "at": time.time(), "load1": os.getloadavg()[0]}
+    row: Row = {"scenario": title, "broker": name, "at": time.time(), "load1": os.getloadavg()[0]}
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
         row |= json.loads(done.stdout)
@@ -120,7 +120,7 @@ def run(options: argparse.Namespace) -> Results:
                 for name, broker in brokers.items():
                     if name == "relay" and not SCENARIOS[scenario].relayed:
                         continue
-                    row = measure(name, broker, scenario, options.seconds)
+                    row = measure(name, broker, scenario, SCENARIOS[scenario], options.seconds)
                     results.rows.append(row)
                     log.write(json.dumps(row) + "\n")
                     outcome = row.get("error") or text(lookup(row, SCENARIOS[scenario].figure))

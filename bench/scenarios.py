@@ -75,6 +75,8 @@ SCENARIOS = {
 QUICK = ("t16", "p16-c1000", "rpc-50", "mixed", "mixed-c1000")
 
 DETAILS = (
+    "slowest_per_s",
+    "slow_per_s",
     "latency_us.p50",
     "latency_us.p99",
     "confirm_latency_us.p50",

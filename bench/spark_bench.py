@@ -1,153 +1,253 @@
 #!/usr/bin/env python3
-"""Rows per second of the Spark source and sink, against the same jobs written with pika, in turns on the same broker.
+"""What the Spark source and sink can do: every figure a ratio of jobs that took turns in one run.
 
-    bench/spark_bench.py --rows 100000 --rounds 3 --brokers rabbitmq,leveret
+    bench/spark_bench.py
+    bench/spark_bench.py --only sink,rpc --rounds 5 --json figures.json
+    bench/spark_bench.py --quick
 
-Source: a durable queue is read by AvailableNow into the noop sink; the time is that of the micro-batches (without the
-start of the query). Sink: a frame that is in memory already is published; the time is that of the whole job. "pika" is
-pika's usual job with confirms, which it awaits one by one; "pika, no confirms" may lose rows and is there to show what
-the confirms cost. Both move 100-byte persistent messages with an id and a header. Medians, and ratios to pika.
+One session with leveret.spark.session()'s settings on two threads, leveret and RabbitMQ beside it, everything on this
+machine. Queues hold 100-byte persistent messages with an id and a header, streams 100-byte JSON messages. "pika" are
+the usual jobs with it (bench/spark_pika.py): tuples, and confirms that are awaited one by one. The jobs of a figure
+take turns; its first round warms up the JVM and the workers and does not count; medians of the others. Figures of
+different runs cannot be compared.
 """
 
 import argparse
+import json
 import os
+import shutil
 import statistics
 import sys
-import tempfile
-import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from rich.console import Console
+from rich.table import Table
 
-from leveret.client import BlockingChannel, BlockingConnection, Properties
+import leveret
 from leveret.spark import session
 from leveret.testing.processes import LeveretProcess, RabbitMQProcess
-from spark_pika import SCHEMA, PikaDataSource, Publisher
+from run import WORK, build_tools, positive
+from spark_jobs import (
+    LEVERET,
+    PIKA,
+    Site,
+    ask,
+    floor,
+    latency,
+    read_queue,
+    write,
+    write_with_pika,
+)
+from spark_pika import PikaDataSource
+from spark_stream_jobs import SEALED, live, read_micro_batches, read_parquet, read_stream, read_with_pika
 
 HERE = Path(__file__).resolve().parent
-QUEUE = "spark.bench"
-SOURCES = {"leveret": "leveret", "pika": "pika_queue"}
-BROKERS = {"rabbitmq": RabbitMQProcess, "leveret": LeveretProcess}
-# pika awaits every confirm, so it gets fewer rows: a rate needs seconds, not minutes
-PIKA_CONFIRMED_SHARE = 10
-
-Figures = dict[tuple[str, str, str], list[float]]
+RABBITMQ = "rabbitmq"
 
 
-def renew(channel: BlockingChannel) -> None:
-    """An empty queue for the next job: a new one, since an old one may be busy with what it has just dropped."""
-    channel.delete_queue(QUEUE)
-    channel.declare_queue(QUEUE)
+@dataclass(frozen=True)
+class Figure:
+    """Jobs that are compared. goals: two of them by their names, and the least ratio; most: of one job, in the unit."""
+
+    title: str
+    unit: str
+    jobs: dict[str, Callable[[Site], float]]
+    goals: tuple[tuple[str, str, float | None], ...] = ()
+    most: tuple[tuple[str, float], ...] = ()
 
 
-def fill(channel: BlockingChannel, rows: int, size: int) -> None:
-    """Publish what the source is to read."""
-    body = b"x" * size
-    for number in range(rows):
-        properties = Properties(message_id=f"id-{number}", headers={"origin": "JFK"}, delivery_mode=2)
-        channel.publish(body, routing_key=QUEUE, properties=properties)
-    channel.wait_for_confirms(120)
+FIGURES: dict[str, Figure] = {
+    "stream": Figure(
+        "a whole stream in a batch, all columns",
+        "rows/s",
+        {
+            "sealed segments": lambda site: read_stream(site, LEVERET, SEALED),
+            "spark.read.parquet": read_parquet,
+            "over AMQP": lambda site: read_stream(site, LEVERET),
+            "over AMQP, RabbitMQ": lambda site: read_stream(site, RABBITMQ),
+            "pika": lambda site: read_with_pika(site, LEVERET),
+            "pika, RabbitMQ": lambda site: read_with_pika(site, RABBITMQ),
+        },
+        (("sealed segments", "spark.read.parquet", 0.6), ("sealed segments", "pika", 10.0)),
+    ),
+    "micro": Figure(
+        "the same stream in five micro-batches",
+        "rows/s",
+        {
+            "sealed segments": lambda site: read_micro_batches(site, LEVERET, SEALED),
+            "over AMQP": lambda site: read_micro_batches(site, LEVERET),
+            "over AMQP, RabbitMQ": lambda site: read_micro_batches(site, RABBITMQ),
+        },
+    ),
+    "live": Figure(
+        "a stream while it is appended to as fast as it goes",
+        "rows/s",
+        {LEVERET: lambda site: live(site, LEVERET), RABBITMQ: lambda site: live(site, RABBITMQ)},
+        (("leveret", "rabbitmq", None),),
+    ),
+    "queue": Figure(
+        "a queue in micro-batches",
+        "rows/s",
+        {
+            "ack": lambda site: read_queue(site, LEVERET),
+            "ack, RabbitMQ": lambda site: read_queue(site, RABBITMQ),
+            "spool": lambda site: read_queue(site, LEVERET, mode="spool"),
+            "spool, RabbitMQ": lambda site: read_queue(site, RABBITMQ, mode="spool"),
+            "pika": lambda site: read_queue(site, LEVERET, PIKA),
+            "pika, RabbitMQ": lambda site: read_queue(site, RABBITMQ, PIKA),
+        },
+        (("ack", "ack, RabbitMQ", 3.0), ("spool", "spool, RabbitMQ", 3.0)),
+    ),
+    "sink": Figure(
+        "a frame into a queue, every row confirmed",
+        "rows/s",
+        {
+            "unstaged": lambda site: write(site, LEVERET, delivery="at-least-once"),
+            "staged": lambda site: write(site, LEVERET, delivery="exactly-once"),
+            "RabbitMQ": lambda site: write(site, RABBITMQ, delivery="at-least-once"),
+            "pika": lambda site: write_with_pika(site, LEVERET),
+            "pika, RabbitMQ": lambda site: write_with_pika(site, RABBITMQ),
+            "pika, no confirms": lambda site: write_with_pika(site, LEVERET, confirms=False),
+        },
+        (
+            ("unstaged", "pika", 8.0),
+            ("staged", "pika", 8.0),
+            ("staged", "unstaged", None),
+            ("unstaged", "RabbitMQ", None),
+        ),
+    ),
+    "rpc": Figure(
+        "calls of a service, window 256",
+        "calls/s",
+        {LEVERET: lambda site: ask(site, LEVERET), RABBITMQ: lambda site: ask(site, RABBITMQ)},
+        (("leveret", "rabbitmq", 2.0),),
+    ),
+    "floor": Figure(
+        "a micro-batch of 100 rows from a queue",
+        "ms",
+        {LEVERET: lambda site: floor(site, LEVERET), RABBITMQ: lambda site: floor(site, RABBITMQ)},
+    ),
+    "latency": Figure(
+        "queue to Spark to queue, 200 messages/s, p50",
+        "ms",
+        {
+            "unstaged": lambda site: latency(site, LEVERET, "at-least-once"),
+            "staged": lambda site: latency(site, LEVERET, "exactly-once"),
+            "RabbitMQ": lambda site: latency(site, RABBITMQ, "at-least-once"),
+        },
+        most=(("unstaged", 100.0), ("staged", 100.0)),
+    ),
+}
+
+Found = dict[str, dict[str, list[float]]]
 
 
-def read(spark: SparkSession, source: str, url: str, per_trigger: int, rows: int) -> float:
-    """Read the whole queue: rows per second."""
-    options = {"url": url, "queue": QUEUE, "maxRowsPerTrigger": str(per_trigger)}
-    stream = spark.readStream.format(source).schema(SCHEMA).options(**options).load()
-    with tempfile.TemporaryDirectory() as checkpoint:
-        writer = stream.writeStream.format("noop").option("checkpointLocation", checkpoint)
-        query = writer.trigger(availableNow=True).start()
-        query.awaitTermination()
-        batches = [progress for progress in query.recentProgress if progress["numInputRows"]]
-    taken = sum(batch["numInputRows"] for batch in batches)
-    if taken != rows:
-        sys.exit(f"{source} read {taken} rows instead of {rows}")
-    return taken / sum(batch["durationMs"]["triggerExecution"] for batch in batches) * 1000
+def measure(site: Site, name: str, rounds: int) -> dict[str, list[float]]:
+    """Every job of a figure once a round, in turns; the first round is not kept."""
+    found: dict[str, list[float]] = {job: [] for job in FIGURES[name].jobs}
+    for turn in range(rounds + 1):
+        for job, run in FIGURES[name].jobs.items():
+            value = run(site)
+            if turn:
+                found[job].append(value)
+            print(f"{turn}/{rounds} {name:8} {job:20} {value:12,.1f}", file=sys.stderr, flush=True)
+    return found
 
 
-def timed(job: Callable[[], None], rows: int) -> float:
-    started_s = time.perf_counter()
-    job()
-    return rows / (time.perf_counter() - started_s)
+def outcomes(name: str, jobs: dict[str, list[float]]) -> list[dict[str, Any]]:
+    """What the figure says: ratios and bounds, each with its goal."""
+    medians = {job: statistics.median(values) for job, values in jobs.items()}
+    figure = FIGURES[name]
+    ratios = [
+        {"what": f"{job} : {base}", "is": medians[job] / medians[base], "least": least}
+        for job, base, least in figure.goals
+    ]
+    return [*ratios, *({"what": job, "is": medians[job], "most": most} for job, most in figure.most)]
 
 
-def frame_of(spark: SparkSession, rows: int, size: int) -> DataFrame:
-    """Rows to publish, in memory before the clock starts."""
-    frame = spark.range(0, rows, numPartitions=2).selectExpr(
-        f"cast(repeat('x', {size}) as binary) as body",
-        "concat('id-', id) as message_id",
-        "map('origin', 'JFK') as headers",
-    )
-    frame.cache().count()
-    return frame
+def show(found: Found, console: Console) -> None:
+    """A table of medians, and one of what they say."""
+    rates = Table("figure", "job", "median", "", "worst to best", title="figures")
+    goals = Table("figure", "ratio, or bound", "is", "goal", "", title="goals")
+    for name, jobs in found.items():
+        for job, values in jobs.items():
+            spread = f"{min(values):,.0f} to {max(values):,.0f}"
+            rates.add_row(FIGURES[name].title, job, f"{statistics.median(values):,.0f}", FIGURES[name].unit, spread)
+        for each in outcomes(name, jobs):
+            goals.add_row(name, each["what"], f"{each['is']:.2f}", *judged(each))
+    console.print(rates)
+    console.print(goals)
 
 
-def run_round(
-    spark: SparkSession, url: str, broker: str, frames: tuple[DataFrame, DataFrame], args: argparse.Namespace
-) -> Figures:
-    """Every job once on one broker."""
-    figures: Figures = {}
-    frame, fewer = frames
-
-    def leveret_sink() -> None:
-        frame.write.format("leveret").mode("append").option("url", url).option("queue", QUEUE).save()
-
-    with BlockingConnection(url) as connection:
-        channel = connection.channel()
-        channel.confirm_select()
-        for name, source in SOURCES.items():
-            renew(channel)
-            fill(channel, args.rows, args.size)
-            figures[broker, "source", name] = [read(spark, source, url, args.per_trigger, args.rows)]
-        sinks: dict[str, tuple[Callable[[], None], int]] = {
-            "leveret": (leveret_sink, args.rows),
-            "pika": (lambda: fewer.foreachPartition(Publisher(url, QUEUE, True)), args.rows // PIKA_CONFIRMED_SHARE),
-            "pika, no confirms": (lambda: frame.foreachPartition(Publisher(url, QUEUE, False)), args.rows),
-        }
-        for name, (job, rows) in sinks.items():
-            renew(channel)
-            figures[broker, "sink", name] = [timed(job, rows)]
-        channel.delete_queue(QUEUE)
-    return figures
+def as_json(found: Found) -> str:
+    """All values, and what they say."""
+    said = {
+        name: {"unit": FIGURES[name].unit, "jobs": jobs, "goals": outcomes(name, jobs)} for name, jobs in found.items()
+    }
+    settings = {"core": leveret.core(), "processors": os.cpu_count(), "load": os.getloadavg()}
+    return json.dumps({"settings": settings, "figures": said}, indent=1)
 
 
-def table(figures: Figures) -> str:
-    """Medians and ratios, one line per broker, direction and job."""
-    lines = [f"{'broker':10} {'':7} {'job':18} {'rows/s':>9}  {'to pika':>8}"]
-    for (broker, direction, name), rates in sorted(figures.items()):
-        median = statistics.median(rates)
-        ratio = median / statistics.median(figures[broker, direction, "pika"])
-        lines.append(f"{broker:10} {direction:7} {name:18} {median:9,.0f}  {ratio:7.1f}x")
-    return "\n".join(lines)
+def judged(outcome: dict[str, Any]) -> tuple[str, str]:
+    """The goal, and whether it is met."""
+    value, least, most = outcome["is"], outcome.get("least"), outcome.get("most")
+    if least is None and most is None:
+        return "", ""
+    is_met = value >= least if least is not None else value <= most
+    return f"≥ {least:g}" if least is not None else f"≤ {most:g}", "met" if is_met else "[bold]missed[/bold]"
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="one round, a fifth of the rows: for the order of things")
+    parser.add_argument("--only", type=lambda names: names.split(","), default=list(FIGURES), help=", ".join(FIGURES))
+    parser.add_argument("--rows", type=positive, default=100_000, help="messages in queues")
+    parser.add_argument("--stream-rows", type=positive, default=1_000_000, help="messages in streams")
+    parser.add_argument("--size", type=positive, default=100, help="bytes per body of a queue's messages")
+    parser.add_argument("--per-trigger", type=positive, default=20_000, help="rows of a queue's micro-batch")
+    parser.add_argument("--rounds", type=positive, default=3)
+    parser.add_argument("--seconds", type=float, default=5.0, help="of latency and floor")
+    parser.add_argument("--json", type=Path, help="all values as JSON, into this file")
+    parser.add_argument("--core", type=Path, help="the directory that the broker imports leveret from, if another")
+    options = parser.parse_args()
+    if unknown := set(options.only) - set(FIGURES):
+        parser.error(f"unknown figures: {', '.join(sorted(unknown))}")
+    if options.quick:
+        options.rounds, options.rows, options.stream_rows = 1, options.rows // 5, options.stream_rows // 5
+    return options
 
 
 def main() -> None:
-    """Start the brokers, warm up once, measure, print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=100_000)
-    parser.add_argument("--size", type=int, default=100, help="bytes per body")
-    parser.add_argument("--per-trigger", type=int, default=20_000)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--brokers", default="rabbitmq,leveret", help=f"of {', '.join(BROKERS)}")
-    args = parser.parse_args()
+    """Start the brokers and the session, measure, print."""
+    options = arguments()
+    build_tools()
     # Spark's workers unpickle the pika jobs by the name of their module
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH", "")]))
-    spark = session("leveret-bench", **{"spark.master": "local[2]", "spark.driver.memory": "2g"})
-    spark.sparkContext.setLogLevel("ERROR")
-    spark.dataSource.register(PikaDataSource)
-    figures: Figures = {}
+    data = WORK / "data"
+    shutil.rmtree(data, ignore_errors=True)
     with ExitStack() as stack:
-        urls = {name: stack.enter_context(BROKERS[name]()).url for name in args.brokers.split(",")}
-        frames = frame_of(spark, args.rows, args.size), frame_of(spark, args.rows // PIKA_CONFIRMED_SHARE, args.size)
-        for turn in range(args.rounds + 1):
-            for broker, url in urls.items():
-                for key, rates in run_round(spark, url, broker, frames, args).items():
-                    # the first turn warms the JVM and the workers up
-                    if turn:
-                        figures.setdefault(key, []).extend(rates)
-        spark.stop()
-    print(table(figures))
+        stack.callback(shutil.rmtree, data, ignore_errors=True)
+        brokers = {
+            LEVERET: stack.enter_context(LeveretProcess(data / LEVERET, source=options.core)),
+            RABBITMQ: stack.enter_context(RabbitMQProcess(data / RABBITMQ)),
+        }
+        spark = session("leveret-bench", **{"spark.master": "local[2]", "spark.driver.memory": "2g"})
+        stack.callback(spark.stop)
+        spark.sparkContext.setLogLevel("ERROR")
+        spark.dataSource.register(PikaDataSource)
+        site = Site(
+            spark, brokers, options.rows, options.size, options.stream_rows, options.per_trigger, options.seconds
+        )
+        found: Found = {}
+        for name in options.only:
+            found[name] = measure(site, name, options.rounds)
+            if options.json:
+                options.json.write_text(as_json(found))
+    show(found, Console(width=150))
 
 
 if __name__ == "__main__":

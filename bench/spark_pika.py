@@ -1,18 +1,28 @@
-"""The jobs of spark_bench.py as one would write them with pika: a stream reader, and foreachPartition for writing."""
+"""The jobs of spark_bench.py as one would write them with pika: two readers, and foreachPartition for writing."""
 
+from collections import deque
 from collections.abc import Iterable, Iterator, MutableMapping
+from contextlib import suppress
 from typing import Any
 
 import pika
 from pyspark.sql import Row
-from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition, SimpleDataSourceStreamReader
 from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 SCHEMA = "body binary, exchange string, routing_key string, headers map<string,string>, message_id string"
+ACK_EVERY = 500
+
+Tuple = tuple[Any, ...]
 
 
-class PikaReader(SimpleDataSourceStreamReader, SupportsTriggerAvailableNow):
+def row_of(method: Any, properties: Any, body: bytes) -> Tuple:
+    headers = {name: str(value) for name, value in (properties.headers or {}).items()}
+    return body, method.exchange, method.routing_key, headers, properties.message_id
+
+
+class PikaQueueReader(SimpleDataSourceStreamReader, SupportsTriggerAvailableNow):
     """A consumer in the driver, acknowledged at the next read: the same semantics as ours, with pika and tuples."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
@@ -31,16 +41,15 @@ class PikaReader(SimpleDataSourceStreamReader, SupportsTriggerAvailableNow):
         self.remaining = self.channel.queue_declare(self.queue, passive=True).method.message_count
         self.channel.basic_qos(prefetch_count=min(65_535, 2 * self.rows_max))
 
-    def read(self, start: dict[str, int]) -> tuple[Iterator[tuple[Any, ...]], dict[str, int]]:
+    def read(self, start: dict[str, int]) -> tuple[Iterator[Tuple], dict[str, int]]:
         if self.last_tag:
             self.channel.basic_ack(self.last_tag, multiple=True)
             self.last_tag = 0
-        rows: list[tuple[Any, ...]] = []
+        rows: list[Tuple] = []
         limit = min(self.rows_max, self.remaining)
         if limit:
             for method, properties, body in self.channel.consume(self.queue):
-                headers = {name: str(value) for name, value in (properties.headers or {}).items()}
-                rows.append((body, method.exchange, method.routing_key, headers, properties.message_id))
+                rows.append(row_of(method, properties, body))
                 if len(rows) == limit:
                     self.last_tag = method.delivery_tag
                     break
@@ -48,18 +57,52 @@ class PikaReader(SimpleDataSourceStreamReader, SupportsTriggerAvailableNow):
         return iter(rows), {"messages": start["messages"] + len(rows)}
 
 
+class PikaStreamReader(DataSourceReader):
+    """One task reads so many messages of a stream from its first one."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        self.url = options["url"]
+        self.stream = options["stream"]
+        self.count = int(options["count"])
+
+    def read(self, partition: InputPartition) -> Iterator[Tuple]:
+        connection = pika.BlockingConnection(pika.URLParameters(self.url))
+        channel = connection.channel()
+        channel.basic_qos(prefetch_count=4 * ACK_EVERY)
+        rows: deque[Tuple] = deque()
+
+        def take(_: Any, method: Any, properties: Any, body: bytes) -> None:
+            rows.append(row_of(method, properties, body))
+            if method.delivery_tag % ACK_EVERY == 0:
+                channel.basic_ack(method.delivery_tag, multiple=True)
+
+        channel.basic_consume(self.stream, take, arguments={"x-stream-offset": "first"})
+        left = self.count
+        while left:
+            connection.process_data_events(time_limit=None)
+            while rows and left:
+                yield rows.popleft()
+                left -= 1
+        # it gives back what it has fetched ahead by basic.nack, and streams have none (540)
+        with suppress(pika.exceptions.ConnectionClosedByBroker):
+            connection.close()
+
+
 class PikaDataSource(DataSource):
-    """``format("pika_queue")``."""
+    """``format("pika")``, with option ``queue`` or ``stream``."""
 
     @classmethod
     def name(cls) -> str:
-        return "pika_queue"
+        return "pika"
 
     def schema(self) -> str:
         return SCHEMA
 
-    def simpleStreamReader(self, schema: StructType) -> PikaReader:
-        return PikaReader(self.options)
+    def reader(self, schema: StructType) -> PikaStreamReader:
+        return PikaStreamReader(self.options)
+
+    def simpleStreamReader(self, schema: StructType) -> PikaQueueReader:
+        return PikaQueueReader(self.options)
 
 
 class Publisher:

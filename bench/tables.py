@@ -1,10 +1,10 @@
 """From the runs' JSON to tables in Markdown: medians, ratios, processor time, faults."""
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from scenarios import CPU, DETAILS, FAULTS, SCENARIOS
+from scenarios import CPU, DETAILS, FAULTS, SCENARIOS, Scenario
 
 Row = dict[str, Any]
 
@@ -42,9 +42,10 @@ def line(cells: Iterable[str]) -> str:
 class Results:
     """All runs so far."""
 
-    def __init__(self, brokers: Sequence[str]) -> None:
+    def __init__(self, brokers: Sequence[str], known: Mapping[str, Scenario] = SCENARIOS) -> None:
         """The first broker is what the others are compared with."""
         self.brokers = list(brokers)
+        self.known = known
         self.rows: list[Row] = []
 
     def of(self, scenario: str, broker: str, *, failed: bool = False) -> list[Row]:
@@ -55,7 +56,7 @@ class Results:
         ]
 
     def scenarios(self) -> list[str]:
-        return [name for name in SCENARIOS if any(row["scenario"] == name for row in self.rows)]
+        return [name for name in self.known if any(row["scenario"] == name for row in self.rows)]
 
     def main_table(self) -> str:
         """One line per scenario: the medians, their ratios to the first broker, the brokers' processor time."""
@@ -64,7 +65,7 @@ class Results:
         head += [f"{name} CPU µs" for name in self.brokers]
         lines = [line(head), line(["---"] + ["---:"] * (len(head) - 1))]
         for name in self.scenarios():
-            scenario = SCENARIOS[name]
+            scenario = self.known[name]
             value = {broker: median(self.of(name, broker), scenario.figure) for broker in self.brokers}
             ratios = [ratio(value[broker], value[base]) for broker in others]
             cpu = [text(self.processor_us(name, broker)) for broker in self.brokers]
@@ -84,13 +85,13 @@ class Results:
                 good, bad = self.of(name, broker), self.of(name, broker, failed=True)
                 if not good and not bad:
                     continue
-                values = figures(good, SCENARIOS[name].figure)
+                values = figures(good, self.known[name].figure)
                 spread = f"({text(min(values))} - {text(max(values))})" if values else ""
                 more = [f"{key} {text(value)}" for key in DETAILS if (value := median(good, key)) is not None]
                 more += self.faults(name, broker)
                 if bad:
                     more.append(f"**{len(bad)} of {len(bad) + len(good)} runs failed: {bad[-1]['error']}**")
-                middle = text(median(good, SCENARIOS[name].figure))
+                middle = text(median(good, self.known[name].figure))
                 lines.append(line([name, broker, f"{middle} {spread}", "; ".join(more)]))
         return "\n".join(lines)
 
@@ -101,7 +102,7 @@ class Results:
         return [f"**{key} {text(value)}**" for key, value in worst.items() if value]
 
     def legend(self) -> str:
-        return "\n".join(f"- `{name}`: {SCENARIOS[name].meaning}" for name in self.scenarios())
+        return "\n".join(f"- `{name}`: {self.known[name].meaning}" for name in self.scenarios())
 
 
 def ratio(value: float | None, base: float | None) -> str:

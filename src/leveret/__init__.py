@@ -5,7 +5,10 @@ This module stays small: Spark's executors import it for ``leveret.spark``, wher
 
 import importlib.util
 from importlib.machinery import ExtensionFileLoader
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
+
+if TYPE_CHECKING:
+    from leveret.endpoint import Endpoint as Endpoint
 
 __all__ = ["__version__", "core"]
 
@@ -21,3 +24,12 @@ def core() -> Literal["compiled", "interpreted"]:
     """
     spec = importlib.util.find_spec("leveret.wire.frames")
     return "compiled" if spec is not None and isinstance(spec.loader, ExtensionFileLoader) else "interpreted"
+
+
+def __getattr__(name: str) -> object:
+    """``leveret.Endpoint``, imported when it is asked for."""
+    if name == "Endpoint":
+        from leveret.endpoint import Endpoint
+
+        return Endpoint
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

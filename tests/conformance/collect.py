@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..waiting import until
 from .raw import Frame, RawClient
-from .support import until
 
 
 def exclusive(client: RawClient, **arguments: object) -> str:

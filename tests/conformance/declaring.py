@@ -1,4 +1,4 @@
-"""Declaring exchanges with a raw client: what is there, what a refusal looks like, what a publish brings where."""
+"""Declaring with a raw client: what is there, what a refusal looks like, what a publish brings where."""
 
 from __future__ import annotations
 
@@ -9,6 +9,15 @@ from .raw import RawClient
 
 Error = tuple[int, str, int, int]
 DECLARE, BIND, EXCHANGE_BIND = (40, 10), (50, 20), (40, 30)
+NOT_FOR_GOOD: list[tuple[dict[str, bool], str]] = [
+    ({"durable": False}, "non-durable"),
+    ({"exclusive": True}, "exclusive-owner"),
+    ({"auto_delete": True}, "auto-delete"),
+    ({"durable": False, "exclusive": True}, "exclusive-owner"),
+    ({"durable": False, "auto_delete": True}, "auto-delete"),
+    ({"exclusive": True, "auto_delete": True}, "auto-delete"),
+]
+"""How a queue is declared that does not stay, and which property a type that must stay is refused for."""
 
 
 def declare(raw: RawClient, name: str, kind: str = "direct", **more: Any) -> str:

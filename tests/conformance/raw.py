@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 
 PROTOCOL_HEADER = b"AMQP\x00\x00\x09\x01"
 METHOD, HEADER, BODY, HEARTBEAT = 1, 2, 3, 8
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0
 
 # name -> (class id, method id, fields). A field is name:kind; kinds: o octet, h short, l long, L long long,
 # s short string, S long string, T table, b bit (neighbouring bits share octets).
@@ -245,8 +245,8 @@ def encode_method(name: str, **args: Any) -> bytes:
     return out
 
 
-def decode_method(payload: bytes) -> tuple[str, dict[str, Any]]:
-    reader = Reader(payload)
+def decode_method(payload: bytes, kind_of_reader: type[Reader] = Reader) -> tuple[str, dict[str, Any]]:
+    reader = kind_of_reader(payload)
     name, spec = BY_ID[reader.number(">H"), reader.number(">H")]
     args: dict[str, Any] = {}
     bits, shift = 0, 0
@@ -274,8 +274,8 @@ def encode_header(size: int, properties: dict[str, Any], class_id: int = 60, wei
     return struct.pack(">HHQH", class_id, weight, size, flags) + out
 
 
-def decode_header(payload: bytes) -> tuple[int, dict[str, Any]]:
-    reader = Reader(payload)
+def decode_header(payload: bytes, kind_of_reader: type[Reader] = Reader) -> tuple[int, dict[str, Any]]:
+    reader = kind_of_reader(payload)
     assert reader.number(">H") == 60
     assert reader.number(">H") == 0
     size, flags = reader.number(">Q"), reader.number(">H")

@@ -102,6 +102,8 @@ class SecuredRabbitMQ(RabbitMQProcess):
             f"ssl_options.keyfile = {key}",
             "ssl_options.verify = verify_peer",
             "ssl_options.fail_if_no_peer_cert = false",
+            # after 5 s it would hang up in the midst of a handshake, without a word, on a machine that is busy
+            "ssl_handshake_timeout = 60000",
             "auth_mechanisms.1 = PLAIN",
             "auth_mechanisms.2 = EXTERNAL",
             "management.tcp.ip = 127.0.0.1",

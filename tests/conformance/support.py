@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
 
 from pika import BasicProperties
 from pika.adapters.blocking_connection import BlockingChannel
 from pika.spec import Basic
 
-T = TypeVar("T")
-DEADLINE_S = 10.0
+from ..waiting import until
 
 
 @dataclass(slots=True)
@@ -22,16 +18,6 @@ class Got:
     method: Basic.Deliver | Basic.GetOk
     properties: BasicProperties
     body: bytes
-
-
-def until(probe: Callable[[], T | None], deadline_s: float = DEADLINE_S) -> T:
-    """Ask again and again until the answer is true; gives that answer."""
-    deadline = time.monotonic() + deadline_s
-    while time.monotonic() < deadline:
-        answer = probe()
-        if answer:
-            return answer
-    raise AssertionError(f"not within {deadline_s} s")
 
 
 def declare(channel: BlockingChannel, **arguments: object) -> str:

@@ -19,7 +19,7 @@ import trustme
 from leveret.admin import process as admin_process
 from leveret.testing.processes import LeveretProcess, free_port
 
-from .support import until
+from ..waiting import until
 
 SOURCE = str(Path(__file__).parents[2] / "src")
 GUEST = ("guest", "guest")

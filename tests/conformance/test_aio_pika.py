@@ -11,7 +11,7 @@ from aio_pika.abc import AbstractChannel, AbstractIncomingMessage
 from aio_pika.exceptions import ChannelNotFoundEntity, DeliveryError
 from aio_pika.patterns import RPC
 
-DEADLINE_S = 20
+from ..waiting import DEADLINE_S
 
 
 @pytest.fixture

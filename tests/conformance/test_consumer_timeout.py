@@ -13,8 +13,8 @@ import pytest
 
 from leveret.testing.processes import LeveretProcess, RabbitMQProcess
 
+from ..waiting import until
 from .raw import RawClient
-from .support import until
 
 TIMED_OUT = (
     406,

@@ -6,8 +6,9 @@ import pika
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
+from ..waiting import until
 from .raw import RawClient
-from .support import Got, declare, drain, empty, get, listen, ready, serve, settle, until
+from .support import Got, declare, drain, empty, get, listen, ready, serve, settle
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from ..waiting import until
 from .collect import content, exclusive, fanout, ready, take
 from .raw import Frame, RawClient
-from .support import until
 
 DEATH = ("count", "reason", "queue", "exchange", "routing-keys")
 

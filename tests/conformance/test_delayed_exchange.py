@@ -161,6 +161,22 @@ def test_a_rejected_message_tries_again_after_a_delay(raw: RawClient, unique: st
     assert got.properties["headers"]["x-death"][0]["reason"] == "rejected"
 
 
+def test_mass_transit(raw: RawClient, unique: str) -> None:
+    """Redelivery: a delayed fanout exchange that is bound to the endpoint's own; attempts are counted in a header."""
+    queue = exclusive(raw)
+    raw.call("exchange.declare", exchange=unique, type="fanout", auto_delete=True)
+    raw.call("queue.bind", queue=queue, exchange=unique)
+    delayed = declare(raw, f"{unique}_delay", "fanout", durable=True)
+    raw.call("exchange.bind", destination=unique, source=delayed)
+    for attempt in range(1, 4):
+        start = time.monotonic()
+        raw.publish(b"x", delayed, headers={"x-delay": 50, "MT-Redelivery-Count": str(attempt)}, delivery_mode=2)
+        got = take(raw, queue)
+        assert time.monotonic() - start >= 0.05
+        assert got.properties["headers"] == {"x-delay": -50, "MT-Redelivery-Count": str(attempt)}
+    raw.call("exchange.delete", exchange=delayed)
+
+
 def test_deleting_the_exchange_drops_what_it_holds(raw: RawClient, unique: str) -> None:
     queue = bound(raw, declare(raw, unique, auto_delete=False))
     raw.publish(b"gone", unique, "k", headers={"x-delay": 50})
@@ -182,7 +198,7 @@ def test_what_it_holds_survives_a_kill() -> None:
             for number in range(10):
                 # the plugin's table is on disk, too, whatever the delivery mode
                 client.publish(
-                    b"%d" % number, "later", "k", headers={"x-delay": 400 + 10 * number}, delivery_mode=1 + number % 2
+                    b"%d" % number, "later", "k", headers={"x-delay": 2000 + 10 * number}, delivery_mode=1 + number % 2
                 )
             assert answers(client, 10) == "a" * 10
             broker.kill()

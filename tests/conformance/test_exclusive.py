@@ -10,8 +10,8 @@ import pytest
 
 from leveret.testing.processes import LeveretProcess
 
+from ..waiting import until
 from .raw import Eof, RawClient, encode_method
-from .support import until
 
 LOCKED = (
     "RESOURCE_LOCKED - cannot obtain exclusive access to locked queue '{}' in vhost '/'. It could be originally "

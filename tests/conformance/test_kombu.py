@@ -8,7 +8,7 @@ import kombu
 import pytest
 from kombu.pools import connections
 
-from .support import until
+from ..waiting import until
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from ..waiting import until
 from .collect import answers, confirmed, content, deaths, exclusive, fanout, ready, take
 from .raw import RawClient, Typed
-from .support import until
 
 OVERFLOWS = ("drop-head", "reject-publish", "reject-publish-dlx")
 

@@ -15,9 +15,9 @@ from leveret.broker.users import ARGON2ID
 from leveret.control.refusal import NOT_AUTHORISED, Refused
 from leveret.testing.processes import LeveretProcess
 
+from ..waiting import until
 from .administration import ControlAdministration
 from .raw import RawClient
-from .support import until
 
 HOST = "127.0.0.9"  # all of 127.0.0.0/8 is this machine
 

@@ -10,7 +10,8 @@ from pika import BasicProperties
 from pika.adapters.blocking_connection import BlockingChannel
 from pika.exceptions import ChannelClosedByBroker, ConnectionClosedByBroker, UnroutableError
 
-from .support import declare, drain, empty, ready, until
+from ..waiting import until
+from .support import declare, drain, empty, ready
 
 REPLY = "amq.rabbitmq.reply-to"
 

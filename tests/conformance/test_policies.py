@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from ..waiting import until
 from .administration import Administration
 from .collect import answers, confirmed, content, exclusive, ready
 from .declaring import delivered, refused
 from .raw import RawClient
-from .support import until
 
 SetPolicy = Callable[..., None]
 DECLARED = (50, 10)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from ..waiting import until
 from .collect import exclusive, take
 from .raw import RawClient
-from .support import until
 
 
 def exists(client: RawClient, queue: str, channel: int = 2) -> bool:

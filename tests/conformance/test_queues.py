@@ -10,7 +10,8 @@ from pika import BasicProperties
 from pika.adapters.blocking_connection import BlockingChannel
 from pika.exceptions import ChannelClosedByBroker
 
-from .support import declare, drain, get, listen, ready, serve, until
+from ..waiting import until
+from .support import declare, drain, get, listen, ready, serve
 
 
 @pytest.fixture

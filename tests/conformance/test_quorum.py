@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from ..waiting import until
 from .collect import answers, confirmed, content, exclusive, ready, take
+from .declaring import NOT_FOR_GOOD
 from .raw import RawClient
-from .support import until
 
 QUORUM = {"x-queue-type": "quorum"}
 
@@ -25,14 +26,7 @@ def quorum(raw: RawClient, url: str, unique: str) -> Iterator[str]:
 # -- declaring ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("flags", "word"), [
-    ({"durable": False}, "non-durable"),
-    ({"exclusive": True}, "exclusive-owner"),
-    ({"auto_delete": True}, "auto-delete"),
-    ({"durable": False, "exclusive": True}, "exclusive-owner"),
-    ({"durable": False, "auto_delete": True}, "auto-delete"),
-    ({"exclusive": True, "auto_delete": True}, "auto-delete"),
-])
+@pytest.mark.parametrize(("flags", "word"), NOT_FOR_GOOD)
 def test_it_is_there_for_good(raw: RawClient, unique: str, flags: dict[str, bool], word: str) -> None:
     text = f"PRECONDITION_FAILED - invalid property '{word}' for queue '{unique}' in vhost '/'"
     refused = raw.fail("queue.declare", queue=unique, arguments=QUORUM, **{"durable": True, **flags})

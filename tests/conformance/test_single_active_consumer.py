@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import pytest
 
+from ..waiting import until
 from .collect import exclusive, ready
 from .raw import Frame, RawClient
-from .support import until
 
 
 def consume(client: RawClient, queue: str, tag: str, channel: int = 1, **more: object) -> None:

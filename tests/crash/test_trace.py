@@ -39,11 +39,7 @@ class TracedProcess(LeveretProcess):
         what = ["-f", "-xx", "-s", "10000000", "-e", "signal=none", "-e", f"trace={CALLS}"]
         return ["strace", *what, *self._options, "-o", self._trace, *super().command()]
 
-    def wait(self) -> int:
-        """The exit status of a broker that ends by itself."""
-        return self._running().wait(20)
-
-    def _terminate(self, process: "subprocess.Popen[str]") -> None:
+    def _terminate(self, process: "subprocess.Popen[bytes]") -> None:
         # The broker below strace gets the signal; strace ends when it has ended, with its exit status.
         for child in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split():
             os.kill(int(child), signal.SIGTERM)

@@ -10,11 +10,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from leveret.demo import picture, workspace
+from leveret.demo.airports import Sample
 from leveret.demo.data import Flights
 from leveret.demo.errors import DemoError
 from leveret.demo.faults import hasty_notice
 from leveret.demo.lookup import Planes
-from leveret.demo.plan import MARKER, SENT_HEADER, Plan
+from leveret.demo.outage import Outage
+from leveret.demo.plan import AIRPORTS, MARKER, SENT_HEADER, Plan
 from leveret.demo.timed import ROWS_PER_STAMP, stamped
 
 
@@ -94,6 +96,16 @@ def test_ids_are_read_from_a_file_or_a_directory_or_nothing(tmp_path: Path) -> N
     pq.write_table(pa.table({"id": ["a", None]}), tmp_path / "1.parquet")
     assert workspace.read_ids(tmp_path / "1.parquet") == ["a", ""]
     assert workspace.read_ids(tmp_path) == ["a", ""]
+
+
+def test_the_picture_of_a_federated_run_is_of_the_time_in_which_something_moved(tmp_path: Path) -> None:
+    counts = [(0.2, 0, 0), (9.8, 0, 0), (10.0, 5, 3), (11.0, 5, 5), (11.4, 5, 5), (60.0, 5, 5)]
+    samples = [Sample(airport, *count) for count in counts for airport in AIRPORTS]
+    assert {sample.seconds for sample in picture.while_moving(samples)} == {9.8, 10.0, 11.0, 11.4}
+    assert picture.while_moving([Sample("EWR", 3.0, 0, 0)]) == []
+    outage = Outage("JFK", "link cut", "link restored", 0, 1, lambda: None, lambda: None, began_s=10.1, ended_s=10.9)
+    picture.draw_crossing(samples, [outage], tmp_path / "picture.png")
+    assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_the_picture_shows_shares_by_carrier_and_hour(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import select
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -17,8 +18,8 @@ DEMO = [sys.executable, "-m", "leveret.cli.main", "demo"]
 FLIGHTS = 400
 
 
-def demo(output: Path, *options: str) -> "subprocess.CompletedProcess[str]":
-    command = [*DEMO, "--flights", str(FLIGHTS), "--output", str(output), *options]
+def demo(output: Path, *options: str, flights: int = FLIGHTS) -> "subprocess.CompletedProcess[str]":
+    command = [*DEMO, "--flights", str(flights), "--output", str(output), *options]
     return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, env=marked(output))
 
 
@@ -31,20 +32,28 @@ def report(output: Path) -> dict[str, dict[str, dict[str, list[str]]]]:
     return json.loads((output / "report.json").read_text())
 
 
+def processes(mark: str) -> Iterator[tuple[int, str]]:
+    """Process ids and command lines of those with this text in their environment."""
+    for entry in Path("/proc").iterdir():
+        try:
+            if mark in (entry / "environ").read_bytes().decode(errors="replace"):
+                line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                yield int(entry.name), line
+        except (OSError, ValueError):
+            continue  # not a process, or no longer one
+
+
 def survivors(mark: str, patience_s: float) -> list[str]:
     """Command lines of processes with this text in their environment that are still there after a while.
 
     A JVM notices the end of its Python by the end of its input and needs a moment to go, so each may end in its time.
     """
     alive = []
-    for entry in Path("/proc").iterdir():
+    for number, line in processes(mark):
         try:
-            if mark not in (entry / "environ").read_bytes().decode(errors="replace"):
-                continue
-            line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-            handle = os.pidfd_open(int(entry.name))
-        except (OSError, ValueError):
-            continue  # not a process, or no longer one
+            handle = os.pidfd_open(number)
+        except ProcessLookupError:
+            continue
         try:
             if not select.select([handle], [], [], patience_s)[0]:
                 alive.append(line)
@@ -90,22 +99,101 @@ def test_injected_faults_are_found_and_fail_the_run(tmp_path: Path) -> None:
     assert not any(stage["unexpected"] for stage in stages.values())
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 1), (signal.SIGTERM, 143)])
-def test_an_interrupted_run_leaves_no_process_behind(tmp_path: Path, number: signal.Signals, status: int) -> None:
-    command = [*DEMO, "--flights", "20000", "--output", str(tmp_path)]
+def disturbed(output: Path, cue: str, disturb: Callable[[int], None], *options: str) -> tuple[int, str]:
+    """Runs it, does something to it (of this process id) when it says the cue; its status and its last words."""
+    command = [*DEMO, "--flights", "20000", "--output", str(output), *options]
     with (
-        (tmp_path.parent / "stderr").open("w+") as errors,
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=marked(tmp_path)) as process,
+        (output.parent / "stderr").open("w+") as errors,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=marked(output)) as process,
     ):
         assert process.stdout is not None
         for line in process.stdout:
-            if "Spark reads" in line:
-                process.send_signal(number)
-        assert process.wait(60) == status
+            if cue in line:
+                disturb(process.pid)
+        status = process.wait(60)
         errors.seek(0)
         told = errors.read()
     assert "Traceback" not in told, told
+    return status, told
+
+
+@pytest.mark.parametrize(
+    ("number", "status", "cue", "options"),
+    [
+        (signal.SIGINT, 1, "Spark reads", []),
+        (signal.SIGTERM, 143, "Spark reads", []),
+        (signal.SIGINT, 1, "JFK: link cut", ["--federated"]),
+    ],
+    ids=["SIGINT", "SIGTERM", "SIGINT in an outage"],
+)
+def test_an_interrupted_run_leaves_no_process_behind(
+    tmp_path: Path, number: signal.Signals, status: int, cue: str, options: list[str]
+) -> None:
+    assert disturbed(tmp_path, cue, lambda pid: os.kill(pid, number), *options)[0] == status
     assert survivors(str(tmp_path), 10) == []
+
+
+def test_a_federated_run_adds_up_over_a_cut_link_and_a_killed_broker(tmp_path: Path) -> None:
+    done = demo(tmp_path, "--federated", flights=2_000)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "everything adds up" in done.stdout
+    for said in ("JFK: link cut at", "link restored at", "LGA: broker killed at", "broker restarted at", "caught up"):
+        assert said in done.stdout
+    flights = pq.read_table(tmp_path / "flights.parquet").to_pandas()
+    assert flights["message_id"].nunique() == len(flights) == 2_000
+    stages = report(tmp_path)["stages"]
+    for name in ("confirmed", "read", "replies", "written"):
+        assert stages[name]["messages"] == 2_000
+    assert stages["crossed"]["messages"] == 2_000 + len(stages["crossed"]["repeated"])
+    assert set(stages["crossed"]["repeated"]) <= set(stages["published"]["repeated"])
+    assert all(flight.endswith("-LGA") for flight in stages["published"]["repeated"])
+    # the outages were in the midst of traffic
+    samples = [json.loads(line) for line in (tmp_path / "records" / "samples.jsonl").read_text().splitlines()]
+    for airport, began_s, ended_s in outages(tmp_path):
+        confirmed = {sample["seconds"]: sample["confirmed"] for sample in samples if sample["airport"] == airport}
+        assert any(count > 0 for seconds, count in confirmed.items() if seconds <= began_s)
+        assert max(count for seconds, count in confirmed.items() if seconds <= ended_s) < max(confirmed.values())
+    assert (tmp_path / "federation.png").read_bytes().startswith(b"\x89PNG")
+    assert not (tmp_path / "broker").exists()
+    assert survivors(str(tmp_path), 10) == []
+
+
+def outages(output: Path) -> list[tuple[str, float, float]]:
+    """Where, from when to when; both have been made up for."""
+    found = json.loads((output / "report.json").read_text())["outages"]
+    assert [outage["airport"] for outage in found] == ["JFK", "LGA"]
+    assert all(outage["began_s"] < outage["ended_s"] < outage["caught_up_s"] for outage in found)
+    return [(outage["airport"], outage["began_s"], outage["ended_s"]) for outage in found]
+
+
+def test_faults_behind_the_links_are_found(tmp_path: Path) -> None:
+    done = demo(tmp_path, "--federated", "--inject", "lost", "--inject", "duplicated")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "it does not add up" in done.stdout
+    stages = report(tmp_path)["stages"]
+    assert len(stages["crossed"]["lost"]) == len(stages["crossed"]["duplicated"]) == 1
+    for name in ("read", "replies", "written"):
+        assert stages[name]["lost"] == stages["crossed"]["lost"]
+        assert stages[name]["duplicated"] == []  # the job drops it as it drops a publisher's repeat
+    assert not any(stage["unexpected"] for stage in stages.values())
+
+
+def test_a_broker_that_dies_unasked_ends_the_run(tmp_path: Path) -> None:
+    def kill(_demo: int) -> None:
+        [broker] = [pid for pid, line in processes(str(tmp_path)) if f"{tmp_path}/broker/EWR" in line]
+        os.kill(broker, signal.SIGKILL)
+
+    status, told = disturbed(tmp_path, "Spark reads", kill, "--federated")
+    assert status == 1
+    assert "the broker EWR is gone" in told
+    assert survivors(str(tmp_path), 10) == []
+
+
+def test_a_federated_run_takes_no_broker_of_somebody_else(tmp_path: Path) -> None:
+    done = demo(tmp_path / "results", "--federated", "--url", "amqp://localhost")
+    assert done.returncode == 2
+    assert "it can't be used with --url" in done.stderr
+    assert not (tmp_path / "results").exists()
 
 
 def test_a_directory_of_somebody_else_is_not_touched(tmp_path: Path) -> None:

@@ -7,6 +7,8 @@ before it was written down once: rabbitmqctl-3.10.8.jsonl has what it printed on
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import os
 import re
@@ -23,6 +25,8 @@ from click.testing import CliRunner
 from leveret.cli.ctl.group import command, diagnostics
 from leveret.cli.ctl.tables import CTL, DIAGNOSTICS
 from leveret.testing.processes import LeveretProcess, RabbitMQProcess
+
+from ..waiting import until
 
 live = pytest.mark.rabbitmq
 patient = pytest.mark.timeout(900)
@@ -56,6 +60,7 @@ list_channels name number user vhost transactional confirm consumer_count messag
 list_consumers queue_name consumer_tag ack_required prefetch_count active arguments activity_status
 purge_queue q1
 purge_queue nosuch
+purge_queue stream
 delete_queue nosuch
 delete_queue q2 --if-empty --if-unused
 delete_queue q2
@@ -130,6 +135,7 @@ def fill(url: str) -> pika.BlockingConnection:
     channel.queue_declare("q3", auto_delete=True)
     channel.queue_declare("q4", exclusive=True)
     channel.queue_declare("ü", durable=True)
+    channel.queue_declare("stream", durable=True, arguments={"x-queue-type": "stream", "x-max-age": "7D"})
     channel.exchange_declare("x1", "topic", durable=True, arguments={"alternate-exchange": "amq.fanout"})
     channel.exchange_declare("x2", "headers", auto_delete=True, internal=True)
     channel.queue_bind("q1", "x1", "a.*.#")
@@ -148,7 +154,8 @@ def fill(url: str) -> pika.BlockingConnection:
 
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
-    with RabbitMQProcess() as rabbitmq, LeveretProcess(tmp_path_factory.mktemp("data")) as leveret:
+    leveret = LeveretProcess(tmp_path_factory.mktemp("data"))
+    with RabbitMQProcess(plugins=["rabbitmq_federation"]) as rabbitmq, leveret:
         yield Both(rabbitmq, leveret)
 
 
@@ -214,3 +221,51 @@ def test_no_command_is_forgotten(both: Both, program: str, specs: dict[str, obje
     names = set(re.findall(r"^   ([a-z_]+) {2}", both.theirs(program, "help")[1], re.MULTILINE))
     assert len(names) > 50
     assert names - set(specs) == set()
+
+
+LINKED = """
+set_parameter federation-upstream gone {"uri":"amqp://user:sesame@127.0.0.1:1","reconnect-delay":1}
+set_policy --apply-to exchanges linked ^amq.topic$ {"federation-upstream":"gone"}
+restart_federation_link nonsense
+restart_federation_link
+restart_federation_link a b
+"""
+UNLINKED = """
+clear_policy linked
+clear_parameter federation-upstream gone
+federation_status --formatter csv
+"""
+
+
+@live
+@patient
+def test_federation_links_are_listed_alike(both: Both) -> None:
+    found = differences(both, "rabbitmqctl", LINKED)
+    assert not found, "\n".join(found)
+
+    def links(*options: str) -> list[dict[str, str]]:
+        words = ["federation_status", *options, "--formatter", "csv"]
+        said = [both.theirs("rabbitmqctl", " ".join(words)), ours("rabbitmqctl", words, "", both.leveret)]
+        assert [code for code, _ in said] == [0, 0]
+        rows = [list(csv.DictReader(io.StringIO(text))) for _, text in said]
+        return [row for some in rows for row in some if row["upstream"]]
+
+    until(lambda: [link["status"] for link in links("--only-down")] == ["error", "error"])
+    theirs, mine = links()
+    assert list(mine)[: len(theirs)] == list(theirs)
+    varying = {"error", "id", "last_changed"}
+    assert {name: mine[name] for name in theirs.keys() - varying - {"upstream_queue"}} == {
+        name: theirs[name] for name in theirs.keys() - varying - {"upstream_queue"}
+    }
+    assert mine["uri"] == "amqp://127.0.0.1:1"
+    for shape in (r"[0-9a-f]{8}", r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"):
+        assert all(any(re.fullmatch(shape, value) for value in row.values()) for row in (theirs, mine))
+    restart = "restart_federation_link"
+    said = [
+        (theirs["id"], both.theirs("rabbitmqctl", f"{restart} {theirs['id']}")),
+        (mine["id"], ours("rabbitmqctl", [restart, mine["id"]], "", both.leveret)),
+    ]
+    for id, done in said:
+        assert plain(done) == (0, [f"Restarting federation link {id} on node NODE"])
+    found = differences(both, "rabbitmqctl", UNLINKED)
+    assert not found, "\n".join(found)

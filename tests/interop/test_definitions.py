@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -38,7 +39,11 @@ QUEUES: dict[str, tuple[dict[str, bool], dict[str, Any]]] = {
     "priority": ({"durable": True}, {"x-max-priority": 9}),
     "single": ({"durable": True}, {"x-single-active-consumer": True}),
     "quorum": ({"durable": True}, {"x-queue-type": "quorum", "x-delivery-limit": 3, "x-quorum-initial-group-size": 1}),
-    "stream": ({"durable": True}, {"x-queue-type": "stream", "x-max-age": "1D"}),
+    "stream": (
+        {"durable": True},
+        {"x-queue-type": "stream", "x-max-age": "1D", "x-max-length-bytes": 1 << 40,
+         "x-stream-max-segment-size-bytes": 1 << 20, "x-initial-cluster-size": 1},
+    ),
     "strange": (
         {"durable": True},
         {"x-a": 1, "x-b": -2, "x-c": [True, {"d": "e"}], "x-t": datetime(2020, 1, 1, tzinfo=UTC), "x-l": 1 << 40},
@@ -71,6 +76,8 @@ BINDINGS: list[tuple[str, str, bool, str, dict[str, Any]]] = [
     ("amq.topic", UNICODE, True, "ü.*", {}),
     (UNICODE, UNICODE, True, UNICODE, {}),
     ("amq.fanout", "buried", True, "", {}),
+    ("direct", "stream", True, "k", {}),
+    ("amq.topic", "stream", True, "#", {}),
 ]
 PUBLISHES: list[tuple[str, str, dict[str, Any]]] = [
     ("", "plain", {}),
@@ -141,6 +148,9 @@ def fill(rabbit: Rabbit) -> None:
     rabbit.request("PUT", "policies/%2F/Pölicy", POLICY)
     everything = {"pattern": ".*", "apply-to": "all", "priority": 0, "definition": {"federation-upstream-set": "all"}}
     rabbit.request("PUT", f"policies/{name}/everything", everything)
+    short = {"max-age": "2h", "max-length-bytes": 5_000_000, "stream-max-segment-size-bytes": 1_000_000}
+    of_streams = {"pattern": "^stream$", "apply-to": "queues", "priority": 1, "definition": short}
+    rabbit.request("PUT", "policies/%2F/streams", of_streams)
     most = {"pattern": "^limited$", "apply-to": "queues", "priority": 1, "definition": {"max-length": 100}}
     rabbit.request("PUT", "operator-policies/%2F/most", most)
     rabbit.request("PUT", f"vhost-limits/{name}/max-queues", {"value": 100})
@@ -189,11 +199,27 @@ def deliveries(process: ServerProcess, vhost: str) -> dict[str, list[int]]:
                 found["nobody"].append(index)
         for queue, (_, arguments) in QUEUES.items():
             if arguments.get("x-queue-type") == "stream":
+                found[queue] = streamed(channel, queue)
                 continue
             found[queue] = []
             while (body := channel.basic_get(queue, auto_ack=True)[2]) is not None:
                 found[queue].append(int(body))
         return found
+
+
+def streamed(channel: Any, stream: str) -> list[int]:
+    """What has come to a stream since this was asked last: it is behind the mark that was left then."""
+    mark = uuid.uuid4().bytes
+    channel.basic_publish("", stream, mark)
+    channel.basic_qos(prefetch_count=100)
+    found: list[int] = []
+    for method, _, body in channel.consume(stream, arguments={"x-stream-offset": "first"}):
+        channel.basic_ack(method.delivery_tag)
+        if body == mark:
+            break
+        found = [*found, int(body)] if body.isdigit() else []
+    channel.cancel()
+    return found
 
 
 def comparable(table: Table) -> Table:

@@ -8,13 +8,7 @@ import time
 import pytest
 
 from leveret.client import Channel, ChannelClosed, Delivery, Properties, Unroutable, connect
-from leveret.delay import MILLISECONDS, SECONDS, Layout
-
-
-@pytest.fixture(params=["broker", pytest.param("rabbitmq", marks=pytest.mark.rabbitmq)])
-def url(request: pytest.FixtureRequest) -> str:
-    """The URL of a broker: leveret's own, then RabbitMQ."""
-    return str(request.getfixturevalue(request.param))
+from leveret.delay import MILLISECONDS, NSERVICEBUS, Layout
 
 
 async def endpoint(channel: Channel, layout: Layout, queue: str) -> None:
@@ -83,7 +77,7 @@ async def test_a_delayed_message_can_be_delayed_again(url: str) -> None:
 async def test_every_endpoint_may_declare_the_levels_again(url: str) -> None:
     async with await connect(url) as connection:
         for _ in range(2):
-            await SECONDS.declare(await connection.channel())
+            await NSERVICEBUS.declare(await connection.channel())
         info = await (await connection.channel()).declare_queue("nsb.delay-level-27", passive=True)
         assert info.name == "nsb.delay-level-27"
 
@@ -103,3 +97,70 @@ async def test_without_delay_an_unknown_destination_is_returned(url: str) -> Non
         await MILLISECONDS.declare(channel)
         with pytest.raises(Unroutable):
             await MILLISECONDS.send(channel, b"x", "delay.nobody", 0)
+
+
+@pytest.fixture
+def on_rabbitmq(request: pytest.FixtureRequest) -> bool:
+    """Whether `url` is RabbitMQ's."""
+    return bool(request.node.callspec.params["url"] == "rabbitmq")
+
+
+CLASSIC = Layout("nobody", unit_ms=1, levels=12, queue_arguments=(("x-queue-mode", "lazy"),))
+QUORUM = Layout("nobody.v2", unit_ms=1, levels=12, queue_type="quorum")
+# of a quorum queue's dead letters RabbitMQ has so many on their way, and waits for those (dead_letter_worker_consumer)
+AT_A_TIME = 32
+
+
+async def arrival(channel: Channel, layout: Layout, queue: str, delay: float) -> None:
+    """Send a message and wait until it has come to its queue: what was due before has been handled by then."""
+    await channel.declare_queue(queue, durable=False)
+    await layout.bind_destination(channel, queue)
+    consumer = await channel.consume(queue, no_ack=True)
+    await layout.send(channel, b"", queue, delay)
+    await asyncio.wait_for(anext(consumer), 10)
+    await channel.delete_queue(queue)
+
+
+async def test_nobody_is_there_when_it_is_due(url: str, on_rabbitmq: bool) -> None:
+    """In the layout of NServiceBus 1: RabbitMQ drops the message, leveret keeps it until somebody comes."""
+    async with await connect(url) as connection:
+        channel = await connection.channel()
+        await channel.confirm_select()
+        await CLASSIC.declare(channel)
+        for number in range(3):
+            await CLASSIC.send(channel, b"%d" % number, "delay.late", 0.005)
+        await arrival(channel, CLASSIC, "delay.marker", 0.02)
+        level = await channel.declare_queue(CLASSIC.level_name(0), passive=True)
+        assert level.message_count == 0
+        await endpoint(channel, CLASSIC, "delay.late")
+        consumer = await channel.consume("delay.late", no_ack=True)
+        expected = [] if on_rabbitmq else [b"0", b"1", b"2"]
+        found = [(await asyncio.wait_for(anext(consumer), 10)).body for _ in expected]
+        await CLASSIC.send(channel, b"new", "delay.late", 0.005)
+        found.append((await asyncio.wait_for(anext(consumer), 10)).body)
+        assert found == [*expected, b"new"]
+
+
+async def test_who_is_not_there_stops_the_delays_of_others_on_rabbitmq_only(url: str, on_rabbitmq: bool) -> None:
+    """In the layout of NServiceBus 2 (its issue 1407): RabbitMQ tries some of a level again after three minutes."""
+    async with await connect(url) as connection:
+        channel = await connection.channel()
+        await channel.confirm_select()
+        await QUORUM.declare(channel)
+        await CLASSIC.declare(channel)
+        for _ in range(AT_A_TIME):
+            await QUORUM.send(channel, b"gone", "delay.gone", 0.001)
+        await endpoint(channel, QUORUM, "delay.here")
+        consumer = await channel.consume("delay.here", no_ack=True)
+        await QUORUM.send(channel, b"here", "delay.here", 0.001)
+        arrived = asyncio.ensure_future(anext(consumer))
+        if on_rabbitmq:
+            await arrival(channel, CLASSIC, "delay.marker", 1)
+            assert not arrived.done()
+            arrived.cancel()
+        else:
+            assert (await asyncio.wait_for(arrived, 10)).body == b"here"
+        # nobody sees what is kept: it is not ready, and a purge leaves it
+        assert await channel.purge_queue(QUORUM.level_name(0)) == 0
+        for level in range(QUORUM.levels):
+            await channel.delete_queue(QUORUM.level_name(level))

@@ -9,8 +9,8 @@ from leveret.broker.queue_methods import make_queue
 from leveret.wire import grammar
 from leveret.wire.method import method_frame
 
-from .model import ModelQueue
-from .topology import BINDINGS, EXCHANGES, QUEUES
+from .model import ModelQueue, ModelReader
+from .topology import BINDINGS, EXCHANGES, QUEUES, STREAMS
 
 if TYPE_CHECKING:
     from .world import World
@@ -25,8 +25,9 @@ class Actions:
     def time(self, us: int) -> None:
         """Time passes, and alarms ring when they are due."""
         end_us = self._world.now_us + us
-        while 0 < (next_us := self._world.broker.timers.next_us()) <= end_us:
-            self._world.now_us = max(self._world.now_us, next_us)
+        ahead_us = self._world.broker_us - self._world.now_us
+        while 0 < (next_us := self._world.broker.timers.next_us()) <= end_us + ahead_us:
+            self._world.now_us = max(self._world.now_us, next_us - ahead_us)
             self._world.run_timers()
         self._world.now_us = end_us
 
@@ -65,7 +66,7 @@ class Actions:
     def delete(self, name: str) -> None:
         durable = self._world.model.queues[name].durable
         count = self._world.model.delete_queue(name)
-        self._ask(durable, True, grammar.QUEUE_DELETE, count, queue=name)
+        self._ask(durable, True, grammar.QUEUE_DELETE, None if name in STREAMS else count, queue=name)
 
     def delete_exchange(self, name: str) -> None:
         durable = self._world.model.exchanges[name]
@@ -137,6 +138,18 @@ class Actions:
         client.queues[tag] = (queue, no_ack)
         qos = method_frame(1, grammar.BASIC_QOS, prefetch_count=prefetch)
         consume = method_frame(1, grammar.BASIC_CONSUME, queue=queue, consumer_tag=tag, no_ack=no_ack)
+        self._world.turn(client, qos + consume)
+
+    def read(self, name: str, stream: str, offset: str | int, prefetch: int) -> None:
+        """Consume from a stream."""
+        client = self._world.client(name)
+        tag = f"{stream} {len(client.queues)} {self._world.next_id}"
+        client.queues[tag] = (stream, False)
+        first = self._world.model.queues[stream].end if offset == "next" else offset if isinstance(offset, int) else 0
+        self._world.model.readers[name, tag] = ModelReader(stream, first, prefetch)
+        qos = method_frame(1, grammar.BASIC_QOS, prefetch_count=prefetch)
+        arguments = {"x-stream-offset": offset}
+        consume = method_frame(1, grammar.BASIC_CONSUME, queue=stream, consumer_tag=tag, arguments=arguments)
         self._world.turn(client, qos + consume)
 
     def get(self, name: str, queue: str, no_ack: bool = False) -> None:

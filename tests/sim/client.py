@@ -6,11 +6,11 @@ from leveret.broker.peer import Peer
 from leveret.wire import grammar
 from leveret.wire.frames import PROTOCOL_HEADER, FrameReader, content_frames
 from leveret.wire.method import Method, decode_method, method_frame
-from leveret.wire.properties import Properties, encode_header
+from leveret.wire.properties import Properties, decode_header, encode_header
 
 from .model import Delivery
 from .state import body, meaning_of
-from .topology import priority_of
+from .topology import STREAMS, priority_of
 
 FRAME_MAX = 131072
 
@@ -88,9 +88,13 @@ class SimClient:
             consumer = method.text("consumer_tag")
             queue, no_ack = self.queues[consumer]
         of = meaning_of(self._header, self._body)
+        offset = None
+        if queue in STREAMS:
+            offset = (decode_header(self._header)[0].headers or {})["x-stream-offset"]
+            assert isinstance(offset, int)
         self.deliveries.append(
             Delivery(
                 (self.name, consumer), queue, None if no_ack else method.number("delivery_tag"), of.id,
-                method.text("exchange"), method.text("routing_key"), of.deaths, method.flag("redelivered"),
+                method.text("exchange"), method.text("routing_key"), of.deaths, method.flag("redelivered"), offset,
             )
         )  # fmt: skip

@@ -11,12 +11,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from .state import Death, Row, State
-from .topology import QUORUM, priority_of
+from .topology import KEEPING, QUORUM, STREAMS, priority_of
 
 
 @dataclass(frozen=True)
 class Delivery:
-    """A message that a client got. consumer: who, for the order of its deliveries; tag: None if it is settled."""
+    """A message that a client got. consumer: who, for the order of its deliveries; tag: None if it is settled.
+
+    offset: in the stream that it comes from, None for all other queues.
+    """
 
     consumer: tuple[str, str]
     queue: str
@@ -26,6 +29,7 @@ class Delivery:
     key: str
     deaths: tuple[Death, ...]
     redelivered: bool
+    offset: int | None = None
 
     def shows(self, copy: Copy) -> bool:
         """Whether this is what a client must see of the message."""
@@ -36,7 +40,8 @@ class Delivery:
 
 @dataclass(eq=False)
 class Copy:
-    """A message in a queue; holder: (client, delivery tag) while it is unacknowledged. origin: its first queue."""
+    """A message in a queue; holder: (client, delivery tag) while it is unacknowledged. origin: its first queue;
+    batch: that it came with, in this life."""
 
     id: int
     exchange: str
@@ -49,6 +54,7 @@ class Copy:
     redelivered: bool = False
     returns: int = 0
     holder: tuple[str, int] | None = None
+    batch: int = 0
 
     def row(self) -> Row:
         return Row(
@@ -65,7 +71,8 @@ class Copy:
 class ModelQueue:
     """A declared queue and its messages in their order, those that are unacknowledged included.
 
-    rank_max: its largest priority.
+    rank_max: its largest priority. Of a stream it has all, whatever retention takes; first: the offset of its oldest
+    one, placed: how many have an offset, which only the broker can tell.
     """
 
     name: str
@@ -75,6 +82,29 @@ class ModelQueue:
     dead_letter_key: str | None = None
     rank_max: int = 0
     copies: list[Copy] = field(default_factory=list)
+    first: int = 0
+    placed: int = 0
+
+    @property
+    def is_stream(self) -> bool:
+        return self.name in STREAMS
+
+    @property
+    def end(self) -> int:
+        """The offset behind its newest message."""
+        return self.first + len(self.copies)
+
+    def place(self, rows: Iterable[Row]) -> None:
+        """Messages that came from several queues at once got their offsets in an order that nobody but the broker
+        knows; these rows tell."""
+        new = {copy.row(): copy for copy in self.copies[self.placed :]}
+        order = [row for row in rows if row.returns >= self.first + self.placed]
+        mine, theirs = _by_source(new), _by_source(row._replace(returns=0) for row in order)
+        assert mine == theirs, f"{self.name}: model and broker differ; model:\n{mine}\nbroker:\n{theirs}"
+        self.copies[self.placed :] = [new[row._replace(returns=0)] for row in order]
+        for copy, row in zip(self.copies[self.placed :], order, strict=True):
+            copy.returns = row.returns
+        self.placed = len(self.copies)
 
     def head(self) -> Copy | None:
         """The message that is delivered or expires next."""
@@ -93,7 +123,17 @@ class ModelQueue:
 
     def keeps(self, copy: Copy) -> bool:
         """Whether this message survives a stop here."""
-        return self.durable and (copy.persistent or self.name in QUORUM)
+        return self.durable and (copy.persistent or self.name in KEEPING)
+
+
+@dataclass
+class ModelReader:
+    """A consumer of a stream. next: the offset that it must get next; tags: what it has not acknowledged."""
+
+    queue: str
+    next: int
+    prefetch: int
+    tags: list[int] = field(default_factory=list)
 
 
 class Model:
@@ -101,6 +141,8 @@ class Model:
 
     owed: the durable messages that were published, by id and first queue, with the batch of their end (None: they
     live); hops: how many dead-letter hops of durable messages each batch holds; expirations: what publishers asked for.
+    readers: by client and consumer tag; firsts: up to where retention has come in each stream; seen: the newest batch
+    of which a stream's consumer has seen something. What is in streams is never owed: all of it must be there.
     """
 
     def __init__(self) -> None:
@@ -113,6 +155,9 @@ class Model:
         self.owed: dict[tuple[int, str], int | None] = {}
         self.confirmed: set[int] = set()
         self.hops: Counter[int] = Counter()
+        self.readers: dict[tuple[str, str], ModelReader] = {}
+        self.firsts: dict[str, int] = {}
+        self.seen = 0
 
     # -- what clients do -----------------------------------------------------------------------------------------------
 
@@ -120,6 +165,7 @@ class Model:
         """Returns how many messages were ready."""
         queue = self.queues.pop(name)
         self.bindings = {binding for binding in self.bindings if binding[2] != name}
+        self.readers = {key: reader for key, reader in self.readers.items() if reader.queue != name}
         for copy in queue.copies:
             self._end(queue, copy)
         return sum(copy.holder is None for copy in queue.copies)
@@ -147,7 +193,7 @@ class Model:
             copy = Copy(id, exchange, key, persistent, 0, queue.name)
             must_wait = must_wait or queue.keeps(copy)
             self._arrive(queue, copy, now_us, ttl_ms)
-            if queue.keeps(copy):
+            if queue.keeps(copy) and not queue.is_stream:
                 self.owed[id, queue.name] = None
         return must_wait
 
@@ -163,12 +209,36 @@ class Model:
         """Clients got these, each consumer's in the order given; between consumers any order will do."""
         streams: dict[tuple[str, str], list[Delivery]] = {}
         for delivery in deliveries:
-            streams.setdefault(delivery.consumer, []).append(delivery)
+            if delivery.offset is None:
+                streams.setdefault(delivery.consumer, []).append(delivery)
+            else:
+                self._read(delivery, delivery.offset)
         while streams:
             if any(self._take(stream) for stream in streams.values()):
                 streams = {consumer: stream for consumer, stream in streams.items() if stream}
             elif not self._expire_one(now_us):
                 raise AssertionError(f"delivered, but not next in its queue: {[s[0] for s in streams.values()]}")
+
+    def _read(self, delivery: Delivery, offset: int) -> None:
+        """A stream's consumer gets each message in its turn, except for what retention has taken."""
+        reader, queue = self.readers[delivery.consumer], self.queues[delivery.queue]
+        first = self.firsts[queue.name]
+        assert offset == reader.next or reader.next < offset <= first, f"{offset} after {reader.next}, first: {first}"
+        copy = queue.copies[offset - queue.first]
+        assert delivery.shows(copy), f"{offset} of {queue.name} is {copy}, not {delivery}"
+        assert copy.returns == offset
+        assert delivery.tag is not None
+        reader.tags.append(delivery.tag)
+        assert len(reader.tags) <= reader.prefetch, "more than its credit"
+        reader.next = offset + 1
+        self.seen = max(self.seen, copy.batch)
+
+    def check_readers(self) -> None:
+        """Nothing is on its way: each has all that there is, or all that it takes."""
+        for consumer, reader in self.readers.items():
+            end = self.queues[reader.queue].end
+            is_idle = reader.next >= end or len(reader.tags) == reader.prefetch
+            assert is_idle, f"{consumer} waits for {reader.next} of {end} and has {reader.tags}"
 
     def _take(self, stream: list[Delivery]) -> bool:
         """Play a consumer's deliveries as far as each is the first of its source in its queue; False: none."""
@@ -205,15 +275,21 @@ class Model:
 
     def held_tags(self, client: str) -> list[int]:
         """The delivery tags that a client has not answered yet."""
-        return [copy.holder[1] for _, copy in self._held(client, None, True) if copy.holder]
+        read = [tag for (name, _), reader in self.readers.items() if name == client for tag in reader.tags]
+        return [copy.holder[1] for _, copy in self._held(client, None, True) if copy.holder] + sorted(read)
 
     def ack(self, client: str, tag: int, multiple: bool) -> None:
+        for (name, _), reader in self.readers.items():
+            if name == client:
+                reader.tags = [other for other in reader.tags if other != tag and not (multiple and other < tag)]
         for queue, copy in self._held(client, tag, multiple):
             queue.copies.remove(copy)
             self._end(queue, copy)
 
     def requeue(self, client: str, tag: int | None = None, multiple: bool = True) -> None:
         """basic.nack with requeue; without a tag, the loss of the connection."""
+        if tag is None:
+            self.readers = {key: reader for key, reader in self.readers.items() if key[0] != client}
         for queue, copy in self._held(client, tag, multiple):
             copy.holder = None
             copy.redelivered = True
@@ -264,18 +340,20 @@ class Model:
             for target in targets:
                 moved = Copy(copy.id, exchange, key, copy.persistent, 0, copy.origin, deaths, first)
                 self._arrive(target, moved, now_us, None)
-        if queue.keeps(copy) and any(target.keeps(copy) for target in targets):
+        keeping = [target for target in targets if target.keeps(copy)]
+        if queue.keeps(copy) and keeping:
             self.hops[self.batch] += 1
-        else:
+        if not queue.keeps(copy) or all(target.is_stream for target in keeping):
             self._end(queue, copy)
 
     def _arrive(self, queue: ModelQueue, copy: Copy, now_us: int, ttl_ms: int | None) -> None:
         limits = [limit for limit in (queue.ttl_us, -1 if ttl_ms is None else ttl_ms * 1000) if limit >= 0]
-        copy.expires_us = now_us + min(limits) if limits else 0
+        copy.expires_us = now_us + min(limits) if limits and not queue.is_stream else 0
+        copy.batch = self.batch
         queue.add(copy)
 
     def _end(self, queue: ModelQueue, copy: Copy) -> None:
-        if queue.keeps(copy) and (copy.id, copy.origin) in self.owed:
+        if queue.keeps(copy) and not queue.is_stream and (copy.id, copy.origin) in self.owed:
             self.owed[copy.id, copy.origin] = self.batch
 
     # -- what is compared ----------------------------------------------------------------------------------------------
@@ -287,21 +365,32 @@ class Model:
 
     def check(self, state: State) -> None:
         """The broker holds just this."""
+        self.place(state)
         mine = State(
             frozenset(self.exchanges.items()) - {("", True)},
             frozenset(self.bindings),
-            {name: _by_source(copy.row() for copy in queue.copies) for name, queue in self.queues.items()},
+            {name: _by_source(self._rows(queue)) for name, queue in self.queues.items()},
             frozenset(name for name, queue in self.queues.items() if queue.durable),
             frozenset((kind, key, value) for (kind, key), value in self.definitions.items()),
         )
         theirs = state._replace(queues={name: _by_source(rows) for name, rows in state.queues.items()})
         assert mine == theirs, f"model and broker differ; here is the model:\n{mine.difference(theirs)}"
 
+    def place(self, state: State) -> None:
+        """See ModelQueue.place."""
+        for name in STREAMS & self.queues.keys():
+            self.queues[name].place(state.queues[name])
+
+    def _rows(self, queue: ModelQueue) -> list[Row]:
+        first = self.firsts.get(queue.name, 0) if queue.is_stream else 0
+        return [copy.row() for copy in queue.copies if not queue.is_stream or copy.returns >= first]
+
     def check_owed(self, state: State, batch: int) -> None:
         """After a crash that kept the batches up to this one: nothing confirmed is gone, nothing is there twice."""
         present: Counter[tuple[int, str]] = Counter()
         for name, rows in state.queues.items():
-            present.update((row.id, row.first[0] if row.first else name) for row in rows)
+            if name not in STREAMS:
+                present.update((row.id, row.first[0] if row.first else name) for row in rows)
         twice = [copy for copy, count in present.items() if count > 1]
         assert not twice, f"twice after the crash: {twice}"
         for copy, ended in self.owed.items():
@@ -313,6 +402,8 @@ class Model:
     def restart(self, state: State, queues: dict[str, ModelQueue]) -> None:
         """Go on with what came back; queues: every queue that was ever declared, for its arguments."""
         self.batch = 1
+        self.seen = 0
+        self.readers.clear()
         self.hops.clear()
         self.exchanges = {"": True} | dict(state.exchanges)
         self.bindings = set(state.bindings)
@@ -322,9 +413,10 @@ class Model:
             queue = queues[name]
             self.queues[name] = ModelQueue(
                 name, queue.durable, queue.ttl_us, queue.dead_letter_exchange, queue.dead_letter_key, queue.rank_max,
-                [self._copy(row, name) for row in rows],
+                [self._copy(row, name) for row in rows], rows[0].returns if rows else 0, len(rows),
             )  # fmt: skip
-        origins = {(copy.id, copy.origin) for queue in self.queues.values() for copy in queue.copies}
+        queues_owed = [queue for queue in self.queues.values() if not queue.is_stream]
+        origins = {(copy.id, copy.origin) for queue in queues_owed for copy in queue.copies}
         self.owed = dict.fromkeys(origins & self.owed.keys())
 
     def _copy(self, row: Row, queue: str) -> Copy:

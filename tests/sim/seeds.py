@@ -7,16 +7,20 @@ from collections.abc import Iterator
 from leveret.store.format import DATA_START
 from leveret.store.journal import JournalFailed
 
-from .topology import BINDINGS, EXCHANGES, QUEUES
-from .world import HITS, Crash, Operation, World
+from .topology import BINDINGS, EXCHANGES, QUEUES, STREAMS
+from .world import HITS, STREAM_HITS, Crash, Operation, World
 
 CLIENTS = ("a", "b", "c")
+# of streams
+READERS = ("r", "s")
+# these are rare
+CRASHES_IN = (*HITS[:-1], *STREAM_HITS, "stream retention", "stream removal")
 FILE_SIZES = (DATA_START + 900, DATA_START + 2100, 1 << 20)
 # operation -> how often it comes
 WEIGHTS = {
     "publish": 40, "time": 12, "ack": 16, "get": 8, "consume": 6, "reject": 7, "nack": 5, "purge": 2, "lose": 2,
-    "declare": 2, "delete": 1, "bind": 1, "unbind": 1, "exchange": 1, "delete_exchange": 1,
-    "vhost": 1, "parameter": 2,
+    "declare": 4, "delete": 1, "bind": 1, "unbind": 1, "exchange": 1, "delete_exchange": 1,
+    "read": 4, "ack read": 16, "append": 20, "delete stream": 4, "vhost": 1, "parameter": 2,
 }  # fmt: skip
 CONSUMERS_MAX = 3
 VHOSTS = ("u", "v")
@@ -28,7 +32,7 @@ def operations(world: World, count: int) -> Iterator[Operation]:
     if world.rng.random() < 0.5:
         # queues that are always empty: only then do journal files go
         for queue in QUEUES:
-            if world.rng.random() < 0.9:
+            if world.rng.random() < 0.9 and queue not in STREAMS:
                 yield "consume", "c", queue, True
     names, weights = list(WEIGHTS), list(WEIGHTS.values())
     for _ in range(count):
@@ -40,6 +44,7 @@ def operations(world: World, count: int) -> Iterator[Operation]:
 def _operation(world: World, name: str) -> Operation | None:
     rng, model = world.rng, world.model
     queue = rng.choice(sorted(model.queues)) if model.queues else None
+    streams, others = sorted(model.queues.keys() & STREAMS), sorted(model.queues.keys() - STREAMS)
     match name:
         case "publish":
             return _publish(world)
@@ -47,8 +52,16 @@ def _operation(world: World, name: str) -> Operation | None:
             return name, rng.randrange(10 ** rng.randrange(3, 7))
         case "ack" | "nack" | "reject":
             return name, rng.choice(CLIENTS), rng.randrange(-2, 2), rng.random() < 0.3
+        case "ack read":
+            return "ack", rng.choice(READERS), rng.randrange(-2, 2), rng.random() < 0.5
         case "lose":
-            return name, rng.choice((*CLIENTS, "publisher", "control"))
+            return name, rng.choice((*CLIENTS, *READERS, "publisher", "control"))
+        case "read":
+            return _read(world)
+        case "append":
+            return "publish", "", rng.choice(sorted(STREAMS)), rng.randrange(1, 7), rng.random() < 0.8
+        case "delete stream":
+            return ("delete", rng.choice(streams)) if streams else None
         case "declare":
             return name, rng.choice(list(QUEUES))
         case "exchange":
@@ -65,6 +78,10 @@ def _operation(world: World, name: str) -> Operation | None:
             return (name, source, key, target) if source in model.exchanges and target in model.queues else None
     if queue is None:
         return None
+    if name != "delete":
+        if not others:
+            return None
+        queue = rng.choice(others)
     match name:
         case "get":
             return name, rng.choice(CLIENTS), queue, rng.random() < 0.3
@@ -74,6 +91,16 @@ def _operation(world: World, name: str) -> Operation | None:
                 return None
             return name, client, queue, rng.random() < 0.2, rng.randrange(4)
     return name, queue
+
+
+def _read(world: World) -> Operation | None:
+    rng, model = world.rng, world.model
+    streams, client = sorted(STREAMS & model.queues.keys()), rng.choice(READERS)
+    if not streams or (client in world.clients and len(world.clients[client].queues) >= CONSUMERS_MAX):
+        return None
+    stream = rng.choice(streams)
+    end = model.queues[stream].end
+    return "read", client, stream, rng.choice(("first", "next", rng.randrange(end + 5))), rng.randrange(1, 9)
 
 
 def _publish(world: World) -> Operation:
@@ -94,6 +121,7 @@ def simulate(seed: int) -> World:
     world.file_size = rng.choice(FILE_SIZES)
     world.overlap = rng.choice((0.0, 0.3, 0.5, 0.8))
     world.ready_octets = rng.choice((600, 3000, 1 << 30))
+    world.tail_octets = rng.choice((0, 0, 0, 500, 1 << 30))
     for _ in range(rng.randrange(2, 5)):
         _live(world)
         world.now_us += rng.randrange(10 ** rng.randrange(1, 8))
@@ -107,7 +135,7 @@ def _live(world: World) -> None:
     first = world.disk.operations
     # the end may come at once, while the journal is being read
     world.crash_at = first + rng.randrange(1, 10 ** rng.randrange(1, 3)) if rng.random() < 0.6 else 0
-    world.crash_in = rng.choice(HITS[:-1]) if not world.crash_at and rng.random() < 0.7 else ""
+    world.crash_in = rng.choice(CRASHES_IN) if not world.crash_at and rng.random() < 0.7 else ""
     world.fault_at = first + rng.randrange(1, 30) if rng.random() < 0.1 else 0
     try:
         world.start()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -17,9 +18,12 @@ from leveret.broker.peer import Peer
 from leveret.broker.queue import Queue
 from leveret.broker.returned import Returned
 from leveret.broker.run import Run
+from leveret.broker.streams.chunk import Group, decode
+from leveret.broker.streams.stream import Stream
+from leveret.net.archive import Archive
 from leveret.wire.properties import decode_header
 
-from .topology import QUORUM
+from .topology import KEEPING, STREAMS
 
 
 class Death(NamedTuple):
@@ -34,7 +38,7 @@ class Death(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A message in a queue. returns: how often it came back, where that is counted.
+    """A message in a queue. returns: how often it came back, where that is counted; in a stream its offset.
 
     first: (queue, reason, exchange) of its first death; expires_us: 0 = never.
     """
@@ -70,12 +74,12 @@ class State(NamedTuple):
     definitions: frozenset[Defined] = frozenset()
 
     def kept(self) -> State:
-        """What a stop may not take: persistent messages in durable queues and all in quorum queues, durable exchanges
-        and their bindings."""
+        """What a stop may not take: persistent messages in durable queues and all in quorum queues and streams,
+        durable exchanges and their bindings."""
         exchanges = frozenset((name, durable) for name, durable in self.exchanges if durable)
         names = {name for name, _ in exchanges}
         queues = {
-            name: tuple(row for row in self.queues[name] if row.persistent or name in QUORUM)
+            name: tuple(row for row in self.queues[name] if row.persistent or name in KEEPING)
             for name in sorted(self.durable)
         }
         return State(
@@ -88,8 +92,21 @@ class State(NamedTuple):
 
     def delivered(self) -> State:
         """The same after an unclean stop, when everything may have been delivered before."""
-        queues = {name: tuple(row._replace(redelivered=True) for row in rows) for name, rows in self.queues.items()}
+        queues = {
+            name: rows if name in STREAMS else tuple(row._replace(redelivered=True) for row in rows)
+            for name, rows in self.queues.items()
+        }
         return self._replace(queues=queues)
+
+    def matches(self, other: State) -> bool:
+        """Whether both are the same, apart from how much of the streams' oldest messages retention has taken."""
+        for name in STREAMS & self.queues.keys() & other.queues.keys():
+            mine, theirs = self.queues[name], other.queues[name]
+            first = max((rows[0].returns for rows in (mine, theirs) if rows), default=0)
+            newest = [tuple(row for row in rows if row.returns >= first) for rows in (mine, theirs)]
+            if newest[0] != newest[1] or bool(mine) != bool(theirs):
+                return False
+        return self._replace(queues=_others(self)) == other._replace(queues=_others(other))
 
     def difference(self, other: State) -> str:
         """Where two states differ, for a person."""
@@ -103,6 +120,10 @@ class State(NamedTuple):
                 lines += [f"{name}: here", *map(str, self.queues.get(name, ())), "there"]
                 lines += map(str, other.queues.get(name, ()))
         return "\n".join(lines)
+
+
+def _others(state: State) -> dict[str, tuple[Row, ...]]:
+    return {name: () if name in STREAMS else rows for name, rows in state.queues.items()}
 
 
 def body(id: int) -> bytes:
@@ -152,7 +173,7 @@ def _at_rest(content: bytes, key: bytes) -> Row:
 
 
 def _row(entry: Entry) -> Row:
-    row = _at_rest(entry.content, entry.key)
+    row = _at_rest(entry.shown(), entry.key)
     returns = int(entry.returns) if isinstance(entry, Returned) else 0
     return row._replace(expires_us=int(entry.expires_us), redelivered=entry.redelivered, returns=returns)
 
@@ -177,8 +198,43 @@ def _waiting(queue: Queue) -> list[Entry]:
     return found
 
 
-def state_of(broker: Broker, peers: Iterable[Peer]) -> State:
-    """Everything that the broker holds: what waits in its queues, and what its clients have not acknowledged."""
+def _rows_of(groups: list[Group]) -> tuple[Row, ...]:
+    return tuple(
+        _at_rest(group.content(index), group.key)._replace(returns=int(group.offset) + index)
+        for group in groups
+        for index in range(int(group.count))
+    )
+
+
+@lru_cache(maxsize=1024)
+def _rows_in(payload: bytes, first: int) -> tuple[Row, ...]:
+    return _rows_of(decode(payload, first))
+
+
+def _stream(stream: Stream, archive: Archive) -> tuple[Row, ...]:
+    """All that a stream has, in its files and behind them; it must be without gaps."""
+    rows: list[Row] = []
+    files = archive.files
+    for found in files.segments:
+        segment = replace(found)  # its index may not be known yet, and is to stay so
+        files.look_into(segment)
+        assert segment.places is not None
+        for place in segment.places:
+            payload = files.read(segment, place)
+            assert payload is not None
+            rows += _rows_in(payload, place.first)
+    assert len(rows) == int(stream.history.end - stream.history.first)
+    rows += _rows_of(stream.tail)
+    first, end = int(stream.first), int(stream.next_offset)
+    assert [row.returns for row in rows] == list(range(first, end)), f"{stream.name}: {first} to {end}"
+    return tuple(rows)
+
+
+def state_of(broker: Broker, peers: Iterable[Peer], archives: Mapping[int, Archive]) -> State:
+    """Everything that the broker holds: what waits in its queues, and what its clients have not acknowledged.
+
+    archives: of its streams, by queue number.
+    """
     vhost = broker.vhosts["/"]
     entries: dict[str, list[Entry]] = {name: _waiting(queue) for name, queue in vhost.queues.items()}
     for peer in peers:
@@ -195,7 +251,12 @@ def state_of(broker: Broker, peers: Iterable[Peer]) -> State:
             for binding in exchange.outgoing.values()
             if not isinstance(binding.destination, Exchange)
         ),
-        {name: tuple(_row(e) for e in sorted(found, key=_place)) for name, found in entries.items()},
+        {name: tuple(_row(e) for e in sorted(found, key=_place)) for name, found in entries.items()}
+        | {
+            name: _stream(queue, archives[int(queue.number)])
+            for name, queue in vhost.queues.items()
+            if isinstance(queue, Stream)
+        },
         frozenset(name for name, queue in vhost.queues.items() if queue.durable),
         frozenset(
             (kind, key_of(kind, definition), str(definition.get("value")))

@@ -11,7 +11,7 @@ from leveret.store.disk import MemoryDisk
 from leveret.store.format import BATCH_HEADER_SIZE, DATA_START
 from leveret.store.journal import JournalFailed
 
-from .world import Crash, Operation, World
+from .world import STREAM_HITS, Crash, Operation, World
 
 SUBSETS_OF_MAX = 4
 # each batch of some messages ends a file
@@ -61,6 +61,21 @@ HISTORIES: dict[str, tuple[int, list[Operation]]] = {
         ("get", "b", "dead", True), ("reject", "a", -1, True), ("publish", "", "work", 5), ("ack", "a", -1, True),
         ("publish", "", "work", 3), ("ack", "a", -1, True), ("publish", "", "dead", 5), ("publish", "", "dead"),
     ]),
+    "stream": (LARGE, [
+        ("declare", "log"), ("read", "r", "log", "first", 3), ("publish", "", "log", 2),
+        ("publish", "", "log", 2, False), ("ack", "r", -1, True), ("publish", "", "log", 4),
+        ("publish", "", "log", 5), ("read", "s", "log", 5, 2),
+    ]),
+    "stream deletion": (LARGE, [
+        ("declare", "tape"), ("publish", "", "tape", 5), ("publish", "", "tape", 4), ("read", "r", "tape", "first", 8),
+        ("delete", "tape"), ("declare", "tape"), ("publish", "", "tape", 4), ("read", "s", "tape", "first", 8),
+    ]),
+    "into a stream": (LARGE, [
+        ("declare", "level0"), ("declare", "tape"), ("declare", "plain"), ("exchange", "out"), ("exchange", "in"),
+        ("bind", "in", "fast", "level0"), ("bind", "out", "fast", "tape"), ("publish", "in", "fast", 3),
+        ("publish", "in", "fast", 1, False), ("time", 1_100_000), ("publish", "", "tape", 2),
+        ("read", "s", "tape", "first", 9),
+    ]),
     "orderly stop": (SMALL, [
         ("declare", "plain"), ("publish", "", "plain", 5), ("get", "a", "plain"), ("nack", "a"),
         ("get", "a", "plain"), ("stop",), ("get", "a", "plain"), ("publish", "", "plain", 5), ("stop",),
@@ -69,7 +84,8 @@ HISTORIES: dict[str, tuple[int, list[Operation]]] = {
 }  # fmt: skip
 
 AFTERWARDS: list[Operation] = [
-    *DEATH, ("publish", "", "work", 2), ("time", 600_000), ("get", "a", "work"), ("reject", "a"),
+    *DEATH, ("declare", "log"), ("read", "r", "log", "first", 9), ("publish", "", "log", 2), ("publish", "", "work", 2),
+    ("time", 600_000), ("get", "a", "work"), ("reject", "a"),
     ("get", "b", "dead", True), ("publish", "", "dead"),
 ]  # fmt: skip
 
@@ -180,9 +196,13 @@ def test_a_crash_at_every_disk_operation_loses_nothing_confirmed(name: str, over
     if name == "files":
         assert hits["rotation"]
         assert hits["file removal"]
+    if name == "stream" and not overlap:
+        assert not [what for what in STREAM_HITS[:-1] if not hits[what]]
+    if name == "stream deletion" and not overlap:
+        assert hits["stream removal"]
 
 
-@pytest.mark.parametrize("name", ["publish", "dead letters", "files"])
+@pytest.mark.parametrize("name", ["publish", "dead letters", "files", "stream"])
 def test_a_disk_that_refuses_any_operation_loses_nothing_confirmed(name: str) -> None:
     """The process ends at a refusal. What the kernel then only pretends to have written must be written again."""
     number = 1

@@ -5,38 +5,26 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from .random_worlds import CHUNKS, hits_of, missing_in, seeds_of
 from .seeds import simulate
-from .world import HITS
+from .world import HITS, STREAM_HITS
 
 TESTS = Path(__file__).parents[1]
-CHUNKS = 10
 SEEDS = int(os.environ.get("LEVERET_SIM_SEEDS", "1000"))
 ONLY = os.environ.get("LEVERET_SIM_SEED")
-
-
-def hits_of(seed: int) -> Counter[str]:
-    """The crashes of one world; a failure tells how to see it again."""
-    try:
-        return simulate(seed).hits
-    except BaseException as error:
-        error.add_note(f"again: LEVERET_SIM_SEED={seed} python -m pytest tests/sim/test_seeds.py -k random_worlds")
-        raise
 
 
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize("chunk", range(1) if ONLY else range(CHUNKS))
 def test_random_worlds_lose_nothing_confirmed(chunk: int) -> None:
-    seeds = [int(ONLY)] if ONLY else range(chunk, SEEDS, CHUNKS)
-    hits: Counter[str] = Counter()
-    for seed in seeds:
-        hits += hits_of(seed)
-    print(f"{len(seeds)} worlds:", ", ".join(f"{what} {count}" for what, count in sorted(hits.items())))
-    missing = [what for what in (*HITS, "fault") if not hits[what]]
+    seeds = seeds_of(chunk, SEEDS, ONLY)
+    again = "LEVERET_SIM_SEED={} python -m pytest tests/sim/test_seeds.py -k random_worlds"
+    hits = hits_of(lambda seed: simulate(seed).hits, seeds, again)
+    missing = missing_in(hits, (*HITS, *STREAM_HITS, "fault"), f"{len(seeds)} worlds")
     assert ONLY or not missing, f"no crash in {len(seeds)} worlds hit any of these: {missing}"
 
 

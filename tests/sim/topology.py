@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from leveret.store.format import DATA_START
+
 _MAIN = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
 # name -> (durable, arguments)
 QUEUES: dict[str, tuple[bool, dict[str, str | int]]] = {
@@ -14,14 +16,23 @@ QUEUES: dict[str, tuple[bool, dict[str, str | int]]] = {
     "ranked": (True, {"x-max-priority": 2, **_MAIN}),
     "brief": (False, {"x-message-ttl": 503, **_MAIN}),
     "lost": (True, {"x-message-ttl": 307, "x-dead-letter-exchange": "missing"}),
+    "log": (True, {
+        "x-queue-type": "stream", "x-stream-max-segment-size-bytes": DATA_START + 300,
+        "x-max-length-bytes": 2 * (DATA_START + 300),
+    }),
+    "tape": (True, {"x-queue-type": "stream", "x-stream-max-segment-size-bytes": DATA_START + 20_000}),
     "round": (True, {"x-message-ttl": 701, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "round"}),
 }
-# they keep transient messages, too, and count what comes back
+# they count what comes back
 QUORUM = frozenset({"sure"})
+STREAMS = frozenset({"log", "tape"})
+# they keep transient messages, too
+KEEPING = QUORUM | STREAMS
 EXCHANGES: dict[str, bool] = {"in": True, "down": True, "out": True, "fleeting": False}
 BINDINGS = [
     ("in", "slow", "level1"), ("in", "fast", "level0"), ("in", "all", "work"), ("in", "all", "plain"),
     ("in", "all", "level0"), ("in", "all", "ranked"), ("in", "all", "sure"), ("down", "slow", "level0"),
+    ("in", "all", "log"), ("down", "slow", "log"), ("out", "fast", "tape"),
     ("out", "slow", "work"), ("out", "fast", "work"), ("out", "all", "work"), ("fleeting", "all", "plain"),
 ]  # fmt: skip
 

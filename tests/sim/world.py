@@ -13,16 +13,20 @@ import hashlib
 import random
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import Any
 
 from leveret.broker.broker import Broker, Settings
 from leveret.broker.pager import Pager
 from leveret.broker.peer import Peer
+from leveret.broker.streams.stream import Stream
 from leveret.net.commit import Committer
 from leveret.net.paging import LOOK_OCTETS, Paging
+from leveret.net.streams import Streams
 from leveret.store.disk import MemoryDisk
 from leveret.store.format import DATA_START
 from leveret.store.journal import Journal
 from leveret.store.segment import SegmentStore
+from leveret.store.streams import StreamStore
 from leveret.store.sync import SyncWork
 from leveret.wire import grammar
 from leveret.wire.method import Method
@@ -34,10 +38,12 @@ from .state import State, state_of
 
 DIRECTORY = "/data/journal"
 SEGMENTS = "/data/segments"
+STREAM_FILES = "/data/streams"
 FILE_SIZE = DATA_START + 2100
 Operation = tuple[object, ...]
 # what a crash can hit, and should in some worlds
 HITS = ("hop in flight", "rotation", "file removal", "file reuse", "page-out", "recovery")
+STREAM_HITS = ("stream append", "segment roll", "stream retention", "stream removal")
 # room that is written ahead of the batches of a growing file
 AHEAD_SIZE = 300
 
@@ -59,6 +65,17 @@ def copied(disk: MemoryDisk) -> MemoryDisk:
     return other
 
 
+class SimDisk(MemoryDisk):
+    """Now and then what a stream's reader wants is not in the page cache."""
+
+    def __init__(self, before: Callable[[str, str], None], rng: random.Random) -> None:
+        super().__init__(before)
+        self.rng = rng
+
+    def read_cached(self, path: str, offset: int, length: int) -> bytes | None:
+        return None if self.rng.random() < 0.3 else super().read_cached(path, offset, length)
+
+
 class SimWork(SyncWork):
     """The sync thread's work, carried out when the world says so, or at once: a thread may be that fast."""
 
@@ -76,7 +93,7 @@ class World:
     """The process crashes at disk operation number `crash_at`, or at the first one in a `crash_in` (see HITS), and the
     disk refuses number `fault_at`. overlap: how probable it is that the loop gets on while the thread is at the disk;
     at 0 each operation of a script is on the medium before the next. ready_octets: of messages in memory, before some
-    go to pages. hits: how many crashes there were of which kind.
+    go to pages; tail_octets: of a stream, before it goes to files. hits: how many crashes there were of which kind.
     floor: the last batch that somebody was told is safe.
     """
 
@@ -86,7 +103,8 @@ class World:
         self.ready_octets = ready_octets
         self.overlap = overlap
         self.rng = random.Random(seed)
-        self.disk = MemoryDisk(self._before)
+        self.disk: MemoryDisk = SimDisk(self._before, self.rng)
+        self.tail_octets = 0
         self.now_us = 1_700_000_000_000_000
         self.model = Model()
         self.file_size = file_size
@@ -100,6 +118,9 @@ class World:
         self.next_id = 1
         self.floor = 0
         self._marks: dict[int, State] = {0: State(frozenset(), frozenset(), {}, frozenset())}
+        # by the mark of a declared stream: up to where retention has come in its life
+        self._firsts: dict[str, int] = {}
+        self._living: set[int] = set()  # the numbers of the streams that there are
         self._clean_from = 0  # the first batch that ends an orderly stop, 0 = none
         self._starts = 0
         self._is_recovering = False
@@ -116,9 +137,11 @@ class World:
         self.clients: dict[str, SimClient] = {}
         self._completions: list[Callable[[], None]] = []
         self._segment_work: list[Callable[[], None]] = []
+        self._stream_work: list[Callable[[], None]] = []
+        self._stream_reads: list[Callable[[], None]] = []
         self._is_paging = False
         self._numbers: dict[int, int] = {}
-        self._is_performing = self._is_storing = False
+        self._is_performing = self._is_storing = self._is_archiving = False
         self._is_busy = self._is_recovering = True
         self._starts += 1
         self.broker = Broker(Settings(), self.rng.randbytes)
@@ -129,17 +152,30 @@ class World:
         pager = Pager(self.broker, page_octets=500, step_octets=900, segment_octets=1800, front_octets=300)
         write, remove = self._write_segment, self._remove_segment
         self.paging = Paging(self.broker, pager, self.segments, write, remove, self.ready_octets)
+        store = StreamStore(self.disk, STREAM_FILES, self.rng.randbytes)
+        self.streams = Streams(self.broker, store, self._submit_stream, self._stirred, lambda: self.broker_us)
         self.committer = Committer(self.broker, self.journal, self.work, self.paging)
-        self.committer.recover(self.now_us)
+        self.committer.recover(self.resume)
+        self.streams.recovered()
+        self._look_at_streams(True)
         self._is_busy = self._is_recovering = False
         assert self.journal.report.damages == []
-        self._recovered(state_of(self.broker, []))
+        self._recovered(state_of(self.broker, [], self.streams.archives))
         self.run_timers()
+
+    def resume(self) -> int:
+        """The journal has been read: the broker's time when this life of it begins."""
+        return self.broker_us
+
+    @property
+    def broker_us(self) -> int:
+        """The broker's time; now_us is the true one."""
+        return self.now_us
 
     def _recovered(self, state: State) -> None:
         note(self._trace, "recovered", repr(sorted(state.queues.items())))
         allowed = range(self.floor, max(self._marks) + 1)
-        found = [number for number in allowed if state in self._expected(number)]
+        found = [number for number in allowed if any(state.matches(mark) for mark in self._expected(number))]
         newest = self._expected(max(self._marks))[0]
         assert found, f"no batch from {allowed} leaves this; here is the newest:\n{newest.difference(state)}"
         self.model.check_owed(state, found[-1])
@@ -182,11 +218,20 @@ class World:
                 return any(path.startswith(f"{DIRECTORY}/spare-") for path in paths)
             case "page-out":
                 return any(path.startswith(SEGMENTS) for path in paths)
+            case "stream append":
+                written = [pending.path for pending in self.disk.pending if pending.kind == "write"]
+                return any(path.startswith(STREAM_FILES) and path.endswith(".lvs") for path in written)
+            case "segment roll":
+                return any(path.startswith(STREAM_FILES) and path.endswith(".lvs.new") for path in paths)
+            case "stream retention" | "stream removal":
+                files = [path for path in gone if path.startswith(STREAM_FILES) and path.endswith(".lvs")]
+                numbers = {int(path.split("/")[3]) for path in files}
+                return bool(numbers & self._living if what == "stream retention" else numbers - self._living)
         return self._is_recovering
 
     def _count_crash(self) -> None:
         self.hits["crash"] += 1
-        self.hits.update(what for what in HITS if self._is_hit(what))
+        self.hits.update(what for what in HITS + STREAM_HITS if self._is_hit(what))
 
     def stop(self) -> None:
         """An orderly stop: connections end, and which messages were delivered is written down."""
@@ -205,6 +250,7 @@ class World:
     def fork(self) -> World:
         """Another world that has come as far, to end in another way; neither has a process any more."""
         other = World(0, self.file_size, self.overlap, self.ready_octets)
+        other.tail_octets, other._firsts, other._living = self.tail_octets, dict(self._firsts), set(self._living)
         for name in ("now_us", "floor", "_clean_from", "_starts", "next_id", "_path", "_is_recovering"):
             setattr(other, name, getattr(self, name))
         other.rng.setstate(self.rng.getstate())
@@ -226,6 +272,7 @@ class World:
                 pass
         while self._background():
             pass
+        self.model.check_readers()
         for client in self.clients.values():
             assert not client.unconfirmed, f"never confirmed: {client.unconfirmed}"
             assert not client.waiting, f"never answered: {client.waiting}"
@@ -244,7 +291,7 @@ class World:
         self.model.check(self._state())
 
     def _state(self) -> State:
-        return state_of(self.broker, [client.peer for client in self.clients.values()])
+        return state_of(self.broker, [client.peer for client in self.clients.values()], self.streams.archives)
 
     def _background(self) -> bool:
         """One of the threads does its next work, or the loop hears of it; False if there is nothing to do."""
@@ -257,6 +304,12 @@ class World:
             ready.append(self._perform)
         if self._segment_work and not self._is_storing:
             ready.append(self._store)
+        if self._stream_work and not self._is_archiving:
+            ready.append(self._archive)
+        if self._stream_reads:
+            ready.append(self._read_stream)
+        if self.broker.log.size() and not self.committer.is_syncing:
+            ready.append(self._linger)
         if ready:
             self.rng.choice(ready)()
         return bool(ready)
@@ -264,6 +317,12 @@ class World:
     def _hear(self) -> None:
         self._completions.pop(0)()
         self._end_turn()
+
+    def _linger(self) -> None:
+        """Nobody waits for this batch, but it has been long enough in the making."""
+        self._is_busy = True
+        self.committer.submit()
+        self._is_busy = False
 
     def _page(self) -> None:
         self._is_paging = False
@@ -278,6 +337,46 @@ class World:
         self._is_storing = True
         self._segment_work.pop(0)()
         self._is_storing = False
+
+    def _archive(self) -> None:
+        self._is_archiving = True
+        self._stream_work.pop(0)()
+        self._is_archiving = False
+
+    def _read_stream(self) -> None:
+        self._stream_reads.pop(0)()
+
+    def _submit_stream(
+        self, work: Callable[[], Any], done: Callable[[Any, BaseException | None], None], is_reading: bool = False
+    ) -> None:
+        def do() -> None:
+            result, failure = None, None
+            try:
+                result = work()
+            except OSError as error:
+                failure = error
+            self._completions.append(lambda: self._worked(done, result, failure))
+
+        (self._stream_reads if is_reading else self._stream_work).append(do)
+
+    def _worked(self, done: Callable[[Any, BaseException | None], None], result: Any, error: OSError | None) -> None:
+        done(result, error)
+        self.streams.step()
+
+    def _stirred(self) -> None:
+        self.broker.log.is_stirred = False
+        self.broker.end_turn(self.broker_us)
+
+    def _look_at_streams(self, is_start: bool) -> None:
+        """Up to where retention has come: at a start no message is back that it had not reached."""
+        self._living = {int(number) for number in self.streams.archives}
+        self.model.firsts = {}
+        for queue in self.broker.vhosts["/"].queues.values():
+            if isinstance(queue, Stream):
+                first = int(queue.first)
+                assert not is_start or first <= self._firsts.get(queue.creation, 0), f"{queue.name} begins at {first}"
+                self.model.firsts[queue.name] = first
+                self._firsts[queue.creation] = max(first, self._firsts.get(queue.creation, 0))
 
     def _write_segment(self, number: int, pages: list[bytes]) -> None:
         def write() -> None:
@@ -306,7 +405,9 @@ class World:
     def submitted(self, batch_id: int) -> None:
         """A batch is closed: this is what must come back when it is the last one."""
         self._numbers[batch_id] = self.model.batch
-        self._marks[self.model.batch] = self._state().kept()
+        state = self._state()
+        self.model.place(state)
+        self._marks[self.model.batch] = state.kept()
         self.model.batch += 1
 
     def done(self, batch_id: int, error: Exception | None) -> None:
@@ -316,9 +417,15 @@ class World:
             self.floor = max(self.floor, self._numbers[batch_id])
 
     def _on_disk(self, batch_id: int, error: Exception | None) -> None:
+        if isinstance(error, AssertionError):
+            raise error  # of what went on while the thread was at work
         if error is not None:
             raise Crash
         self.committer.on_disk(batch_id)
+        if self.broker.log.is_stirred:
+            self._stirred()
+        if self.broker.log.has_stream_work:
+            self.streams.step()
 
     def _before(self, operation: str, path: str) -> None:
         note(self._trace, operation, path)
@@ -338,8 +445,8 @@ class World:
                 self.do(following)
 
     def run_timers(self) -> None:
-        while 0 < self.broker.timers.next_us() <= self.now_us:
-            self.broker.run_timers(self.now_us)
+        while 0 < self.broker.timers.next_us() <= self.broker_us:
+            self.broker.run_timers(self.broker_us)
             self._end_turn()
         assert self.model.is_quiet(self.now_us), "a message stays though its time has ended"
 
@@ -351,7 +458,7 @@ class World:
 
     def turn(self, client: SimClient, data: bytes) -> None:
         self._is_busy = True
-        client.peer.turn(data, self.now_us)
+        client.peer.turn(data, self.broker_us)
         self._end_turn()
 
     def settle(self) -> None:
@@ -360,6 +467,12 @@ class World:
 
     def _end_turn(self) -> None:
         self._is_busy = True
+        if self.broker.log.has_stream_work:
+            self.streams.step()
+        for archive in list(self.streams.archives.values()):
+            if archive.stream.tail_octets > self.tail_octets:
+                archive.write()
+        self._look_at_streams(False)
         dirty, self.broker.dirty = self.broker.dirty, []
         clients = [client for client in self.clients.values() if client.peer in dirty]
         for client in clients:
@@ -370,11 +483,14 @@ class World:
             if client.peer.is_gated:
                 self.committer.hold(client.peer)
         self.model.delivered([d for client in clients for d in client.deliveries], self.now_us)
+        # shown: so it must be there after any crash from now on
+        self.floor = max(self.floor, self.model.seen)
         for client in clients:
             client.deliveries.clear()
         if not self.model.is_quiet(self.now_us):
             self.model.expire(self._state(), self.now_us)
-        self.committer.submit()
+        if not self.committer.may_linger() or self.rng.random() < 0.5:
+            self.committer.submit()
         self._is_paging = self.paging.step() or self._is_paging
         self._is_busy = False
 
@@ -413,5 +529,5 @@ class World:
         client = self.clients.pop(name)
         self.model.requeue(name)
         self._is_busy = True
-        client.peer.lost(self.now_us)
+        client.peer.lost(self.broker_us)
         self._end_turn()

@@ -11,14 +11,10 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 from leveret.client import Delivery, Properties
-from leveret.spark.columns import (
-    ROWS_PER_BATCH,
-    SOURCE_SCHEMA,
-    arrow_schema,
-    column_values,
-    header_text,
-    to_batches,
-)
+from leveret.spark.rows.columns import QUEUE_SCHEMA, STREAM_SCHEMA, arrow_schema, column_values
+from leveret.spark.rows.deliveries import ROWS_PER_BATCH, to_batches
+from leveret.spark.rows.shape import RowOptions
+from leveret.wire.header_text import header_text
 from leveret.wire.properties import encode_header
 
 
@@ -28,18 +24,68 @@ def delivery(tag: int = 1, properties: Properties | None = None, key: str = "k")
 
 
 def schema_of(*names: str) -> StructType:
-    return StructType([SOURCE_SCHEMA[name] for name in names])
+    return StructType([QUEUE_SCHEMA[name] for name in names])
 
 
-def test_our_arrow_schema_is_the_one_that_spark_checks_for() -> None:
-    assert arrow_schema(SOURCE_SCHEMA).equals(to_arrow_schema(SOURCE_SCHEMA, timezone="UTC"))
+@pytest.mark.parametrize("source", [QUEUE_SCHEMA, STREAM_SCHEMA])
+def test_our_arrow_schema_is_the_one_that_spark_checks_for(source: StructType) -> None:
+    assert arrow_schema(source, source).equals(to_arrow_schema(source, timezone="UTC"))
+
+
+def test_queues_and_streams_have_one_row_shape() -> None:
+    assert QUEUE_SCHEMA.names[:-2] == STREAM_SCHEMA.names[:-3]
+    assert QUEUE_SCHEMA.names[-2:] == ["redelivered", "delivery_tag"]
+    assert STREAM_SCHEMA.names[-3:] == ["stream", "offset", "arrived"]
+
+
+def test_rows_of_streams_have_what_a_delivery_has_not_and_no_header_of_the_broker() -> None:
+    properties = Properties(headers={"x-stream-offset": 7, "n": 1})
+    alone = Properties(headers={"x-stream-offset": 8})
+    shape = RowOptions(("headers", "stream", "offset")).shape(
+        StructType([STREAM_SCHEMA[name] for name in ("headers", "stream", "offset")]), STREAM_SCHEMA
+    )
+    known = {"stream": ["s"] * 2, "offset": [7, 8], "arrived": [None, None]}
+    batches = shape.batches([delivery(properties=properties), delivery(properties=alone)], known)
+    assert [row for batch in batches for row in batch.to_pylist()] == [
+        {"headers": [("n", "1")], "stream": "s", "offset": 7},
+        {"headers": None, "stream": "s", "offset": 8},
+    ]
+
+
+def test_option_columns_names_the_columns_of_the_source_in_their_order() -> None:
+    asked = RowOptions.parse({"columns": "offset, body"})
+    assert asked.schema(STREAM_SCHEMA).names == ["offset", "body"]
+    assert RowOptions.parse({}).schema(STREAM_SCHEMA) == STREAM_SCHEMA
+    with pytest.raises(ValueError, match="option columns: there is no column 'offset'; there are body, exchange"):
+        asked.schema(QUEUE_SCHEMA)
+
+
+@pytest.mark.parametrize("text", ["", "body,", "body,body"])
+def test_wrong_lists_of_columns(text: str) -> None:
+    with pytest.raises(ValueError, match="option columns is a list like"):
+        RowOptions.parse({"columns": text})
+
+
+class Closed:
+    """A delivery whose properties nobody may look at."""
+
+    body = b"b"
+
+    @property
+    def properties(self) -> Properties:
+        raise AssertionError("decoded")
+
+
+def test_columns_that_nobody_asked_for_are_not_decoded() -> None:
+    shape = RowOptions(("body",)).shape(schema_of("body"), QUEUE_SCHEMA)
+    assert shape.batches([Closed()])[0].to_pylist() == [{"body": b"b"}]  # type: ignore[list-item]
 
 
 def test_a_delivery_becomes_a_row_with_its_properties() -> None:
     properties = Properties(
         content_type="text/plain", headers={"n": 1, "t": True}, delivery_mode=2, timestamp=1700000000, message_id="m"
     )
-    row = to_batches([delivery(7, properties)], arrow_schema(SOURCE_SCHEMA))[0].to_pylist()[0]
+    row = to_batches([delivery(7, properties)], arrow_schema(QUEUE_SCHEMA))[0].to_pylist()[0]
     given = {name: value for name, value in row.items() if value is not None}
     assert given == {
         "body": b"body",
@@ -71,7 +117,7 @@ def test_many_rows_are_cut_into_batches() -> None:
     many = [delivery(tag) for tag in range(1, ROWS_PER_BATCH + 2)]
     batches = to_batches(many, arrow_schema(schema_of("delivery_tag")))
     assert [batch.num_rows for batch in batches] == [ROWS_PER_BATCH, 1]
-    assert to_batches([], arrow_schema(SOURCE_SCHEMA)) == []
+    assert to_batches([], arrow_schema(QUEUE_SCHEMA)) == []
 
 
 def test_text_that_is_not_utf8_is_mended_and_timestamps_beyond_spark_are_null() -> None:

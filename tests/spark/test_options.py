@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from pyspark.sql.types import IntegerType, StringType, StructField, StructType
+from pyspark.sql.types import DoubleType, IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
-from leveret.delay import MILLISECONDS, SECONDS, Layout
-from leveret.spark.columns import SOURCE_SCHEMA
-from leveret.spark.options import SinkOptions, SourceOptions
-from leveret.spark.sink import check_columns
+from leveret.delay import MILLISECONDS, Layout
+from leveret.spark.queues.options import QueueOptions
+from leveret.spark.rows.columns import QUEUE_SCHEMA, STREAM_SCHEMA
+from leveret.spark.sink.columns import check_columns
+from leveret.spark.sink.options import SinkOptions
 from leveret.spark.source import LeveretDataSource
 from pyspark_leveret import DefaultSource
 
@@ -16,15 +17,15 @@ from pyspark_leveret import DefaultSource
 def test_spark_finds_the_source_by_its_module() -> None:
     assert DefaultSource is LeveretDataSource
     assert DefaultSource.name() == "leveret"
-    assert DefaultSource({"queue": "q"}).schema() == SOURCE_SCHEMA
+    assert DefaultSource({"queue": "q"}).schema() == QUEUE_SCHEMA
 
 
 def test_the_options_of_the_source() -> None:
-    assert SourceOptions.parse({"queue": "q"}) == SourceOptions("q", "amqp://guest:guest@localhost:5672/", 10_000)
-    options = SourceOptions.parse({"queue": "q", "url": "amqp://h", "maxRowsPerTrigger": "50000"})
-    assert options == SourceOptions("q", "amqp://h", 50_000)
+    assert QueueOptions.parse({"queue": "q"}) == QueueOptions("q", "amqp://guest:guest@localhost:5672/", 10_000)
+    options = QueueOptions.parse({"queue": "q", "url": "amqp://h", "maxRowsPerTrigger": "50000"})
+    assert options == QueueOptions("q", "amqp://h", 50_000)
     assert options.prefetch_count == 65_535
-    assert SourceOptions("q", rows_max=100).prefetch_count == 200
+    assert QueueOptions("q", rows_max=100).prefetch_count == 200
 
 
 @pytest.mark.parametrize(
@@ -38,16 +39,17 @@ def test_the_options_of_the_source() -> None:
 )
 def test_wrong_options_of_the_source(options: dict[str, str], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        SourceOptions.parse(options)
+        QueueOptions.parse(options)
 
 
 def test_the_options_of_the_sink() -> None:
-    assert SinkOptions.parse({}) == SinkOptions(layout=SECONDS)
+    assert SinkOptions.parse({}) == SinkOptions()
     given = {"exchange": "x", "routingKey": "k", "mandatory": "false", "persistent": "False", "confirmWindow": "7"}
     assert SinkOptions.parse(given) == SinkOptions(
-        exchange="x", routing_key="k", mandatory=False, persistent=False, confirm_window=7
+        exchange="x", routing_key="k", mandatory=False, properties={"delivery_mode": 1}, confirm_window=7
     )
     assert SinkOptions.parse({"queue": "q"}).routing_key == "q"
+    assert SinkOptions.parse({"stream": "s"}).routing_key == "s"
 
 
 @pytest.mark.parametrize(
@@ -69,6 +71,17 @@ def test_the_delay_layout_of_the_sink(options: dict[str, str], layout: Layout) -
         ({"confirmWindow": "0"}, "confirmWindow must be 1 to"),
         ({"delayUnitMs": "10"}, "delayUnitMs 10 needs a delayPrefix"),
         ({"queue": "q", "exchange": "x"}, "queue excludes exchange"),
+        ({"stream": "s", "routingKey": "k"}, "stream excludes exchange and routingKey"),
+        ({"stream": "s", "queue": "q"}, "queue excludes stream"),
+        ({"delivery": "once"}, "delivery is auto, exactly-once or at-least-once, not 'once'"),
+        ({"query": "q1"}, "query and batch name a write together"),
+        ({"batch": "1"}, "query and batch name a write together"),
+        ({"query": "", "batch": "1"}, "query has 1 to 200 octets, not 0"),
+        ({"query": "q", "batch": "-1"}, "batch must be 0 to"),
+        ({"stageExpires": "0"}, "stageExpires must be 1 to"),
+        ({"priority": "256"}, "priority must be 0 to 255"),
+        ({"contentType": "x" * 256}, "contentType has 256 octets, and AMQP allows 255"),
+        ({"routingKey": "x" * 256}, "routingKey has 256 octets, and AMQP allows 255"),
     ],
 )
 def test_wrong_options_of_the_sink(options: dict[str, str], message: str) -> None:
@@ -77,8 +90,11 @@ def test_wrong_options_of_the_sink(options: dict[str, str], message: str) -> Non
 
 
 def test_columns_of_the_sink() -> None:
-    check_columns(SOURCE_SCHEMA)
-    check_columns(StructType([StructField("body", StringType()), StructField("delay", IntegerType())]))
+    check_columns(QUEUE_SCHEMA, SinkOptions())
+    check_columns(StructType([*STREAM_SCHEMA.fields, StructField("parse_error", StringType())]), SinkOptions())
+    body, due = StructField("body", StringType()), StructField("at", TimestampType())
+    check_columns(StructType([body, StructField("delay", IntegerType()), due]), SinkOptions())
+    check_columns(StructType([body, StructField("flight", LongType())]), SinkOptions(message_id_column="flight"))
 
 
 @pytest.mark.parametrize(
@@ -93,4 +109,25 @@ def test_columns_of_the_sink() -> None:
 )
 def test_wrong_columns_of_the_sink(fields: list[StructField], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        check_columns(StructType(fields))
+        check_columns(StructType(fields), SinkOptions())
+
+
+def test_the_column_of_message_ids_must_be_there_and_say_something() -> None:
+    body = StructField("body", StringType())
+    with pytest.raises(ValueError, match="messageIdColumn: there is no column 'flight'; there are body"):
+        check_columns(StructType([body]), SinkOptions(message_id_column="flight"))
+    with pytest.raises(ValueError, match="messageIdColumn: 'flight' is double, and neither text nor a whole number"):
+        check_columns(StructType([body, StructField("flight", DoubleType())]), SinkOptions(message_id_column="flight"))
+
+
+def test_defaults_of_properties_are_options() -> None:
+    given = {"contentType": "application/json", "appId": "a", "priority": "3", "persistent": "false"}
+    assert SinkOptions.parse(given).properties == {
+        "delivery_mode": 1, "content_type": "application/json", "app_id": "a", "priority": 3,
+    }  # fmt: skip
+
+
+def test_a_streaming_query_has_a_name_of_its_own() -> None:
+    schema = StructType([StructField("body", StringType())])
+    with pytest.raises(ValueError, match=r"query and batch are for df\.write"):
+        LeveretDataSource({"query": "q", "batch": "1"}).streamWriter(schema=schema, overwrite=False)

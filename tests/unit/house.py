@@ -47,7 +47,7 @@ class House:
         self.done: list[tuple[int, Exception | None]] = []
         self.work = (HastyWork if hasty else SyncWork)(self.journal, lambda *result: self.done.append(result))
         self.committer = Committer(broker, self.journal, self.work, self.paging)
-        self.recovered = self.committer.recover(self.bench.now_us)
+        self.recovered = self.committer.recover(lambda: self.bench.now_us)
 
     def _write(self, number: int, pages: list[bytes]) -> None:
         self.unwritten.append((number, pages))

@@ -15,9 +15,8 @@ from leveret.wire.properties import Properties, encode_header
 SECOND_US = 1_000_000
 
 
-def counted_bytes() -> Iterator[bytes]:
-    """A stream of distinct 'random' octets, the same in every run."""
-    number = 0
+def counted_bytes(number: int = 0) -> Iterator[bytes]:
+    """A stream of distinct 'random' octets, the same in every run with this number."""
     while True:
         number += 1
         yield number.to_bytes(16, "big")
@@ -26,8 +25,8 @@ def counted_bytes() -> Iterator[bytes]:
 class Bench:
     """A broker with a virtual clock and a journal that is synced when the test says so."""
 
-    def __init__(self, settings: Settings | None = None) -> None:
-        source = counted_bytes()
+    def __init__(self, settings: Settings | None = None, chance: int = 0) -> None:
+        source = counted_bytes(chance)
         self.broker = Broker(settings or Settings(), lambda count: next(source)[-count:])
         self.broker.on_event = lambda _: None
         self.now_us = 1_700_000_000 * SECOND_US
@@ -74,9 +73,15 @@ class Client:
     def publish(
         self, key: str, body: bytes = b"x", *, exchange: str = "", mandatory: bool = False, **values: object
     ) -> None:
+        self.raw(self.encoded(key, body, exchange=exchange, mandatory=mandatory, **values))
+
+    def encoded(
+        self, key: str, body: bytes = b"x", *, exchange: str = "", mandatory: bool = False, **values: object
+    ) -> bytes:
+        """The frames of a publish."""
         properties = Properties(**values)  # type: ignore[arg-type]
         method = method_frame(1, grammar.BASIC_PUBLISH, exchange=exchange, routing_key=key, mandatory=mandatory)
-        self.raw(method + content_frames(1, encode_header(properties, len(body)), body, 131072))
+        return method + content_frames(1, encode_header(properties, len(body)), body, 131072)
 
     def frames(self) -> list[Frame]:
         """What has come since the last look; gated output stays where it is."""
@@ -103,11 +108,22 @@ class Client:
         self.call(1, grammar.QUEUE_DECLARE, queue=name, **values)
 
 
-def recovered(batches: list[bytes]) -> Bench:
-    """A new broker with what these batches hold."""
-    bench = Bench()
+def recovered(batches: list[bytes], chance: int = 0) -> Bench:
+    """A new broker with what these batches hold, and this chance."""
+    bench = Bench(chance=chance)
     recovery = Recovery(bench.broker, bench.now_us)
     for batch in batches:
         recovery.batch(batch)
     recovery.finish()
+    return bench
+
+
+STREAM = {"x-queue-type": "stream"}
+
+
+def begun() -> Bench:
+    """A bench with the stream s, all of which its batches tell."""
+    bench = Bench()
+    bench.batches.append(bench.broker.snapshot())
+    bench.connect().queue("s", durable=True, arguments=STREAM)
     return bench

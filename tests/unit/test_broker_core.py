@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from leveret.broker.broker import Settings
+from leveret.broker.definitions import GLOBAL_PARAMETER
+from leveret.broker.peer import Peer
 from leveret.broker.recovery import Recovery
 from leveret.session import lifecycle
 from leveret.wire import grammar
+from leveret.wire.frames import PROTOCOL_HEADER
 from leveret.wire.method import method_frame
 
-from .support import SECOND_US, Bench, Client
+from .support import SECOND_US, Bench, Client, recovered
 
 
 @pytest.fixture
@@ -314,3 +319,53 @@ def test_a_message_beyond_the_configured_size_closes_its_channel() -> None:
         client.send(1, grammar.CHANNEL_CLOSE_OK)
         client.call(1, grammar.CHANNEL_OPEN)
     assert client.call(1, grammar.QUEUE_DECLARE, queue="q", passive=True).number("message_count") == 1
+
+
+# -- the cluster's name ------------------------------------------------------------------------------------------------
+
+
+def shown_name(bench: Bench) -> str:
+    """As a client hears it."""
+    client = Client(bench, Peer(bench.broker, "test:1", True))
+    client.raw(PROTOCOL_HEADER)
+    return str(client.methods()[0].table("server_properties")["cluster_name"])
+
+
+def test_each_data_directory_has_a_name_of_its_own_and_keeps_it() -> None:
+    batches: list[bytes] = []
+    first = recovered(batches)
+    first.sync()
+    name = shown_name(first)
+    assert re.fullmatch("leveret@localhost-[0-9a-f]{8}", name)
+    assert shown_name(recovered([], 1000)) != name
+    snapshot = first.broker.snapshot()
+    for journal in (first.batches, [snapshot], [*first.batches, snapshot]):
+        assert shown_name(recovered(journal, 1000)) == name
+    assert first.broker.server_properties()["cluster_name"] == name
+
+
+def test_a_data_directory_from_before_gets_its_name_at_the_next_start() -> None:
+    """On disk with the first batch, and only once."""
+    old = Bench()
+    old.connect().queue("q", durable=True)
+    again = recovered(old.batches, 1000)
+    batch = again.sync()
+    assert shown_name(recovered([*old.batches, batch], 2000)) == shown_name(again)
+    third = recovered([*old.batches, batch], 2000)
+    assert b"cluster_name" not in third.sync()
+
+
+def test_the_configured_name_goes_before_that_of_the_directory_and_an_operators_before_both() -> None:
+    bench = Bench(Settings(cluster_name="configured"))
+    assert shown_name(bench) == "configured"
+    bench.broker.definitions.put(GLOBAL_PARAMETER, {"name": "cluster_name", "value": "wanted"})
+    assert shown_name(bench) == "wanted"
+    bench.sync()
+    assert shown_name(recovered(bench.batches)) == "wanted"
+    bench.broker.definitions.remove(GLOBAL_PARAMETER, "cluster_name")
+    assert shown_name(bench) == "configured"
+
+
+def test_the_name_is_not_what_makes_a_broker_one_that_has_lived() -> None:
+    first = recovered([])
+    assert recovered([first.sync()]).broker.is_new

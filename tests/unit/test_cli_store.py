@@ -278,3 +278,25 @@ def test_what_a_delayed_exchange_holds_bears_its_name(tmp_path: Path) -> None:
     (held,) = [row["queues"] for row in rows if row["kind"] == "messages"]
     assert [queue["queue"] for queue in held] == ["later"]
     assert held[0]["expires_us"] == bench.now_us + 5_000_000
+
+
+def test_dump_tells_what_is_parked_and_why(tmp_path: Path) -> None:
+    bench = Bench()
+    client = bench.connect()
+    arguments = {
+        "x-queue-type": "quorum", "x-dead-letter-exchange": "nowhere", "x-dead-letter-strategy": "at-least-once",
+        "x-overflow": "reject-publish",
+    }  # fmt: skip
+    client.send(1, grammar.QUEUE_DECLARE, queue="q", durable=True, arguments=arguments)
+    client.publish("q", b"body")
+    client.send(1, grammar.BASIC_GET, queue="q")
+    client.send(1, grammar.BASIC_REJECT, delivery_tag=1, requeue=False)
+    with DirectoryLock(str(tmp_path)):
+        journal = Journal(RealDisk(), str(tmp_path / "journal"))
+        assert list(journal.replay()) == []
+        journal.append(bench.sync())
+        journal.close()
+    rows = [json.loads(line) for line in run("dump", str(tmp_path)).stdout.splitlines()]
+    (hop,) = [row for row in rows if row["kind"] == "hop"]
+    assert "parked" not in hop["left"]
+    assert [(queue["queue"], queue["parked"]) for queue in hop["queues"]] == [("q", "rejected")]

@@ -93,15 +93,15 @@ async def test_drain_waits_while_publishers_are_blocked() -> None:
     script = Blocking()
     with server(script) as url:
         async with await connect(url) as connection:
+            told: asyncio.Queue[str | None] = asyncio.Queue()
+            connection.on_blocked(told.put_nowait)
             channel = await connection.channel()
             channel.publish(b"x", "", "q")
             await channel.drain()
-            await asyncio.to_thread(script.published.wait, 10)
-            await asyncio.sleep(0.1)
-            assert connection.blocked == "low on memory"
+            assert await asyncio.wait_for(told.get(), 10) == connection.blocked == "low on memory"
             draining = asyncio.create_task(channel.drain())
-            await asyncio.sleep(0.05)
-            assert not draining.done()
+            done, _ = await asyncio.wait([draining], timeout=0.05)
+            assert not done
             script.release.set()
             await asyncio.wait_for(draining, 10)
             assert connection.blocked is None

@@ -55,7 +55,7 @@ def kill(vhost: VHost, name: str, reason: str, now_us: int) -> bool:
 
 
 def headers_of(entry: Entry) -> dict[str, Value]:
-    return decode_header(header_of(entry.content))[0].headers or {}
+    return decode_header(header_of(entry.shown()))[0].headers or {}
 
 
 def history(entry: Entry) -> list[tuple[Value, Value, Value]]:
@@ -103,7 +103,7 @@ def test_the_types_are_rabbitmqs(bench: Bench, client: Client, times: int) -> No
     client.publish("q", expiration="60000")
     for _ in range(times):
         kill(bench.broker.vhosts["/"], "q", "rejected", bench.now_us)
-    header = header_of(only(bench, "q").content)
+    header = header_of(only(bench, "q").shown())
     _, _, deaths = header.partition(b"\x07x-deathA")
     names = [b"count", b"reason", b"queue", b"time", b"exchange", b"routing-keys", b"original-expiration"]
     places = [deaths.index(bytes([len(name)]) + name) + 1 + len(name) for name in names]

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from leveret.broker.broker import Broker
 from leveret.broker.definitions import PARAMETER, USER
 from leveret.broker.recovery import Recovery
+from leveret.broker.timeline import Sample
 from leveret.broker.users import ARGON2ID, MD5, SHA256, SHA512, hash_password
 from leveret.control.definitions import exporting
 from leveret.control.definitions.document import Document
@@ -365,6 +366,9 @@ def test_a_broker_is_new_until_something_is_recorded() -> None:
     assert bench.broker.is_new
     Recovery(bench.broker, bench.now_us).finish()
     assert recovered([bench.sync()]).broker.is_new
+    bench.broker.timeline.note(Sample(1, 1, 1, ""))
+    bench.sync()
+    assert recovered(bench.batches).broker.is_new
     bench.connect().queue("q", durable=True)
     bench.sync()
     assert not recovered(bench.batches).broker.is_new

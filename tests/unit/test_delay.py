@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 
 import pytest
@@ -12,14 +12,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leveret.delay import (
+    CELERY,
+    CELERY_CLASSIC,
+    CONVENTIONAL,
+    DIRECT,
     MILLISECONDS,
-    SECONDS,
+    NSERVICEBUS,
     ExchangeBinding,
     ExchangeDeclaration,
     Layout,
     QueueBinding,
     QueueDeclaration,
+    received,
 )
+from leveret.delay.instant import from_header
+from leveret.delay.message import DELIVER_AT, TIME_SENT
 from leveret.wire.properties import Properties
 
 SEED_EXAMPLE = Layout(levels=4)
@@ -80,7 +87,9 @@ class Model:
         return walk
 
 
-MODELS = {layout: Model(layout, "dest", "other", "a.dotted.dest") for layout in (SECONDS, MILLISECONDS, SEED_EXAMPLE)}
+MODELS = {
+    layout: Model(layout, "dest", "other", "a.dotted.dest") for layout in (NSERVICEBUS, MILLISECONDS, SEED_EXAMPLE)
+}
 
 
 def test_ten_seconds_in_four_levels_is_the_example_of_the_seed() -> None:
@@ -92,27 +101,27 @@ def test_ten_seconds_in_four_levels_is_the_example_of_the_seed() -> None:
 
 
 def test_ten_seconds_in_all_levels_start_at_level_three() -> None:
-    exchange, key = SECONDS.route(timedelta(seconds=10), "destination")
+    exchange, key = NSERVICEBUS.route(timedelta(seconds=10), "destination")
     assert exchange == "nsb.delay-level-03"
     assert key == "0." * 24 + "1.0.1.0.destination"
 
 
 def test_the_topology_of_the_seed() -> None:
-    topology = SECONDS.topology()
+    topology = NSERVICEBUS.topology()
     names = [f"nsb.delay-level-{level:02d}" for level in range(27, -1, -1)]
     exchanges = [one.name for one in topology if isinstance(one, ExchangeDeclaration)]
     queues = [one for one in topology if isinstance(one, QueueDeclaration)]
     assert exchanges == [*names, "nsb.delay-delivery"]
     assert [queue.name for queue in queues] == names
     assert [queue.arguments for queue in queues] == [
-        {"x-message-ttl": 2**level * 1000, "x-dead-letter-exchange": following}
+        {"x-queue-mode": "lazy", "x-message-ttl": 2**level * 1000, "x-dead-letter-exchange": following}
         for level, following in zip(range(27, -1, -1), [*names[1:], "nsb.delay-delivery"], strict=True)
     ]
     assert queues[0].arguments["x-message-ttl"] == 134_217_728_000
 
 
 def test_the_bindings_of_the_seed() -> None:
-    topology = SECONDS.topology()
+    topology = NSERVICEBUS.topology()
     assert QueueBinding("nsb.delay-level-27", "nsb.delay-level-27", "1.#") in topology
     assert ExchangeBinding("nsb.delay-level-26", "nsb.delay-level-27", "0.#") in topology
     assert QueueBinding("nsb.delay-level-26", "nsb.delay-level-26", "*.1.#") in topology
@@ -122,12 +131,12 @@ def test_the_bindings_of_the_seed() -> None:
     assert QueueBinding("nsb.delay-level-00", "nsb.delay-level-00", "*." * 27 + "1.#") in topology
     assert ExchangeBinding("nsb.delay-delivery", "nsb.delay-level-00", "*." * 27 + "0.#") in topology
     assert len(topology) == 28 + 29 + 28 + 28
-    assert SECONDS.destination_binding("dest") == QueueBinding("dest", "nsb.delay-delivery", "#.dest")
+    assert NSERVICEBUS.destination_binding("dest") == QueueBinding("dest", "nsb.delay-delivery", "#.dest")
 
 
 def test_every_exchange_is_declared_before_it_is_bound() -> None:
     declared: set[str] = set()
-    for one in SECONDS.topology():
+    for one in NSERVICEBUS.topology():
         match one:
             case ExchangeDeclaration(name) | QueueDeclaration(name):
                 declared.add(name)
@@ -154,7 +163,7 @@ def test_any_delay_waits_its_units_and_reaches_only_its_destination(layout: Layo
 
 @given(st.floats(0, 1e5))
 def test_seconds_are_rounded_up_and_never_down(delay_s: float) -> None:
-    for layout in (SECONDS, MILLISECONDS):
+    for layout in (NSERVICEBUS, MILLISECONDS):
         exact = Fraction(repr(delay_s)) * 1000 / layout.unit_ms
         assert exact <= layout.units(delay_s) < exact + 1
 
@@ -169,37 +178,37 @@ def test_a_decimal_fraction_gains_no_unit_from_binary_floats() -> None:
     assert MILLISECONDS.units(4.035) == 4035
     assert MILLISECONDS.units(1.001) == 1001
     assert MILLISECONDS.units(1e-9) == 1
-    assert SECONDS.units(0.0) == SECONDS.units(timedelta(0)) == 0
-    assert SECONDS.units(0.001) == SECONDS.units(timedelta(microseconds=1)) == 1
+    assert NSERVICEBUS.units(0.0) == NSERVICEBUS.units(timedelta(0)) == 0
+    assert NSERVICEBUS.units(0.001) == NSERVICEBUS.units(timedelta(microseconds=1)) == 1
 
 
 def test_the_longest_delay_is_all_ones() -> None:
-    exchange, key = SECONDS.route(268_435_455, "d")
+    exchange, key = NSERVICEBUS.route(268_435_455, "d")
     assert (exchange, key) == ("nsb.delay-level-27", "1." * 28 + "d")
     with pytest.raises(ValueError, match="too long: 268435456 units of 1000 ms, at most 268435455"):
-        SECONDS.units(268_435_456)
+        NSERVICEBUS.units(268_435_456)
     with pytest.raises(ValueError, match="too long"):
-        SECONDS.units(268_435_455.5)
+        NSERVICEBUS.units(268_435_455.5)
 
 
 @pytest.mark.parametrize("delay", [-1, -0.001, -1e-300, timedelta(microseconds=-1)])
 def test_negative_delays_are_refused(delay: timedelta | float) -> None:
     with pytest.raises(ValueError, match="must not be negative"):
-        SECONDS.units(delay)
+        NSERVICEBUS.units(delay)
 
 
 @pytest.mark.parametrize("delay", [math.nan, math.inf, -math.inf])
 def test_delays_that_are_no_number_are_refused(delay: float) -> None:
     with pytest.raises(ValueError, match="finite"):
-        SECONDS.units(delay)
+        NSERVICEBUS.units(delay)
 
 
 def test_a_destination_must_fit_the_routing_key() -> None:
-    assert len(SECONDS.route(1, "d" * 199)[1]) == 255
+    assert len(NSERVICEBUS.route(1, "d" * 199)[1]) == 255
     with pytest.raises(ValueError, match="200 bytes, 199 are left"):
-        SECONDS.route(1, "é" * 100)
+        NSERVICEBUS.route(1, "é" * 100)
     with pytest.raises(ValueError, match="needs a destination"):
-        SECONDS.route(1, "")
+        NSERVICEBUS.route(1, "")
 
 
 @pytest.mark.parametrize(
@@ -227,15 +236,81 @@ def test_extra_arguments_of_level_queues() -> None:
 
 def test_an_expiration_together_with_a_delay_is_refused() -> None:
     with pytest.raises(ValueError, match="must not have an expiration"):
-        Layout.sendable(Properties(expiration="1000"))
+        NSERVICEBUS.message("d", 1, Properties(expiration="1000"))
 
 
 def test_the_death_history_of_an_earlier_delivery_is_not_sent_again() -> None:
     headers = {"x-death": [], "x-first-death-queue": "q", "x-last-death-reason": "expired", "mine": 1}
-    before = Properties(message_id="m", headers=headers)  # type: ignore[arg-type]
-    assert Layout.sendable(before) == Properties(message_id="m", headers={"mine": 1})
+    before = Properties(message_id="m", headers=headers, delivery_mode=1)  # type: ignore[arg-type]
+    assert MILLISECONDS.message("d", 1, before)[2] == Properties(
+        message_id="m", headers={"mine": 1}, delivery_mode=1
+    )
     assert before.headers is headers
     assert "x-death" in headers, "the caller's table is not touched"
-    plain = Properties(headers={"mine": 1})
-    assert Layout.sendable(plain) is plain
-    assert Layout.sendable(None) is None
+
+
+def test_a_delayed_message_is_persistent_unless_its_sender_says_otherwise() -> None:
+    assert MILLISECONDS.message("d", 1)[2] == Properties(delivery_mode=2)
+    assert MILLISECONDS.message("d", 1, Properties(message_id="m"))[2].delivery_mode == 2
+    assert MILLISECONDS.message("d", 1, Properties(delivery_mode=1))[2].delivery_mode == 1
+
+
+def test_nservicebus_is_told_the_delay_and_when_the_message_was_sent() -> None:
+    headers = NSERVICEBUS.message("d", 9.5, Properties(headers={"mine": 1}))[2].headers or {}
+    assert headers["NServiceBus.Transport.RabbitMQ.DelayInSeconds"] == 10
+    assert headers["mine"] == 1
+    sent = from_header(str(headers["NServiceBus.TimeSent"]))
+    assert abs(datetime.now(UTC) - sent) < timedelta(minutes=1)
+    kept = {"NServiceBus.TimeSent": "2026-01-02 03:04:05:678901 Z"}
+    again = NSERVICEBUS.message("d", 1, Properties(headers=dict(kept)))[2]
+    assert (again.headers or {})["NServiceBus.TimeSent"] == kept["NServiceBus.TimeSent"]
+    assert (received(again, NSERVICEBUS.delay_header).headers or {}).keys() == {TIME_SENT, DELIVER_AT}
+
+
+def test_a_message_that_is_sent_again_tells_anew_when_it_is_due() -> None:
+    """As NServiceBus's delayed retries: the time of the first sending stays, so it can't be counted from."""
+    old = {TIME_SENT: "2026-01-02 03:04:05:678901 Z", DELIVER_AT: "2026-01-02 03:05:05:678901 Z"}
+    before = datetime.now(UTC)
+    headers = NSERVICEBUS.message("d", 9.5, Properties(headers=dict(old)))[2].headers or {}
+    assert headers[TIME_SENT] == old[TIME_SENT]
+    assert timedelta(0) <= from_header(str(headers[DELIVER_AT])) - before - timedelta(seconds=10) < timedelta(minutes=1)
+
+
+def test_a_time_is_a_delay_and_now_where_it_is_past() -> None:
+    assert NSERVICEBUS.message("d", at=datetime(2020, 1, 1, tzinfo=UTC))[0] == "nsb.delay-delivery"
+    exchange, key, _ = NSERVICEBUS.message("d", at=datetime.now(UTC) + timedelta(seconds=1000))
+    assert exchange == "nsb.delay-level-09"
+    assert int(key.removesuffix(".d").replace(".", ""), 2) in (999, 1000)
+    with pytest.raises(TypeError, match="time zone"):
+        NSERVICEBUS.message("d", at=datetime(2030, 1, 1))  # noqa: DTZ001
+    with pytest.raises(ValueError, match="either"):
+        NSERVICEBUS.message("d", 1, at=datetime.now(UTC))
+    with pytest.raises(ValueError, match="either"):
+        NSERVICEBUS.message("d")
+
+
+def test_celery_names_its_levels_without_padding_and_starts_at_the_top() -> None:
+    topology = CELERY.topology()
+    assert {one.name for one in topology if isinstance(one, QueueDeclaration)} == {
+        f"celery_delayed_{level}" for level in range(28)
+    }
+    assert CELERY.delivery_exchange == "celery_delayed_delivery"
+    assert CELERY.route(1, "celery")[0] == "celery_delayed_27"
+    assert CELERY.level_arguments(0) == {
+        "x-queue-type": "quorum",
+        "x-overflow": "reject-publish",
+        "x-dead-letter-strategy": "at-least-once",
+        "x-message-ttl": 1000,
+        "x-dead-letter-exchange": "celery_delayed_delivery",
+    }
+    assert CELERY_CLASSIC.level_arguments(1) == {
+        "x-queue-type": "classic",
+        "x-overflow": "reject-publish",
+        "x-message-ttl": 2000,
+        "x-dead-letter-exchange": "celery_delayed_0",
+    }
+
+
+def test_routing_topologies_bind_a_queue_or_an_exchange() -> None:
+    assert DIRECT.destination_binding(NSERVICEBUS, "a.b") == QueueBinding("a.b", "nsb.delay-delivery", "#.a.b")
+    assert CONVENTIONAL.destination_binding(NSERVICEBUS, "a") == ExchangeBinding("a", "nsb.delay-delivery", "#.a")

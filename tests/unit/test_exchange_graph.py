@@ -12,6 +12,7 @@ from typing import NamedTuple
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from leveret.broker import routing
 from leveret.broker.exchange import Exchange
 from leveret.broker.kinds.envelope import Envelope
 from leveret.broker.recovery import Recovery
@@ -163,9 +164,10 @@ def test_a_life_of_exchanges(first: list[Node], life: list[tuple[str, str, str, 
     for name in model.exchanges:
         for key in KEYS:
             exchange = vhost.exchanges[name]
-            found = vhost.route(exchange, b"", [key])
+            found = routing.find(vhost, exchange, b"", [key])
             assert found.is_per_message == meets_headers(model, name, set())
-            queues = vhost.targets(exchange, Envelope([key], b"", CONTENT)) if found.is_per_message else found.queues
+            envelope = Envelope([key], b"", CONTENT)
+            queues = routing.targets(vhost, exchange, envelope) if found.is_per_message else found.queues
             assert {queue.name for queue in queues} == model.reached(name, key, set())
             assert len(queues) == len({queue.name for queue in queues})
     for batches in (bench.batches, [bench.broker.snapshot()]):

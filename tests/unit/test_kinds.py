@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from leveret.broker import routing
 from leveret.broker.binding import Binding
 from leveret.broker.exchange import Exchange
 from leveret.broker.kinds.envelope import Envelope
@@ -379,7 +380,7 @@ def test_a_journal_file_begins_with_what_it_has_room_for_of_all_histories() -> N
     for name in ("one", "two"):
         vhost.add_exchange(name, "x-recent-history", True, False, False, {})
         for number in range(6):
-            vhost.targets(vhost.exchanges[name], Envelope([str(number)], b"\1x\1k", content))
+            routing.targets(vhost, vhost.exchanges[name], Envelope([str(number)], b"\1x\1k", content))
     assert SNAPSHOT_OCTETS_MAX // 2 < len(bench.broker.snapshot()) < SNAPSHOT_OCTETS_MAX + 5000
     again = recovered([bench.broker.snapshot()]).broker.vhosts["/"]
     for name in ("one", "two"):
@@ -396,6 +397,6 @@ def test_exchanges_are_asked_for_each_message_only_while_a_headers_exchange_is_b
     for _ in range(2):
         declare(client, "behind", "headers")
         client.call(1, grammar.EXCHANGE_BIND, destination="behind", source="source")
-        assert vhost.route(vhost.exchanges["source"], b"", ["key"]).is_per_message
+        assert routing.find(vhost, vhost.exchanges["source"], b"", ["key"]).is_per_message
         client.call(1, grammar.EXCHANGE_DELETE, exchange="behind")
-        assert not vhost.route(vhost.exchanges["source"], b"", ["key"]).is_per_message
+        assert not routing.find(vhost, vhost.exchanges["source"], b"", ["key"]).is_per_message

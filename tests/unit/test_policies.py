@@ -129,7 +129,7 @@ def test_a_start_leaves_nothing_to_be_looked_at() -> None:
 # -- dead letters ------------------------------------------------------------------------------------------------------
 
 
-def stranded(bench: Bench, client: Client) -> Queue:
+def parked(bench: Bench, client: Client) -> Queue:
     """A quorum queue that keeps a dead letter, by policy."""
     declare(client, x_queue_type="quorum")
     set_policy(
@@ -140,15 +140,15 @@ def stranded(bench: Bench, client: Client) -> Queue:
     got = client.call(1, grammar.BASIC_GET, queue="q")
     client.send(1, grammar.BASIC_REJECT, delivery_tag=got.number("delivery_tag"), requeue=False)
     queue = queue_of(bench)
-    assert queue.stranded is not None
-    assert len(queue.stranded.letters) == 1
+    assert queue.parking is not None
+    assert queue.parking.count() == 1
     return queue
 
 
 def test_dead_letters_are_kept_by_policy_until_a_queue_takes_them() -> None:
     bench = Bench()
     client = bench.connect()
-    stranded(bench, client)
+    parked(bench, client)
     declare(client, "grave")
     bench.pass_time(SECOND_US)
     assert int(queue_of(bench, "grave").count()) == 1
@@ -157,12 +157,11 @@ def test_dead_letters_are_kept_by_policy_until_a_queue_takes_them() -> None:
 def test_dead_letters_that_are_kept_take_room_under_another_limit() -> None:
     bench = Bench()
     client = bench.connect()
-    queue = stranded(bench, client)
+    parked(bench, client)
     set_policy(
         bench, pattern="^q$", dead_letter_exchange="", dead_letter_routing_key="grave", overflow="reject-publish",
         dead_letter_strategy="at-least-once", max_length=1,
     )  # fmt: skip
-    assert queue.stranded is not None
     client.call(1, grammar.CONFIRM_SELECT)
     client.raw(publishes("q", b"2"))
     assert [word for word, _, _ in words(client)] == ["basic.nack"]
@@ -172,15 +171,17 @@ def test_dead_letters_that_are_kept_take_room_under_another_limit() -> None:
 def test_dead_letters_that_need_not_be_kept_any_more_go_their_way_once(reached: bool) -> None:
     bench = Bench()
     client = bench.connect()
-    queue = stranded(bench, client)
-    assert queue.stranded is not None
+    queue = parked(bench, client)
+    assert queue.parking is not None
     declare(client, "grave")
     if reached:
-        queue.stranded.letters[0].reached.append(queue_of(bench, "grave"))
+        (shelf,) = queue.parking.shelves.values()
+        shelf.note(shelf.ready.in_memory()[0], [queue_of(bench, "grave")])
     set_policy(bench, pattern="^q$", dead_letter_exchange="", dead_letter_routing_key="grave")
-    assert queue.stranded is None
+    assert not queue.is_parking
+    bench.pass_time(SECOND_US)
     assert int(queue_of(bench, "grave").count()) == (0 if reached else 1)
-    assert not queue.kept()
+    assert queue.parking.count() == 0
     bench.pass_time(10 * SECOND_US)
     assert int(queue_of(bench, "grave").count()) == (0 if reached else 1)
 

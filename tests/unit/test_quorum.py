@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leveret.broker.deadletter import body_of
+from leveret.broker.deadletter import body_of, header_of
 from leveret.broker.entry import Entry
 from leveret.broker.queue import Queue
-from leveret.broker.stranded import NEXT_US, PAUSE_MAX_US, PAUSE_MIN_US, ROUND_MAX, SOON_US
+from leveret.broker.release import NEXT_US, PAUSE_MAX_US, PAUSE_MIN_US, SOON_US, STEP_MAX
 from leveret.store.disk import MemoryDisk
 from leveret.wire import grammar
 from leveret.wire.properties import decode_header
@@ -46,7 +46,10 @@ def bodies(bench: Bench, name: str) -> list[bytes]:
 
 
 def kept(bench: Bench, name: str) -> list[bytes]:
-    return [body_of(entry.content) for entry in queue_of(bench, name).kept()]
+    """All that is parked in a queue, as far as it is in memory."""
+    parking = queue_of(bench, name).parking
+    shelves = parking.shelves.values() if parking is not None else []
+    return [body_of(entry.content) for shelf in shelves for entry in shelf.ready.in_memory()]
 
 
 def strand(bench: Bench, client: Client, *bodies: bytes, name: str = "q") -> None:
@@ -117,45 +120,50 @@ def test_a_transient_message_beside_a_persistent_one(bench: Bench, client: Clien
 
 @pytest.mark.parametrize("is_clean", [False, True])
 def test_a_dead_letter_without_a_way_outlives_a_restart(bench: Bench, client: Client, is_clean: bool) -> None:
-    """It is where it was, to be delivered or to expire once more; and when there is a way it goes."""
+    """It stays parked; and when there is a way it goes, with the time at which it died."""
     told: list[str] = []
     bench.broker.on_event = told.append
     client.queue("grave", durable=True)
     client.queue("q", durable=True, arguments=SURE)
     strand(bench, client, b"1", b"2")
     assert (bodies(bench, "q"), kept(bench, "q")) == ([], [b"1", b"2"])
-    text = "dead letter exchange missing: the message is kept until a queue takes it"
+    text = "dead letter exchange missing: the message for 'q' is parked until a queue takes it"
     assert told == [f"queue 'q' in vhost '/': {text} (told once; all are counted)"]
     if is_clean:
         bench.broker.stop()
     bench.sync()
     again = revived(bench)
-    assert (bodies(again, "q"), kept(again, "q")) == ([b"1", b"2"], [])
-    for _ in range(2):
-        kill(again.broker.vhosts["/"], "q", "expired", again.now_us)
+    assert (bodies(again, "q"), kept(again, "q")) == ([], [b"1", b"2"])
     way(again.connect(), "grave")
     again.pass_time(int(SOON_US))
     assert (bodies(again, "grave"), kept(again, "q")) == ([b"1", b"2"], [])
-    assert [history(entry) for entry in queue_of(again, "grave").in_memory()] == [[("q", "expired", 1)]] * 2
+    assert [history(entry) for entry in queue_of(again, "grave").in_memory()] == [[("q", "rejected", 1)]] * 2
     again.sync()
     last = revived(again)
     assert (bodies(last, "grave"), bodies(last, "q")) == ([b"1", b"2"], [])
 
 
-def test_a_delivered_one_comes_back_as_redelivered(bench: Bench, client: Client) -> None:
-    """An orderly stop knows; whoever rejected it sees it again."""
+def test_a_delivered_one_is_new_to_the_queue_that_takes_it(bench: Bench, client: Client) -> None:
+    """Whoever rejected it does not see it again, and who gets it sees what was published."""
     client.queue("q", durable=True, arguments=SURE)
-    client.publish("q", b"fresh")
+    client.publish("q", b"rejected")
     client.send(1, grammar.BASIC_GET, queue="q")
     client.send(1, grammar.BASIC_REJECT, delivery_tag=1, requeue=True)
     client.send(1, grammar.BASIC_GET, queue="q")
     client.send(1, grammar.BASIC_REJECT, delivery_tag=2, requeue=False)
     client.publish("q", b"behind")
-    assert kept(bench, "q") == [b"fresh"]
+    assert kept(bench, "q") == [b"rejected"]
     bench.broker.stop()
     bench.sync()
-    entries = queue_of(revived(bench), "q").in_memory()
-    assert [(body_of(entry.content), entry.redelivered) for entry in entries] == [(b"fresh", True), (b"behind", False)]
+    again = revived(bench)
+    assert (bodies(again, "q"), kept(again, "q")) == ([b"behind"], [b"rejected"])
+    client = again.connect()
+    client.queue("grave")
+    way(client, "grave")
+    again.pass_time(int(SOON_US))
+    (entry,) = queue_of(again, "grave").in_memory()
+    headers = decode_header(header_of(entry.content))[0].headers or {}
+    assert (entry.redelivered, "x-delivery-count" in headers) == (False, False)
 
 
 @pytest.mark.parametrize("reason", ["no binding", "circle", "full"])
@@ -185,7 +193,7 @@ def test_a_full_queue_gets_it_later_and_the_others_once(bench: Bench, client: Cl
         [b"1"], [b"1", b"2", b"3"], [b"2", b"3"])
     bench.sync()
     again = revived(bench)
-    assert bodies(again, "q") == [b"2", b"3"]
+    assert (bodies(again, "q"), kept(again, "q")) == ([], [b"2", b"3"])
     for expected in ([b"2"], [b"3"], []):
         client.send(1, grammar.BASIC_GET, queue="full", no_ack=True)
         bench.pass_time(int(PAUSE_MIN_US))
@@ -210,23 +218,20 @@ def test_a_queue_that_refused_it_may_go(bench: Bench, client: Client) -> None:
 
 
 def test_many_are_tried_a_part_at_a_time(bench: Bench, client: Client) -> None:
-    """In their order; what dies meanwhile waits for none of them."""
+    """In their order; what dies meanwhile does not overtake them."""
     client.queue("grave")
     client.queue("q", durable=True, arguments=SURE)
-    count = 2 * ROUND_MAX + 10
+    count = 2 * STEP_MAX + 10
     strand(bench, client, *[b"%d" % number for number in range(count)])
     way(client, "grave")
     assert bodies(bench, "grave") == []
     bench.pass_time(int(SOON_US))
-    assert len(bodies(bench, "grave")) == ROUND_MAX
+    assert len(bodies(bench, "grave")) == STEP_MAX - 1  # one look for a way is one step
     strand(bench, client, b"new")
     for _ in range(2):
         bench.pass_time(int(NEXT_US))
-    found = bodies(bench, "grave")
-    assert found.index(b"new") == ROUND_MAX
-    found.remove(b"new")
-    assert found == [b"%d" % number for number in range(count)]
-    assert (kept(bench, "q"), queue_of(bench, "q").stranded is not None) == ([], True)
+    assert bodies(bench, "grave") == [*[b"%d" % number for number in range(count)], b"new"]
+    assert kept(bench, "q") == []
 
 
 def test_the_pauses_double_up_to_three_minutes(bench: Bench, client: Client) -> None:
@@ -240,7 +245,7 @@ def test_the_pauses_double_up_to_three_minutes(bench: Bench, client: Client) -> 
         bench.pass_time(next_us - bench.now_us)
         assert kept(bench, "q") == [b"1"]
     assert times == [min(PAUSE_MIN_US * 2**number, PAUSE_MAX_US) for number in range(12)]
-    assert list(vhost.stranding.values()) == [queue_of(bench, "q")]
+    assert list(vhost.release.queues.values()) == [queue_of(bench, "q")]
 
 
 def test_a_way_is_looked_for_once_for_many_declarations(bench: Bench, client: Client) -> None:
@@ -261,7 +266,7 @@ def test_a_deleted_queue_takes_them_along(bench: Bench, client: Client) -> None:
     assert bench.broker.log.live() == 0
     way(client)
     bench.pass_time(int(PAUSE_MAX_US))
-    assert bench.broker.vhosts["/"].stranding == {}
+    assert (bench.broker.vhosts["/"].release.queues, bench.broker.timers.next_us()) == ({}, 0)
 
 
 def test_they_hold_no_journal_file(client: Client) -> None:
@@ -276,9 +281,14 @@ def test_they_hold_no_journal_file(client: Client) -> None:
     house.disk.crash()
     again = House(house.disk)
     queue = queue_of(again.bench, "q")
-    assert (queue.count(), queue.in_memory()) == (2, [])
-    kill(again.bench.broker.vhosts["/"], "q", "rejected", again.bench.now_us)
-    assert (bodies(again.bench, "q"), kept(again.bench, "q")) == ([b"2"], [b"1"])
+    assert queue.parking is not None
+    assert (queue.count(), queue.parking.count(), queue.in_memory()) == (0, 2, [])
+    client = again.bench.connect()
+    client.send(1, grammar.QUEUE_DECLARE, queue="grave")
+    client.send(1, grammar.EXCHANGE_DECLARE, exchange="x", type="fanout")
+    client.send(1, grammar.QUEUE_BIND, queue="grave", exchange="x")
+    again.bench.pass_time(int(SOON_US))
+    assert (bodies(again.bench, "grave"), queue.parking.count()) == ([b"1", b"2"], 0)
 
 
 # -- counts of deliveries ----------------------------------------------------------------------------------------------

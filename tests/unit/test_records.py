@@ -8,6 +8,7 @@ from leveret.broker.log import (
     HOP,
     MESSAGES,
     META,
+    MOVED,
     PAGE,
     SETTLE,
     START,
@@ -15,7 +16,7 @@ from leveret.broker.log import (
     page_record,
 )
 from leveret.broker.page import Page
-from leveret.broker.records import Arrived, Declared, Paged, Passed, RecordError, records
+from leveret.broker.records import Arrived, Declared, Moved, Paged, Passed, RecordError, records
 from leveret.broker.run import Run, Stretch
 from leveret.wire import grammar
 
@@ -69,8 +70,24 @@ def test_a_hop_is_one_record() -> None:
     bench.sync()
     bench.pass_time(1)
     (hop,) = records(bench.sync())
+    assert isinstance(hop, Moved)
+    assert (hop.kind, hop.left, hop.id, hop.queue, hop.expires_us) == (MOVED, (1, 1), 2, 2, 0)
+    assert hop.change == b"\x00\x03two"
+
+
+def test_a_hop_to_two_queues_is_one_record() -> None:
+    bench = Bench()
+    client = bench.connect()
+    client.queue("one", durable=True, arguments={"x-dead-letter-exchange": "amq.fanout", "x-message-ttl": 0})
+    for name in ("two", "three"):
+        client.queue(name, durable=True)
+        client.call(1, grammar.QUEUE_BIND, queue=name, exchange="amq.fanout")
+    client.publish("one", b"body", delivery_mode=2)
+    bench.sync()
+    bench.pass_time(1)
+    (hop,) = records(bench.sync())
     assert isinstance(hop, Arrived)
-    assert (hop.kind, hop.left, hop.first_id, hop.queues) == (HOP, (1, 1), 2, [(2, 0)])
+    assert (hop.kind, hop.left, hop.first_id, hop.queues) == (HOP, (1, 1), 2, [(2, 0), (3, 0)])
 
 
 def test_what_the_log_writes_is_read_back() -> None:

@@ -13,6 +13,7 @@ from leveret.store.disk import MemoryDisk
 from leveret.store.journal import Journal
 from leveret.store.reserve import Reserve
 from leveret.store.segment import SegmentStore
+from leveret.store.streams import StreamStore
 from leveret.wire import grammar
 from leveret.wire.frames import PROTOCOL_HEADER
 from leveret.wire.method import decode_method, method_frame
@@ -44,7 +45,8 @@ async def test_the_socket_is_closed_after_a_while(
     disk = MemoryDisk()
     alarms = Alarms(Limits(0, 1), Gauges(lambda: 1, lambda: 0, lambda: None))
     segments, reserve = SegmentStore(disk, "/segments"), Reserve(disk, "/reserve")
-    server = Server(Broker(Settings(), os.urandom), Journal(disk, "/journal"), segments, reserve, alarms)
+    streams = StreamStore(disk, "/streams")
+    server = Server(Broker(Settings(), os.urandom), Journal(disk, "/journal"), segments, streams, reserve, alarms)
     server.recover()
     host, port = await server.listen("127.0.0.1", 0)
     reader, writer = await asyncio.open_connection(host, port)

@@ -14,6 +14,7 @@ from leveret.store.disk import MemoryDisk
 from leveret.store.journal import Journal
 from leveret.store.reserve import Reserve
 from leveret.store.segment import SegmentStore
+from leveret.store.streams import StreamStore
 from leveret.wire import grammar
 from leveret.wire.frames import PROTOCOL_HEADER, content_frames
 from leveret.wire.method import method_frame
@@ -56,7 +57,8 @@ async def test_memory_is_looked_at_without_any_input() -> None:
     reserve = Reserve(MemoryDisk(), "/reserve")
     alarms = Alarms(Limits(0, 1), Gauges(lambda: 1, lambda: 0, lambda: None))
     broker = Broker(Settings(), os.urandom)
-    server = Server(broker, Journal(MemoryDisk(), "/journal"), segments, reserve, alarms)
+    streams = StreamStore(MemoryDisk(), "/streams")
+    server = Server(broker, Journal(MemoryDisk(), "/journal"), segments, streams, reserve, alarms)
     segments.server, segments.loop = server, asyncio.get_running_loop()
     server.recover()
     fill(broker, READY_OCTETS_MAX)

@@ -13,6 +13,7 @@ from leveret.store.disk import MemoryDisk
 from leveret.store.journal import Journal
 from leveret.store.reserve import Reserve
 from leveret.store.segment import SegmentStore
+from leveret.store.streams import StreamStore
 
 
 class SlowSegments(SegmentStore):
@@ -31,7 +32,9 @@ async def test_a_segment_that_is_finished_after_the_journal_is_no_error() -> Non
     segments = SlowSegments()
     reserve = Reserve(MemoryDisk(), "/reserve")
     alarms = Alarms(Limits(0, 1), Gauges(lambda: 1, lambda: 0, lambda: None))
-    server = Server(Broker(Settings(), os.urandom), Journal(MemoryDisk(), "/journal"), segments, reserve, alarms)
+    streams = StreamStore(MemoryDisk(), "/streams")
+    journal = Journal(MemoryDisk(), "/journal")
+    server = Server(Broker(Settings(), os.urandom), journal, segments, streams, reserve, alarms)
     server.recover()
     errors: list[dict[str, object]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))

@@ -22,6 +22,7 @@ from leveret.store.disk import MemoryDisk
 from leveret.store.journal import Journal
 from leveret.store.reserve import Reserve
 from leveret.store.segment import SegmentStore
+from leveret.store.streams import StreamStore
 
 
 def write_pair(directory: Path) -> TlsSettings:
@@ -38,7 +39,8 @@ async def server() -> AsyncIterator[Server]:
     disk = MemoryDisk()
     alarms = Alarms(Limits(0, 1), Gauges(lambda: 1, lambda: 0, lambda: None))
     segments, reserve = SegmentStore(disk, "/segments"), Reserve(disk, "/reserve")
-    server = Server(Broker(Settings(), os.urandom), Journal(disk, "/journal"), segments, reserve, alarms)
+    streams = StreamStore(disk, "/streams")
+    server = Server(Broker(Settings(), os.urandom), Journal(disk, "/journal"), segments, streams, reserve, alarms)
     server.recover()
     running = asyncio.create_task(server.run())
     yield server

@@ -21,6 +21,7 @@ import uvicorn
 
 from leveret.admin.api import Api
 from leveret.admin.cors import Cors
+from leveret.admin.examined import FILE_NAME, Examiner
 from leveret.admin.patience import Patient
 from leveret.admin.process import KEY_PASSWORD
 from leveret.control.client import AsyncControlClient
@@ -32,6 +33,8 @@ NICENESS = 5
 COMMANDS_MAX = 16
 # how often the files of the certificate are looked at
 LOOK_S = 1.0
+# longer than clients keep a connection that they do not use: else one may ask just when it is closed
+KEEP_ALIVE_S = 75
 
 
 class AdminServer(uvicorn.Server):
@@ -63,7 +66,7 @@ def _arguments() -> argparse.Namespace:
 def _server(api: Api, certificates: Certificates | None) -> AdminServer:
     config = uvicorn.Config(
         api, http=Patient, ws="none", lifespan="off", log_config=None, access_log=False, server_header=False,
-        proxy_headers=False,
+        proxy_headers=False, timeout_keep_alive=KEEP_ALIVE_S,
         ssl_context_factory=None if certificates is None else lambda config, default: context_of(certificates),
     )  # fmt: skip
     return AdminServer(config)
@@ -87,7 +90,8 @@ async def _look(certificates: Certificates) -> None:
 
 
 async def _serve(options: argparse.Namespace) -> None:
-    api = Api(AsyncControlClient(options.data_dir, COMMANDS_MAX), Cors(options.cors_origin))
+    examiner = Examiner(os.path.join(options.data_dir, FILE_NAME))
+    api = Api(AsyncControlClient(options.data_dir, COMMANDS_MAX), Cors(options.cors_origin), examiner)
     async with asyncio.TaskGroup() as tasks:
         if options.fd is not None:
             tasks.create_task(_server(api, None).serve([socket.socket(fileno=options.fd)]))

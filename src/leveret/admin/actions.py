@@ -106,16 +106,18 @@ def listing(
     owned: bool = False,
     visible: bool = False,
     is_anywhere: bool = False,
+    more: Callable[[Call], dict[str, Any]] = lambda call: {},
     **fields: str,
 ) -> Action:
     """GET: a long list, which the broker pages, filters, sorts and writes; it goes through as it comes.
 
     paged: whether it can be had in pages; owned: who is no monitor sees what is his own, wherever it is; visible:
-    monitors see all virtual hosts; is_anywhere: in a virtual host that isn't there, it is empty.
+    monitors see all virtual hosts; is_anywhere: in a virtual host that isn't there, it is empty; more: fields of the
+    command from the query.
     """
 
     async def get(call: Call) -> Response:
-        asked: dict[str, Any] = fill(fields, call.values) | (page(call) if paged else {})
+        asked: dict[str, Any] = fill(fields, call.values) | (page(call) if paged else {}) | more(call)
         if "vhost" not in asked and call.vhost is not None:
             asked["vhost"] = call.vhost
         if sort := call.query("sort"):

@@ -13,6 +13,7 @@ from leveret.admin import login
 from leveret.admin.answers import HttpError, accepts_json, answer_error, finish, no_object, not_authorised
 from leveret.admin.call import Call, answer_of
 from leveret.admin.cors import Cors
+from leveret.admin.examined import Examiner
 from leveret.admin.route import Route
 from leveret.admin.router import Router, segments
 from leveret.admin.routes import ROUTES
@@ -25,11 +26,12 @@ KNOWN_METHODS: Final = frozenset({"HEAD", "GET", "POST", "PUT", "PATCH", "DELETE
 
 
 class Api:
-    """An ASGI application; control: how to reach the broker."""
+    """An ASGI application. control: how to reach the broker; examiner: remembers hashes of files."""
 
-    def __init__(self, control: AsyncControlClient, cors: Cors) -> None:
+    def __init__(self, control: AsyncControlClient, cors: Cors, examiner: Examiner | None = None) -> None:
         self._control = control
         self._cors = cors
+        self._examiner = examiner or Examiner()
         self._router = Router(ROUTES)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -68,7 +70,7 @@ class Api:
         if route.open is not None:
             return await route.open(request, self._control)
         user = await login.log_in(request, self._control, *route.credentials(request))
-        call = Call(request, route.bound(values), user, self._control)
+        call = Call(request, route.bound(values), user, self._control, self._examiner)
         return await self._serve(call, route)
 
     async def _serve(self, call: Call, route: Route) -> Response:
@@ -76,7 +78,7 @@ class Api:
         rule = route.rule(method)
         if not route.is_owned and (reason := await rule(call)):
             raise not_authorised(reason)
-        if not accepts_json(call.request):
+        if not route.is_file and not accepts_json(call.request):
             raise HttpError(406)
         if route.find is not None:
             call.found = await route.find(call)

@@ -8,9 +8,10 @@ import msgspec
 from starlette.requests import Request
 
 from leveret.admin.answers import HttpError, bad_request
+from leveret.admin.examined import Examiner
 from leveret.admin.login import User
 from leveret.control.client import AsyncControlClient
-from leveret.control.refusal import BAD_REQUEST, CONFLICT, INTERNAL, NOT_AUTHORISED, NOT_FOUND, Refused
+from leveret.control.refusal import ACCESS_REFUSED, BAD_REQUEST, CONFLICT, INTERNAL, NOT_AUTHORISED, NOT_FOUND, Refused
 
 OK: Final = b'{"ok":'
 
@@ -20,6 +21,7 @@ STATUS: Final[dict[str, tuple[int, str]]] = {
     CONFLICT: (400, "bad_request"),
     NOT_FOUND: (404, "not_found"),
     NOT_AUTHORISED: (401, "not_authorised"),
+    ACCESS_REFUSED: (403, "access_refused"),
     INTERNAL: (500, "internal_server_error"),
 }
 
@@ -31,13 +33,16 @@ def answer_of(refused: Refused) -> HttpError:
 
 
 class Call:
-    """values: the variables of the path; found: the object at the path, of routes that have one."""
+    """values: the variables of the path; found: the object at the path, of routes that have one; examiner: of files."""
 
-    def __init__(self, request: Request, values: dict[str, str], user: User, control: AsyncControlClient) -> None:
+    def __init__(
+        self, request: Request, values: dict[str, str], user: User, control: AsyncControlClient, examiner: Examiner
+    ) -> None:
         self.request = request
         self.values = values
         self.user = user
         self.found: Any = None
+        self.examiner = examiner
         self._control = control
 
     @property

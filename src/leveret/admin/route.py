@@ -23,7 +23,8 @@ DESTINATIONS = {"e": "exchange", "q": "queue"}
 @dataclass(frozen=True)
 class Route:
     """may: who may use it; may_change: who may use its PUT, POST and DELETE, if that is somebody else; find: what is at
-    the path: without it there is a 404, but for PUT; open: answers everybody, without a login; is_form: by POST."""
+    the path: without it there is a 404, but for PUT; open: answers everybody, without a login; is_form: by POST;
+    is_file: what comes is no JSON."""
 
     path: str
     may: Rule
@@ -36,6 +37,7 @@ class Route:
     open: Open | None = None
     is_form: bool = False
     has_auth_in_query: bool = False
+    is_file: bool = False
 
     @cached_property
     def methods(self) -> tuple[str, ...]:

@@ -1,14 +1,14 @@
 """All paths of the HTTP API, with their verbs, who may use them and the commands behind them.
 
 The paths and verbs are those of RabbitMQ 3.10's management plugin; those that came later are marked. HEAD and OPTIONS
-come by themselves.
+come by themselves. /delayed, /streams, /queries and a federation link's pause are this broker's own.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from leveret.admin import pages, rules, special
+from leveret.admin import delayed, links, pages, rules, special, streams
 from leveret.admin.actions import among, check, delete, found, listing, one, post, put, short
 from leveret.admin.body import Body, anything, boolean, encoding, integer, payload, table, text
 from leveret.admin.route import Route
@@ -33,6 +33,8 @@ NOBODY: Final = "vhost_or_user_not_found"
 vhost_at = one("get_vhost", name="{vhost}")
 user_at = among("list_users", {"name": "{user}"})
 queue_at = one("get_queue", vhost="{vhost}", name="{queue}")
+stream_at = one("get_stream", vhost="{vhost}", name="{stream}")
+query_at = one("get_query", vhost="{vhost}", name="{query}")
 exchange_at = one("get_exchange", vhost="{vhost}", name="{exchange}")
 connection_at = one("get_connection", name="{name}")
 permission_at = among("list_permissions", {"vhost": "{vhost}", "user": "{user}"})
@@ -75,14 +77,24 @@ NODE: Final = (
     Route("/reset", _administrator, delete=special.reset_statistics),
     Route("/reset/{node}", _administrator, delete=special.reset_statistics),
     Route("/rebalance/queues", _administrator, post=special.nothing),
-    Route("/federation-links", rules.monitor, get=special.no_links),
-    Route("/federation-links/{vhost}", rules.monitor, find=vhost_at, get=special.no_links),
     Route("/definitions", _administrator, get=special.get_definitions, post=special.post_definitions,
           has_auth_in_query=True),
     Route("/definitions/{vhost}", _administrator, get=special.get_definitions, post=special.post_definitions,
           has_auth_in_query=True),
     Route("/all-configuration", _administrator, get=special.get_definitions, post=special.post_definitions,
           has_auth_in_query=True),
+)  # fmt: skip
+
+FEDERATION: Final = (
+    Route("/federation-links", rules.monitor, get=links.listed()),
+    Route("/federation-links/{vhost}", rules.monitor, find=vhost_at, get=links.listed(vhost="{vhost}")),
+    Route("/federation-links/state/down", rules.monitor, get=links.listed(only_down=True)),
+    Route("/federation-links/{vhost}/state/down", rules.monitor, find=vhost_at,
+          get=links.listed(only_down=True, vhost="{vhost}")),
+    Route("/federation-links/vhost/{vhost}/{id}/{node}/restart", rules.monitor, find=links.find,
+          get=links.listed(vhost="{vhost}"), delete=delete("restart_federation_link", id="{id}")),
+    Route("/federation-links/vhost/{vhost}/{id}/{node}/pause", rules.policymaker, find=links.find_in_vhost,
+          put=links.pause, delete=delete("resume_federation_link", vhost="{vhost}", id="{id}")),
 )  # fmt: skip
 
 CONNECTIONS: Final = (
@@ -135,6 +147,34 @@ OBJECTS: Final = (
                       destination="{destination}", destination_type="{destination_type}"), post=special.bind),
     Route("/bindings/{vhost}/e/{source}/{dtype}/{destination}/{properties_key}", _vhost, find=binding_at, get=found,
           delete=delete("unbind", acting=True, **BINDING_ENDS, properties_key="{properties_key}")),
+)  # fmt: skip
+
+DELAYED: Final = (
+    Route("/delayed", _vhost, get=listing("list_delayed", more=delayed.rows)),
+    Route("/delayed/{vhost}", _vhost, get=listing("list_delayed", more=delayed.rows)),
+    Route("/delayed/{vhost}/levels", _vhost, get=listing("list_delay_levels")),
+    Route("/delayed/{vhost}/messages", _vhost, find=vhost_at,
+          get=delayed.messages, put=delayed.retime, delete=delayed.cancel),
+)  # fmt: skip
+
+STREAMS: Final = (
+    Route("/streams", _vhost, get=listing("list_streams")),
+    Route("/streams/{vhost}", _vhost, get=listing("list_streams")),
+    Route("/streams/{vhost}/{stream}", _vhost, find=stream_at, get=found),
+    Route("/streams/{vhost}/{stream}/segments", _vhost, find=streams.find, get=streams.segments),
+    Route("/streams/{vhost}/{stream}/segments/{file}", _vhost, find=streams.find, get=streams.segment, is_file=True),
+    Route("/streams/{vhost}/{stream}/leases", _vhost, find=streams.find, get=streams.leases, post=streams.grant),
+    Route("/streams/{vhost}/{stream}/leases/{id}", _vhost, find=streams.find,
+          put=streams.renew, delete=streams.release),
+)  # fmt: skip
+
+STAGES: Final = (
+    Route("/queries", _vhost, get=listing("list_queries")),
+    Route("/queries/{vhost}", _vhost, get=listing("list_queries")),
+    Route("/queries/{vhost}/{query}", _administrator, find=query_at, get=found,
+          delete=delete("forget_query", vhost="{vhost}", name="{query}")),
+    Route("/queries/{vhost}/{query}/stages", _administrator, find=query_at,
+          get=listing("list_stages", vhost="{vhost}", query="{query}")),
 )  # fmt: skip
 
 ACCESS: Final = (
@@ -226,5 +266,5 @@ CHECKS: Final = (
     Route("/aliveness-test/{vhost}", _vhost, find=vhost_at, get=check("aliveness_test", vhost="{vhost}")),
 )  # fmt: skip
 
-API: Final = (*NODE, *CONNECTIONS, *OBJECTS, *ACCESS, *PARAMETERS, *CHECKS)
+API: Final = (*NODE, *FEDERATION, *CONNECTIONS, *OBJECTS, *DELAYED, *STREAMS, *STAGES, *ACCESS, *PARAMETERS, *CHECKS)
 ROUTES: Final = (*((route.path, route) for route in PAGES), *((f"/api{route.path}", route) for route in API))

@@ -90,11 +90,6 @@ async def relative_memory(call: Call) -> Response:
     return json_answer(encode({"memory": {"total": 100, **shares}}))
 
 
-async def no_links(call: Call) -> Response:
-    """Federation links: none yet."""
-    return json_answer(b"[]")
-
-
 # -- virtual hosts and users -------------------------------------------------------------------------------------------
 
 

@@ -15,11 +15,15 @@ from typing import TYPE_CHECKING, Final
 from mypy_extensions import i64
 
 from leveret.broker.entry import Entry
+from leveret.broker.streams.read import Read
+from leveret.session.unacked import Delivery
 from leveret.wire.errors import PRECONDITION_FAILED, ProtocolError
 from leveret.wire.table import Value
 
 if TYPE_CHECKING:
     from leveret.broker.channel import BrokerChannel
+    from leveret.broker.consumer import Consumer
+    from leveret.broker.queue import Queue
 
 # looks within the time of the shortest timeout; a delivery may be overdue for two of these intervals until it is found
 LOOKS: Final[i64] = 60
@@ -76,7 +80,6 @@ class AckTimeout:
         index: i64 = 0
         # without timeouts of their own the others can't be overdue before the oldest
         for tag, delivery in channel.unacked.tagged(0 if self.has_own else 1):
-            assert isinstance(delivery, Entry)
             while index < len(notes) and notes[index][0] <= tag:
                 index += 1
             if index == len(notes):
@@ -86,11 +89,16 @@ class AckTimeout:
                 return timeout_ms
         return 0
 
-    def _timeout_ms(self, entry: Entry) -> i64:
-        consumer = entry.consumer
+    def _timeout_ms(self, delivery: Delivery) -> i64:
+        if isinstance(delivery, Read):
+            consumer: Consumer | None = delivery.reader.consumer
+            queue: Queue = delivery.reader.stream
+        else:
+            assert isinstance(delivery, Entry)
+            consumer, queue = delivery.consumer, delivery.queue
         if consumer is not None and consumer.timeout_ms != NOT_GIVEN:
             return consumer.timeout_ms
-        timeout_ms = entry.shelf.queue.timeout_ms
+        timeout_ms = queue.timeout_ms
         return self.timeout_ms if timeout_ms == NOT_GIVEN else timeout_ms
 
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from leveret.broker.terms import comparable, shown, text_of, type_of
+from leveret.broker.streams.age import age_us
+from leveret.broker.streams.offsets import refused_offset
+from leveret.broker.terms import comparable, items_of, shown, text_of, type_of
+from leveret.wire.body_schema import refused_schema
 from leveret.wire.table import Value, encode_value, split_table
 
 # RabbitMQ's limit for times in milliseconds: what an Erlang timer can take, and ten years for a message's life
@@ -21,6 +24,9 @@ _INTEGERS: Final[dict[str, tuple[int, int, str]]] = {
     "x-queue-version": (0, 1 << 63, "value_too_large"),
     # negative: no limit, as from RabbitMQ 4.0 on
     "x-delivery-limit": (-1 << 63, 1 << 63, "value_too_large"),
+    "x-stream-max-segment-size-bytes": (0, 1 << 63, "value_too_large"),
+    "x-initial-cluster-size": (1, 1 << 63, "value_too_large"),
+    "x-leveret-seal-after-ms": (1, TTL_MS_MAX, "value_too_large"),
 }
 # argument -> the words it may be
 _WORDS: Final[dict[str, tuple[str, ...]]] = {
@@ -32,8 +38,12 @@ _WORDS: Final[dict[str, tuple[str, ...]]] = {
 _CHECKED: Final = (
     "x-queue-type", "x-dead-letter-exchange", "x-expires", "x-message-ttl", "x-dead-letter-routing-key",
     "x-max-length", "x-max-length-bytes", "x-max-priority", "x-overflow", "x-queue-mode", "x-queue-version",
-    "x-single-active-consumer", "x-delivery-limit",
+    "x-single-active-consumer", "x-delivery-limit", "x-max-age", "x-stream-max-segment-size-bytes",
+    "x-initial-cluster-size", "x-leveret-schema", "x-leveret-seal-after-ms",
 )  # fmt: skip
+# what a consumer may say of each type of queue beside the others' arguments; the filters are those of RabbitMQ 3.13
+_OF_CONSUMERS: Final = ("x-priority", "x-cancel-on-ha-failover")
+_OF_READERS: Final = ("x-stream-offset", "x-stream-filter", "x-stream-match-unfiltered")
 _CLASSIC: Final = encode_value("classic")
 
 
@@ -82,17 +92,30 @@ def refused_argument(arguments: dict[str, Value], types: dict[str, bytes], what:
 def refused_of_consumer(
     arguments: dict[str, Value], types: dict[str, bytes], what: str, queue_arguments: dict[str, Value]
 ) -> str:
-    """The same for the arguments of a consumer; queue_arguments: of its queue."""
-    priority, failover = arguments.get("x-priority", 0), arguments.get("x-cancel-on-ha-failover", False)
-    if isinstance(priority, bool) or not isinstance(priority, int) or types.get("x-priority", b"I")[:1] == b"T":
-        return f"invalid arg 'x-priority' for {what}: {_no_integer(type_of(types['x-priority']))}"
-    if not isinstance(failover, bool):
-        kind = type_of(types["x-cancel-on-ha-failover"])
-        return f"invalid arg 'x-cancel-on-ha-failover' for {what}: {{unacceptable_type,{kind}}}"
-    if "x-stream-offset" in arguments:
-        kind = str(queue_arguments.get("x-queue-type", "classic"))
-        return f"invalid arg 'x-stream-offset' for {what} of queue type rabbit_{kind}_queue"
+    """The same for the arguments of a consumer; queue_arguments: of its queue. Values come first here, too."""
+    kind = str(queue_arguments.get("x-queue-type", "classic"))
+    known, strange = (_OF_READERS, _OF_CONSUMERS) if kind == "stream" else (_OF_CONSUMERS, _OF_READERS)
+    for name in known:
+        reason = _consumer_reason(name, arguments[name], types[name]) if name in arguments else ""
+        if reason:
+            return f"invalid arg '{name}' for {what}: {reason}"
+    for name in arguments:
+        if name in strange:
+            return f"invalid arg '{name}' for {what} of queue type rabbit_{kind}_queue"
     return ""
+
+
+def _consumer_reason(name: str, value: Value, encoded: bytes) -> str:
+    kind = type_of(encoded)
+    if name == "x-stream-offset":
+        return refused_offset(encoded)
+    if name == "x-priority":
+        is_integer = isinstance(value, int) and not isinstance(value, bool) and kind != "timestamp"
+        return "" if is_integer else _no_integer(kind)
+    if name == "x-stream-filter":
+        texts = items_of(encoded) if kind == "array" else [encoded]
+        return "" if all(text[:1] == b"S" for text in texts) else f"{{unacceptable_type,{kind}}}"
+    return "" if isinstance(value, bool) else f"{{unacceptable_type,{kind}}}"
 
 
 def _reason(name: str, value: Value, kind: str, arguments: dict[str, Value]) -> str:
@@ -102,6 +125,10 @@ def _reason(name: str, value: Value, kind: str, arguments: dict[str, Value]) -> 
         return "" if isinstance(value, bool) else f"{{unacceptable_type,{kind}}}"
     if not isinstance(value, str):
         return f"{{unacceptable_type,{kind}}}"
+    if name == "x-max-age":
+        return "" if age_us(value) > 0 else "invalid_max_age"
+    if name == "x-leveret-schema":
+        return refused_schema(value)
     if name == "x-dead-letter-routing-key":
         return "" if "x-dead-letter-exchange" in arguments else "routing_key_but_no_dlx_defined"
     if value in _WORDS[name]:

@@ -2,33 +2,49 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from leveret.broker import stage_methods
 from leveret.broker.ack_timeout import given_timeout_ms
+from leveret.broker.answers import ANSWERS, answer
 from leveret.broker.arguments import refused_of_consumer, typed
 from leveret.broker.channel import BrokerChannel
-from leveret.broker.consumer import Consumer, write_content
+from leveret.broker.consumer import Consumer
+from leveret.broker.content import POSITIONS, write_content
 from leveret.broker.copies import split_key
 from leveret.broker.counters import Counters
 from leveret.broker.entry import Entry
-from leveret.broker.names import REPLY_PREFIX, REPLY_TO, generated
+from leveret.broker.names import REPLY_PREFIX, REPLY_TO, STAGE, generated
 from leveret.broker.overflow import trim
-from leveret.broker.queue_methods import fail, find, last_declared
+from leveret.broker.queue_methods import check_queue, fail, find, last_declared
 from leveret.broker.returned import Returned, with_delivery_count
+from leveret.broker.streams.filter import filter_of
+from leveret.broker.streams.naming import NAME, SINGLE, Named, refused_name
+from leveret.broker.streams.offsets import TIMESTAMP, offset_spec
+from leveret.broker.streams.read import Read
+from leveret.broker.streams.reader import Reader
+from leveret.broker.streams.stream import Stream
 from leveret.broker.transaction import REJECT, REQUEUE
 from leveret.session.confirms import Confirms
+from leveret.session.unacked import Delivery
 from leveret.wire import grammar
 from leveret.wire.errors import (
     ACCESS_REFUSED,
+    CONNECTION_FORCED,
     NOT_ALLOWED,
+    NOT_FOUND,
     NOT_IMPLEMENTED,
     PRECONDITION_FAILED,
     ProtocolError,
 )
 from leveret.wire.method import Method
 
+# of what a stream does not support, in RabbitMQ's words
+REJECTIONS: Final = "basic.nack and basic.reject"
+
 if TYPE_CHECKING:
     from leveret.broker.peer import Peer
+    from leveret.broker.queue import Queue
 
 
 def qos(peer: Peer, channel: BrokerChannel, method: Method) -> None:
@@ -51,13 +67,14 @@ def qos(peer: Peer, channel: BrokerChannel, method: Method) -> None:
 def consume(peer: Peer, channel: BrokerChannel, method: Method) -> None:
     """basic.consume, from a queue or from the pseudo-queue of direct reply-to."""
     tag = method.text("consumer_tag")
-    if method.text("queue") == "":
-        last_declared(channel, method)
+    name = method.text("queue") or last_declared(channel, method)
     if tag in channel.consumers:
         raise fail(method, NOT_ALLOWED, f"attempt to reuse consumer tag '{tag}'")
     tag = tag or generated("amq.ctag-", peer.broker.random_bytes)
-    if method.text("queue") == REPLY_TO:
+    if name == REPLY_TO:
         _consume_replies(peer, channel, method, tag)
+    elif name == STAGE:
+        stage_methods.attach(peer, channel, method, tag)
     else:
         _consume_queue(peer, channel, method, tag)
     if not method.flag("no_wait"):
@@ -80,11 +97,20 @@ def _consume_queue(peer: Peer, channel: BrokerChannel, method: Method, tag: str)
     queue = find(peer, method, channel)
     what = f"queue '{queue.name}' in vhost '{peer.vhost.name}'"
     arguments, exclusive = method.table("arguments"), method.flag("exclusive")
-    if queue.is_quorum and channel.limit != 0:
-        raise fail(method, NOT_IMPLEMENTED, f"{what} does not support global qos")
-    refused = refused_of_consumer(arguments, typed(method.tables["arguments"]), what, queue.arguments)
+    types = typed(method.tables["arguments"])
+    refused = refused_of_consumer(arguments, types, what, queue.arguments)
+    if isinstance(queue, Stream):
+        refused = refused or refused_name(queue, arguments, types)
     if refused:
         raise fail(method, PRECONDITION_FAILED, refused)
+    if queue.is_stream:
+        _check_credit(channel, method, what)
+        exclusive = False  # everybody may read it
+    if (queue.is_quorum or queue.is_stream) and channel.limit != 0:
+        raise fail(method, NOT_IMPLEMENTED, f"{what} does not support global qos")
+    is_link = arguments.get(POSITIONS) is True and not method.flag("no_ack")
+    if is_link:
+        _take_over(peer, method, queue, what)
     if not queue.consumers.admits(exclusive):
         raise fail(method, ACCESS_REFUSED, f"{what} in exclusive use")
     consumer = Consumer(peer, channel, queue, tag, method.flag("no_ack"), channel.default_limit)
@@ -95,10 +121,54 @@ def _consume_queue(peer: Peer, channel: BrokerChannel, method: Method, tag: str)
         consumer.priority = priority
     consumer.timeout_ms = given_timeout_ms(arguments)
     peer.broker.ack_timeout.allow_for(consumer.timeout_ms)
+    if is_link:
+        consumer.lives = peer.broker.lives
+        channel.must_cut = True
+    if isinstance(queue, Stream):
+        consumer.reader = _reader(peer, consumer, queue, types)
     channel.consumers[tag] = consumer
     queue.consumers.add(consumer)
     if not queue.is_touched:
         queue.touch()
+
+
+def _check_credit(channel: BrokerChannel, method: Method, what: str) -> None:
+    """The acknowledgements of a stream's consumer are its credit: it must send them, and say how much it takes."""
+    if channel.default_limit == 0:
+        raise fail(method, PRECONDITION_FAILED, f"consumer prefetch count is not set for '{what}'")
+    if method.flag("no_ack"):
+        text = f"automatic acknowledgement not supported by stream queues {what}"
+        raise fail(method, NOT_IMPLEMENTED, text)
+
+
+def _reader(peer: Peer, consumer: Consumer, stream: Stream, types: dict[str, bytes]) -> Reader:
+    """It begins where its name stands, or else its x-stream-offset."""
+    spec = offset_spec(types.get("x-stream-offset"), peer.vhost.timeline.wall_us(peer.now_us))
+    assert spec is not None  # it was checked
+    reader = Reader(consumer, stream, stream.begin(spec), spec.value if spec.kind == TIMESTAMP else 0)
+    reader.filter = filter_of(types)
+    name = consumer.arguments.get(NAME)
+    if isinstance(name, str):
+        reader.named = Named(reader, name, consumer.arguments.get(SINGLE) is True)
+        if reader.named.is_new:
+            peer.hold_until_synced()  # from here on it misses nothing, whatever happens
+    return reader
+
+
+def _take_over(peer: Peer, method: Method, queue: Queue, what: str) -> None:
+    """A link has come back, and its old connection may not know yet that it is gone.
+
+    What that one has not acknowledged returns to its place before the first delivery to the new one: positions must
+    come in order, or what was never had would be taken for had.
+    """
+    for older in queue.consumers.all():
+        if older.lives is not None:
+            if older.connection is peer:
+                raise fail(method, ACCESS_REFUSED, f"{what} in exclusive use")
+            older.connection.now_us = peer.now_us
+            older.connection.close(CONNECTION_FORCED, f"another connection has taken over {what}")
+    if queue.is_deleted:
+        raise fail(method, NOT_FOUND, f"no queue '{queue.name}' in vhost '{peer.vhost.name}'")
 
 
 def cancel(peer: Peer, channel: BrokerChannel, method: Method) -> None:
@@ -109,13 +179,19 @@ def cancel(peer: Peer, channel: BrokerChannel, method: Method) -> None:
         peer.vhost.remove_consumer(consumer, peer.now_us)
     elif channel.reply is not None and channel.reply.tag == tag:
         peer.vhost.forget_reply(channel)
+    elif channel.staging is not None and channel.staging.tag == tag:
+        stage_methods.detach(channel)
     if not method.flag("no_wait"):
         peer.send(channel.number, grammar.BASIC_CANCEL_OK, consumer_tag=tag)
 
 
 def get(peer: Peer, channel: BrokerChannel, method: Method) -> None:
-    """basic.get"""
+    """basic.get, from a queue or from a pseudo-queue that answers questions."""
+    if method.text("queue").startswith(ANSWERS):
+        answer(peer, channel, method)
+        return
     queue = find(peer, method, channel)
+    check_queue(method, queue, "basic.get")
     vhost = peer.vhost
     vhost.used(queue, peer.now_us)
     entry = queue.peek()
@@ -144,7 +220,7 @@ def get(peer: Peer, channel: BrokerChannel, method: Method) -> None:
         routing_key=key,
         message_count=int(queue.count()),
     )
-    content = entry.content
+    content = entry.shown()
     if queue.counts_returns and not isinstance(entry, Returned):
         content = with_delivery_count(content, 0)
     write_content(peer.out, content, channel.number, peer.frame_max)
@@ -181,12 +257,12 @@ def nack(peer: Peer, channel: BrokerChannel, method: Method) -> None:
 
 
 def _reject(peer: Peer, channel: BrokerChannel, method: Method, multiple: bool) -> None:
-    tag, requeue, method_id = method.number("delivery_tag"), method.flag("requeue"), method.spec.method_id
+    tag, requeue = method.number("delivery_tag"), method.flag("requeue")
+    check_tag(channel, tag, multiple, method.spec.method_id)
     if channel.tx is not None:
-        check_tag(channel, tag, multiple, method_id)
         channel.tx.settle(channel.unacked, tag, multiple, REQUEUE if requeue else REJECT)
     else:
-        put_away(peer, channel, take(channel, tag, multiple, method_id), requeue)
+        put_away(peer, channel, take_back(channel, tag, multiple, method, REJECTIONS), requeue)
 
 
 def put_away(peer: Peer, channel: BrokerChannel, entries: list[Entry], requeue: bool) -> None:
@@ -211,15 +287,49 @@ def put_away(peer: Peer, channel: BrokerChannel, entries: list[Entry], requeue: 
 
 
 def take(channel: BrokerChannel, tag: int, multiple: bool, method_id: int) -> list[Entry]:
-    """Remove and return the deliveries that a settlement names; 406 for an unknown tag (0 with multiple: all)."""
+    """Remove and return the deliveries that an acknowledgement names; 406 for an unknown tag (0 with multiple: all)."""
     unacked = channel.unacked
     check_tag(channel, tag, multiple, method_id)
     if multiple:
-        return [entry for entry in unacked.take_until(tag) if isinstance(entry, Entry)]
+        return entries_of(channel, unacked.take_until(tag))
     found = unacked.get(tag)
-    assert isinstance(found, Entry)
+    assert found is not None
     unacked.remove(tag)
-    return [found]
+    return entries_of(channel, [found])
+
+
+def take_back(channel: BrokerChannel, tag: int, multiple: bool, method: Method, what: str) -> list[Entry]:
+    """Remove and return deliveries, whose tag was checked, that shall have another fate. 540, and nothing is removed,
+    if one of them was read from a stream, to which nothing can come back: what says which methods it has not."""
+    unacked = channel.unacked
+    held = unacked.hold(tag, multiple)
+    deliveries = [delivery for _, delivery in held]
+    try:
+        check_returnable(deliveries, method, what)
+    except ProtocolError:
+        unacked.restore(held)
+        raise
+    unacked.count -= len(held)
+    return entries_of(channel, deliveries)
+
+
+def check_returnable(deliveries: list[Delivery], method: Method, what: str) -> None:
+    """540 if one of these was read from a stream."""
+    for delivery in deliveries:
+        if isinstance(delivery, Read):
+            check_queue(method, delivery.reader.stream, what)
+
+
+def entries_of(channel: BrokerChannel, deliveries: list[Delivery]) -> list[Entry]:
+    """Those of them that have to go somewhere; what was read from a stream is done with."""
+    entries: list[Entry] = []
+    for delivery in deliveries:
+        if isinstance(delivery, Entry):
+            entries.append(delivery)
+        else:
+            assert isinstance(delivery, Read)
+            delivery.settle(channel)
+    return entries
 
 
 def check_tag(channel: BrokerChannel, tag: int, multiple: bool, method_id: int) -> None:
@@ -240,7 +350,7 @@ def recover(peer: Peer, channel: BrokerChannel, method: Method) -> None:
         raise fail(method, NOT_IMPLEMENTED, "requeue=false")
     if channel.limit != 0:
         peer.touch_consumed(channel)
-    for entry in reversed(take(channel, 0, True, method.spec.method_id)):
+    for entry in reversed(take_back(channel, 0, True, method, "basic.recover")):
         channel.settled(entry)
         entry.queue.requeue(entry)
     channel.line_up()

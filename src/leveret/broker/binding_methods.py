@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from mypy_extensions import i64
 
+from leveret.broker import routing
 from leveret.broker.access import EXCHANGE, QUEUE, check, check_topic
 from leveret.broker.binding import Binding
 from leveret.broker.channel import BrokerChannel
@@ -129,7 +130,7 @@ def deliver_history(vhost: VHost, binding: Binding, now_us: i64) -> None:
     if isinstance(destination, Exchange):
         history.reverse()
     for envelope in history:
-        queues = vhost.targets(destination, envelope) if isinstance(destination, Exchange) else [destination]
+        queues = routing.targets(vhost, destination, envelope) if isinstance(destination, Exchange) else [destination]
         route = Route(vhost.generation, envelope.key, binding.source, envelope.keys)
         route.set_queues(queues)
         if queues:

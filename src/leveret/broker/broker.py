@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import Final
 
 from leveret.broker import enforcement, tracing
 from leveret.broker.access import Access
 from leveret.broker.ack_timeout import AckTimeout
 from leveret.broker.attempts import Attempts
+from leveret.broker.cluster_name import ClusterName
 from leveret.broker.counters import Churn
 from leveret.broker.definitions import (
     GLOBAL_PARAMETER,
@@ -25,17 +27,26 @@ from leveret.broker.definitions import (
     Key,
 )
 from leveret.broker.kinds.recent_history import SNAPSHOT_OCTETS_MAX
+from leveret.broker.lives import Lives
 from leveret.broker.log import CLEAN, START, Log, meta_record, page_record, returned_record, state_record
 from leveret.broker.names import RandomBytes
+from leveret.broker.positions import Positions
 from leveret.broker.returned import counted
 from leveret.broker.shelf import Shelf
+from leveret.broker.stage import Stage
+from leveret.broker.streams.stream import Stream
+from leveret.broker.timeline import Timeline
 from leveret.broker.timers import Timers
 from leveret.broker.users import SHA256, Users, hash_password
 from leveret.broker.vhost import PREDECLARED, VHost
+from leveret.broker.watcher import Watcher
 from leveret.session.connection import Connection
 from leveret.wire.table import Value
 
 logger = logging.getLogger("leveret.broker")
+
+# after a long pause much is due, and the others want their turn
+DUE_MAX: Final = 1024
 
 CAPABILITIES: dict[str, Value] = {
     "publisher_confirms": True,
@@ -51,7 +62,8 @@ CAPABILITIES: dict[str, Value] = {
 
 
 class Settings:
-    """What an operator may choose. product and version are what clients decide by; name and own_version are ours.
+    """What an operator may choose. product and version are what clients decide by; own_version is ours. cluster_name:
+    "" = that of the data directory, which is made of the host's name and chance.
 
     frame_max in octets, heartbeat_s in seconds, as offered in connection.tune; max_message_octets: of a body;
     consumer_timeout_ms: a channel with a delivery that is unacknowledged for longer is closed, 0 = never;
@@ -64,7 +76,8 @@ class Settings:
         product: str = "RabbitMQ",
         version: str = "3.13.7",
         own_version: str = "",
-        cluster_name: str = "leveret@localhost",
+        cluster_name: str = "",
+        host: str = "localhost",
         frame_max: int = 131072,
         channel_max: int = 2047,
         heartbeat_s: int = 60,
@@ -78,6 +91,7 @@ class Settings:
         self.version = version
         self.own_version = own_version
         self.cluster_name = cluster_name
+        self.host = host
         self.frame_max = frame_max
         self.channel_max = channel_max
         self.heartbeat_s = heartbeat_s
@@ -97,17 +111,22 @@ class Broker:
         self.log = Log()
         self.churn = Churn()
         self.timers = Timers()
+        self.timeline = Timeline(self.log)
         self.users = Users(settings.password_hashing)
         self.attempts = Attempts()
         self._accesses: dict[tuple[str, str], Access] = {}  # by user and virtual host
         self.ack_timeout = AckTimeout(settings.consumer_timeout_ms)
         self.vhosts: dict[str, VHost] = {}
+        self.lives = Lives(self.log, int.from_bytes(random_bytes(8), "big", signed=True))
+        self.positions = Positions(self.log)
+        self.watcher = Watcher()
         self.nowhere = self._vhost("")  # where connections are until they have said where they want to go
+        drawn = f"leveret@{settings.host}-{random_bytes(4).hex()}"
+        self.cluster_name = ClusterName(self.log, settings.cluster_name, drawn)
         self.definitions = Definitions(self.log)
         self.definitions.listeners += [
             self._vhost_defined, self._vhost_governed, self.users.defined, self._users_changed, self._named,
         ]  # fmt: skip
-        self._configured_name = settings.cluster_name
         self._define_defaults()
         self.is_new = True  # no life before this one has come to an orderly end or recorded anything
         self.connections_opened = 0
@@ -127,7 +146,7 @@ class Broker:
 
     def _vhost(self, name: str) -> VHost:
         log, timers, random_bytes = self.log, self.timers, self.random_bytes
-        return VHost(name, log, timers, self.ack_timeout, self._tell, random_bytes, self.churn)
+        return VHost(name, log, timers, self.timeline, self.ack_timeout, self._tell, random_bytes, self.churn)
 
     def _define_defaults(self) -> None:
         """What a new broker begins with; its first journal file says so."""
@@ -147,6 +166,7 @@ class Broker:
             del self.vhosts[key[0]]
         elif key[0] not in self.vhosts:
             self.vhosts[key[0]] = self._vhost(key[0])
+            self.vhosts[key[0]].watcher = self.watcher
 
     def _users_changed(self, kind: str, key: Key, definition: Definition | None) -> None:
         """What anybody was found to be allowed must be asked again, for cached routes too."""
@@ -170,6 +190,12 @@ class Broker:
         elif kind == PARAMETER and key[1] == VHOST_LIMITS:
             vhost.limit(value)
 
+    def watch(self, watcher: Watcher) -> None:
+        """From now on it hears of the exchanges in all virtual hosts, those to come included."""
+        self.watcher = watcher
+        for vhost in self.vhosts.values():
+            vhost.watcher = watcher
+
     def connected(self, connection: Connection, vhost: VHost) -> None:
         """A connection has opened a virtual host: it counts."""
         self.connection_count += 1
@@ -190,10 +216,8 @@ class Broker:
         return self._connections.get(user, set())
 
     def _named(self, kind: str, key: Key, definition: Definition | None) -> None:
-        """The global parameter "cluster_name" is what clients hear, before what the configuration says."""
         if kind == GLOBAL_PARAMETER and key == ("cluster_name",):
-            name = self._configured_name if definition is None else str(definition["value"])
-            self.settings.cluster_name = name
+            self.cluster_name.want("" if definition is None else str(definition["value"]))
 
     def access(self, user: str, vhost: str) -> Access:
         """What a user may do in a virtual host, until it is stale."""
@@ -205,6 +229,7 @@ class Broker:
     def delete_vhost(self, name: str) -> None:
         """Delete a virtual host with all that is in it. KeyError if there is none; its connections must be closed."""
         vhost = self.vhosts[name]
+        vhost.queries.drop_all()
         for queue in list(vhost.queues.values()):
             vhost.delete_queue(queue)
         for exchange in list(vhost.exchanges.values()):
@@ -221,7 +246,7 @@ class Broker:
     def trace(self, name: str, is_on: bool) -> None:
         """Turn the firehose of a virtual host on or off. KeyError if there is none of this name."""
         if is_on:
-            tracing.start(self.vhosts[name], self.settings.cluster_name)
+            tracing.start(self.vhosts[name], self.cluster_name.value)
         else:
             tracing.stop(self.vhosts[name])
 
@@ -230,7 +255,7 @@ class Broker:
         settings = self.settings
         return {
             "capabilities": CAPABILITIES,
-            "cluster_name": settings.cluster_name,
+            "cluster_name": self.cluster_name.value,
             "copyright": "The leveret authors",
             "information": "Licensed under the Apache License 2.0",
             "platform": "Python",
@@ -252,20 +277,37 @@ class Broker:
             vhost.settle_turn(now_us)
 
     def run_timers(self, now_us: int) -> None:
-        """Let everything happen that is due."""
-        queue = self.timers.due(now_us)
-        while queue is not None:
-            queue.vhost.ring(queue, now_us)
-            queue = self.timers.due(now_us)
+        """Let happen what is due, or the first part of it: timers.next_us() tells. A turn of its own."""
+        self.catch_up(now_us)
         self.end_turn(now_us)
+
+    def catch_up(self, now_us: int) -> None:
+        """Within a turn: let happen what is due, in the order in which it was, or the first part of it.
+
+        Before anything else does: what is published now must not stand before what should have been there already, for
+        only the first message of a queue expires.
+        """
+        left = DUE_MAX
+        while left > 0:
+            queue = self.timers.due(now_us)
+            if queue is None:
+                break
+            next_us = self.timers.next_us()
+            until_us = next_us if 0 < next_us < now_us else now_us
+            left -= queue.vhost.ring(queue, until_us, left, now_us)
 
     def snapshot(self) -> bytes:
         """Everything durable that is declared, and the pages: the beginning of a new journal file."""
         # numbers never begin anew, even when the files that knew the last ones are gone
         records: list[bytes] = [meta_record({"op": "next_id", "id": int(self.log.next_id)})]
+        records += self.timeline.snapshot()
+        records.append(meta_record(self.cluster_name.record()))
         records += self.definitions.snapshot()
+        records += self.lives.snapshot()
+        records += self.positions.snapshot()
         predeclared = {name for name, _ in PREDECLARED}
         for vhost in self.vhosts.values():
+            records += vhost.queries.snapshot()
             for exchange in vhost.exchanges.values():
                 if exchange.durable and exchange.name not in predeclared:
                     records.append(meta_record(exchange.record(vhost.name)))
@@ -273,7 +315,11 @@ class Broker:
                 if queue.is_journalled:
                     if not queue.is_schedule:
                         records.append(meta_record(queue.record()))
-                    pages = [page for shelf in queue.shelves for page in shelf.pages]
+                    if isinstance(queue, Stream):
+                        records += queue.leases.snapshot()
+                    elif isinstance(queue, Stage):
+                        records += [meta_record(shelf) for shelf in queue.shelf_records()]
+                    pages = [page for shelf in queue.every_shelf() for page in shelf.pages]
                     records.extend(page_record(page) for page in pages if page.is_stored and page.live > 0)
             records.extend(returned_record(*count) for count in counted(vhost))
             for exchange in vhost.exchanges.values():
@@ -302,7 +348,7 @@ class Broker:
                     for entry in queue.in_memory():
                         if entry.id and entry.redelivered:
                             self.log.delivered(entry.shelf.number, entry.id)
-                    for shelf in queue.shelves:
+                    for shelf in queue.every_shelf():
                         self._stop_pages(shelf)
         self.log.clean()
 

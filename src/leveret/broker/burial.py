@@ -1,6 +1,6 @@
 """What becomes of a message that dies in its queue: it goes to the queue's dead letter exchange, or it is dropped.
 
-A queue with x-dead-letter-strategy=at-least-once drops none: see stranded.py.
+Queues with x-dead-letter-strategy=at-least-once and levels of delay layouts drop none: see parking.py.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from librt.strings import read_i32_be
 from mypy_extensions import i64
 
-from leveret.broker import overflow
+from leveret.broker import overflow, routing
 from leveret.broker.copies import blind_keys, is_claimed, keys_in, split_key
 from leveret.broker.deadletter import HEADER_AT, DeadLetter
 from leveret.broker.entry import Entry
@@ -18,7 +18,6 @@ from leveret.broker.kinds.envelope import Envelope
 from leveret.broker.queue import Queue
 from leveret.broker.returned import published_content
 from leveret.broker.route import Route
-from leveret.broker.stranded import Letter, Stranded
 from leveret.session.confirms import JOURNALLED
 from leveret.wire.errors import ProtocolError
 from leveret.wire.scan import HeaderScan
@@ -44,21 +43,28 @@ class Burial:
         self.trouble = trouble
 
 
+class Letter:
+    """A dead letter: what died, why and when. reached: the queues that have it, if others refused it."""
+
+    def __init__(self, entry: Entry, reason: str, died_us: i64, reached: list[Queue]) -> None:
+        self.entry = entry
+        self.reason = reason
+        self.died_us = died_us
+        self.reached = reached
+
+
 def bury(vhost: VHost, queue: Queue, entry: Entry, reason: str, now_us: i64) -> None:
     """Dead-letter an entry that was taken out of its queue, or drop it where the queue has no such exchange.
 
     now_us: when it died; the time to live in the next queue begins there.
     """
-    if queue.stranded is not None:
-        letter = Letter(entry, reason, now_us)
-        trouble = _send(vhost, queue, letter, now_us)
-        if trouble:
-            vhost.tell_once(queue, f"{trouble}: the message is kept until a queue takes it")
-            queue.stranded.add(letter)
-            if len(queue.stranded.letters) == 1:
-                _plan(vhost, queue, queue.stranded, now_us, False)
-            else:
-                _take_room(queue, queue.stranded)
+    parking = queue.parking
+    if queue.is_parking and parking is not None:
+        letter = Letter(entry, reason, now_us, [])
+        waits = vhost.release.is_on_its_way(parking, entry, reason)
+        trouble = "" if waits else send(vhost, queue, letter, now_us)
+        if waits or trouble:
+            vhost.release.park(queue, parking, letter, trouble, now_us)
         return
     is_moved = False
     if queue.dead_letter_exchange is not None:
@@ -72,74 +78,31 @@ def bury(vhost: VHost, queue: Queue, entry: Entry, reason: str, now_us: i64) -> 
         vhost.log.settle(entry.shelf, entry.id)
 
 
-def retry(vhost: VHost, queue: Queue, stranded: Stranded, now_us: i64) -> None:
-    """Try those of the dead letters that a queue keeps whose time has come."""
-    letters = stranded.next_few(now_us)
-    if not letters:
-        return
-    is_moving = False
-    for letter in letters:
-        if _send(vhost, queue, letter, now_us):
-            stranded.add(letter)
-        else:
-            is_moving = True
-    _plan(vhost, queue, stranded, now_us, is_moving)
-
-
-def hurry(vhost: VHost, now_us: i64) -> None:
-    """A binding, an exchange or a queue came or went: there may be a way for what is kept."""
-    vhost.stranded_generation = vhost.generation
-    for queue in list(vhost.stranding.values()):
-        if queue.is_deleted or queue.stranded is None or not queue.stranded.letters:
-            del vhost.stranding[int(queue.number)]
-        elif queue.stranded.hurry(now_us):
-            vhost.timers.add(queue.stranded.retry_us, queue)
-
-
-def reconsider(vhost: VHost, queue: Queue, stranded: Stranded, now_us: i64) -> None:
-    """A policy has changed what becomes of the dead letters that a queue keeps."""
-    if queue.stranded is not None:
-        _take_room(queue, queue.stranded)
-        return
-    for letter in stranded.letters:
-        entry = letter.entry
-        if not letter.reached:
-            bury(vhost, queue, entry, letter.reason, letter.died_us)
-        elif entry.id:
-            vhost.log.settle(entry.shelf, entry.id)  # some queue has it, so it is not lost
-
-
-def _plan(vhost: VHost, queue: Queue, stranded: Stranded, now_us: i64, is_moving: bool) -> None:
-    _take_room(queue, stranded)
-    if stranded.plan(now_us, is_moving):
-        if not vhost.stranding:
-            vhost.stranded_generation = vhost.generation
-        vhost.stranding[int(queue.number)] = queue
-        vhost.timers.add(stranded.retry_us, queue)
-
-
-def _take_room(queue: Queue, stranded: Stranded) -> None:
-    if queue.limits is not None:
-        queue.limits.aside = len(stranded.letters)
-        queue.limits.octets_aside = stranded.octets
-
-
-def _send(vhost: VHost, queue: Queue, letter: Letter, now_us: i64) -> str:
+def send(vhost: VHost, queue: Queue, letter: Letter, now_us: i64) -> str:
     """Give a letter to the queues that it has not reached yet. Returns why it must be kept, "" if all have it."""
     entry = letter.entry
     found = prepare(vhost, queue, entry, letter.reason, letter.died_us)
-    left = [target for target in found.route.queues if target not in letter.reached]
-    if not left and found.trouble and not letter.reached:
+    route = found.route
+    if letter.reached:
+        route = route.to([target for target in route.queues if target not in letter.reached])
+    elif found.trouble and not route.queues:
         return found.trouble
-    full = _refusing(vhost, found.route.to(left), found.content, now_us)
+    if _is_onward(route):
+        now_us = letter.died_us  # whatever kept it, it waits no longer for that
+    full = _refusing(vhost, route, found.content, now_us)
     if full:
-        left = [target for target in left if target not in full]
-        vhost.accept(found.route.to(left), found.content, found.persistent, -1, now_us)
-        letter.reached += left
+        taking = [target for target in route.queues if target not in full]
+        vhost.accept(route.to(taking), found.content, found.persistent, -1, now_us)
+        letter.reached += taking
         return FULL
-    if not _move(vhost, found.route.to(left), found, entry, now_us) and entry.id:
+    if not _move(vhost, route, found, entry, now_us) and entry.id:
         vhost.log.settle(entry.shelf, entry.id)
     return ""
+
+
+def _is_onward(route: Route) -> bool:
+    """Whether a delayed message goes to another of its levels, and no further yet."""
+    return all(target.level is not None for target in route.queues)
 
 
 def _move(vhost: VHost, route: Route, found: Burial, entry: Entry, now_us: i64) -> bool:
@@ -179,7 +142,7 @@ def _addressed(
     letter = DeadLetter(content, claimed)
     old_exchange, old_key = split_key(entry.key)
     keys = [old_key, *keys_in("CC", letter.cc)]
-    letter.die(queue.name, reason, old_exchange, keys, int(now_us))
+    letter.die(queue.name, reason, old_exchange, keys, int(vhost.timeline.wall_us(now_us)))
     key = encode_short(exchange.name if exchange else "")
     if queue.dead_letter_key is None:
         keys += blind_keys(entry.key)
@@ -190,9 +153,9 @@ def _addressed(
         letter.without_cc()
     persistent = _is_persistent(content)
     content = letter.content()
-    route = vhost.route(exchange, key, keys)
+    route = routing.find(vhost, exchange, key, keys)
     if route.is_per_message and exchange is not None:
-        route.set_queues(vhost.targets(exchange, Envelope(keys, key, content)))
+        route.set_queues(routing.targets(vhost, exchange, Envelope(keys, key, content)))
     for requester in route.replies:
         vhost.reply(requester, content, route.key)
     trouble = "" if route.queues or route.replies else "dead letter without a route"

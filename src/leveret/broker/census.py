@@ -1,7 +1,8 @@
 """What the messages of a queue are: how many are persistent, how much they take. Nothing of it is counted on their way.
 
-The oldest ones are looked at; where there are more, the others are taken to be like them. Of a page only its size is
-known, which is a little more than that of the bodies in it.
+Of a stream all is known, as it stands in memory and in files. Of other queues the oldest ones are looked at; where
+there are more, the others are taken to be like them. Of a page only its size is known, which is a little more than
+that of the bodies in it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from leveret.broker.entry import Entry
 from leveret.broker.limits import body_octets
 from leveret.broker.page import Page
 from leveret.broker.run import Run
+from leveret.broker.streams.stream import Stream
 
 if TYPE_CHECKING:
     from leveret.broker.queue import Queue
@@ -37,10 +39,19 @@ class Census:
         self.octets_unacked: i64 = 0
         self.persistent_unacked: i64 = 0
         self.memory_octets: i64 = 0
+        if isinstance(queue, Stream):
+            self._look_at_stream(queue)
+            return
         for shelf in queue.shelves:
             self._look_at_shelf(shelf)
         if queue.unacked > 0:
             self._look_at_unacked(queue)
+
+    def _look_at_stream(self, stream: Stream) -> None:
+        self.octets = stream.body_octets()
+        self.persistent = stream.count()
+        self.on_disk = max(0, stream.history.end - stream.first)
+        self.memory_octets = stream.tail_octets
 
     def _look_at_shelf(self, shelf: Shelf) -> None:
         count = shelf.ready.count()

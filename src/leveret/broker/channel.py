@@ -13,12 +13,14 @@ from leveret.session.channel import Channel
 
 if TYPE_CHECKING:
     from leveret.broker.route import Route
+    from leveret.broker.staging import Staging
     from leveret.broker.transaction import Transaction
 
 
 class BrokerChannel(Channel):
     """limit: deliveries allowed to be unacknowledged on the whole channel, 0 = no limit; default_limit: for each new
-    consumer; fetched: unacknowledged messages that came by basic.get, which no limit is about."""
+    consumer; fetched: unacknowledged messages that came by basic.get, which no limit is about. is_kept_back: what is
+    published goes to a transaction (tx) or a stage (staging) first."""
 
     def __init__(self, number: int, must_cut: bool) -> None:
         super().__init__(number)
@@ -34,7 +36,10 @@ class BrokerChannel(Channel):
         self.looked_us: i64 = 0
         self.last_queue = ""
         self.last_route: Route | None = None
+        self.last_way: Route | None = None  # of the last message, where exchanges look at more than its keys, too
+        self.is_kept_back = False
         self.tx: Transaction | None = None
+        self.staging: Staging | None = None
         self.reply: Consumer | None = None
         self.reply_name = b""
         self.is_confirming = False  # in its peer's list of channels with acks to write

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from librt.strings import BytesWriter, read_i16_be, read_i32_be, write_i16_be, write_i32_be, write_i64_be
-from mypy_extensions import i16, i32, i64
+from librt.strings import read_i16_be, write_i64_be
+from mypy_extensions import i64
 
 from leveret.broker.ack_timeout import NOT_GIVEN
+from leveret.broker.content import write_content, write_stamped
 from leveret.broker.entry import Entry
+from leveret.broker.lives import NO_LIFE, Lives
 from leveret.broker.run import Run
 from leveret.wire.grammar import BASIC_CANCEL
 from leveret.wire.table import Value
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from leveret.broker.channel import BrokerChannel
     from leveret.broker.consumers import Level
     from leveret.broker.queue import Queue
+    from leveret.broker.streams.reader import Reader
     from leveret.session.connection import Connection
 
 # so much output in one turn, then others have theirs: a long queue must not be copied into the output at once
@@ -28,7 +31,10 @@ class Consumer:
 
     level: where it stands among its queue's consumers; aside: 0 = in line there, else it left the line because it could
     take nothing, and those with smaller numbers had done so before (leveret.broker.consumers). delivered, redelivered:
-    what the counters have not been told yet. arguments: of its declaration.
+    what the counters have not been told yet. arguments: of its declaration. lives: it is a link, which is told the
+    position of each message (its channel must_cut, so that nobody else is asked for it); None for all others.
+    reader: of a stream, None for all other queues. prefix, suffix: of a delivery's method frame, around tag and
+    redelivered, for messages of the route that it was told of last.
     """
 
     def __init__(
@@ -49,9 +55,11 @@ class Consumer:
         self.delivered: i64 = 0
         self.redelivered: i64 = 0
         self.arguments: dict[str, Value] = {}
+        self.lives: Lives | None = None
+        self.reader: Reader | None = None
+        self.prefix = b""
+        self.suffix = b""
         self._key: bytes | None = None
-        self._prefix = b""
-        self._suffix = b""
 
     def tell_cancelled(self) -> None:
         """Its queue is gone: write basic.cancel, for a client that understands it."""
@@ -88,7 +96,7 @@ class Consumer:
             self._meet(entry)
         tag = channel.next_tag
         channel.next_tag = tag + 1
-        out.write(self._prefix)
+        out.write(self.prefix)
         write_i64_be(out, tag)
         if entry.redelivered:
             out.append(1)
@@ -96,18 +104,36 @@ class Consumer:
         else:
             out.append(0)
         self.delivered += 1
-        out.write(self._suffix)
-        content = entry.content
+        out.write(self.suffix)
+        content = entry.shown()
         if i64(read_i16_be(content, 1)) & 0xFFFF == channel.number and not channel.must_cut:
             out.write(content)
-        else:
+        elif self.lives is None:
             write_content(out, content, channel.number, connection.frame_max)
+        else:
+            self._write_stamped(self.lives, entry, content)
         if not connection.is_dirty:
             connection.mark()
         if not self.no_ack:
             entry.consumer = self
             self.unacked += 1
             channel.unacked.add(tag, entry)
+
+    def _write_stamped(self, lives: Lives, entry: Entry, content: bytes) -> None:
+        """The content, with its position. A message that a crash could still take away is not told of: it would come
+        once more over the link by which it came here, under another position."""
+        queue = entry.shelf.queue
+        log = queue.vhost.log
+        if queue.unacked != self.unacked and entry.id != 0 and entry.id >= queue.unplaced_below:
+            queue.unplace()
+            log.hold(self.connection, log.next_id, 0)
+        if entry.id >= log.safe_below:
+            log.hold(self.connection, entry.id, len(self.prefix) + 9 + len(self.suffix))
+        life = lives.of(entry.id)
+        id = entry.id if life != NO_LIFE and entry.id >= queue.unplaced_below else 0
+        # no two queues share a position, even on one broker: see content.py
+        life = life ^ queue.number if id != 0 else NO_LIFE
+        write_stamped(self.connection.out, content, self.channel.number, self.connection.frame_max, life, id)
 
     def deliver_run(self, run: Run) -> None:
         """Write what is left of a run, to a consumer that acknowledges nothing."""
@@ -124,8 +150,8 @@ class Consumer:
         if self._key is not stretch.key:
             self._set_key(stretch.key)
         out = connection.out
-        prefix = self._prefix
-        suffix = (b"\x01" if run.redelivered else b"\x00") + self._suffix
+        prefix = self.prefix
+        suffix = (b"\x01" if run.redelivered else b"\x00") + self.suffix
         size = stretch.size
         tag = channel.next_tag
         first = tag
@@ -159,6 +185,11 @@ class Consumer:
         self.delivered = 0
         self.redelivered = 0
 
+    def meet(self, key: bytes) -> None:
+        """The next message has this key, as basic.deliver carries it."""
+        if self._key is not key:
+            self._set_key(key)
+
     def forget_key(self) -> None:
         """The next message is looked at as if it were of another route than the last one."""
         self._key = None
@@ -181,31 +212,6 @@ class Consumer:
         size = 4 + 1 + len(tag) + 8 + 1 + len(shown)
         number = int(self.channel.number)
         head = b"\x01" + number.to_bytes(2, "big") + size.to_bytes(4, "big")
-        self._prefix = head + b"\x00\x3c\x00\x3c" + bytes([len(tag)]) + tag
-        self._suffix = shown + b"\xce"
+        self.prefix = head + b"\x00\x3c\x00\x3c" + bytes([len(tag)]) + tag
+        self.suffix = shown + b"\xce"
         self._key = key
-
-
-def write_content(out: BytesWriter, content: bytes, channel: i64, frame_max: i64) -> None:
-    """Write stored content frames for another channel; bodies that the receiver's frame_max forbids are cut anew."""
-    at: i64 = 0
-    end: i64 = len(content)
-    while at < end:
-        size: i64 = i64(read_i32_be(content, at + 3))
-        kind: i64 = i64(content[at])
-        start = at + 7
-        left = size
-        while True:
-            part = left
-            if kind == 3 and part + 8 > frame_max:
-                part = frame_max - 8
-            out.append(int(kind))
-            write_i16_be(out, i16(channel))
-            write_i32_be(out, i32(part))
-            out.write(content[start : start + part])
-            out.append(0xCE)
-            start += part
-            left -= part
-            if left == 0:
-                break
-        at += size + 8

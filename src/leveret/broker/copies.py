@@ -26,18 +26,19 @@ _X_DEATH: Final = b"x-death"
 # at the end of a message's key: its x-death is the publisher's. A BCC key with this length would have octets behind it.
 CLAIM: Final = b"\xff"
 _UNKNOWN: Final[i64] = -2
-_COUNTED: Final[i64] = -1  # four octets of length, then the value
+COUNTED: Final[i64] = -1  # four octets of length, then the value
 
 
 def _sizes() -> list[i64]:
     sizes: list[i64] = [_UNKNOWN] * 256
-    for size, kinds in ((_COUNTED, b"SxAF"), (0, b"V"), (1, b"bBt"), (2, b"su"), (4, b"Iif"), (5, b"D"), (8, b"lLdT")):
+    for size, kinds in ((COUNTED, b"SxAF"), (0, b"V"), (1, b"bBt"), (2, b"su"), (4, b"Iif"), (5, b"D"), (8, b"lLdT")):
         for kind in kinds:
             sizes[kind] = size
     return sizes
 
 
-_SIZES: Final = _sizes()
+# octets of a value behind its type letter
+SIZES: Final = _sizes()
 # BCC keys beyond this get their copy, but dead letters forget them: a key's length has 15 bits in the journal
 BLIND_OCTETS_MAX: Final = 30_000
 
@@ -61,7 +62,7 @@ def may_have(data: bytes, at: i64) -> bool:
             return True
         if size == 7 and data[at + 1 : value] == _X_DEATH:
             return True
-        size = _SIZES[data[value]]
+        size = SIZES[data[value]]
         at = value + 1 + size
         if size < 0:
             if size == _UNKNOWN or value + 5 > end:
@@ -71,12 +72,12 @@ def may_have(data: bytes, at: i64) -> bool:
                 return True
             at = value + 5 + size
             kind = i64(data[value])
-            if at > end or (kind in (_TABLE, _ARRAY) and not _is_sound(data, value + 5, at, kind == _TABLE, 1)):
+            if at > end or (kind in (_TABLE, _ARRAY) and not is_sound(data, value + 5, at, kind == _TABLE, 1)):
                 return True
     return at != end
 
 
-def _is_sound(data: bytes, at: i64, end: i64, has_names: bool, depth: i64) -> bool:
+def is_sound(data: bytes, at: i64, end: i64, has_names: bool, depth: i64) -> bool:
     """Whether data[at:end] is the inside of a table (it has names) or an array, down to the innermost one."""
     if depth > DEPTH_MAX:
         return False
@@ -86,18 +87,18 @@ def _is_sound(data: bytes, at: i64, end: i64, has_names: bool, depth: i64) -> bo
         if at >= end:
             return False
         kind = i64(data[at])
-        size = _SIZES[kind]
+        size = SIZES[kind]
         at += 1
         if size == _UNKNOWN:
             return False
-        if size == _COUNTED:
+        if size == COUNTED:
             if at + 4 > end:
                 return False
             size = i64(read_i32_be(data, at))
             at += 4
             if size < 0 or size > end - at:
                 return False
-            if kind in (_TABLE, _ARRAY) and not _is_sound(data, at, at + size, kind == _TABLE, depth + 1):
+            if kind in (_TABLE, _ARRAY) and not is_sound(data, at, at + size, kind == _TABLE, depth + 1):
                 return False
         at += size
     return at == end

@@ -58,8 +58,8 @@ class DeadLetter:
         self.cc = values.get(b"CC")
         self.deaths = [] if is_claimed else _decode_deaths(values.get(b"x-death", b""))
 
-    def die(self, queue: str, reason: str, exchange: str, keys: list[str], now_us: int) -> None:
-        """Put this death on top. keys: the routing key and the CC keys.
+    def die(self, queue: str, reason: str, exchange: str, keys: list[str], wall_us: int) -> None:
+        """Put this death on top. keys: the routing key and the CC keys; wall_us: when that was, for people.
 
         A second death in the same queue for the same reason raises the count of the first and moves it to the top. The
         expiration is taken off, or it would end the message's time in the next queue, too.
@@ -72,7 +72,7 @@ class DeadLetter:
             count = death.get("count")
             death["count"] = (count if isinstance(count, int) else 0) + 1
         else:
-            time = datetime.fromtimestamp(now_us // 1_000_000, UTC)
+            time = datetime.fromtimestamp(wall_us // 1_000_000, UTC)
             death = {"count": 1, "reason": reason, "queue": queue, "time": time, "exchange": exchange}
             death["routing-keys"] = list(keys)
             if expiration is not None:

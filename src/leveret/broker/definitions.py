@@ -23,6 +23,7 @@ TOPIC_PERMISSION: Final = "topic_permission"
 PARAMETER: Final = "parameter"
 GLOBAL_PARAMETER: Final = "global_parameter"
 POLICY: Final = "policy"
+LINK: Final = "link"  # what a federation link must remember; it is in no file of definitions
 
 # kind -> the fields that are its key; in this order they are written down, each behind what it needs
 KEYS: Final[dict[str, tuple[str, ...]]] = {
@@ -33,6 +34,7 @@ KEYS: Final[dict[str, tuple[str, ...]]] = {
     PARAMETER: ("vhost", "component", "name"),
     GLOBAL_PARAMETER: ("name",),
     POLICY: ("vhost", "name"),
+    LINK: ("id",),
 }
 VHOST_LIMITS: Final = "vhost-limits"
 OPERATOR_POLICY: Final = "operator_policy"

@@ -36,7 +36,9 @@ def enforce(vhost: VHost, now_us: i64) -> bool:
             continue
         is_different = True
         if not isinstance(each, Queue):
-            each.govern(effect)
+            if vhost.exchanges.get(each.name) is each:
+                each.govern(effect)
+                vhost.watcher.exchange_changed(vhost, each)
         elif not each.is_deleted:
             reconfigure(each, effect, now_us)
     if is_different:

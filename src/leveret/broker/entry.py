@@ -34,3 +34,11 @@ class Entry(Delivery):
     def queue(self) -> Queue:
         """Whose message it is."""
         return self.shelf.queue
+
+    def shown(self) -> bytes:
+        """The content as clients see it."""
+        return self.content
+
+    def octets(self) -> i64:
+        """What it takes in memory, besides the object itself."""
+        return len(self.content)

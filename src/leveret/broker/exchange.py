@@ -50,6 +50,7 @@ class Exchange:
         self.schedule: Schedule | None = None
         self.passage = Passage()
         self.user = ""  # who declared it, if that was since the start
+        self.is_watched = False  # the watcher hears of its bindings
         matching = str(arguments[DELAYED_TYPE]) if kind == DELAYED else kind
         self.matcher = KINDS[matching](self.outgoing, arguments, random_bytes)
         self.history = self.matcher if durable and isinstance(self.matcher, RecentHistory) else None

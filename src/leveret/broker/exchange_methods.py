@@ -8,8 +8,9 @@ from leveret.broker.access import EXCHANGE, check, check_onward
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.delay import DELAYED, DELAYED_TYPE
 from leveret.broker.exchange import Exchange
+from leveret.broker.kinds.federation_upstream import KIND, MAX_HOPS, hops_of
 from leveret.broker.kinds.table import KINDS, refused_arguments
-from leveret.broker.queue_methods import fail, inequivalent, not_default
+from leveret.broker.queue_methods import compare_arguments, fail, inequivalent, not_default
 from leveret.broker.terms import shown, text_of, type_of
 from leveret.broker.users import CONFIGURE
 from leveret.wire import grammar
@@ -124,6 +125,10 @@ def _check_same(peer: Peer, method: Method, exchange: Exchange) -> None:
     ):
         if method.flag(flag) != current:
             raise inequivalent(method, flag, what, str(method.flag(flag)).lower(), str(current).lower())
+    if exchange.kind == KIND:
+        # as in RabbitMQ this one and no other
+        compare_arguments(method, what, (MAX_HOPS,), {MAX_HOPS: hops_of(exchange.arguments)})
+        return
     given, declared = _alternate(method), exchange.arguments.get(ALTERNATE)
     now = declared if isinstance(declared, str) else None
     if now is None and given is None:

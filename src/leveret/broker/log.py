@@ -6,6 +6,7 @@ together or not at all. A queue number is that of a shelf (shelf.py): the queue'
 | kind | rest |
 | MESSAGES | id i64, count u32, stride u32, size u32, length of key u16, key (exchange and routing key as short strings), number of queues u16, per queue: number i64, expires_us i64; then `count` contents (header frame and body frames) of `size` octets, each `stride` octets behind the one before, with ids that follow without a gap |
 | HOP      | queue number i64, id i64, as in SETTLE; then as in MESSAGES: a dead letter leaves one queue and comes to others |
+| MOVED    | queue number i64, id i64, of a message that expires there, no older than this journal file; id i64, queue number i64, expires_us i64 of the same message from then on; died_us i64, when that was, as its history tells it; exchange as a short string, which is the first part of its key from now on; then its new routing key as a short string, if it has another one |
 | SETTLE   | queue number i64, id i64, count u32: messages with consecutive ids left a durable queue for good |
 | PAGE     | queue number i64, segment i64, offset i64, size i64, first id i64, last id i64, expires_us of the first message i64, count of messages that are alive u32, flags u8 (1: all may have been delivered before), then the ids i64 of those that are not alive: the messages of this queue with ids in this range are in a page, and nowhere else |
 | DROP     | queue number i64, first id i64: the page that begins with this id holds nothing alive any more |
@@ -13,6 +14,8 @@ together or not at all. A queue number is that of a shelf (shelf.py): the queue'
 | CLEAN    | nothing: an orderly stop; what follows none of it may have been delivered before |
 | DELIVERED| queue number i64, id i64, count u32: delivered before the orderly stop |
 | RETURNED | queue number i64, id i64, count u32: so often this message came back to its queue |
+| LIFE     | id i64, name i64: a life of the broker, whose first message has this id (lives.py) |
+| POSITION | what u8, life i64, id i64, key: a link on this broker has had all up to this id of that life of its upstream (REACHED); or not this one (REFUSED), or this one after all (TAKEN); or it is no more (FORGOTTEN) |
 | START    | nothing: a broker began to serve; from here on anything may have been delivered |
 """  # noqa: E501
 
@@ -31,10 +34,12 @@ from leveret.broker.page import Page
 from leveret.broker.queue import Queue
 from leveret.broker.run import Run, Stretch
 from leveret.broker.shelf import Shelf
+from leveret.broker.streams.history import History
 from leveret.wire.table import Value, encode_table
 
 if TYPE_CHECKING:
     from leveret.broker.channel import BrokerChannel
+    from leveret.broker.streams.stream import Stream
     from leveret.session.connection import Connection
 
 MESSAGES: Final = 1
@@ -47,8 +52,18 @@ HOP: Final = 7
 PAGE: Final = 8
 DROP: Final = 9
 RETURNED: Final = 10
+MOVED: Final = 11
+LIFE: Final = 12
+POSITION: Final = 13
+# what a POSITION says
+REACHED: Final = 0
+REFUSED: Final = 1
+TAKEN: Final = 2
+FORGOTTEN: Final = 3
 PAGE_HEAD: Final = struct.Struct(">7qIB")
 
+# what the tails of all streams may take in memory before they go to files
+TAILS_OCTETS_MAX: Final[i64] = 16 << 20
 # files that the journal may have, besides what cannot be moved yet, before messages go to pages
 FILES_MAX: Final = 3
 
@@ -71,9 +86,26 @@ class Log:
         self.batch = 1  # number of the batch under construction
         self.synced = 0  # number of the last batch that is on disk
         self.next_id: i64 = 1
+        self.safe_below: i64 = 1  # messages with smaller ids are on disk
+        self._closed_below: i64 = 1  # or in the batch that is being synced
+        self.preface = b""  # what goes before the next batch, but is no reason for one
         self.next_number = 1  # of a queue
         self.waiting: list[tuple[Connection, BrokerChannel]] = []
+        # streams: which have messages in the batch under construction, and in the one that is being synced; whose tail
+        # should go to files; the numbers of those that were deleted, with the batch that says so
+        self.appended: list[Stream] = []
+        self._closing: list[Stream] = []
+        self.long_streams: list[Stream] = []
+        self.dead_streams: list[tuple[int, int]] = []
+        self.tail_octets: i64 = 0  # of all streams: what is in memory only, besides the journal
+        self.relieve_at: i64 = TAILS_OCTETS_MAX  # when they are so long together, some should go to files
+        self.has_stream_work = False  # any of this is to be done
+        self.marked: list[Stream] = []  # those with offsets or sequences that this batch has to tell of
+        self.is_stirred = False  # what is on disk now is to be delivered
+        # what is in the files of a stream, when it comes to be
+        self.open_history: Callable[[Stream], History] = _no_history
         self._in_flight: list[tuple[Connection, BrokerChannel]] = []
+        self.is_awaited = False  # somebody wants to hear when the batch under construction is on disk
         self.is_replaying = False
         self.is_stopped = False
         # journal files, oldest first: number, first message id, live entries
@@ -122,6 +154,38 @@ class Log:
         self._current_live += count * stretch.count
         return id
 
+    def is_here(self, shelf: Shelf, id: i64) -> bool:
+        """Whether the content of a message stands in the current journal file, and need not be written once more.
+
+        So what refers to it goes with it: a file goes when nothing in it is alive, and those behind it stay longer.
+        """
+        if id < self._current_first or id == 0:
+            return False
+        page = shelf.page_of(id) if id < shelf.paged_below else None
+        return page is None or not page.is_stored
+
+    def hop(self, moved: Entry, died_us: i64, change: bytes, shelf: Shelf, expires_us: i64) -> i64:
+        """A message that is_here has expired, and goes on to a durable queue; returns its id there.
+
+        died_us: as its history tells it; change: of its key, see hop.moved_key.
+        """
+        self.events += 1
+        out = self._out
+        id = self.next_id
+        self.next_id = id + 1
+        out.append(MOVED)
+        write_i32_be(out, i32(48 + len(change)))
+        write_i64_be(out, moved.shelf.number)
+        write_i64_be(out, moved.id)
+        write_i64_be(out, id)
+        write_i64_be(out, shelf.number)
+        write_i64_be(out, expires_us)
+        write_i64_be(out, died_us)
+        out.write(change)
+        self.forget(moved.shelf, moved.id)
+        self._current_live += 1
+        return id
+
     def settle(self, shelf: Shelf, id: i64) -> None:
         """A message left a durable queue for good."""
         self._pass(SETTLE, shelf.number, id)
@@ -137,6 +201,10 @@ class Log:
                     self.look_at(page)
                     return
         self._count(id, -1)
+
+    def stored(self, id: i64, count: i64) -> None:
+        """Messages of one record left the journal's files for those of a stream."""
+        self._count(id, -count)
 
     def _count(self, id: i64, change: i64) -> None:
         """The journal file that this message stands in holds so many more of what is alive."""
@@ -192,7 +260,7 @@ class Log:
 
     def abandon(self, queue: Queue) -> None:
         """A queue was deleted: nothing in its pages is alive."""
-        for shelf in queue.shelves:
+        for shelf in queue.every_shelf():
             for page in shelf.pages:
                 if page.is_stored and not page.is_dead:
                     page.live = 0
@@ -254,7 +322,7 @@ class Log:
         self.declared(meta_record(record))
 
     def declared(self, record: bytes) -> None:
-        """A META record that is encoded already."""
+        """A META, LIFE or POSITION record that is encoded already."""
         if not self.is_replaying:
             self.events += 1
             self._write_passed()
@@ -264,37 +332,68 @@ class Log:
 
     def size(self) -> i64:
         """Octets in the batch under construction, about."""
-        return len(self._out) + (1 if self._passed_next else 0)
+        return len(self._out) + (1 if self._passed_next else 0) + len(self.marked)
 
     def wait(self, connection: Connection, channel: BrokerChannel) -> None:
         """This channel published into the batch and wants to hear when it is on disk."""
         channel.is_waiting = True
+        self.is_awaited = True
         self.waiting.append((connection, channel))
+
+    def wait_synced(self, connection: Connection, channel: BrokerChannel) -> None:
+        """It wants to hear when what is being synced is on disk."""
+        self._in_flight.append((connection, channel))
+
+    def is_open(self, id: i64) -> bool:
+        """Whether the message with this id is in the batch under construction."""
+        return id >= self._closed_below
+
+    def hold(self, connection: Connection, id: i64, octets: i64) -> None:
+        """Keep back the last octets written to a connection until the message with this id is on disk."""
+        batch = self.batch - 1
+        if id >= self._closed_below:
+            batch = self.batch
+            self.is_awaited = True
+        connection.gate(batch, octets)
 
     def close_batch(self) -> bytes:
         """The batch's records; the next batch begins. The caller reports with `on_disk` when they are synced."""
         self._write_passed()
-        data = self._out.getvalue()
+        marked, self.marked = self.marked, []
+        for marks in [stream.marks() for stream in marked if not stream.is_deleted]:
+            self._out.write(meta_record(marks))
+        data = self.preface + self._out.getvalue() if self.preface else self._out.getvalue()
+        self.preface = b""
         self._out.truncate(0)
+        self._closed_below = self.next_id
         self._in_flight = self.waiting
         self.waiting = []
+        self.is_awaited = False
         for _, channel in self._in_flight:
             channel.is_waiting = False
             confirms = channel.confirms
             if confirms is not None:
                 confirms.close_batch()
+        self._closing = self.appended
+        self.appended = []
+        for stream in self._closing:
+            stream.close_batch()
         self.batch += 1
         return data
 
     def on_disk(self, batch: int) -> None:
         """This batch is synced: acks go out."""
         self.synced = batch
+        self.safe_below = self._closed_below
         for connection, channel in self._in_flight:
             confirms = channel.confirms
             if confirms is not None and not channel.is_closed:
                 confirms.synced(connection.out, channel.number)
                 connection.mark()
         self._in_flight = []
+        for stream in self._closing:
+            stream.synced()
+        self._closing = []
 
     # -- files -------------------------------------------------------------------------------------------------------
 
@@ -313,6 +412,7 @@ class Log:
 
     def recovered(self, number: int, live: int) -> None:
         """All that was replayed counts as one file, which is kept while anything of it lives."""
+        live += self.live()  # what was overdue has moved already: it may live in this file now
         self._files = [number]
         self._first_ids = [0]
         self._live = [live]
@@ -331,6 +431,10 @@ class Log:
             del self._files[0], self._first_ids[0], self._live[0]
             oldest = self._files[0]
         return oldest
+
+
+def _no_history(stream: Stream) -> History:
+    return History()
 
 
 def _no_pages(segment: int, offset: int, size: int) -> bytes | None:
@@ -354,6 +458,16 @@ def returned_record(number: int, id: int, returns: int) -> bytes:
 def state_record(kind: int) -> bytes:
     """A CLEAN or START record."""
     return struct.pack(">BI", kind, 0)
+
+
+def life_record(first_id: int, name: int) -> bytes:
+    """One LIFE record."""
+    return struct.pack(">BIqq", LIFE, 16, first_id, name)
+
+
+def position_record(what: int, life: int, id: int, key: bytes) -> bytes:
+    """One POSITION record."""
+    return struct.pack(">BIBqq", POSITION, 17 + len(key), what, life, id) + key
 
 
 def meta_record(record: dict[str, Value]) -> bytes:

@@ -9,6 +9,7 @@ from typing import Final
 DEFAULT_EXCHANGE: Final = "amq.default"  # what permissions call it
 REPLY_TO: Final = "amq.rabbitmq.reply-to"
 REPLY_PREFIX: Final = "amq.rabbitmq.reply-to."
+STAGE: Final = "amq.leveret.stage"  # where channels are attached to stages, and batches released
 
 RandomBytes = Callable[[int], bytes]
 

@@ -61,6 +61,7 @@ class Page:
         self.expires_us: i64 = 0  # the earliest of all: who is first after a restart cannot be told yet
         self.settled: set[int] = set()
         self.delivered: set[int] = set()
+        self.withdrawn: set[int] = set()  # which of the items that are not journalled are gone, by their order
         self.returned: dict[int, int] = {}  # came back after they were written here: how often
         self.is_stored = False
         self.is_waiting = False
@@ -115,6 +116,7 @@ class Page:
         """The messages that are alive, from the page's bytes."""
         items: list[Entry | Run] = []
         position = self.position
+        transient = -1
         at: i64 = 0
         end: i64 = len(data)
         while at < end:
@@ -132,8 +134,10 @@ class Page:
                 returns = i64(read_i32_be(data, body))
                 body += 4
             at = body + count * size
-            if id == 0 and self.is_recovered:
-                continue
+            if id == 0:
+                transient += 1
+                if self.is_recovered or transient in self.withdrawn:
+                    continue
             if count > 1 and (id == 0 or not self._differ(id, count)):
                 run = Run(self.shelf, Stretch(data[body:at], size, size, count, key), id, expires_us, position)
                 run.redelivered = redelivered
@@ -174,6 +178,17 @@ class Page:
     def has(self, id: i64) -> bool:
         """Whether this journalled message is in it, and alive."""
         return self.first_id <= id <= self.last_id and int(id) not in self.settled
+
+    def withdraw(self, transients: list[int]) -> None:
+        """Items that are not journalled are gone: these of those that load() still finds."""
+        index = found = -1
+        last = transients[-1] if transients else -1
+        while found < last:
+            index += 1
+            if index not in self.withdrawn:
+                found += 1
+                if found in transients:
+                    self.withdrawn.add(index)
 
     def settle(self, id: i64) -> None:
         """A message of the page left its queue for good."""

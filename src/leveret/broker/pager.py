@@ -104,7 +104,7 @@ class Pager:
 
     def _shelves(self) -> list[Shelf]:
         vhosts = self._broker.vhosts.values()
-        return [shelf for vhost in vhosts for queue in vhost.holders() for shelf in queue.shelves]
+        return [shelf for vhost in vhosts for queue in vhost.holders() for shelf in queue.every_shelf()]
 
     # -- building ------------------------------------------------------------------------------------------------------
 
@@ -134,13 +134,12 @@ class Pager:
         self._add(Page(shelf, items, start, stop))
 
     def _build_requeued(self) -> None:
-        """Pages of what is not waiting in order (requeued, unacknowledged, kept dead letters), of files to clear."""
+        """Pages of what is not waiting in order (requeued, unacknowledged), of files to clear."""
         limit, self._requeued_below = self._requeued_below, 0
         found: dict[int, list[Entry | Run]] = {}
         shelves = {int(shelf.number): shelf for shelf in self._shelves() if shelf.queue.is_journalled}
         for number, shelf in shelves.items():
-            kept = [entry for entry in shelf.queue.kept() if entry.shelf is shelf]
-            found[number] = [entry for entry in [*shelf.ready.returned(), *kept] if entry.id]
+            found[number] = [entry for entry in shelf.ready.returned() if entry.id]
         for vhost in self._broker.vhosts.values():
             for channel in vhost.channels:
                 for entry in channel.outstanding():

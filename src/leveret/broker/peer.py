@@ -15,6 +15,8 @@ from leveret.broker import (
     exchange_methods,
     handshake,
     queue_methods,
+    routing,
+    stage_methods,
     tx_methods,
 )
 from leveret.broker.access import EXCHANGE, NOBODY, OPERATOR, Access, check_channel, check_publish, refused
@@ -23,28 +25,30 @@ from leveret.broker.broker import Broker
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.counters import Octets
 from leveret.broker.entry import Entry
-from leveret.broker.kinds.envelope import Envelope
+from leveret.broker.kinds.federation_upstream import first_hops, may_have_come
 from leveret.broker.login import Login
-from leveret.broker.names import DEFAULT_EXCHANGE, REPLY_TO
+from leveret.broker.names import DEFAULT_EXCHANGE, REPLY_TO, STAGE
 from leveret.broker.properties import check_user_id, expiration_us, with_reply_name
 from leveret.broker.queue import Queue
 from leveret.broker.ready import ITEM_OCTETS
 from leveret.broker.route import Route
 from leveret.broker.run import Stretch
 from leveret.broker.security import Security
+from leveret.broker.streams.numbers import Number, accept_numbered, number_in
+from leveret.broker.streams.read import Read
 from leveret.broker.transaction import ACK
+from leveret.broker.unroutable import give_back
 from leveret.broker.users import WRITE
 from leveret.broker.vhost import ROUTES_MAX
 from leveret.session import lifecycle
 from leveret.session.channel import Channel
-from leveret.session.confirms import HANDLED, JOURNALLED
+from leveret.session.confirms import HANDLED, JOURNALLED, SYNCING
 from leveret.session.connection import Connection
 from leveret.wire import dump, grammar
 from leveret.wire.errors import (
     ACCESS_REFUSED,
     COMMAND_INVALID,
     FRAME_ERROR,
-    NO_ROUTE,
     NOT_ALLOWED,
     NOT_FOUND,
     NOT_IMPLEMENTED,
@@ -105,26 +109,23 @@ class Peer(Connection):
         broker.connections_opened += 1
         self.number = broker.connections_opened
         self.vhost = broker.nowhere  # until connection.open says which
-        self.address = address
+        self.address = self.name = address
         self.host = address.rpartition(":")[0]
         self.is_loopback = is_loopback
-        self.name = address
         self.security: Security | None = None  # without TLS
         self.octets = Octets()
         self.mechanism = ""  # of its login
         self.connected_us: i64 = 0  # when it had opened its virtual host
         self.channel_max = broker.settings.channel_max
-        self.must_cut = False
-        self.hears_refusal = False
+        self.must_cut = self.hears_refusal = False
         self.linger_us = LINGER_US  # so long after its last word the socket is closed, if the client does not
         self.client_properties: dict[str, Value] = {}
         self.exclusive: dict[str, Queue] = {}
         # has published, so a journal or a consumer that falls behind may pause it
         self.is_publisher = False
         self.login: Login | None = None
-        self.is_counted = False
+        self.is_counted = self.is_link = self._is_leaving = False
         self._access = NOBODY
-        self._is_leaving = False
         self._confirming: list[BrokerChannel] = []
         self._scan_header = HeaderScan()
         self._ttl_us: i64 = -1  # of the last publish
@@ -141,6 +142,7 @@ class Peer(Connection):
             self.octets.received += size
             self.octets.reads += 1
         self.now_us = now_us
+        self.broker.catch_up(now_us)
         if self.broker.block_reason and self.state < lifecycle.CLOSING:
             self.receive_unless_content(data, self.broker.block_reason)
         else:
@@ -190,8 +192,7 @@ class Peer(Connection):
 
     def drained(self, now_us: int) -> None:
         """The network takes bytes again: consumers go on. What a flood of answers held up is to be received now."""
-        self.is_full = False
-        self.is_flooded = False
+        self.is_full = self.is_flooded = False
         self.now_us = now_us
         for channel in self.channels.values():
             assert isinstance(channel, BrokerChannel)
@@ -206,6 +207,7 @@ class Peer(Connection):
     def hold_until_synced(self) -> None:
         """What is sent from here on waits until everything that is recorded so far is on disk."""
         log = self.broker.log
+        log.is_awaited = True
         # an empty batch is never written, so waiting for it could last for ever
         self.gate(log.batch if log.size() else log.batch - 1)
 
@@ -236,8 +238,8 @@ class Peer(Connection):
         found: list[Route] = []
         for channel in self.channels.values():
             assert isinstance(channel, BrokerChannel)
-            if channel.last_route is not None:
-                found.append(channel.last_route)
+            if channel.last_way is not None:
+                found.append(channel.last_way)
         return found
 
     # -- the session's part --------------------------------------------------------------------------------------------
@@ -325,8 +327,11 @@ class Peer(Connection):
             if found is None:
                 raise basic_methods.unknown_tag(int(tag), 80)
             channel.unacked.remove(tag)
-            assert isinstance(found, Entry)
-            self.settle(channel, found)
+            if isinstance(found, Entry):
+                self.settle(channel, found)
+            else:
+                assert isinstance(found, Read)
+                found.settle(channel)
         if channel.stirred or channel.limit != 0:
             channel.line_up()
 
@@ -368,59 +373,73 @@ class Peer(Connection):
         if scan.headers_at != 0 and copies.may_have(data, scan.headers_at):
             found = copies.Copies(content)
             if found.has_any:
-                route = vhost.copied_route(route, found)
+                route = routing.copied(vhost, route, found)
                 content = found.content
         mode = scan.delivery_mode
         if mode == 0 or mode > 2:
             raise ProtocolError(PRECONDITION_FAILED, f"invalid message: {{delivery_mode_unknown,{mode}}}", 60, 40)
         standing = HANDLED
         if route.is_per_message:
-            if route.published != 0:
-                vhost.tally.count_publishes()  # to the queues that they went to
-            if route.exchange is not None:
-                events = vhost.log.events
-                route.set_queues(vhost.targets(route.exchange, Envelope(route.keys, route.key, content)))
-                if vhost.log.events != events:
-                    standing = JOURNALLED  # a history took it
+            plain = route.plain
+            if plain is not None and (scan.headers_at == 0 or not may_have_come(data, scan.headers_at)):
+                route = plain
+            else:
+                hops = first_hops(data, scan.headers_at) if plain is not None else b""
+                if hops:
+                    route = routing.travelled(vhost, route, hops, content)
+                elif route.is_order:
+                    standing = stage_methods.order(self, channel, content)
+                else:
+                    standing = routing.look(vhost, route, content, channel.staging is not None)
             if vhost.tracing is not None:
                 vhost.tracing.published(self, int(channel.number), route, content)
         for requester in route.replies:
+            if channel.staging is not None:
+                raise ProtocolError(NOT_IMPLEMENTED, "a direct reply cannot be staged", 60, 40)
             vhost.reply(requester, content, route.key)
-        if channel.tx is not None:
-            return self._hold(channel, route, content, mode == 2, ttl_us)
-        self.count(channel, route)
-        if route.queues:
-            self.cost += stop - start + ITEM_OCTETS * len(route.queues)
-            accepted = vhost.accept(route, content, mode == 2, ttl_us, self.now_us)
-            if accepted != HANDLED:
-                standing = accepted
-        else:
-            self.unroutable(channel, route, content)
+        number: Number | None = None
+        if route.has_stream and scan.headers_at != 0:
+            number = number_in(data, scan.headers_at)
         self.is_publisher = True
+        if channel.is_kept_back and not route.is_order:
+            if channel.tx is not None:
+                # only direct replies do not wait for the commit, in RabbitMQ either
+                channel.tx.publish(route, content, mode == 2, ttl_us, number)
+                return False
+            assert channel.staging is not None
+            standing = channel.staging.publish(self, channel, route, content)
+        elif number is not None:
+            standing = accept_numbered(self, channel, route, content, mode == 2, ttl_us, number, standing)
+        else:
+            self.count(channel, route)
+            if route.queues:
+                self.cost += stop - start + ITEM_OCTETS * len(route.queues)
+                accepted = vhost.accept(route, content, mode == 2, ttl_us, self.now_us)
+                if accepted != HANDLED:
+                    standing = accepted
+            elif not route.is_order:
+                give_back(self, channel, route, content)
         self._ttl_us = ttl_us
         if channel.confirms is not None:
             self._confirm(channel, 1, standing)
-        return route.is_repeatable and scan.reply_to_at == 0
+        channel.last_way = route
+        return route.is_repeatable and scan.reply_to_at == 0 and number is None
 
     def publish_more(self, channel: Channel, data: bytes, stride: i64, size: i64, count: i64) -> None:
         assert isinstance(channel, BrokerChannel)
-        route = channel.last_route
+        route = channel.last_way
         assert route is not None
         stretch = Stretch(data, stride, size, count, route.key)
         persistent = self._scan_header.delivery_mode == 2
         route.published += count  # the one before them stands on the list
         channel.counters.publish += count
         self.cost += len(data) + ITEM_OCTETS * len(route.queues)
-        standing = self.vhost.accept_stretch(route, stretch, persistent, self._ttl_us, self.now_us)
+        if channel.staging is not None:
+            standing = channel.staging.publish_more(route, stretch, self.now_us)
+        else:
+            standing = self.vhost.accept_stretch(route, stretch, persistent, self._ttl_us, self.now_us)
         if channel.confirms is not None:
             self._confirm(channel, count, standing)
-
-    def _hold(self, channel: BrokerChannel, route: Route, content: bytes, persistent: bool, ttl_us: i64) -> bool:
-        """A publish in a transaction. Only direct replies do not wait for the commit, in RabbitMQ either."""
-        assert channel.tx is not None
-        channel.tx.publish(route, content, persistent, ttl_us)
-        self.is_publisher = True
-        return False
 
     def _confirm(self, channel: BrokerChannel, count: i64, standing: i64) -> None:
         """Count publishes on a channel that wants confirms."""
@@ -429,6 +448,8 @@ class Peer(Connection):
         confirms.add(count, standing)
         if standing == JOURNALLED and not channel.is_waiting:
             self.broker.log.wait(self, channel)
+        elif standing == SYNCING:
+            self.broker.log.wait_synced(self, channel)
         if not channel.is_confirming:
             channel.is_confirming = True
             self._confirming.append(channel)
@@ -460,8 +481,10 @@ class Peer(Connection):
             text = f"cannot publish to internal exchange '{name}' in vhost '{self.vhost.name}'"
             raise ProtocolError(ACCESS_REFUSED, text, 60, 40)
         key = fields[middle + 1 : size - 1].decode("utf-8", "surrogateescape")
-        route = self.vhost.route(exchange, fields[: size - 1], [key])
-        route.is_mandatory = flags & 1 != 0
+        route = routing.find(self.vhost, exchange, fields[: size - 1], [key])
+        route.demand(flags & 1 != 0)
+        if exchange is None and key == STAGE:
+            route.is_order = route.is_per_message = True
         check_publish(self, access, route)
         if len(routes) >= ROUTES_MAX:
             routes.clear()
@@ -474,23 +497,3 @@ class Peer(Connection):
         if route.published == 0:
             self.vhost.tally.will_count(route)
         route.published += 1
-
-    def unroutable(self, channel: BrokerChannel, route: Route, content: bytes) -> None:
-        """A message reached no queue: basic.return, if it is mandatory, even where a requester got it."""
-        if not route.is_mandatory:
-            if not route.replies:
-                channel.counters.drop_unroutable += 1
-                self.vhost.tally.counters.drop_unroutable += 1
-            return
-        channel.counters.return_unroutable += 1
-        self.vhost.tally.counters.return_unroutable += 1
-        exchange = route.exchange.name if route.exchange is not None else ""
-        self.send(
-            channel.number,
-            grammar.BASIC_RETURN,
-            reply_code=NO_ROUTE,
-            reply_text="NO_ROUTE",
-            exchange=exchange,
-            routing_key=route.keys[0],
-        )
-        self.out.write(content)

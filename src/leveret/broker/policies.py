@@ -10,25 +10,31 @@ from __future__ import annotations
 from typing import Final
 
 from leveret.broker.pattern import Pattern
-from leveret.broker.queue_types import CLASSIC, QUORUM
+from leveret.broker.queue_types import CLASSIC, QUORUM, STREAM
 from leveret.wire.table import Value
 
 EXCHANGE: Final = "exchange"
 # "apply-to" -> what it means: kinds of queues, and exchanges; the longer names are those of RabbitMQ 3.12
 APPLY_TO: Final[dict[str, tuple[str, ...]]] = {
-    "all": (CLASSIC, QUORUM, EXCHANGE),
-    "queues": (CLASSIC, QUORUM),
+    "all": (CLASSIC, QUORUM, STREAM, EXCHANGE),
+    "queues": (CLASSIC, QUORUM, STREAM),
     "classic_queues": (CLASSIC,),
     "quorum_queues": (QUORUM,),
-    "streams": (),
+    "streams": (STREAM,),
     "exchanges": (EXCHANGE,),
 }
 _OF_STREAMS: Final = ("max-age", "stream-max-segment-size-bytes", "initial-cluster-size")
+_OF_MIRRORS: Final = (
+    "queue-mode", "queue-master-locator", "ha-mode", "ha-params", "ha-sync-mode", "ha-promote-on-shutdown",
+    "ha-promote-on-failure",
+)  # fmt: skip
 _UNKNOWN: Final[dict[str, tuple[str, ...]]] = {
     CLASSIC: (*_OF_STREAMS, "queue-leader-locator", "delivery-limit", "dead-letter-strategy"),
-    QUORUM: (
-        *_OF_STREAMS, "queue-mode", "queue-master-locator", "ha-mode", "ha-params", "ha-sync-mode",
-        "ha-promote-on-shutdown", "ha-promote-on-failure",
+    QUORUM: (*_OF_STREAMS, *_OF_MIRRORS),
+    STREAM: (
+        "expires", "message-ttl", "dead-letter-exchange", "dead-letter-routing-key", "max-length",
+        "max-in-memory-length", "max-in-memory-bytes", "overflow", "delivery-limit", "dead-letter-strategy",
+        *_OF_MIRRORS,
     ),
     EXCHANGE: (),
 }  # fmt: skip
@@ -42,13 +48,19 @@ _COMBINED: Final[dict[str, str]] = {
     "max-length-bytes": _SMALLER,
     "delivery-limit": _SMALLER,
     "consumer-timeout": _SMALLER,
+    "max-age": _DECLARED,
+    "stream-max-segment-size-bytes": _DECLARED,
     "overflow": _DECLARED,
     "dead-letter-exchange": _DECLARED,
     "dead-letter-routing-key": _DECLARED,
     "dead-letter-strategy": _DECLARED,
 }
-# where RabbitMQ's quorum queues do it the other way round
-_OF_POLICY: Final = ("expires", "overflow")
+# where RabbitMQ's quorum queues do it the other way round, and what its streams do
+_OF_POLICY: Final[dict[str, tuple[str, ...]]] = {
+    CLASSIC: (),
+    QUORUM: ("expires", "overflow"),
+    STREAM: ("max-length-bytes", "max-age", "stream-max-segment-size-bytes"),
+}
 # Policies have no largest value in RabbitMQ. Nothing reaches this one: it is 35 years in microseconds.
 _NUMBER_MAX: Final = 1 << 50
 
@@ -98,7 +110,7 @@ class Effect:
                 continue
             said = min(value, _NUMBER_MAX) if isinstance(value, int) else value
             name = "x-" + key
-            if name not in arguments or (kind == QUORUM and key in _OF_POLICY):
+            if name not in arguments or key in _OF_POLICY[kind]:
                 effective[name] = said
             elif rule == _SMALLER:
                 effective[name] = _smaller(arguments[name], said)

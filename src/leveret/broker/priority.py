@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from mypy_extensions import i64
 
 from leveret.broker.entry import Entry
+from leveret.broker.parking import PARKED
 from leveret.broker.queue import Queue
 from leveret.broker.run import Run
 from leveret.broker.shelf import Shelf
@@ -35,6 +36,8 @@ class PriorityQueue(Queue):
         return self.shelf_at(min(priority_of(content), self.max_priority))
 
     def shelf_at(self, index: i64) -> Shelf:
+        if index >= PARKED:
+            return super().shelf_at(index)
         at: i64 = 0
         for shelf in self.shelves:
             if shelf.index == index:

@@ -39,9 +39,10 @@ def expiration_us(data: bytes, at: i64) -> i64:
 
 
 def check_user_id(peer: Peer, data: bytes, at: i64) -> None:
-    """406 unless the short string at this offset is the publisher's name, or an impersonator publishes."""
+    """406 unless the short string at this offset is the publisher's name, or an impersonator publishes, as a link does
+    for users of its upstream."""
     user = data[at + 1 : at + 1 + data[at]].decode("utf-8", "replace")
-    if user != peer.user and not peer.broker.users.has_tag(peer.user, IMPERSONATOR):
+    if user != peer.user and not peer.is_link and not peer.broker.users.has_tag(peer.user, IMPERSONATOR):
         text = f"user_id property set to '{user}' but authenticated user was '{peer.user}'"
         raise ProtocolError(PRECONDITION_FAILED, text, 60, 40)
 

@@ -10,17 +10,19 @@ from leveret.broker.ack_timeout import NOT_GIVEN
 from leveret.broker.consumers import Consumers
 from leveret.broker.counters import Counters
 from leveret.broker.entry import Entry
+from leveret.broker.levels import Level
 from leveret.broker.limits import Limits, body_octets
+from leveret.broker.parking import PARKED, Parking
 from leveret.broker.policies import NO_EFFECT, Effect
 from leveret.broker.returned import returned
 from leveret.broker.run import Run
 from leveret.broker.shelf import Shelf
-from leveret.broker.stranded import Stranded
 from leveret.wire.table import Value
 
 if TYPE_CHECKING:
     from leveret.broker.binding import Binding
     from leveret.broker.consumer import Consumer
+    from leveret.broker.hop import Way
     from leveret.broker.peer import Peer
     from leveret.broker.vhost import VHost
 
@@ -31,15 +33,17 @@ CROWD: Final[i64] = 4096
 class Queue:
     """shelves: all of them, those whose messages are delivered first in front; shelf: the one with index 0.
 
-    number: unique for the life of the data directory (0 = not durable); owner: the connection of an exclusive one;
+    unplaced_below: messages with smaller ids have no position for links. number: unique for the life of the data
+    directory (0 = not durable); owner: the connection of an exclusive one;
     declared: its arguments as they came from a client, empty if they came from the journal; effect: what policies say
     of it. What follows is the outcome of both: see queue_settings.py.
 
     ttl_us: x-message-ttl, -1 = none; idle_us: x-expires, 0 = none; dead_letter_exchange: None = expired and rejected
     messages are dropped. limits: of its length, None = none; delivery_limit: how often a message may come back, -1 = as
     often as it likes; counts_returns: it is told how often it came back; spent: messages that came back once more than
-    that, refused: those without room; both are still to be buried. is_quorum: it keeps transient messages, too;
-    stranded: its dead letters that reached no queue, None = they are dropped.
+    that, refused: those without room; both are still to be buried. is_quorum: it is of this type; keeps_all: the
+    journal has its transient messages, too; level: which one of a delay layout it is, None = none; is_parking: its dead
+    letters that reach no queue are parked, and not dropped; parking: those that are.
     """
 
     def __init__(self, vhost: VHost, name: str, durable: bool, auto_delete: bool, arguments: dict[str, Value]) -> None:
@@ -54,10 +58,12 @@ class Queue:
         # an exclusive queue never outlives its connection, so the journal need not know it
         self.is_journalled = durable
         self.is_schedule = False
+        self.is_stream = False
         self.number: i64 = 0
         self.shelf = Shelf(self, 0)
         self.shelves = [self.shelf]
         self.unacked: i64 = 0
+        self.unplaced_below: i64 = 0
         self.counters = Counters()
         self.consumers = Consumers()
         self.bindings: dict[tuple[str, str, bytes], Binding] = {}
@@ -69,7 +75,10 @@ class Queue:
         self.delivery_limit: i64 = -1
         self.counts_returns = False
         self.is_quorum = False
-        self.stranded: Stranded | None = None
+        self.keeps_all = False
+        self.level: Level | None = None
+        self.is_parking = False
+        self.parking: Parking | None = None
         self.timeout_ms: i64 = NOT_GIVEN  # see ack_timeout.py
         self.spent: list[Entry] = []
         self.refused: list[Entry] = []
@@ -82,6 +91,8 @@ class Queue:
         self.respite_until_us: i64 = 0
         self.respite_us: i64 = 0
         self.alarm_us: i64 = 0  # when its timer is set for, 0 = none
+        self.ways: dict[bytes, Way] = {}  # where what expires goes, by its key: see hop.py
+        self.ways_generation: i64 = 0
 
     # -- what waits ----------------------------------------------------------------------------------------------------
 
@@ -91,11 +102,29 @@ class Queue:
 
     def shelf_at(self, index: i64) -> Shelf:
         """The shelf that the journal knows by this index."""
-        return self.shelf
+        if index < PARKED:
+            return self.shelf
+        if self.parking is None:
+            self.parking = Parking(self)  # a policy made it park
+        return self.parking.shelf_at(index)
+
+    def every_shelf(self) -> list[Shelf]:
+        """Those of what waits, and those of what is parked."""
+        if self.parking is None or not self.parking.shelves:
+            return self.shelves
+        return [*self.shelves, *self.parking.shelves.values()]
 
     def count(self) -> i64:
         """How many messages wait for delivery."""
         return self.shelf.ready.count()
+
+    def outstanding(self) -> i64:
+        """How many messages consumers have, besides those that wait."""
+        return self.unacked
+
+    def parked_count(self) -> i64:
+        """How many dead letters wait for a way."""
+        return self.parking.count() if self.parking is not None else 0
 
     def body_octets(self) -> i64:
         """Size of the bodies of all that wait for delivery; pages are read for it."""
@@ -117,19 +146,20 @@ class Queue:
         return self.shelf.ready.expires_us()
 
     def in_memory(self) -> list[Entry]:
-        """All messages that are not on disk only, shelf by shelf, oldest first, left where they are; then what is kept
-        of dead letters."""
-        return [entry for shelf in self.shelves for entry in shelf.ready.in_memory()] + self.kept()
-
-    def kept(self) -> list[Entry]:
-        """Dead letters that reached no queue, left where they are."""
-        return [letter.entry for letter in self.stranded.letters] if self.stranded is not None else []
+        """All messages that are not on disk only, shelf by shelf, oldest first, left where they are."""
+        return [entry for shelf in self.every_shelf() for entry in shelf.ready.in_memory()]
 
     def drop_head(self, entry: Entry) -> None:
         """Take out the oldest message of a shelf, as peek() showed it."""
         entry.shelf.ready.drop()
         if self.limits is not None:
             self.limits.octets -= body_octets(entry.content)
+
+    def opened(self) -> None:
+        """It has its number now."""
+
+    def abandon(self) -> None:
+        """It is deleted, and what it has with it."""
 
     def touch(self) -> None:
         """Something changed that may allow deliveries: look at the end of the turn."""
@@ -156,7 +186,14 @@ class Queue:
             "number": int(self.number),
             "auto_delete": self.auto_delete,
             "arguments": self.arguments,
+            "unplaced_below": int(self.unplaced_below),
         }
+
+    def unplace(self) -> None:
+        """Somebody else has one of its messages while a link gets others: it may return when those behind it have
+        been told of, so none that is here now has a position from here on. It is a durable one."""
+        self.unplaced_below = self.vhost.log.next_id
+        self.vhost.log.meta(self.record() | {"op": "queue.unplace"})
 
     def dispatch(self, now_us: i64) -> None:
         """The end of a turn: deliver what can be delivered."""

@@ -8,11 +8,13 @@ from leveret.broker.access import QUEUE, check, check_onward
 from leveret.broker.arguments import are_equivalent, plain, typed
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.consumer import Consumer
+from leveret.broker.content import POSITIONS
 from leveret.broker.names import REPLY_TO, generated
 from leveret.broker.priority import PriorityQueue
 from leveret.broker.queue import Queue
-from leveret.broker.queue_settings import configure
-from leveret.broker.queue_types import QUORUM, queue_type, refused_declaration, refused_property
+from leveret.broker.queue_settings import configure, reconfigure
+from leveret.broker.queue_types import QUORUM, STREAM, queue_type, refused_declaration, refused_property
+from leveret.broker.streams.stream import Stream
 from leveret.broker.terms import type_of
 from leveret.broker.users import CONFIGURE, READ
 from leveret.wire import grammar
@@ -35,9 +37,20 @@ if TYPE_CHECKING:
 COMPARED: Final = (
     "x-expires", "x-message-ttl", "x-dead-letter-exchange", "x-dead-letter-routing-key", "x-max-length",
     "x-max-length-bytes", "x-max-priority", "x-overflow", "x-queue-mode", "x-queue-version",
-    "x-single-active-consumer", "x-queue-type", "x-queue-master-locator", "x-delivery-limit", "x-dead-letter-strategy",
-    "x-max-in-memory-length", "x-max-in-memory-bytes", "x-quorum-initial-group-size", "x-queue-leader-locator",
+    "x-single-active-consumer", "x-queue-type", "x-queue-master-locator", "x-delivery-limit",
 )  # fmt: skip
+COMPARED_QUORUM: Final = (
+    "x-dead-letter-exchange", "x-dead-letter-routing-key", "x-dead-letter-strategy", "x-expires", "x-max-length",
+    "x-max-length-bytes", "x-max-in-memory-length", "x-max-in-memory-bytes", "x-overflow", "x-single-active-consumer",
+    "x-queue-type", "x-quorum-initial-group-size", "x-delivery-limit", "x-message-ttl", "x-queue-leader-locator",
+)  # fmt: skip
+COMPARED_STREAM: Final = (
+    "x-max-length-bytes", "x-queue-type", "x-max-age", "x-stream-max-segment-size-bytes", "x-initial-cluster-size",
+    "x-queue-leader-locator", "x-stream-filter-size-bytes", "x-leveret-schema", "x-leveret-seal-after-ms",
+)  # fmt: skip
+
+# what a link may declare anew for the queue that it has
+RENEWED: Final = ("x-expires", "x-message-ttl")
 
 
 def fail(method: Method, code: int, text: str) -> ProtocolError:
@@ -51,11 +64,10 @@ def inequivalent(method: Method, name: str, what: str, received: str, current: s
     return fail(method, PRECONDITION_FAILED, text)
 
 
-def _check_arguments(method: Method, what: str, queue: Queue) -> None:
-    """406 if the declaration differs from the queue's in an argument that matters."""
+def compare_arguments(method: Method, what: str, names: tuple[str, ...], current: dict[str, bytes]) -> None:
+    """406 if a declaration differs in one of these arguments from what is there. current: that one's, encoded."""
     given = typed(method.tables["arguments"])
-    current = typed(queue.declared or encode_table(queue.arguments))
-    for name in COMPARED:
+    for name in names:
         if are_equivalent(name, given, current):
             continue
         if name in given and name in current:
@@ -152,8 +164,9 @@ def _permitted(peer: Peer, method: Method, name: str) -> str:
         # even where it is there: only the broker gives such names
         raise fail(method, ACCESS_REFUSED, f"queue name '{name}' contains reserved prefix 'amq.*'")
     if not name:
-        if queue_type(method.table("arguments")) == QUORUM:
-            text = "Cannot declare a server-named queue for type rabbit_quorum_queue"
+        kind = queue_type(method.table("arguments"))
+        if kind in (QUORUM, STREAM):
+            text = f"Cannot declare a server-named queue for type rabbit_{kind}_queue"
             raise fail(method, PRECONDITION_FAILED, text)
         name = generated("amq.gen-", peer.broker.random_bytes)
     check(peer, method, CONFIGURE, QUEUE, name)
@@ -172,9 +185,11 @@ def _declared(peer: Peer, channel: BrokerChannel, method: Method, name: str, mes
 
 
 def _declare_reply(peer: Peer, channel: BrokerChannel, method: Method, name: str) -> None:
-    """A direct reply-to name is no queue: it answers 0 messages and 1 consumer while its requester lives, else 404."""
+    """A direct reply-to name is no queue: it answers 0 messages and 1 consumer while its requester lives, else 404. An
+    empty name stands for it from then on, as for any that was declared."""
     if name != REPLY_TO and name not in peer.vhost.replies:
         raise fail(method, NOT_FOUND, f"no queue '{name}' in vhost '{peer.vhost.name}'")
+    channel.last_queue = name
     _declared(peer, channel, method, name, 0, 1)
 
 
@@ -223,7 +238,27 @@ def _check_same(peer: Peer, method: Method, queue: Queue) -> None:
     for flag, current in (("durable", queue.durable), ("auto_delete", queue.auto_delete)):
         if given[flag] != current:
             raise inequivalent(method, flag, what, str(given[flag]).lower(), str(current).lower())
-    _check_arguments(method, what, queue)
+    names = COMPARED_QUORUM if queue.is_quorum else COMPARED_STREAM if queue.is_stream else COMPARED
+    declared = typed(queue.declared or encode_table(queue.arguments))
+    if method.table("arguments").get(POSITIONS) is True and queue.arguments.get(POSITIONS) is True:
+        compare_arguments(method, what, tuple(name for name in names if name not in RENEWED), declared)
+        _renew(peer, method, queue, declared)
+    else:
+        compare_arguments(method, what, names, declared)
+
+
+def _renew(peer: Peer, method: Method, queue: Queue, current: dict[str, bytes]) -> None:
+    """A link wants other times for its upstream queue. It has them at once, with all that waits, in place of the 406
+    after which it could but empty the queue and declare it anew."""
+    given = typed(method.tables["arguments"])
+    if all(are_equivalent(name, given, current) for name in RENEWED):
+        return
+    check_new(peer.vhost.name, method, queue.name)
+    queue.arguments = method.table("arguments")
+    queue.declared = method.tables["arguments"]
+    reconfigure(queue, queue.effect, peer.now_us)
+    if queue.is_journalled:
+        peer.broker.log.meta(queue.record())
 
 
 def _is_durable(method: Method) -> bool:
@@ -233,13 +268,16 @@ def _is_durable(method: Method) -> bool:
 
 def make_queue(vhost: VHost, name: str, durable: bool, auto_delete: bool, arguments: dict[str, Value]) -> Queue:
     """A queue that acts on its x-arguments, which were checked before, and on policies; it is not declared yet."""
+    kind = queue_type(arguments)
     priority = arguments.get("x-max-priority")
     if isinstance(priority, int):
         queue: Queue = PriorityQueue(vhost, name, durable, auto_delete, arguments, priority)
+    elif kind == STREAM:
+        queue = Stream(vhost, name, durable, auto_delete, arguments)
     else:
         queue = Queue(vhost, name, durable, auto_delete, arguments)
-    kind = queue_type(arguments)
     queue.is_quorum = kind == QUORUM
+    queue.keeps_all = queue.is_stream or queue.is_quorum or (durable and arguments.get(POSITIONS) is True)
     queue.consumers.has_active = arguments.get("x-single-active-consumer") is True
     configure(queue, vhost.policies.effect(kind, name))
     return queue
@@ -256,7 +294,7 @@ def delete(peer: Peer, channel: BrokerChannel, method: Method) -> None:
         check_owner(peer, method, queue)
         what = f"queue '{name}' in vhost '{peer.vhost.name}'"
         _check_deletable(method, queue, what)
-        if method.flag("if_empty") and queue.count():
+        if method.flag("if_empty") and (queue.count() or queue.parked_count()):
             raise fail(method, PRECONDITION_FAILED, f"{what} not empty")
         if method.flag("if_unused") and queue.consumers.count > 0:
             raise fail(method, PRECONDITION_FAILED, f"{what} in use")
@@ -283,11 +321,19 @@ def _check_deletable(method: Method, queue: Queue, what: str) -> None:
 def purge(peer: Peer, channel: BrokerChannel, method: Method) -> None:
     """queue.purge"""
     queue = find(peer, method, channel)
+    check_queue(method, queue, "queue.purge")
     count = peer.vhost.purge(queue)
     if queue.is_journalled:
         peer.hold_until_synced()
     if not method.flag("no_wait"):
         peer.send(channel.number, grammar.QUEUE_PURGE_OK, message_count=count)
+
+
+def check_queue(method: Method, queue: Queue, what: str) -> None:
+    """540 if this is a stream, with which this cannot be done."""
+    if queue.is_stream:
+        text = f"{what} not supported by stream queues queue '{queue.name}' in vhost '{queue.vhost.name}'"
+        raise fail(method, NOT_IMPLEMENTED, text)
 
 
 def not_default(method: Method, name: str) -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from mypy_extensions import i64
 
-from leveret.broker import burial
 from leveret.broker.ack_timeout import given_timeout_ms
+from leveret.broker.levels import level_of
 from leveret.broker.limits import limits_of
+from leveret.broker.parking import Parking
 from leveret.broker.policies import Effect
 from leveret.broker.queue import Queue
 from leveret.broker.queue_types import is_at_least_once, queue_type
-from leveret.broker.stranded import Stranded
+from leveret.broker.streams.limits import stream_limits
+from leveret.broker.streams.stream import Stream
 
 
 def configure(queue: Queue, effect: Effect) -> None:
@@ -25,11 +27,14 @@ def configure(queue: Queue, effect: Effect) -> None:
     queue.counts_returns = queue.is_quorum or queue.delivery_limit >= 0
     queue.dead_letter_exchange = exchange if isinstance(exchange, str) else None
     queue.dead_letter_key = key if isinstance(key, str) else None
-    queue.limits = limits_of(arguments)
-    if not is_at_least_once(arguments):
-        queue.stranded = None
-    elif queue.stranded is None:
-        queue.stranded = Stranded()
+    if isinstance(queue, Stream):
+        queue.kept = stream_limits(arguments)
+    else:
+        queue.limits = limits_of(arguments)
+    queue.level = level_of(queue.name, arguments)
+    queue.is_parking = queue.level is not None or is_at_least_once(arguments)
+    if queue.is_parking and queue.parking is None:
+        queue.parking = Parking(queue)
     queue.timeout_ms = given_timeout_ms(arguments)
     queue.vhost.ack_timeout.allow_for(queue.timeout_ms)
 
@@ -40,13 +45,13 @@ def reconfigure(queue: Queue, effect: Effect, now_us: i64) -> None:
     As in RabbitMQ a new length limit holds at once, the time of x-expires begins anew, and messages keep the time to
     live that they came with.
     """
-    vhost, before, stranded = queue.vhost, queue.limits, queue.stranded
+    vhost, before = queue.vhost, queue.limits
     configure(queue, effect)
     if queue.limits is not None:
         is_known = before is not None and (before.octets_max >= 0 or queue.limits.octets_max < 0)
         queue.limits.octets = before.octets if before is not None and is_known else queue.body_octets()
         vhost.over.append(queue)
-    if stranded is not None:
-        burial.reconsider(vhost, queue, stranded, now_us)
+    if queue.parking is not None:
+        queue.parking.recount()
     queue.idle_alarm_us = 0  # it rings for nothing
     vhost.used(queue, now_us)

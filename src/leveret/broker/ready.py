@@ -3,7 +3,8 @@
 The one place that knows how they are kept. New ones come, alone or as runs, to the tail of a list whose consumed front
 is cut off when it is half of the list. A stretch of that list may have been moved to disk: a page then stands in its
 place, and is read back when it gets to the head. Requeued ones, which are always older than the head, are in a small
-stack sorted by their place.
+stack sorted by their place. What is withdrawn from the middle of the list leaves a hole, so that the others keep their
+indices.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Ready:
     def append(self, entry: Entry) -> None:
         self._items.append(entry)
         self._count += 1
-        self.octets += len(entry.content) + ITEM_OCTETS
+        self.octets += entry.octets() + ITEM_OCTETS
 
     def append_run(self, run: Run) -> None:
         self._items.append(run)
@@ -75,6 +76,12 @@ class Ready:
             return 0
         item = self._items[self._head]
         return item.expires_us if item is not None else 0
+
+    def head_id(self) -> i64:
+        """The journal's number of the oldest message, 0 = there is none; no page is read for it, so it may be less."""
+        if self._loaded:
+            return _first_id(self._loaded[-1])
+        return _first_id(self._items[self._head]) if self._head < len(self._items) else 0
 
     def drop(self) -> None:
         """Take out the message that peek() showed."""
@@ -138,6 +145,8 @@ class Ready:
         items[head] = None
         head += 1
         size: i64 = len(items)
+        while head < size and items[head] is None:
+            head += 1
         if head == size or (head > 4096 and head * 2 > size):
             del items[:head]
             self._base += head
@@ -167,6 +176,37 @@ class Ready:
         self.octets = 0
         return found, pages
 
+    def withdraw(self, gone: set[int]) -> None:
+        """Take out the items whose id() is among these, wherever they are; pages must be empty."""
+        self._first = None
+        self._returned = [entry for entry in self._returned if not self._is_gone(entry, gone)]
+        self._loaded = [item for item in self._loaded if not self._is_gone(item, gone)]
+        index = self._head
+        while index < len(self._items):
+            item = self._items[index]
+            if item is not None and self._is_gone(item, gone):
+                if index == self._head:
+                    self._advance()
+                    index = self._head  # the items may have been moved to the front
+                    continue
+                self.octets -= _octets(item)
+                self._items[index] = None
+            index += 1
+
+    def _is_gone(self, item: Entry | Run | Page, gone: set[int]) -> bool:
+        if id(item) not in gone:
+            return False
+        if isinstance(item, Run):
+            self._count -= item.stretch.count - item.taken
+        elif isinstance(item, Entry):
+            self._count -= 1
+        return True
+
+    def shorten(self, page: Page, count: i64) -> None:
+        """So many messages of a waiting page are gone."""
+        page.count -= count
+        self._count -= count
+
     def waiting_pages(self) -> list[Page]:
         """Those that stand in place of their messages, in order."""
         return [item for item in self._items[self._head :] if isinstance(item, Page)]
@@ -190,6 +230,16 @@ class Ready:
         found.extend(self._returned[-most:])
         found.extend(self._loaded[-most:])
         for item in self._items[self._head : self._head + most]:
+            if item is not None:
+                found.append(item)
+        return found
+
+    def items(self) -> list[Entry | Run | Page]:
+        """All items as they are kept, left where they are."""
+        found: list[Entry | Run | Page] = []
+        found.extend(self._returned)
+        found.extend(self._loaded)
+        for item in self._items[self._head :]:
             if item is not None:
                 found.append(item)
         return found
@@ -236,7 +286,7 @@ class Ready:
         items = self._items
         lowest = max(floor - self._base, self._head)
         end = stop - self._base
-        while end > lowest and isinstance(items[end - 1], Page):
+        while end > lowest and (items[end - 1] is None or isinstance(items[end - 1], Page)):
             end -= 1
         found: list[Entry | Run] = []
         index = end
@@ -254,10 +304,18 @@ class Ready:
         """Put a page in place of its items, unless they are gone or about to go; True if it stands there now."""
         start = page.start - self._base
         stop = page.stop - self._base
-        if start <= self._head:
+        count: i64 = 0
+        octets: i64 = 0
+        for item in self._items[max(start, self._head) : stop]:
+            octets += _octets(item)
+            if isinstance(item, Run):
+                count += item.stretch.count - item.taken
+            elif isinstance(item, Entry):
+                count += 1
+        # fewer: transient messages were withdrawn meanwhile, and the page does not know
+        if start <= self._head or count != page.count or count == 0:
             return False
-        for item in self._items[start:stop]:
-            self.octets -= _octets(item)
+        self.octets -= octets
         self._items[start:stop] = [page]
         return True
 
@@ -270,9 +328,17 @@ def _is_paged(item: Entry | Run) -> bool:
     return id != 0 and id < item.shelf.paged_below and item.shelf.page_of(id) is not None
 
 
+def _first_id(item: Entry | Run | Page | None) -> i64:
+    if isinstance(item, Run):
+        return item.id + item.taken if item.id != 0 else 0
+    if isinstance(item, Page):
+        return item.first_id
+    return item.id if item is not None else 0
+
+
 def _octets(item: Entry | Run | Page | None) -> i64:
     if isinstance(item, Entry):
-        return len(item.content) + ITEM_OCTETS
+        return item.octets() + ITEM_OCTETS
     if isinstance(item, Run):
         return len(item.stretch.data) + ITEM_OCTETS
     return 0

@@ -5,7 +5,23 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 
-from leveret.broker.log import CLEAN, DELIVERED, DROP, HOP, MESSAGES, META, PAGE, PAGE_HEAD, RETURNED, SETTLE, START
+from leveret.broker.log import (
+    CLEAN,
+    DELIVERED,
+    DROP,
+    FORGOTTEN,
+    HOP,
+    LIFE,
+    MESSAGES,
+    META,
+    MOVED,
+    PAGE,
+    PAGE_HEAD,
+    POSITION,
+    RETURNED,
+    SETTLE,
+    START,
+)
 from leveret.broker.run import Stretch
 from leveret.wire.errors import ProtocolError
 from leveret.wire.table import Value, decode_table
@@ -13,7 +29,9 @@ from leveret.wire.table import Value, decode_table
 _MESSAGES_HEAD = struct.Struct(">qIIIH")
 _PAIR = struct.Struct(">qq")
 _PASSED = struct.Struct(">qqI")
+_MOVED = struct.Struct(">6q")
 _HEAD = struct.Struct(">BI")
+_POSITION = struct.Struct(">Bqq")
 
 
 class RecordError(Exception):
@@ -52,6 +70,19 @@ class Arrived(Record):
         return [stretch.data[at : at + stretch.size] for at in starts]
 
 
+class Moved(Record):
+    """MOVED: the message `left` (queue number and id) has expired; it is `id` in queue number `queue` from then on.
+
+    died_us: when it expired, as its history tells it; change: of its key, see hop.moved_key.
+    """
+
+    def __init__(self, left: tuple[int, int], arrived: tuple[int, int, int, int], change: bytes) -> None:
+        self.kind = MOVED
+        self.left = left
+        self.id, self.queue, self.expires_us, self.died_us = arrived
+        self.change = change
+
+
 class Passed(Record):
     """SETTLE, DELIVERED: what happened to `count` messages from `id` on of the queue numbered `queue`.
 
@@ -85,6 +116,26 @@ class Declared(Record):
         self.table = table
 
 
+class Began(Record):
+    """LIFE: a life of the broker began; its first message has this id. name: of the life, 64 random bits."""
+
+    def __init__(self, first_id: int, name: int) -> None:
+        self.kind = LIFE
+        self.first_id = first_id
+        self.name = name
+
+
+class Stood(Record):
+    """POSITION: how far the link with this key had got. what: REACHED, REFUSED, TAKEN or FORGOTTEN, see log.py."""
+
+    def __init__(self, what: int, life: int, id: int, key: str) -> None:
+        self.kind = POSITION
+        self.what = what
+        self.life = life
+        self.id = id
+        self.key = key
+
+
 def records(batch: bytes) -> Iterator[Record]:
     """The records of one batch, in order. RecordError for one that is unknown or malformed."""
     at = 0
@@ -106,6 +157,13 @@ def _record(batch: bytes, kind: int, start: int, stop: int) -> Record:
     if kind == HOP:
         number, id = _PAIR.unpack_from(batch, start)
         return _arrived(batch, start + _PAIR.size, stop, (number, id))
+    if kind == MOVED:
+        number, id, *arrived = _MOVED.unpack_from(batch, start)
+        change = batch[start + _MOVED.size : stop]
+        ends = {1 + change[0], 2 + change[0] + change[1 + change[0]] if len(change) > 1 + change[0] else 0}
+        if len(change) not in ends:
+            raise ValueError("no short strings at its end")
+        return Moved((number, id), (arrived[0], arrived[1], arrived[2], arrived[3]), change)
     if kind == PAGE:
         ids = start + PAGE_HEAD.size
         return Paged(PAGE_HEAD.unpack_from(batch, start), struct.unpack(f">{(stop - ids) // 8}q", batch[ids:stop]))
@@ -117,6 +175,13 @@ def _record(batch: bytes, kind: int, start: int, stop: int) -> Record:
         return Passed(kind, number, id, 1)
     if kind == META:
         return Declared(decode_table(batch, start)[0], batch[start:stop])
+    if kind == LIFE:
+        return Began(*_PAIR.unpack_from(batch, start))
+    if kind == POSITION:
+        what, life, id = _POSITION.unpack_from(batch, start)
+        if what > FORGOTTEN:
+            raise ValueError(f"{what} says nothing of a position")
+        return Stood(what, life, id, batch[start + _POSITION.size : stop].decode("utf-8", "surrogateescape"))
     if kind in (CLEAN, START):
         return Record(kind)
     raise RecordError(f"there is a record of kind {kind}, which this leveret does not know: a newer one wrote it")

@@ -6,33 +6,48 @@ from bisect import bisect_right
 from collections.abc import Collection
 from typing import Final
 
-from leveret.broker import copies
+from leveret.broker import cluster_name, copies, queries, timeline
 from leveret.broker.binding import Binding
 from leveret.broker.broker import Broker
+from leveret.broker.hop import moved_key
 from leveret.broker.kinds.recent_history import Kept
-from leveret.broker.log import CLEAN, DROP, RETURNED, SETTLE, START
+from leveret.broker.log import CLEAN, DROP, LIFE, RETURNED, SETTLE, START
 from leveret.broker.page import Page
 from leveret.broker.queue import Queue
 from leveret.broker.queue_methods import make_queue
-from leveret.broker.records import Arrived, Declared, Paged, Passed, records
+from leveret.broker.queue_settings import configure
+from leveret.broker.records import Arrived, Began, Declared, Moved, Paged, Passed, Record, Stood, records
 from leveret.broker.run import Stretch
 from leveret.broker.shelf import INDEX_SHIFT, QUEUE_MASK, Shelf
+from leveret.broker.stage import OPEN, Stage
+from leveret.broker.streams import leases
+from leveret.broker.streams.stream import MARKS, Stream
+from leveret.broker.trail import Cause, Dead, Trail, trail_in
 from leveret.broker.vhost import VHost
 from leveret.wire.table import Value, split_table
 
 # of most arrivals nothing is gone, and there may be a million of them
 _NOTHING: Final[set[int]] = set()
+# what is remembered of queues and keys in which messages expired
+CAUSES_MAX: Final = 4096
 
 
 class Arrival:
-    """What one record brought to one queue. gone: ids of those that are settled, or in a page since."""
+    """What one record brought to one queue. gone: ids of those that are settled, or in a page since; trail: of a single
+    message that came by a hop."""
 
-    def __init__(self, stretch: Stretch, first_id: int, expires_us: int) -> None:
+    def __init__(self, stretch: Stretch, first_id: int, expires_us: int, trail: Trail | None = None) -> None:
         self.stretch = stretch
+        self.trail = trail
         self.first_id = first_id
         self.last_id = first_id + int(stretch.count) - 1
         self.expires_us = expires_us
         self.gone = _NOTHING
+
+    def content(self, id: int) -> bytes:
+        """Of the message with this id."""
+        at = (id - self.first_id) * int(self.stretch.stride)
+        return self.stretch.data[at : at + int(self.stretch.size)]
 
     def is_gone_with(self, first_id: int, last_id: int) -> bool:
         """Whether nothing is left when the ids from first_id to last_id are gone, too."""
@@ -86,6 +101,12 @@ class Backlog:
         self.pages[record.first_id] = page
         self.shelf.add_page(page)
 
+    def arrival_of(self, id: int) -> Arrival | None:
+        """What brought a message that is not in a page."""
+        index = bisect_right(self._first_ids, id) - 1
+        arrival = self._arrivals[index] if index >= 0 else None
+        return arrival if arrival is not None and id <= arrival.last_id and id not in arrival.gone else None
+
     def dropped(self, first_id: int) -> None:
         """Nothing of the page that begins with this id is alive any more."""
         page = self.pages.pop(first_id, None)
@@ -128,12 +149,18 @@ class Backlog:
         if len(ids) > 1 and not arrival.gone and not self._differ(ids):
             shelf.enqueue_stretch(stretch, arrival.first_id, arrival.expires_us, redelivered)
             return len(ids)
-        for index, id in enumerate(ids):
+        for id in ids:
             if id not in arrival.gone:
-                at = index * int(stretch.stride)
-                content = stretch.data[at : at + int(stretch.size)]
-                again = redelivered or id in self.delivered
-                shelf.enqueue(content, stretch.key, id, arrival.expires_us, again, self.returned.get(id, 0))
+                again, returns = redelivered or id in self.delivered, self.returned.get(id, 0)
+                content = arrival.content(id)
+                if arrival.trail is not None:
+                    if returns == 0:
+                        dead = Dead(shelf, arrival.trail, stretch.key, id, arrival.expires_us)
+                        dead.redelivered = again
+                        shelf.put(dead)
+                        continue
+                    content = arrival.trail.composed()
+                shelf.enqueue(content, stretch.key, id, arrival.expires_us, again, returns)
         return len(ids) - len(arrival.gone)
 
     def _differ(self, ids: range) -> bool:
@@ -141,29 +168,49 @@ class Backlog:
         return not (self.delivered.isdisjoint(ids) and self.returned.keys().isdisjoint(ids))
 
 
+class StreamBacklog(Backlog):
+    """What the journal has for a stream: all of it in order, and nothing of it is ever settled."""
+
+    def __init__(self, shelf: Shelf, stream: Stream) -> None:
+        super().__init__(shelf)
+        self._stream = stream
+
+    def arrived(self, arrival: Arrival) -> None:
+        self._stream.replay(arrival.stretch, arrival.first_id, arrival.expires_us)
+
+    def fill(self, is_clean: bool) -> tuple[int, int]:
+        in_journal = sum(int(group.count) for group in self._stream.tail)
+        return in_journal, in_journal
+
+
 class Recovery:
     """Feed it every batch in order with `batch`, then call `finish`; it returns how many messages are back.
 
-    segments: how many pages of each segment are needed. lost: messages whose segment is not there, by queue name.
+    now_us: the time of `finish`. segments: how many pages of each segment are needed.
+    lost: messages whose segment is not there, by queue name. is_damaged: a part of the journal was not to be read.
     """
 
     def __init__(self, broker: Broker, now_us: int) -> None:
         self.segments: dict[int, int] = {}
         self.lost: dict[str, int] = {}
+        self.is_damaged = False
         self.in_journal = 0
         self._broker = broker
-        self._now_us = now_us
+        self.now_us = now_us
         broker.log.is_replaying = True
         self._backlogs: dict[int, Backlog] = {}
         self._queues: dict[int, Queue] = {}
         self._is_clean = True
         self._last_id = 0
+        self._causes: dict[tuple[int, bytes], Cause] = {}
 
     def batch(self, data: bytes) -> None:
         """Apply the records of one batch. RecordError for what this leveret can't read."""
         for record in records(data):
             if isinstance(record, Arrived):
                 self._arrived(record)
+            elif isinstance(record, Moved):
+                self._moved(record)
             elif isinstance(record, Declared):
                 self._meta(record)
             elif isinstance(record, Paged):
@@ -173,12 +220,16 @@ class Recovery:
                     backlog.paged(record)
             elif isinstance(record, Passed):
                 self._passed(record)
+            elif isinstance(record, Stood):
+                self._broker.positions.restore(record.what, record.life, record.id, record.key)
+            elif isinstance(record, Began):
+                self._broker.lives.restore(record.first_id, record.name)
             elif record.kind == START:
                 # what a stop said of a message holds until the next start
                 for backlog in self._backlogs.values():
                     backlog.delivered.clear()
             self._is_clean = record.kind == CLEAN
-            if record.kind != START:
+            if record.kind not in (START, LIFE) and not _is_sample(record):
                 self._broker.is_new = False
 
     def _arrived(self, record: Arrived) -> None:
@@ -190,13 +241,36 @@ class Recovery:
                 backlog.arrived(Arrival(record.stretch, record.first_id, expires_us))
         self._last_id = max(self._last_id, record.first_id + int(record.stretch.count) - 1)
 
+    def _moved(self, record: Moved) -> None:
+        self._last_id = max(self._last_id, record.id)
+        number, id = record.left
+        left, backlog = self._backlogs.get(number), self._backlog(record.queue)
+        arrival = left.arrival_of(id) if left is not None else None
+        if left is None or arrival is None:
+            return  # its content was in a part of the journal that is damaged, and reported
+        key, content = arrival.stretch.key, arrival.content(id)
+        trail = arrival.trail or trail_in(content, key)
+        if backlog is not None and trail is not None:
+            cause = self._causes.get((number, key))
+            if cause is None:
+                if len(self._causes) >= CAUSES_MAX:
+                    self._causes.clear()
+                cause = self._causes[(number, key)] = Cause(left.shelf.queue.name, key)
+            trail = trail.died(cause, record.died_us)
+            size = len(trail.content)
+            stretch = Stretch(trail.content, size, size, 1, moved_key(key, record.change))
+            backlog.arrived(Arrival(stretch, record.id, record.expires_us, trail))
+        left.settled(id, 1)
+
     def _backlog(self, number: int) -> Backlog | None:
         """That of a shelf, if its queue is there: made with the first message or page on it."""
         found = self._backlogs.get(number)
         if found is None:
             queue = self._queues.get(number & int(QUEUE_MASK))
             if queue is not None:
-                found = self._backlogs[number] = Backlog(queue.shelf_at(number >> int(INDEX_SHIFT)))
+                shelf = queue.shelf_at(number >> int(INDEX_SHIFT))
+                found = StreamBacklog(shelf, queue) if isinstance(queue, Stream) else Backlog(shelf)
+                self._backlogs[number] = found
         return found
 
     def _passed(self, record: Passed) -> None:
@@ -220,6 +294,12 @@ class Recovery:
             assert isinstance(next_id, int)
             self._last_id = max(self._last_id, next_id - 1)
             return
+        if op == timeline.OP:
+            self._broker.timeline.restore(record)
+            return
+        if op == cluster_name.OP:
+            self._broker.cluster_name.restore(record)
+            return
         if op in ("definitions", "define", "undefine"):
             self._define(record)
             return
@@ -229,6 +309,14 @@ class Recovery:
             return
         if op == "history":
             self._history(vhost, record)
+            return
+        if op in queries.OPS:
+            self._query(vhost, record)
+            return
+        if op == leases.OP or op == leases.OP_END:
+            stream = vhost.queues.get(str(name))
+            if isinstance(stream, Stream):
+                stream.leases.restore(record)
             return
         arguments = record.get("arguments", {})
         assert isinstance(arguments, dict)
@@ -248,10 +336,25 @@ class Recovery:
                 vhost.delete_exchange(exchange)
         elif op == "queue.declare":
             self._declare_queue(vhost, str(name), record, arguments)
+        elif op == MARKS:
+            stream = vhost.queues.get(str(name))
+            if isinstance(stream, Stream):
+                stream.restore_marks(record)
+        elif op == "queue.unplace":
+            self._unplace(vhost, str(name), record)
         elif op == "queue.delete" and str(name) in vhost.queues:
             queue = vhost.queues[str(name)]
             self._forget(queue)
             vhost.delete_queue(queue)
+
+    def _query(self, vhost: VHost, record: dict[str, Value]) -> None:
+        gone = vhost.queries.restore(record)
+        for stage in gone:
+            self._forget(stage)
+        vhost.queries.gone(gone)
+        number = record.get("number")
+        if record["op"] == OPEN and isinstance(number, int):
+            self._queues[number] = vhost.queries.by_number[number]
 
     def _define(self, record: dict[str, Value]) -> None:
         definitions = self._broker.definitions
@@ -268,7 +371,7 @@ class Recovery:
     def _forget(self, queue: Queue) -> None:
         """A queue is deleted: so is all that it had."""
         del self._queues[int(queue.number)]
-        for shelf in queue.shelves:
+        for shelf in queue.every_shelf():
             self._backlogs.pop(int(shelf.number), None)
             shelf.pages.clear()
 
@@ -276,10 +379,24 @@ class Recovery:
         number = record["number"]
         assert isinstance(number, int)
         if name in vhost.queues:
+            again = vhost.queues[name]
+            again.arguments = arguments  # a link has declared it anew
+            configure(again, again.effect)
+            if isinstance(again, Stream):
+                again.restore(record)
             return
         queue = make_queue(vhost, name, True, bool(record["auto_delete"]), arguments)
-        vhost.add_queue(queue, number, self._now_us)
+        if isinstance(queue, Stream):
+            queue.restore(record)
+        vhost.add_queue(queue, number, 0)
         self._queues[number] = queue
+        self._unplace(vhost, name, record)
+
+    def _unplace(self, vhost: VHost, name: str, record: dict[str, Value]) -> None:
+        below = record.get("unplaced_below", 0)
+        assert isinstance(below, int)
+        if name in vhost.queues:
+            vhost.queues[name].unplaced_below = below
 
     def _binding(self, vhost: VHost, declared: Declared) -> None:
         record = declared.fields
@@ -313,7 +430,7 @@ class Recovery:
         """
         log = self._broker.log
         count = 0
-        while self._broker.enforce_policies(self._now_us):  # before the messages: length limits count them
+        while self._broker.enforce_policies(self.now_us):  # before the messages: length limits count them
             pass
         for backlog in self._backlogs.values():
             self._look_for_pages(backlog, segments)
@@ -323,11 +440,20 @@ class Recovery:
         for queue in self._queues.values():
             if queue.limits is not None:
                 queue.vhost.over.append(queue)  # it may have been too long when the broker ended
-        log.next_id = self._last_id + 1
+            queue.vhost.used(queue, self.now_us)
+            if isinstance(queue, Stream):
+                lost = queue.recovered()
+                if lost:
+                    self.lost[queue.name] = int(lost)
+        log.next_id = log.safe_below = self._last_id + 1
         log.is_replaying = False
+        for vhost in self._broker.vhosts.values():
+            vhost.queries.recovered(self.now_us, self.is_damaged)
+        self._broker.lives.begin()
+        self._broker.cluster_name.keep()
         if self._is_clean:
             log.start()
-        self._broker.end_turn(self._now_us)
+        self._broker.end_turn(self.now_us)
         return count
 
     def _look_for_pages(self, backlog: Backlog, segments: Collection[int]) -> None:
@@ -338,5 +464,12 @@ class Recovery:
             elif number in segments:
                 self.segments[number] = self.segments.get(number, 0) + 1
             else:
+                if isinstance(backlog.shelf.queue, Stage):
+                    backlog.shelf.queue.is_damaged = True
                 self.lost[backlog.shelf.queue.name] = self.lost.get(backlog.shelf.queue.name, 0) + int(page.live)
                 backlog.dropped(first_id)
+
+
+def _is_sample(record: Record) -> bool:
+    """Of the clocks, or its name: a broker that wrote nothing else has not lived."""
+    return isinstance(record, Declared) and record.fields["op"] in (timeline.OP, cluster_name.OP)

@@ -40,7 +40,7 @@ def returned(entry: Entry) -> Returned:
     """The entry after it came back once more."""
     if isinstance(entry, Returned):
         return Returned(entry, entry.original, entry.returns + 1)
-    return Returned(entry, entry.content, 1)
+    return Returned(entry, entry.shown(), 1)
 
 
 def counted(vhost: VHost) -> list[tuple[int, int, int]]:
@@ -49,7 +49,6 @@ def counted(vhost: VHost) -> list[tuple[int, int, int]]:
     counts: list[tuple[int, int, int]] = []
     for queue in vhost.queues.values():
         if queue.is_journalled and queue.counts_returns:
-            found += queue.kept()
             for shelf in queue.shelves:
                 found += shelf.ready.came_back()
                 for page in shelf.pages:
@@ -65,8 +64,8 @@ def counted(vhost: VHost) -> list[tuple[int, int, int]]:
 
 
 def published_content(entry: Entry) -> bytes:
-    """The content as its publisher sent it."""
-    return entry.original if isinstance(entry, Returned) else entry.content
+    """The content as its publisher sent it, with the history of its deaths."""
+    return entry.original if isinstance(entry, Returned) else entry.shown()
 
 
 def with_delivery_count(content: bytes, returns: i64) -> bytes:

@@ -17,12 +17,14 @@ if TYPE_CHECKING:
 class Route:
     """key: exchange and routing key as two short strings, as basic.deliver carries them. exchange is None for "".
 
-    durable: those of the queues that are in the journal; quorum: those that are there with transient messages, too.
+    durable: those of the queues that are in the journal; keeping: those that are there with transient messages, too.
     is_per_message: an exchange on the way looks at more than the keys, so the queues are looked up for each message; or
-    the firehose is on. replies: the requesters whose direct reply-to names are among the routing keys. keys: the
-    routing key, then those of CC and BCC. is_limited: some queue has limits. is_delayed: among the queues are
-    schedules, where delayed exchanges hold the message. is_repeatable: messages that differ in their bodies only may be
-    handled as one. published: messages that nobody's counters have seen yet.
+    the firehose is on. plain: where exchanges on the way look at hops (x-federation-upstream) and at nothing else, the
+    route of messages that have not come over a link; travelled: those of messages that have, by their hops. replies:
+    the requesters whose direct reply-to names are among the routing keys. keys: the routing key, then those of CC and
+    BCC. is_limited: some queue has limits. is_delayed: among the queues are schedules, where delayed exchanges hold the
+    message. has_stream: among them are streams. is_repeatable: messages that differ in their bodies only may be handled
+    as one. is_order: it says what becomes of stages. published: messages that nobody's counters have seen yet.
     """
 
     def __init__(self, generation: i64, key: bytes, exchange: Exchange | None, keys: list[str]) -> None:
@@ -32,12 +34,16 @@ class Route:
         self.keys = keys
         self.queues: list[Queue] = []
         self.durable: list[Queue] = []
-        self.quorum: list[Queue] = []
+        self.keeping: list[Queue] = []
         self.is_per_message = False
+        self.plain: Route | None = None
+        self.travelled: dict[bytes, Route] = {}
         self.is_mandatory = False
         self.is_limited = False
         self.is_delayed = False
+        self.has_stream = False
         self.is_repeatable = False
+        self.is_order = False
         self.replies: list[Consumer] = []
         self.published: i64 = 0
 
@@ -51,15 +57,24 @@ class Route:
     def set_queues(self, queues: list[Queue]) -> None:
         self.queues = queues
         self.durable = [queue for queue in queues if queue.is_journalled]
-        self.quorum = [queue for queue in queues if queue.is_quorum]
+        self.keeping = [queue for queue in queues if queue.keeps_all]
         self.is_limited = False
         self.is_delayed = False
+        self.has_stream = False
         for queue in queues:
             if queue.limits is not None:
                 self.is_limited = True
             if queue.is_schedule:
                 self.is_delayed = True
+            if queue.is_stream:
+                self.has_stream = True
         self.is_repeatable = len(queues) > 0 and not self.is_per_message and not self.is_limited
+
+    def demand(self, is_mandatory: bool) -> None:
+        """A message that reaches no queue comes back, or not."""
+        self.is_mandatory = is_mandatory
+        if self.plain is not None:
+            self.plain.is_mandatory = is_mandatory
 
     def count(self, passage: Passage) -> i64:
         """Tell the counters of the exchange and of the queues what was published since the last time; so many."""

@@ -13,13 +13,13 @@ it arrives in its queues. All that is done in one turn is bounded; what is left 
 
 from __future__ import annotations
 
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Final
 
 from librt.strings import read_i32_be
 from mypy_extensions import i64
 
-from leveret.broker import copies
+from leveret.broker import copies, routing
 from leveret.broker.deadletter import HEADER_AT
 from leveret.broker.delay import delay_us_of, released
 from leveret.broker.entry import Entry
@@ -148,7 +148,10 @@ class Schedule(Queue):
 
         moved: the journalled dead letter that becomes this message, to leave its queue by the same record.
         """
-        due_us = now_us + delay_us_of(content)
+        return self.put(content, key, now_us + delay_us_of(content), now_us, moved)
+
+    def put(self, content: bytes, key: bytes, due_us: i64, now_us: i64, moved: Entry | None) -> bool:
+        """The same until a given time."""
         shelf = self.shelf_at(slice_of(due_us, now_us))
         id = self._journal(shelf, content, key, due_us, moved)
         if due_us > now_us + LOOK_US or not self._has_room():
@@ -192,7 +195,19 @@ class Schedule(Queue):
         return count
 
     def in_memory(self) -> list[Entry]:
-        return [entry for _, _, entry in self._near] + super().in_memory()
+        return self.near() + super().in_memory()
+
+    def near(self) -> list[Entry]:
+        """Those on no shelf any more, because they are due soon, in any order."""
+        return [entry for _, _, entry in self._near]
+
+    def withdraw_near(self, gone: set[int]) -> None:
+        """Take out those of them whose id() is among these."""
+        self._near = [each for each in self._near if id(each[2]) not in gone]
+        heapify(self._near)
+        self._near_octets = 0
+        for _, _, entry in self._near:
+            self._near_octets += len(entry.content) + ENTRY_OCTETS
 
     def forget(self) -> None:
         """The exchange is deleted, and what it held is gone: no circle of references must stay."""
@@ -301,10 +316,10 @@ class Schedule(Queue):
             keys = [copies.split_key(key)[1], *copies.blind_keys(key)]
             if has_copies:
                 keys += copies.Copies(content).cc
-            route = self.vhost.onward_route(self.exchange, key, keys)
+            route = routing.onward(self.vhost, self.exchange, key, keys)
             self._last_route = None if has_copies else route
         if route.is_per_message:
-            route.set_queues(self.vhost.targets(self.exchange, Envelope(route.keys, key, content)))
+            route.set_queues(routing.targets(self.vhost, self.exchange, Envelope(route.keys, key, content)))
         return route
 
 

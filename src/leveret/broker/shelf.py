@@ -46,15 +46,20 @@ class Shelf:
         self, content: bytes, key: bytes, id: i64, expires_us: i64, redelivered: bool = False, returns: i64 = 0
     ) -> None:
         """Take a message at the tail, which came back `returns` times; it is delivered at the end of the turn."""
-        self._position += 1
-        entry = Entry(self, content, key, id, expires_us, self._position)
+        entry = Entry(self, content, key, id, expires_us, 0)
         entry.redelivered = redelivered
         if returns != 0:
             entry = Returned(entry, content, returns)
+        self.put(entry)
+
+    def put(self, entry: Entry) -> None:
+        """Take an entry of this shelf, which has no place on it yet, at the tail."""
+        self._position += 1
+        entry.position = self._position
         self.ready.append(entry)
         queue = self.queue
         if queue.limits is not None:
-            queue.limits.octets += body_octets(content)
+            queue.limits.octets += body_octets(entry.content)
         if not queue.is_touched:
             queue.touch()
 

@@ -34,7 +34,7 @@ class Totals:
                 continue
             self.queues += 1
             self.ready += queue.count()
-            self.unacked += queue.unacked
+            self.unacked += queue.outstanding()
             self.consumers += queue.consumers.count
             queue.consumers.count_deliveries()
             self.counters.add_outgoing(queue.counters)

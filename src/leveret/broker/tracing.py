@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from leveret.broker import copies
+from leveret.broker import copies, routing
 from leveret.broker.deadletter import HEADER_AT, header_of
 from leveret.broker.kinds.envelope import Envelope
 from leveret.broker.names import REPLY_PREFIX
@@ -57,13 +57,14 @@ class Tracing:
         middle = 1 + entry.key[0]
         name = entry.key[1:middle].decode("utf-8", "surrogateescape")
         key = entry.key[middle + 1 : middle + 1 + entry.key[middle]].decode("utf-8", "surrogateescape")
+        content = entry.shown()
         try:
-            keys = [key, *copies.Copies(entry.content).cc, *copies.blind_keys(entry.key)]
+            keys = [key, *copies.Copies(content).cc, *copies.blind_keys(entry.key)]
         except ProtocolError:
             keys = [key]  # its headers cannot be read
-        entries = self._message(name, keys, entry.content)
+        entries = self._message(name, keys, content)
         entries.append((b"redelivered", encode_value(int(entry.redelivered))))
-        self._tell(f"deliver.{queue.name}", entries + self._circumstances(connection, channel), entry.content)
+        self._tell(f"deliver.{queue.name}", entries + self._circumstances(connection, channel), content)
 
     def emit(self, now_us: int) -> bool:
         """Publish what was told; False if that was nothing."""
@@ -72,8 +73,8 @@ class Tracing:
         vhost = self.vhost
         exchange = vhost.exchanges[EXCHANGE]
         for name, content in told:
-            route = vhost.route(exchange, _EXCHANGE_KEY + encode_short(name), [name])
-            route.set_queues(vhost.targets(exchange, Envelope(route.keys, route.key, content)))
+            route = routing.find(vhost, exchange, _EXCHANGE_KEY + encode_short(name), [name])
+            route.set_queues(routing.targets(vhost, exchange, Envelope(route.keys, route.key, content)))
             vhost.accept(route, content, False, -1, now_us)
         return len(told) > 0
 

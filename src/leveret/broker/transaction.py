@@ -6,13 +6,16 @@ found by its tag any more, so that settling it twice is an error, but nothing ha
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
 from leveret.broker.route import Route
 from leveret.session.unacked import Delivery, Unacked
 from leveret.wire.errors import PRECONDITION_FAILED, ProtocolError
+
+if TYPE_CHECKING:
+    from leveret.broker.streams.numbers import Number
 
 # A commit becomes one batch of the journal, which has a limit (4 GiB); and until then all of it stands in memory.
 TRANSACTION_OCTETS_MAX: Final[i64] = 256 << 20
@@ -25,13 +28,17 @@ REQUEUE: Final = 2
 
 
 class HeldPublish:
-    """A message and where it goes. ttl_us: its own time to live, counted from the commit; -1 = none."""
+    """A message and where it goes. ttl_us: its own time to live, counted from the commit; -1 = none. number: that of
+    its publisher, for streams."""
 
-    def __init__(self, route: Route, content: bytes, persistent: bool, ttl_us: i64) -> None:
+    def __init__(
+        self, route: Route, content: bytes, persistent: bool, ttl_us: i64, number: Number | None = None
+    ) -> None:
         self.route = route
         self.content = content
         self.persistent = persistent
         self.ttl_us = ttl_us
+        self.number = number
 
 
 class HeldSettlement:
@@ -50,7 +57,9 @@ class Transaction:
         self.settlements: list[HeldSettlement] = []
         self._octets: i64 = 0
 
-    def publish(self, route: Route, content: bytes, persistent: bool, ttl_us: i64) -> None:
+    def publish(
+        self, route: Route, content: bytes, persistent: bool, ttl_us: i64, number: Number | None = None
+    ) -> None:
         """Hold a publish; ProtocolError (406) if that would make the transaction too large."""
         octets: i64 = len(content) + len(route.key) + 16 * len(route.durable) + PUBLISH_OCTETS
         self._octets += octets
@@ -59,7 +68,7 @@ class Transaction:
             raise ProtocolError(PRECONDITION_FAILED, text, 60, 40)
         if route.is_per_message:
             route = route.to(route.queues)  # the channel's next message changes the queues of the one it came with
-        self.publishes.append(HeldPublish(route, content, persistent, ttl_us))
+        self.publishes.append(HeldPublish(route, content, persistent, ttl_us, number))
 
     def settle(self, unacked: Unacked, tag: int, multiple: bool, kind: int) -> None:
         """Hold one delivery, or all up to a tag (0: all)."""

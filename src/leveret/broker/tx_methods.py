@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from leveret.broker.basic_methods import put_away
+from leveret.broker.basic_methods import REJECTIONS, check_returnable, entries_of, put_away
 from leveret.broker.channel import BrokerChannel
-from leveret.broker.entry import Entry
 from leveret.broker.queue_methods import fail
+from leveret.broker.streams.numbers import accept_numbered
 from leveret.broker.transaction import ACK, REQUEUE, HeldPublish, HeldSettlement, Transaction
-from leveret.session.confirms import REFUSED
+from leveret.broker.unroutable import give_back
+from leveret.session.confirms import HANDLED, REFUSED
 from leveret.wire import grammar
 from leveret.wire.errors import PRECONDITION_FAILED
 from leveret.wire.method import Method
@@ -26,8 +27,11 @@ def select(peer: Peer, channel: BrokerChannel, method: Method) -> None:
     """tx.select; once more changes nothing."""
     if channel.confirms is not None:
         raise fail(method, PRECONDITION_FAILED, "cannot switch from confirm to tx mode")
+    if channel.staging is not None:
+        raise fail(method, PRECONDITION_FAILED, "cannot switch a channel that is attached to a stage to tx mode")
     if channel.tx is None:
         channel.tx = Transaction()
+        channel.is_kept_back = True
     peer.send(channel.number, grammar.TX_SELECT_OK)
 
 
@@ -36,6 +40,9 @@ def commit(peer: Peer, channel: BrokerChannel, method: Method) -> None:
 
     Where a queue had no room for one of the messages, all the rest is done, and the channel is closed with 406.
     """
+    for held in channel.tx.settlements if channel.tx is not None else []:
+        if held.kind != ACK:
+            check_returnable([delivery for _, delivery in held.deliveries], method, REJECTIONS)
     done = _end(channel, method)
     log = peer.broker.log
     events = log.events
@@ -74,18 +81,21 @@ def _enqueue(peer: Peer, channel: BrokerChannel, publish: HeldPublish) -> bool:
         held = [queue for queue in route.queues if queue.is_schedule and not queue.is_deleted]
         names = route.keys if route.exchange is None else [q.name for q in route.queues if not q.is_schedule]
         route = route.to([vhost.queues[name] for name in dict.fromkeys(names) if name in vhost.queues] + held)
+    if publish.number is not None:
+        how = publish.content, publish.persistent, publish.ttl_us, publish.number
+        return accept_numbered(peer, channel, route, *how, HANDLED) == REFUSED
     peer.count(channel, route)
     if route.queues:
         standing = vhost.accept(route, publish.content, publish.persistent, publish.ttl_us, peer.now_us)
         return standing == REFUSED
-    peer.unroutable(channel, route, publish.content)
+    give_back(peer, channel, route, publish.content)
     return False
 
 
 def _settle(peer: Peer, channel: BrokerChannel, settlement: HeldSettlement) -> None:
     settlement.deliveries.sort()
-    entries = [entry for _, entry in settlement.deliveries if isinstance(entry, Entry)]
-    channel.unacked.count -= len(entries)  # held ones did count
+    channel.unacked.count -= len(settlement.deliveries)  # held ones did count
+    entries = entries_of(channel, [delivery for _, delivery in settlement.deliveries])
     if settlement.kind == ACK:
         if channel.limit != 0:
             peer.touch_consumed(channel)

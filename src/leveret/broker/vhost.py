@@ -7,28 +7,34 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from leveret.broker import burial, copies, enforcement, overflow, schedule
+from leveret.broker import burial, enforcement, hop, overflow, schedule
 from leveret.broker.ack_timeout import AckTimeout
 from leveret.broker.binding import Binding
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.consumer import Consumer
 from leveret.broker.counters import Churn
-from leveret.broker.delay import DELAYED, delay_us_of
+from leveret.broker.delay import DELAYED
 from leveret.broker.entry import Entry
 from leveret.broker.exchange import Exchange
-from leveret.broker.kinds.envelope import Envelope
 from leveret.broker.log import Log
 from leveret.broker.names import RandomBytes
 from leveret.broker.policies import EXCHANGE, Policies
+from leveret.broker.queries import Queries
 from leveret.broker.queue import Queue
 from leveret.broker.ready import Ready
+from leveret.broker.release import Release
 from leveret.broker.route import Route
 from leveret.broker.run import Stretch
 from leveret.broker.schedule import Schedule
 from leveret.broker.shelf import Shelf
+from leveret.broker.stage import Stage
+from leveret.broker.streams.read import Read
 from leveret.broker.tally import Tally
+from leveret.broker.timeline import Timeline
 from leveret.broker.timers import Timers
 from leveret.broker.tracing import Tracing
+from leveret.broker.trail import EXPIRED
+from leveret.broker.watcher import Watcher
 from leveret.session.confirms import HANDLED, JOURNALLED
 from leveret.session.connection import Connection
 from leveret.wire.table import Value
@@ -52,16 +58,18 @@ class VHost:
     """
 
     def __init__(
-        self, name: str, log: Log, timers: Timers, ack_timeout: AckTimeout, on_event: Callable[[str], None],
-        random_bytes: RandomBytes, churn: Churn,
+        self, name: str, log: Log, timers: Timers, timeline: Timeline, ack_timeout: AckTimeout,
+        on_event: Callable[[str], None], random_bytes: RandomBytes, churn: Churn,
     ) -> None:  # fmt: skip
         self.name = name
         self.log = log
         self.timers = timers
+        self.timeline = timeline
         self.ack_timeout = ack_timeout
         self.on_event = on_event
         self.random_bytes = random_bytes
         self.policies = Policies()
+        self.watcher = Watcher()
         self.ungoverned: list[Queue | Exchange] = []  # on which policies have not yet taken effect
         self.exchanges: dict[str, Exchange] = {}
         self.queues: dict[str, Queue] = {}
@@ -72,12 +80,13 @@ class VHost:
         self.is_trimming = False
         self.generation: i64 = 1
         self.routes: dict[bytes, Route] = {}
+        self.plain: set[str] = set()  # exchanges found to look at keys only, until something changes
+        self.hop_bound: set[str] = set()  # and those found to look at keys and hops
         self.replies: dict[str, Consumer] = {}
         self.channels: set[BrokerChannel] = set()
         self.discards: dict[str, int] = {}
-        # queues that keep dead letters, by number, and the generation with which these were tried last
-        self.stranding: dict[int, Queue] = {}
-        self.stranded_generation: i64 = 1
+        self.release = Release(self)
+        self.queries = Queries(self)
         self.connection_count = 0
         self.limit({})
         self.tracing: Tracing | None = None  # see tracing.start
@@ -106,10 +115,11 @@ class VHost:
         self.exchanges[name] = exchange
         if kind == DELAYED:
             exchange.schedule = self.schedules[name] = Schedule(self, exchange)
-            self._give_number(exchange.schedule, number)
+            self.give_number(exchange.schedule, number)
         self.changed()
         if durable:
             self.log.meta(exchange.record(self.name))
+        self.watcher.exchange_changed(self, exchange)
         return exchange
 
     def delete_exchange(self, exchange: Exchange) -> None:
@@ -126,6 +136,8 @@ class VHost:
         self.changed()
         if binding.is_durable:
             self.log.declared(binding.record(self.name))
+        if binding.source.is_watched:
+            self.watcher.bound(self, binding)
         return True
 
     def unbind(self, binding: Binding) -> None:
@@ -144,6 +156,8 @@ class VHost:
             for binding in bindings:
                 del binding.destination.bindings[binding.identity]
                 binding.source.remove(binding)
+                if binding.source.is_watched:
+                    self.watcher.unbound(self, binding)
                 sources[binding.source.name] = binding.source
             bindings = []
             for name in sorted(sources):
@@ -159,10 +173,12 @@ class VHost:
         if exchange.schedule is not None:
             held = self.schedules.pop(exchange.name)
             held.is_deleted = True
-            self._forget_messages(held)
+            self.forget_messages(held)
             held.forget()
         if exchange.durable:
             self.log.meta({"op": "exchange.delete", "vhost": self.name, "name": exchange.name})
+        exchange.is_watched = False
+        self.watcher.exchange_deleted(self, exchange)
         bindings = dict(exchange.outgoing)
         for binding in exchange.bindings.values():
             bindings[id(binding)] = binding
@@ -172,6 +188,8 @@ class VHost:
         """Cached routes may be wrong from now on."""
         self.generation += 1
         self.routes.clear()
+        self.plain.clear()
+        self.hop_bound.clear()
         self.tally.count_publishes()
 
     # -- queues --------------------------------------------------------------------------------------------------------
@@ -179,22 +197,24 @@ class VHost:
     def add_queue(self, queue: Queue, number: int, now_us: i64) -> None:
         """Declare a queue that is not there yet; number: from the journal, 0 = a new one."""
         self.queues[queue.name] = queue
-        self._give_number(queue, number)
+        self.give_number(queue, number)
+        queue.opened()
         if queue.is_journalled:
             self.log.meta(queue.record())
         if not self.log.is_replaying:
             self.tally.churn.queue_created += 1
+            self.used(queue, now_us)
         self.changed()
-        self.used(queue, now_us)
 
-    def _give_number(self, queue: Queue, number: int) -> None:
+    def give_number(self, queue: Queue, number: int) -> None:
+        """Let the journal know it by this number, 0 = a new one."""
         if queue.is_journalled:
             queue.number = number or self.log.next_number
             self.log.next_number = max(self.log.next_number, int(queue.number) + 1)
 
     def holders(self) -> list[Queue]:
         """All that messages wait in."""
-        return [*self.queues.values(), *self.schedules.values()]
+        return [*self.queues.values(), *self.schedules.values(), *self.queries.stages()]
 
     def used(self, queue: Queue, now_us: i64) -> None:
         """x-expires counts from here."""
@@ -225,23 +245,27 @@ class VHost:
         self.tally.counters.add_outgoing(queue.counters)
         self.tally.churn.queue_deleted += 1
         count = int(queue.count())
-        self._forget_messages(queue)
+        self.forget_messages(queue)
         if queue.is_journalled:
             self.log.meta({"op": "queue.delete", "vhost": self.name, "name": queue.name})
         self.changed()
         return count
 
-    def _forget_messages(self, queue: Queue) -> None:
+    def forget_messages(self, queue: Queue) -> None:
         """They go with their queue."""
         if queue.is_journalled:
             for entry in queue.in_memory():
                 if entry.id:
                     self.log.forget(entry.shelf, entry.id)
             self.log.abandon(queue)
+            queue.abandon()
         # queue, shelves and messages know each other, and the collector, which could let go of such circles, is off
-        for shelf in queue.shelves:
+        queue.ways.clear()
+        for shelf in queue.every_shelf():
             shelf.ready = Ready()
         queue.shelves = []
+        queue.parking = None
+        self.release.queues.pop(queue.name, None)
         queue.shelf = Shelf(self._nowhere, 0)
         queue.owner = None  # its alarm may be days away, and would keep the connection as long
 
@@ -267,89 +291,10 @@ class VHost:
                 self.delete_queue(queue)
             else:
                 self.used(queue, now_us)
-        elif queue.consumers.has_active and not queue.is_touched:
+        elif (queue.consumers.has_active or queue.is_stream) and not queue.is_touched:
             queue.touch()  # another one may be active now
 
     # -- the way of a message ------------------------------------------------------------------------------------------
-
-    def route(self, exchange: Exchange | None, key: bytes, keys: list[str]) -> Route:
-        """A new route for an exchange (None: the default exchange) and routing keys; several of them with CC or BCC."""
-        route = Route(self.generation, key, exchange, keys)
-        if exchange is None:
-            route.is_per_message = self.tracing is not None
-            found: dict[str, Queue] = {}
-            for name in keys:
-                if name in self.queues:
-                    found[name] = self.queues[name]
-                elif name in self.replies and self.replies[name] not in route.replies:
-                    route.replies.append(self.replies[name])
-            route.set_queues(list(found.values()))
-        else:
-            self._set_targets(route, exchange, self.tracing is not None or self._is_per_message(exchange, True))
-        return route
-
-    def onward_route(self, exchange: Exchange, key: bytes, keys: list[str]) -> Route:
-        """The same for messages that the exchange has held, and that none will hold again."""
-        route = Route(self.generation, key, exchange, keys)
-        self._set_targets(route, exchange, self._is_per_message(exchange, False))
-        return route
-
-    def _set_targets(self, route: Route, exchange: Exchange, is_per_message: bool) -> None:
-        route.is_per_message = is_per_message
-        if not is_per_message:
-            route.set_queues(self.targets(exchange, Envelope(route.keys, route.key, b"")))
-
-    def copied_route(self, route: Route, found: copies.Copies) -> Route:
-        """The route of a message with CC or BCC."""
-        keys = [route.keys[0], *found.cc, *found.bcc]
-        copied = self.route(route.exchange, found.kept_key(route.key), keys)
-        copied.is_mandatory = route.is_mandatory
-        copied.is_repeatable = False
-        return copied
-
-    def _is_per_message(self, exchange: Exchange, may_wait: bool) -> bool:
-        """Whether one of the exchanges that a message may come to looks at more than its keys."""
-        seen = {exchange.name}
-        todo = [exchange]
-        while todo:
-            exchange = todo.pop()
-            if exchange.matcher.is_per_message or (may_wait and exchange.schedule is not None):
-                return True
-            following = [binding.destination.name for binding in exchange.onward.values()]
-            if exchange.alternate in self.exchanges:
-                following.append(exchange.alternate)
-            for name in following:
-                if name not in seen:
-                    seen.add(name)
-                    todo.append(self.exchanges[name])
-        return False
-
-    def targets(self, exchange: Exchange, envelope: Envelope) -> list[Queue]:
-        """The queues that a message reaches from an exchange, each once, and the schedules where it waits."""
-        found: dict[str, Queue] = {}
-        waits: list[Queue] = []
-        seen = {exchange.name}
-        todo = [exchange]
-        while todo:
-            exchange = todo.pop()
-            if exchange.schedule is not None and envelope.content and delay_us_of(envelope.content) > 0:
-                waits.append(exchange.schedule)
-                continue
-            bindings = exchange.matcher.match(envelope)
-            if exchange.history is not None and exchange.history.news is not None:
-                self.log.declared(exchange.history.news.record(self.name, exchange.name))
-            alternate = self.exchanges.get(exchange.alternate) if exchange.alternate and not bindings else None
-            if alternate is not None and alternate.name not in seen:
-                seen.add(alternate.name)
-                todo.append(alternate)
-            for binding in bindings:
-                destination = binding.destination
-                if isinstance(destination, Queue):
-                    found[destination.name] = destination
-                elif destination.name not in seen:
-                    seen.add(destination.name)
-                    todo.append(destination)
-        return [*found.values(), *waits]
 
     def accept(
         self, route: Route, content: bytes, persistent: bool, ttl_us: i64, now_us: i64, moved: Entry | None = None
@@ -363,13 +308,13 @@ class VHost:
         if route.is_delayed:
             return schedule.accept(self, route, content, persistent, ttl_us, now_us, moved)
         id: i64 = 0
-        keeping = route.durable if persistent else route.quorum
+        keeping = route.durable if persistent else route.keeping
         if keeping:
             size: i64 = len(content)
             id = self._journal(keeping, Stretch(content, size, size, 1, route.key), ttl_us, now_us, moved)
         for queue in route.queues:
             kept: i64 = 0
-            if id != 0 and (queue.is_journalled if persistent else queue.is_quorum):
+            if id != 0 and (queue.is_journalled if persistent else queue.keeps_all):
                 kept = id
             queue.shelf_of(content).enqueue(content, route.key, kept, queue.expiry(now_us, ttl_us))
         return HANDLED if id == 0 else JOURNALLED
@@ -377,7 +322,7 @@ class VHost:
     def accept_stretch(self, route: Route, stretch: Stretch, persistent: bool, ttl_us: i64, now_us: i64) -> i64:
         """The same for alike messages; none of the queues has limits."""
         id: i64 = 0
-        keeping = route.durable if persistent else route.quorum
+        keeping = route.durable if persistent else route.keeping
         if keeping:
             stretch.compact()
             id = self._journal(keeping, stretch, ttl_us, now_us, None)
@@ -385,7 +330,7 @@ class VHost:
             if queue.consumers.count == 0:
                 stretch.compact()  # it may stay for long
             shelf = queue.shelf_of(stretch.data)
-            is_kept = queue.is_journalled if persistent else queue.is_quorum
+            is_kept = queue.is_journalled if persistent else queue.keeps_all
             shelf.enqueue_stretch(stretch, id if is_kept else 0, queue.expiry(now_us, ttl_us))
         return HANDLED if id == 0 else JOURNALLED
 
@@ -399,8 +344,9 @@ class VHost:
 
     def expire(self, queue: Queue, entry: Entry) -> None:
         """The time to live of an entry that was taken out of its queue has ended."""
-        # counted from the instant it was due, so that being late does not add up over several hops
-        burial.bury(self, queue, entry, "expired", entry.expires_us)
+        # while parked messages are being released, none must overtake them
+        if self.release.is_busy or not hop.go_on(self, queue, entry):
+            burial.bury(self, queue, entry, EXPIRED, entry.expires_us)
 
     def bury(self, queue: Queue, entry: Entry, reason: str, now_us: i64) -> None:
         """Dead-letter an entry that was taken out of its queue, or drop it where the queue has no such exchange."""
@@ -428,8 +374,8 @@ class VHost:
         self.crowded.clear()
         if self.policies.is_changed or self.ungoverned:
             enforcement.enforce(self, now_us)
-        if self.stranding and self.stranded_generation != self.generation:
-            burial.hurry(self, now_us)
+        if self.release.queues and self.release.generation != self.generation:
+            self.release.hurry(now_us)
         overflow.trim(self, now_us)
         while self.touched or (self.tracing is not None and self.tracing.emit(int(now_us))):
             touched = self.touched
@@ -438,38 +384,40 @@ class VHost:
                 if not queue.is_deleted:
                     queue.dispatch(now_us)
 
-    def ring(self, queue: Queue, now_us: i64) -> None:
-        """An alarm of this queue is due: expire what must go, delete it if it has been idle for long enough."""
+    def ring(self, queue: Queue, until_us: i64, most: i64, now_us: i64) -> i64:
+        """An alarm of this queue is due: expire up to `most` messages due `until_us`, delete it if it was idle
+        for long enough. Returns how many steps that were, at least one."""
         if queue.is_deleted:
-            return
+            return 1
+        if queue is self.release.alarm:
+            self.release.ring(now_us)
+            return 1
+        if queue is self.queries.unstaging.alarm:
+            self.queries.unstaging.ring(now_us)
+            return 1
+        if isinstance(queue, Stage):
+            self.queries.ring(queue, now_us)
+            return 1
         if queue.alarm_us != 0 and queue.alarm_us <= now_us:
             queue.alarm_us = 0
-        self.expire_due(queue, now_us)
+        steps = 1 + hop.expire(self, queue, until_us, most)
         if queue.limits is not None:
             self.over.append(queue)
-        if queue.stranded is not None:
-            burial.retry(self, queue, queue.stranded, now_us)
         if not queue.is_touched and queue.count():
             queue.touch()
         if queue.idle_alarm_us != 0 and queue.idle_alarm_us <= now_us:
             queue.idle_alarm_us = 0
             if queue.consumers.count > 0:
-                return  # the last one to go begins the time anew
+                return steps  # the last one to go begins the time anew
             if now_us >= queue.used_us + queue.idle_us:
                 self.delete_queue(queue)
             else:
                 self._watch_idle(queue)
+        return steps
 
     def expire_due(self, queue: Queue, now_us: i64) -> None:
-        """Take out the oldest messages whose time to live has ended. No page is read for a time that has not come."""
-        first_us = queue.expires_us()
-        if first_us == 0 or first_us > now_us:
-            return
-        entry = queue.peek()
-        while entry is not None and entry.expires_us != 0 and entry.expires_us <= now_us:
-            queue.drop_head(entry)
-            self.expire(queue, entry)
-            entry = queue.peek()
+        """Take out the oldest messages whose time to live has ended."""
+        hop.expire(self, queue, now_us, queue.count())
 
     def forget_channel(self, connection: Connection, channel: BrokerChannel, now_us: i64) -> None:
         """A channel is gone: its consumers end, its unacknowledged messages return."""
@@ -477,6 +425,7 @@ class VHost:
         if channel.confirms is not None:
             self.tally.counters.confirm += channel.confirms.confirmed()
         self.channels.discard(channel)
+        channel.staging = None
         if channel.tx is not None:
             channel.tx.release(channel.unacked)
         if channel.reply is not None:
@@ -485,8 +434,11 @@ class VHost:
             self.remove_consumer(consumer, now_us)
         channel.consumers.clear()
         for delivery in reversed(channel.unacked.take_until(0)):
-            assert isinstance(delivery, Entry)
-            delivery.queue.requeue(delivery)
+            if isinstance(delivery, Read):
+                delivery.release()
+            else:
+                assert isinstance(delivery, Entry)
+                delivery.queue.requeue(delivery)
         overflow.trim(self, now_us)
 
     def forget_reply(self, channel: BrokerChannel) -> None:

@@ -1,4 +1,4 @@
-"""leveret serve | ctl | store | demo. Commands are imported when they are called: serving must start at once."""
+"""leveret serve | ctl | store | delay | demo. Commands are imported when called: serving must start at once."""
 
 from __future__ import annotations
 
@@ -17,6 +17,12 @@ COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
     "serve": ("leveret.cli.serve", "command", "Run the broker."),
     "ctl": ("leveret.cli.ctl.group", "command", "Administer a running broker, as rabbitmqctl does."),
     "store": ("leveret.cli.store", "command", "Look into a data directory: check, dump."),
+    "lake": ("leveret.cli.lake", "command", "Tables of streams: register them in an Iceberg catalogue."),
+    "delay": ("leveret.cli.delay", "command", "Delay levels on any broker: create, verify, migrate, transfer."),
+    "timeouts": ("leveret.cli.timeouts", "command", "Timeouts of older endpoints: status, run, import, drain, remove."),
+    "stream": ("leveret.cli.stream.group", "command", "Look into a stream on any broker: tail, head, count, export."),
+    "spark": ("leveret.cli.spark", "command", "Spark jobs: leveret as one zip for executors."),
+    "errors": ("leveret.cli.errors", "command", "What endpoints could not handle: list, retry, move."),
     "demo": ("leveret.demo", "command", "336,776 flights through broker, RPC, Spark and delays, reconciled."),
 }
 

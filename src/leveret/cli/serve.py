@@ -41,12 +41,14 @@ from leveret.net.certificates import CertificateError, Certificates, TlsSettings
 from leveret.net.quantity import octets
 from leveret.net.resources import gauges, machine_memory_octets
 from leveret.net.server import Server
+from leveret.net.tables import Tables
 from leveret.store import reserve
 from leveret.store.disk import RealDisk
 from leveret.store.format import JournalVersionError
 from leveret.store.journal import SPARE_FILES_DEFAULT, Journal, JournalFailed, JournalFull
 from leveret.store.lock import DataDirectoryInUse, DirectoryLock
 from leveret.store.segment import SegmentStore
+from leveret.store.streams import StreamStore
 
 logger = logging.getLogger("leveret")
 
@@ -63,7 +65,7 @@ CONFIG: Final[dict[str, type]] = {
     "host": list, "port": object, "data_dir": str, "definitions": str, "log_level": str,
     "product": str, "version": str, "cluster_name": str, "frame_max": int, "channel_max": int, "heartbeat_s": int,
     "disk_free_limit": object, "memory_high_watermark": object,
-    "max_message_octets": int, "consumer_timeout_ms": int, "journal_spare_files": int, **tls.CONFIG,
+    "max_message_octets": int, "consumer_timeout_ms": int, "journal_spare_files": int, "tables_dir": str, **tls.CONFIG,
     **admin.CONFIG, **logins.CONFIG,
 }  # fmt: skip
 
@@ -111,6 +113,7 @@ def _check_quantity(name: str, value: object) -> None:
 @click.option("--port", type=tls.Port(), help="Port; 0 takes a free one, off: none, for TLS only.  [default: 5672]")
 @tls.options
 @click.option("--data-dir", help="Directory of the journal.  [default: $LEVERET_DATA_DIR, else ~/.local/share/leveret]")
+@click.option("--tables-dir", help="Directory of the streams' tables; off: none are made.  [default: tables/ there]")
 @click.option("--log-level", type=click.Choice(LEVELS), help="Least severity that is logged.  [default: info]")
 @click.option("--disk-free-limit", help="Publishers are blocked when the disk has less free.  [default: 50MB]")
 @click.option("--memory-high-watermark", help="Publishers are blocked when more memory is in use.  [default: 0.4]")
@@ -131,6 +134,7 @@ def command(
     host: tuple[str, ...],
     port: int | str | None,
     data_dir: str | None,
+    tables_dir: str | None,
     log_level: str | None,
     disk_free_limit: str | None,
     memory_high_watermark: str | None,
@@ -141,7 +145,7 @@ def command(
     **secured: object,
 ) -> None:
     given: dict[str, object] = {"host": list(host) or None, "port": port, "data_dir": data_dir, "log_level": log_level}
-    given["definitions"] = definitions
+    given |= {"definitions": definitions, "tables_dir": tables_dir}
     given |= secured
     given["consumer_timeout_ms"] = consumer_timeout_ms  # RabbitMQ's consumer_timeout
     for key, value in zip(QUANTITIES, (disk_free_limit, memory_high_watermark), strict=True):
@@ -230,7 +234,7 @@ async def _serve(
         "product", "version", "cluster_name", "frame_max", "channel_max", "heartbeat_s", "max_message_octets",
         "consumer_timeout_ms", "connection_max",
     )  # fmt: skip
-    options = {"cluster_name": f"leveret@{socket.gethostname()}"} | {n: chosen[n] for n in names if n in chosen}
+    options = {"host": socket.gethostname()} | {n: chosen[n] for n in names if n in chosen}
     options |= logins.settings(chosen)
     broker = Broker(Settings(own_version=__version__, **options), os.urandom)  # type: ignore[arg-type]
     broker.on_event = _note
@@ -241,7 +245,8 @@ async def _serve(
     spare = reserve.Reserve(disk, os.path.join(directory, reserve.FILE_NAME))
     try:
         segments = SegmentStore(disk, os.path.join(directory, "segments"))
-        server = Server(broker, journal, segments, spare, Alarms(_limits(chosen), gauges(directory)))
+        streams = StreamStore(disk, os.path.join(directory, "streams"), tables_dir=_tables_dir(chosen))
+        server = Server(broker, journal, segments, streams, spare, Alarms(_limits(chosen), gauges(directory)))
         count = server.recover()
     except (JournalVersionError, RecordError) as error:
         logger.critical("the data directory %s can't be served: %s", directory, error)
@@ -280,7 +285,10 @@ async def _serve(
     if not await _listen(server, chosen, certificates):
         return EXIT_ADDRESS
     child = admin.start_admin(sockets, wanted, server, directory) if sockets else None
+    tables = Tables(server, streams.tables_dir) if chosen.get("tables_dir") != tls.OFF else None
     await server.run()
+    if tables is not None:
+        await tables.stop()
     if child is not None:
         await child.stop()
     await control.close()
@@ -290,6 +298,12 @@ async def _serve(
         return PARKED
     logger.info("stopped")
     return 0
+
+
+def _tables_dir(chosen: dict[str, object]) -> str:
+    """ "" for the default, which is where older tables are if none are made any more."""
+    given = str(chosen.get("tables_dir", ""))
+    return "" if given == tls.OFF else given
 
 
 async def _listen(server: Server, chosen: dict[str, object], certificates: Certificates | None) -> bool:

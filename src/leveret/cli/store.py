@@ -9,23 +9,40 @@ from __future__ import annotations
 import json
 import sys
 from base64 import b64encode
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 import click
 
 from leveret.broker.broker import Broker, Settings
-from leveret.broker.log import CLEAN, DELIVERED, DROP, PAGE, RETURNED, SETTLE, START
+from leveret.broker.log import (
+    CLEAN,
+    DELIVERED,
+    DROP,
+    FORGOTTEN,
+    LIFE,
+    PAGE,
+    POSITION,
+    REACHED,
+    REFUSED,
+    RETURNED,
+    SETTLE,
+    START,
+    TAKEN,
+)
 from leveret.broker.page import Page
+from leveret.broker.parking import reason_of
 from leveret.broker.queue import Queue
-from leveret.broker.records import Arrived, Declared, Paged, Passed, Record, RecordError, records
+from leveret.broker.records import Arrived, Began, Declared, Moved, Paged, Passed, Record, RecordError, Stood, records
 from leveret.broker.run import Run, Stretch
 from leveret.broker.shelf import INDEX_SHIFT, QUEUE_MASK
+from leveret.broker.streams.chunk import decode
 from leveret.store.disk import RealDisk
 from leveret.store.format import BATCH_HEADER_SIZE, JournalVersionError
 from leveret.store.inspection import Inspection, NoDataDirectory
 from leveret.store.lock import DataDirectoryInUse, reading
 from leveret.store.reading import FileReading
+from leveret.store.stream_check import StreamFileReading, payloads, read_files
 from leveret.wire.frames import FRAME_BODY, FrameReader
 
 EXIT_DAMAGED: Final = 1
@@ -35,8 +52,9 @@ EXIT_VERSION: Final = 6
 
 KINDS: Final = {
     SETTLE: "settled", DELIVERED: "delivered", PAGE: "page", DROP: "page dropped", CLEAN: "clean stop", START: "start",
-    RETURNED: "returned",
+    RETURNED: "returned", LIFE: "life", POSITION: "position",
 }  # fmt: skip
+POSITIONS: Final = {REACHED: "reached", REFUSED: "refused", TAKEN: "taken", FORGOTTEN: "forgotten"}
 
 
 @click.group()
@@ -89,12 +107,25 @@ def _run(directory: str, action: Callable[[Inspection], bool]) -> None:
 
 def _check(inspection: Inspection) -> bool:
     total = damaged = 0
+    streams = Streams()
     for file in inspection.journal():
         total += 1
-        damaged += not _report(file, "batch", _unreadable(file))
+        damaged += not _report(file, "batch", _unreadable(file, streams))
     for file in inspection.segments():
         total += 1
         damaged += not _report(file, "page", [])
+    for number, files in inspection.streams():
+        begin = streams.begins.pop(number, None)
+        if begin is None:
+            click.echo(f"{files.directory}: of a stream that is deleted; the next start removes it")
+            continue
+        for stream_file in read_files(files, begin):
+            total += 1
+            damaged += not _report_stream(stream_file)
+    for number, begin in streams.begins.items():
+        if begin:
+            damaged += 1
+            click.echo(f"stream {number}: it has no files; messages before {begin} are missing")
     for path, what in inspection.others():
         click.echo(f"{path}: {what}")
     click.echo(f"{total} file{'s' * (total > 1)}: {f'{damaged} damaged' if damaged else 'all sound'}")
@@ -116,13 +147,44 @@ def _report(file: FileReading, noun: str, findings: list[str]) -> bool:
     return not findings
 
 
-def _unreadable(file: FileReading) -> list[str]:
-    """One line for each sound batch whose records can't be read."""
+def _report_stream(file: StreamFileReading) -> bool:
+    held = f"messages {file.first} to {file.end - 1}" if file.end > file.first else "no messages"
+    chunks = f"{file.chunks} chunk{'s' * (file.chunks != 1)}"
+    state = "DAMAGED" if file.damages else "sound"
+    click.echo(f"{file.path}: {held} in {chunks}, {file.size} bytes: {state}")
+    if file.torn:
+        click.echo(f"  an unfinished chunk of {file.torn} bytes: the journal has its messages, the next start cuts it")
+    for damage in file.damages:
+        click.echo(f"  {damage}")
+    return not file.damages
+
+
+class Streams:
+    """Those of which the journal says that they are there. begins: from which offset on it has their messages, by
+    number; what is older is in their files only."""
+
+    def __init__(self) -> None:
+        self.begins: dict[int, int] = {}
+        self._numbers: dict[tuple[object, object], int] = {}
+
+    def heard(self, fields: Mapping[str, object]) -> None:
+        """A declaration, the oldest one first, or what takes one back."""
+        names = fields.get("vhost"), fields.get("name")
+        if "next_offset" in fields:
+            number = self._numbers[names] = int(str(fields["number"]))
+            self.begins.setdefault(number, int(str(fields["next_offset"])))
+        elif fields.get("op") == "queue.delete":
+            self.begins.pop(self._numbers.pop(names, 0), None)
+
+
+def _unreadable(file: FileReading, streams: Streams) -> list[str]:
+    """One line for each sound batch whose records can't be read. streams: hears of those in this file."""
     findings = []
     for number, offset, payload in file.batches():
         try:
-            for _ in records(payload):
-                pass
+            for record in records(payload):
+                if isinstance(record, Declared):
+                    streams.heard(record.fields)
         except RecordError as error:
             findings.append(f"{file.path} at byte {offset}: batch {number}: {error}")
     return findings
@@ -134,12 +196,15 @@ def _unreadable(file: FileReading) -> list[str]:
 def _dump(inspection: Inspection, bodies: bool) -> bool:
     is_sound = True
     names: dict[int, str] = {}
+    streams = Streams()
     for file in inspection.journal():
         is_sound &= _complain(file)
         for number, offset, payload in file.batches():
             try:
                 for record in records(payload):
-                    _print({"file": file.number, "batch": number} | _fields(record, names, bodies))
+                    _print({"file": file.number, "batch": number} | fields_of(record, names, bodies))
+                    if isinstance(record, Declared):
+                        streams.heard(record.fields)
             except RecordError as error:
                 click.echo(f"{file.path} at byte {offset}: batch {number}: {error}", err=True)
                 is_sound = False
@@ -149,6 +214,17 @@ def _dump(inspection: Inspection, bodies: bool) -> bool:
             place = {"segment": file.number, "page": number, "offset": offset + BATCH_HEADER_SIZE}
             for id, stretch in _page(payload):
                 _print(place | {"kind": "messages", "id": id} | _messages(stretch, bodies))
+    for number, files in inspection.streams():
+        for segment, chunk, payload in payloads(files):
+            for group in decode(payload, chunk.first):
+                stretch = Stretch(group.data, group.size, group.size, group.count, group.key)
+                what = {"offset": int(group.offset), "time_us": int(group.time_us)} | _messages(stretch, bodies)
+                of = {"stream": names.get(number), "number": number, "file": segment.first, "chunk": chunk.first}
+                _print(of | what)
+        for stream_file in read_files(files, streams.begins[number]) if number in streams.begins else ():
+            for damage in stream_file.damages:
+                click.echo(f"{stream_file.path}: {damage}", err=True)
+                is_sound = False
     return is_sound
 
 
@@ -158,18 +234,24 @@ def _complain(file: FileReading) -> bool:
     return not file.damages
 
 
-def _fields(record: Record, names: dict[int, str], bodies: bool) -> dict[str, object]:
+def fields_of(record: Record, names: dict[int, str], bodies: bool) -> dict[str, object]:
     """A record as JSON has it. `names`: queue number -> name, of the declarations so far; this one is added."""
     if isinstance(record, Declared):
         fields = record.fields
         if fields.get("op") in ("queue.declare", "exchange.declare") and "number" in fields:
             names[int(str(fields["number"]))] = str(fields["name"])
+        elif fields.get("op") == "stage.declare":
+            names[int(str(fields["number"]))] = f"stage {fields['query']!s}/{fields['batch']!s}/{fields['attempt']!s}"
         return {"kind": "meta", **fields}
     if isinstance(record, Arrived):
         queues = [_queue(number, names) | {"expires_us": expires} for number, expires in record.queues]
         left = {} if record.left is None else {"left": {"id": record.left[1], **_queue(record.left[0], names)}}
         kind = "messages" if record.left is None else "hop"
         return {"kind": kind, "id": record.first_id, "queues": queues, **left, **_messages(record.stretch, bodies)}
+    if isinstance(record, Moved):
+        left = {"left": {"id": record.left[1], **_queue(record.left[0], names)}}
+        queues = [_queue(record.queue, names) | {"expires_us": record.expires_us}]
+        return {"kind": "hop", "id": record.id, "queues": queues, **left}
     kind = KINDS[record.kind]
     if isinstance(record, Paged):
         place = {"segment": record.segment, "offset": record.offset, "size": record.size}
@@ -177,12 +259,23 @@ def _fields(record: Record, names: dict[int, str], bodies: bool) -> dict[str, ob
         return {"kind": kind, **_queue(record.queue, names), **place, **ids, "live": record.live}
     if isinstance(record, Passed):
         return {"kind": kind, "id": record.id, "count": record.count, **_queue(record.queue, names)}
+    if isinstance(record, Began):
+        return {"kind": kind, "id": record.first_id, "life": _life(record.name)}
+    if isinstance(record, Stood):
+        what = POSITIONS[record.what]
+        return {"kind": kind, "what": what, "link": record.key, "life": _life(record.life), "id": record.id}
     return {"kind": kind}
+
+
+def _life(name: int) -> str:
+    """The name of a life, as its octets."""
+    return name.to_bytes(8, "big", signed=True).hex()
 
 
 def _queue(number: int, names: dict[int, str]) -> dict[str, object]:
     index, number = number >> int(INDEX_SHIFT), number & int(QUEUE_MASK)
-    return {"queue": names.get(number), "number": number, **({"shelf": index} if index else {})}
+    parked = {"parked": reason} if (reason := reason_of(index)) else {}
+    return {"queue": names.get(number), "number": number, **({"shelf": index} if index else {}), **parked}
 
 
 def _page(data: bytes) -> Iterator[tuple[int, Stretch]]:

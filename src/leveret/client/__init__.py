@@ -18,6 +18,7 @@ from leveret.client.errors import (
 )
 from leveret.client.model import Delivery, QueueInfo
 from leveret.client.rpc import Rpc
+from leveret.client.stage import StagesMissing
 from leveret.wire.properties import Properties
 
 __all__ = [
@@ -39,6 +40,7 @@ __all__ = [
     "QueueInfo",
     "Rpc",
     "RpcTimeout",
+    "StagesMissing",
     "Unroutable",
     "connect",
 ]

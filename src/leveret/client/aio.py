@@ -211,7 +211,7 @@ async def connect(url: str, heartbeat_s: int = 60, name: str | None = None, time
                 address.host,
                 address.port,
                 ssl=context,
-                server_hostname=None if context is None else address.server_name,
+                server_hostname=None if context is None else address.server_name or "",
             )
             connection = Connection(core, stream)
             await connection.wait(core.opened)

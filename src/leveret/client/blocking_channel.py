@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import monotonic
 from types import TracebackType
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
-from leveret.client import requests
+from leveret.client import requests, stage
 from leveret.client.channel_core import Answer, ChannelCore, Sink
 from leveret.client.errors import ClientError, PublishError, Unroutable
 from leveret.client.model import Delivery, QueueInfo
@@ -55,9 +55,19 @@ class BlockingChannel:
         self._call(requests.open_channel())
 
     @property
+    def number(self) -> int:
+        """Its number on the connection, from 1."""
+        return self._core.number
+
+    @property
     def is_closed(self) -> bool:
         """Whether the channel is gone."""
         return self._core.error is not None
+
+    @property
+    def frame_max(self) -> int:
+        """The largest frame in octets that was agreed on; 0 = no limit."""
+        return self._link.core.frame_max
 
     def close(self) -> None:
         """Close the channel. Without effect if it is closed already."""
@@ -166,6 +176,23 @@ class BlockingChannel:
                     self._link.pump(None)
             return number
 
+    def publish_frames(self, frames: bytes, count: int) -> int:
+        """Buffer so many messages that are frames of this channel already: the number of the first, 0 without confirms.
+
+        For those who make many frames at once. Waits first until no more than confirm_window publishes are unconfirmed
+        with these, and while the broker has blocked publishers. A mandatory message that comes back goes to the
+        handler of on_return, since nobody knows its number; a nack is told by wait_for_confirms.
+        """
+        with self._lock:
+            if self._core.confirms is not None:
+                self._await_outstanding(max(0, self.confirm_window - count), None)
+            number = self._core.publish_frames([None] * count, frames)
+            if self._link.core.outbox_size >= WRITE_SIZE or self._link.core.blocked is not None:
+                self._link.pump(0)
+                while self._link.core.blocked is not None:
+                    self._link.pump(None)
+            return number
+
     def flush(self) -> None:
         """Write what publish and ack have buffered, and read what is there."""
         with self._lock:
@@ -212,6 +239,64 @@ class BlockingChannel:
         """Forget all since the last commit: nothing was published, and what was acknowledged no longer is."""
         self._call(requests.tx_rollback())
 
+    # stages, which a leveret has (docs/STAGES.md)
+
+    def attach_stage(self, query: str, batch: int, attempt: str, expires_ms: int | None = None) -> None:
+        """From here on everything published is staged: in no queue before release_stages names this attempt.
+
+        query: whose batches these are; batch: int from 0, growing; attempt: a name that nobody has used for this batch;
+        expires_ms: the stage is dropped when so many milliseconds pass without a publish (None = the broker's default,
+        a day). StagesMissing if the broker has none; ChannelClosed (406) for a name that is in use.
+        """
+        arguments = stage.attach_arguments(query, batch, attempt, expires_ms)
+        self._ask_stages(requests.consume(stage.STAGE, stage.TAG, True, False, arguments))
+
+    def detach_stage(self) -> None:
+        """What is published from here on is not staged. The stage stays as it is."""
+        self._call(requests.cancel(stage.TAG))
+
+    def release_stages(self, query: str, batch: int, attempts: Sequence[str]) -> None:
+        """Make visible what these attempts of a batch have staged, in this order, and drop its other attempts.
+
+        Returns when that is on the broker's disk; from then on it happens, whatever else does. Without effect if this
+        batch, or a later one, was released before. Turns confirms on, and waits for those of all publishes before.
+        ChannelClosed (406) if one of the attempts is not there (any more): then nothing is released. StagesMissing if
+        the broker has none.
+        """
+        self._say_to_stages(stage.release_body(query, batch, attempts))
+
+    def abort_stages(self, query: str, batch: int) -> None:
+        """Drop all that is staged for a batch; without effect if there is nothing, or it is released. Else as above."""
+        self._say_to_stages(stage.abort_body(query, batch))
+
+    def forget_query(self, query: str) -> None:
+        """No batch of this query will come (again): the broker need not know the last one, and what is staged goes.
+
+        From here on a release of one of its batches is an error, and no repetition. Else as abort_stages.
+        """
+        self._say_to_stages(stage.forget_body(query))
+
+    def staged(self, query: str) -> dict[str, Any] | None:
+        """What the broker knows of a query: {"query", "last_batch", "stages": [{"batch", "attempt", "messages",
+        "octets", "expires_ms"}]}; None if nothing. last_batch: the last one released, None = none yet.
+        StagesMissing if the broker has none."""
+        answer = self._ask_stages(requests.get(stage.QUERY_PREFIX + query, True))
+        return stage.query_in(answer) if isinstance(answer, Delivery) else None
+
+    def _ask_stages(self, request: Request) -> Answer:
+        try:
+            return self._call(request)
+        except ClientError as error:
+            raise stage.missing(error) or error from None
+
+    def _say_to_stages(self, body: bytes) -> None:
+        self.confirm_select()
+        self.publish(body, "", stage.STAGE, mandatory=True)
+        try:
+            self.wait_for_confirms()
+        except ClientError as error:
+            raise stage.missing(error) or error from None
+
     # consuming
 
     def qos(self, prefetch_count: int, shared: bool = False) -> None:
@@ -226,16 +311,18 @@ class BlockingChannel:
         tag: str = "",
         arguments: Arguments = None,
         prefetch_count: int | None = None,
+        deliver: Callable[[Delivery], None] | None = None,
     ) -> str:
         """Start a consumer: its tag. next_delivery() and deliveries() give what comes, of all consumers of the channel.
 
-        prefetch_count: as by qos(); None leaves it as it is.
+        prefetch_count: as by qos(); None leaves it as it is. deliver: who takes this consumer's deliveries instead,
+        as they are read; receive() reads them.
         """
         with self._lock:
             if prefetch_count is not None:
                 self.qos(prefetch_count)
             self._tags += 1
-            sink = Sink(tag or f"leveret-{self._tags}", self._ready.append, self._on_ended)
+            sink = Sink(tag or f"leveret-{self._tags}", deliver or self._ready.append, self._on_ended)
             self._ended = None
             self._core.add_sink(sink)
             try:
@@ -275,6 +362,22 @@ class BlockingChannel:
                 return taken
             return [ready.popleft() for _ in range(limit)]
 
+    def receive(self, timeout_s: float) -> bool:
+        """Read what is there, or comes within timeout_s seconds, for consumers with a deliver of their own: was there
+        any? Raises ConsumerCancelled when the broker has ended a consumer."""
+        with self._lock:
+            self._core.check_open()
+            is_read = self._link.pump(timeout_s)
+            if self._ended is not None:
+                raise self._ended.with_traceback(None)
+            self._core.check_open()
+            return is_read
+
+    @property
+    def untaken(self) -> int:
+        """How many deliveries have arrived and were not taken yet."""
+        return len(self._ready)
+
     def interrupt(self, error: ClientError | None) -> None:
         """Have the next wait for deliveries raise error; None takes it back. For this package."""
         self._interruption = error
@@ -283,6 +386,17 @@ class BlockingChannel:
         """Fetch one message, or None if the queue is empty."""
         answer = self._call(requests.get(queue, no_ack))
         return answer if isinstance(answer, Delivery) else None
+
+    def stream_facts(self, name: str) -> dict[str, Any]:
+        """Where a stream of leveret stands: "name", "vhost", "creation" (16 hex digits that no other stream has),
+        "first_offset", "next_offset" (consumers get what is below it), "sealed_offset" (what is below it stands in
+        Parquet files), "schema" (x-leveret-schema or None) and "tables_dir" (their directory on the broker's machine,
+        or None).
+
+        ChannelClosed with 404 if there is no such queue, and from RabbitMQ always; with 406 if it is no stream; 403 if
+        the user may not read it.
+        """
+        return requests.stream_facts(self.get(requests.STREAM_FACTS + name, no_ack=True))
 
     def ack(self, tag: int, multiple: bool = False) -> None:
         """Acknowledge a delivery, or (multiple) all up to it. tag: Delivery.delivery_tag.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import struct
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from leveret.client.confirms import Confirms
@@ -108,6 +108,12 @@ class ChannelCore(Generic[T]):
         if mandatory:
             confirms.expect_return(number, exchange, routing_key, body, properties)
         return number
+
+    def publish_frames(self, tokens: Sequence[T], frames: bytes) -> int:
+        """Send messages that are frames already, one for each token: the number of the first, or 0 without confirms."""
+        self.check_open()
+        self._outbox.send(frames)
+        return self.confirms.add_run(tokens) if self.confirms is not None else 0
 
     def start_confirms(self) -> None:
         """Count publishes from here on: call it as confirm.select is sent. Without effect the second time."""

@@ -8,7 +8,7 @@ together (multiple). A mandatory message without a queue comes back as basic.ret
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
 from leveret.client.errors import Nacked, PublishError, Unroutable
@@ -35,6 +35,13 @@ class Confirms(Generic[T]):
         self.last += 1
         self.outstanding[self.last] = token
         return self.last
+
+    def add_run(self, tokens: Sequence[T]) -> int:
+        """Number a run of publishes that are being sent together: the number of the first."""
+        first = self.last + 1
+        self.last += len(tokens)
+        self.outstanding.update(zip(range(first, self.last + 1), tokens, strict=True))
+        return first
 
     def expect_return(
         self, number: int, exchange: str, routing_key: str, body: bytes, properties: Properties | None

@@ -36,10 +36,20 @@ class DeliveryReader:
         May raise IndexError, struct.error or UnicodeDecodeError for frames whose fields contradict their lengths.
         """
         end = len(data)
+        routes = self._routes
+        known, sink, size, tag_at = b"", None, 0, 0
         while end - start >= 11:
-            kind, number, size, key = DELIVER_HEAD.unpack_from(data, start)
-            if key != grammar.BASIC_DELIVER.key or kind != 1:
-                break
+            # a run has one consumer, and mostly one length of routes: its frames begin alike
+            if not (known and data.startswith(known, start)):
+                kind, number, size, key = DELIVER_HEAD.unpack_from(data, start)
+                if key != grammar.BASIC_DELIVER.key or kind != 1:
+                    break
+                channel = channels.get(number)
+                if channel is None or not channel.is_between_contents or start + size + 8 > end:
+                    break
+                tag_at = 12 + data[start + 11]
+                sink = channel.sinks.get(data[start + 11 : start + tag_at])
+                known = data[start : start + tag_at]
             head = start + size + 8
             if head + CONTENT_HEAD.size > end:
                 break
@@ -54,15 +64,10 @@ class DeliveryReader:
                     break
             if kind != 2 or after > end or not data[head - 1] == data[body - 1] == data[after - 1] == 0xCE:
                 break
-            channel = channels.get(number)
-            if channel is None or not channel.is_between_contents:
-                break
-            tag_at = start + 12 + data[start + 11]
-            sink = channel.sinks.get(data[start + 11 : tag_at])
             if sink is not None:
-                delivery_tag, redelivered = _TAG.unpack_from(data, tag_at)
-                raw_route = data[tag_at + 9 : head - 1]
-                exchange, routing_key = self._routes.get(raw_route) or self._decode_route(raw_route)
+                delivery_tag, redelivered = _TAG.unpack_from(data, start + tag_at)
+                raw_route = data[start + tag_at + 9 : head - 1]
+                exchange, routing_key = routes.get(raw_route) or self._decode_route(raw_route)
                 sink.deliver(
                     Delivery(
                         data[body + 7 : after - 1] if body_size else b"",

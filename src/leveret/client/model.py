@@ -18,17 +18,18 @@ class QueueInfo(NamedTuple):
 class Delivery:
     """One message received.
 
-    body: bytes; exchange, routing_key: as it was published; delivery_tag: int, for ack on the same channel;
-    redelivered: bool; consumer_tag: "" for a message fetched with get. properties are decoded at their first use.
+    body: bytes; header: the content header's payload as it came, undecoded; exchange, routing_key: as it was published;
+    delivery_tag: int, for ack on the same channel; redelivered: bool; consumer_tag: "" for a message fetched with get.
+    properties are decoded at their first use.
     """
 
     __slots__ = (
-        "_header",
         "_properties",
         "body",
         "consumer_tag",
         "delivery_tag",
         "exchange",
+        "header",
         "redelivered",
         "routing_key",
     )
@@ -44,7 +45,7 @@ class Delivery:
         consumer_tag: str,
     ) -> None:
         self.body = body
-        self._header = header
+        self.header = header
         self._properties: Properties | None = None
         self.exchange = exchange
         self.routing_key = routing_key
@@ -53,15 +54,10 @@ class Delivery:
         self.consumer_tag = consumer_tag
 
     @property
-    def header(self) -> bytes:
-        """The content header's payload as it came, undecoded."""
-        return self._header
-
-    @property
     def properties(self) -> Properties:
         """The message's properties. ProtocolError (502) if the header is malformed."""
         if self._properties is None:
-            self._properties = decode_header(self._header)[0]
+            self._properties = decode_header(self.header)[0]
         return self._properties
 
     def __repr__(self) -> str:

@@ -10,8 +10,8 @@ import os
 import platform
 import socket
 import struct
-from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol, TypeVar
 
 from leveret.client.channel_core import ChannelCore
 from leveret.client.delivering import DeliveryReader
@@ -49,11 +49,19 @@ CAPABILITIES: Final = (
 )
 
 
+class Reader(Protocol):
+    """Who takes runs of deliveries before they are looked at frame by frame."""
+
+    def read(self, channels: Mapping[int, ChannelCore[Any]], data: bytes, start: int) -> int:
+        """Take what it knows from start on; the offset of the first octet that was not used."""
+
+
 class ConnectionCore:
     """One connection.
 
     address: where to and as whom; heartbeat_s: the interval wished for in seconds, 0 = none; name: shown by the
-    broker's tools. Call tick() every tick_interval_s seconds once opened is done.
+    broker's tools; deliveries: another one than usual may be put here. Call tick() every tick_interval_s seconds once
+    opened is done.
     """
 
     def __init__(self, address: Address, heartbeat_s: int, name: str | None) -> None:
@@ -73,7 +81,7 @@ class ConnectionCore:
         self._outbox: list[bytes] = [PROTOCOL_HEADER]
         self._channels: dict[int, ChannelCore[Any]] = {}
         self._rest = b""
-        self._deliveries = DeliveryReader()
+        self.deliveries: Reader = DeliveryReader()
         self._was_sent = self._was_received = True
         self._silent_ticks = 0
 
@@ -114,7 +122,7 @@ class ConnectionCore:
         if self._state == "start" and data.startswith(b"\x15\x03"):  # a fatal alert
             raise ProtocolError(FRAME_ERROR, "the server speaks TLS on this port: write amqps:// for amqp://")
         while self.error is None:
-            start = self._deliveries.read(self._channels, data, start)
+            start = self.deliveries.read(self._channels, data, start)
             if end - start < 7:
                 break
             kind, channel, size = _HEAD.unpack_from(data, start)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from leveret.client.model import QueueInfo
+from leveret.client.model import Delivery, QueueInfo
 from leveret.wire import grammar
 from leveret.wire.grammar import MethodSpec
 from leveret.wire.method import Method
 from leveret.wire.table import Value
 
 REPLY_TO: Final = "amq.rabbitmq.reply-to"
+STREAM_FACTS: Final = "amq.leveret.stream."
+"""With the name of a stream behind it, the pseudo-queue of leveret that says where the stream stands."""
 
 Arguments = Mapping[str, Value] | None
 
@@ -156,6 +159,13 @@ def get(queue: str, no_ack: bool) -> Request:
     """basic.get; the answer is a delivery or basic.get-empty."""
     replies = (grammar.BASIC_GET_OK.key, grammar.BASIC_GET_EMPTY.key)
     return Request(grammar.BASIC_GET, {"queue": queue, "no_ack": no_ack}, replies)
+
+
+def stream_facts(answer: Delivery | None) -> dict[str, Any]:
+    """What the pseudo-queue STREAM_FACTS has said."""
+    assert answer is not None  # it is never empty
+    facts: dict[str, Any] = json.loads(answer.body)
+    return facts
 
 
 def recover(requeue: bool) -> Request:

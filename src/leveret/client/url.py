@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from urllib.parse import parse_qs, unquote, urlsplit
 
 PORTS = {"amqp": 5672, "amqps": 5671}
-# option -> what it may be
+# options that are numbers, and what others may be
+NUMBERS = ("heartbeat", "connection_timeout")
+CONNECTION_TIMEOUT_MS = 60_000
 CHOICES = {"verify": ("verify_peer", "verify_none"), "auth_mechanism": ("plain", "external")}
 
 
@@ -37,6 +39,7 @@ class Address:
             context = ssl.create_default_context(cafile=cacertfile)
         except OSError as error:
             raise OSError(f"cacertfile {cacertfile}: {error.strerror or error}") from None
+        context.check_hostname = self.server_name is not None
         if self.options.get("verify") == "verify_none":
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
@@ -51,9 +54,21 @@ class Address:
         return context
 
     @property
-    def server_name(self) -> str:
-        """The name that the broker's certificate must have: option server_name_indication, or the host."""
-        return self.options.get("server_name_indication", self.host)
+    def server_name(self) -> str | None:
+        """The name that the broker's certificate must have: option server_name_indication, or the host. None, if that
+        option is "disable": no name is asked for, and any is good in a certificate that can be verified."""
+        name = self.options.get("server_name_indication", self.host)
+        return None if name == "disable" else name
+
+    @property
+    def heartbeat_s(self) -> int | None:
+        """Option heartbeat, in seconds; 0 = none, None = not given."""
+        return int(self.options["heartbeat"]) if "heartbeat" in self.options else None
+
+    @property
+    def connection_timeout_ms(self) -> int:
+        """Option connection_timeout: for all until the connection is there, TLS included."""
+        return int(self.options.get("connection_timeout", CONNECTION_TIMEOUT_MS))
 
     @property
     def is_external(self) -> bool:
@@ -80,6 +95,10 @@ def parse_url(url: str) -> Address:
     for name, choice in CHOICES.items():
         if name in options and options[name] not in choice:
             raise ValueError(f"{name} in the connection URL is {' or '.join(choice)}, not {options[name]!r}")
+    for name in NUMBERS:
+        value = options.get(name, "0")
+        if not (value.isascii() and value.isdecimal() and len(value) < 10):
+            raise ValueError(f"{name} in the connection URL is a number, not {value!r}")
     return Address(
         host=parts.hostname or "localhost",
         port=port or PORTS[parts.scheme],

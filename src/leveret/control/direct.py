@@ -106,7 +106,8 @@ def reply_refusal(error: ProtocolError) -> Refused:
         return not_found(error.reply_text)
     if error.code == errors.ACCESS_REFUSED:
         return Refused(NOT_AUTHORISED, error.reply_text)
-    return bad_request(f"{error.code} {error.reply_text}")
+    # as in RabbitMQ, which says the code's name only where the channel ends, not the connection
+    return bad_request(f"{error.code} {error.text if error.is_hard else error.reply_text}")
 
 
 def _vhost(node: Node, name: str) -> VHost:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
-from urllib.parse import unquote_to_bytes, urlsplit
+from urllib.parse import parse_qsl, unquote_to_bytes, urlsplit
 
 from leveret.control import rules
 from leveret.control.erlang import term
@@ -18,7 +19,10 @@ def upstream(name: str, value: object) -> list[str]:
 
 
 def upstream_set(name: str, value: object) -> list[str]:
-    """What is wrong with one of federation-upstream-set: a list of names, each with what it does otherwise."""
+    """What is wrong with one of federation-upstream-set: a list of names, each with what it does otherwise. An empty
+    table counts as an empty list."""
+    if value == {}:
+        return []
     if not isinstance(value, list):
         return [f"{name} should be list, actually was {term(value)}"]
     fields = {"upstream": Rule(rules.text, mandatory=True), **_SHARED}
@@ -43,15 +47,38 @@ def _trouble(uri: str) -> str:
         return f"{{unexpected_uri_scheme,{_characters(scheme)}}}"
     try:
         parts = urlsplit(uri)
-        _ = parts.port
+        port = parts.port
     except ValueError as error:
-        return f'{{unable_to_parse_uri,"{error}"}}'
+        found = re.search(r":(\d+)(?:[/?]|$)", uri)
+        return f"{{port_out_of_range,{found[1]}}}" if found else f'{{unable_to_parse_uri,"{error}"}}'
+    if port == 0:
+        return "{port_out_of_range,0}"
     path = parts.path.removeprefix("/")
     if "/" in path:
         return f"{{invalid_vhost,{_characters(path)}}}"
     if any(not _is_escaped(part) for part in (path, parts.username or "", parts.password or "")):
         return f"{{invalid_entity,{_characters(path)}}}"
+    return _query_trouble(parse_qsl(parts.query, keep_blank_values=True), scheme == "amqps")
+
+
+def _query_trouble(query: list[tuple[str, str]], has_tls: bool) -> str:
+    """The same of what stands behind the question mark; what nobody knows is passed over."""
+    known = [("invalid_amqp_params_parameter", _PARAMETERS), ("invalid_ssl_parameter", _TLS if has_tls else {})]
+    for kind, fields in known:
+        for name, value in query:
+            trouble = fields[name](value) if name in fields else ""
+            if trouble:
+                said = ",".join(f"{{{_characters(each)},{_characters(text)}}}" for each, text in query)
+                return f"{{{kind},{name},{_characters(value)},[{said}],{trouble}}}"
     return ""
+
+
+def _integer(value: str) -> str:
+    return "" if re.fullmatch(r"[+-]?\d+", value, re.ASCII) else f"{{not_an_integer,{_characters(value)}}}"
+
+
+def _boolean(value: str) -> str:
+    return "" if value in ("true", "false") else f"{{require_boolean,{value}}}"
 
 
 def _is_escaped(part: str) -> bool:
@@ -63,6 +90,8 @@ def _characters(text: str) -> str:
     return f'"{text}"' if text else "[]"
 
 
+_PARAMETERS: Final = {"heartbeat": _integer, "connection_timeout": _integer, "channel_max": _integer}
+_TLS: Final = {"depth": _integer, "fail_if_no_peer_cert": _boolean}
 _SHARED: Final[dict[str, Rule]] = {
     "exchange": Rule(rules.text),
     "queue": Rule(rules.text),

@@ -6,17 +6,35 @@ import asyncio
 from typing import Protocol
 
 from leveret.broker.peer import Peer
+from leveret.federation.status import LinkStatus
 from leveret.net.alarms import Alarms, Limits
 from leveret.net.backup import Backups
 from leveret.net.listener import Listener
 from leveret.net.listening import Listening
 from leveret.net.logins import Logins
+from leveret.net.streams import Streams
+
+
+class Links(Protocol):
+    """The federation links."""
+
+    def statuses(self) -> list[LinkStatus]:
+        """How each stands, and which exchanges can't be federated; by virtual host, exchange and upstream."""
+
+    def restart(self, id: str) -> bool:
+        """Connect anew, with bindings and all. False if there is no such link."""
+
+    def pause(self, id: str) -> bool:
+        """Disconnect, and stay so over restarts of the broker. False if there is no such link."""
+
+    def resume(self, id: str) -> bool:
+        """Connect again. False if there is no such link."""
 
 
 class Host(Protocol):
     """started_us: when the broker began to serve; serving: is set when connections are accepted; listeners: where;
     listening: how that stops for a while; alarms: of its resources; logins: has a thread for what takes as long as a
-    password; backups: takes them."""
+    password; backups: takes them; streams: and their files."""
 
     started_us: int
     listeners: list[Listener]
@@ -25,9 +43,14 @@ class Host(Protocol):
     alarms: Alarms
     backups: Backups
     logins: Logins
+    streams: Streams
+
+    @property
+    def federator(self) -> Links:
+        """The federation links."""
 
     def now_us(self) -> int:
-        """Wall-clock time."""
+        """The broker's time, see net/clock.py; `Timeline.wall_us` makes of it what people are told."""
 
     def peers(self) -> list[Peer]:
         """All connections, oldest first."""

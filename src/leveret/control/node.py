@@ -10,9 +10,17 @@ from leveret.control.host import Host
 
 
 @dataclass
+class LinkWindow:
+    """Of the rates of one federation link, see leveret.control.views.rates."""
+
+    window: object = None
+
+
+@dataclass
 class Node:
     """name: as RabbitMQ's node names, leveret@HOST; data_dir: the data directory; core: "compiled" or "interpreted";
-    version: leveret's own. queues, exchanges: their names in order. window: of its rates."""
+    version: leveret's own. queues, exchanges: their names in order. window: of its rates; links: of those of federation
+    links, by id."""
 
     broker: Broker
     host: Host
@@ -23,3 +31,4 @@ class Node:
     queues: Directory = field(default_factory=Directory)
     exchanges: Directory = field(default_factory=Directory)
     window: object = None
+    links: dict[str, LinkWindow] = field(default_factory=dict)

@@ -5,16 +5,16 @@ Of later versions there are consumer-timeout and the longer words of apply-to.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Final
 
 from leveret.broker.policies import APPLY_TO
+from leveret.broker.streams.age import age_us
+from leveret.broker.streams.limits import SEGMENT_OCTETS_MAX
 from leveret.control import rules
 from leveret.control.erlang import pairs, term
 from leveret.control.rules import Rule
 
-SEGMENT_OCTETS_MAX: Final = 3_000_000_000
 FEDERATION: Final = ("federation-upstream", "federation-upstream-set", "federation-upstream-pattern")
 # what an operator policy may set
 OPERATOR_KEYS: Final = (
@@ -41,7 +41,7 @@ def _text(value: object) -> bool:
 
 
 def _age(value: object) -> bool:
-    return isinstance(value, str) and re.fullmatch(r"[1-9][0-9]*[YMDhms]", value) is not None
+    return isinstance(value, str) and age_us(value) > 0
 
 
 # key -> what its value must be, and what RabbitMQ calls it when it is not

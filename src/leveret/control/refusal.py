@@ -8,6 +8,7 @@ BAD_REQUEST: Final = "bad_request"
 NOT_FOUND: Final = "not_found"
 CONFLICT: Final = "conflict"
 NOT_AUTHORISED: Final = "not_authorised"
+ACCESS_REFUSED: Final = "access_refused"
 NOT_RUNNING: Final = "not_running"
 INTERNAL: Final = "internal_error"
 

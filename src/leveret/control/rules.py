@@ -73,16 +73,22 @@ def regex(name: str, value: object) -> str:
 def regex_complaint(pattern: str) -> str:
     """What is wrong with a regular expression, and where, as PCRE has it where the words are known; "" if it is one."""
     words, _, at = refused_pattern(pattern).partition(" at position ")
-    where = str(len(pattern)) if words in _UNTERMINATED else at or "0"
-    return f'{{"{_WORDS.get(words, words)}",{where}}}' if words else ""
+    if not words:
+        return ""
+    found = next((pcre for python, pcre in _WORDS.items() if words.startswith(python)), (words, 0))
+    where = len(pattern) if found[1] is None else int(at or 0) + found[1]
+    return f'{{"{found[0]}",{where}}}'
 
 
-# Python's words -> PCRE's, which says of what does not end that it is wrong at the end
-_UNTERMINATED: Final = ("missing ), unterminated subpattern", "unterminated character set")
-_WORDS: Final = {
-    "missing ), unterminated subpattern": "missing )",
-    "unterminated character set": "missing terminating ] for character class",
-    "unbalanced parenthesis": "unmatched parentheses",
+# how Python's words begin -> PCRE's, and how far behind Python's position it stops reading; None: at the end
+_WORDS: Final[dict[str, tuple[str, int | None]]] = {
+    "missing ), unterminated subpattern": ("missing )", None),
+    "unterminated character set": ("missing terminating ] for character class", None),
+    "bad escape (end of pattern)": (r"\\ at end of pattern", None),
+    "unbalanced parenthesis": ("unmatched parentheses", 0),
+    "multiple repeat": ("nothing to repeat", 0),
+    "unknown extension": ("unrecognized character after (? or (?-", 1),
+    "bad character range": ("range out of order in character class", 2),
 }
 
 

@@ -4,16 +4,34 @@ A delay is written in binary, and each of its bits is a level: a topic exchange 
 the bit's worth of time. See :class:`Layout` for the names and the arithmetic, and docs/DELAY.md for the whole picture.
 """
 
-from leveret.delay.layout import MILLISECONDS, SECONDS, Layout
+from leveret.delay.binder import DestinationMissing
+from leveret.delay.blocking_sender import BlockingSender
+from leveret.delay.layout import Layout
+from leveret.delay.message import received, sendable
+from leveret.delay.named import CELERY, CELERY_CLASSIC, LAYOUTS, MILLISECONDS, NSERVICEBUS, NSERVICEBUS_V2
+from leveret.delay.routing import CONVENTIONAL, DIRECT, RoutingTopology
+from leveret.delay.sender import Sender
 from leveret.delay.topology import Declaration, ExchangeBinding, ExchangeDeclaration, QueueBinding, QueueDeclaration
 
 __all__ = [
+    "CELERY",
+    "CELERY_CLASSIC",
+    "CONVENTIONAL",
+    "DIRECT",
+    "LAYOUTS",
     "MILLISECONDS",
-    "SECONDS",
+    "NSERVICEBUS",
+    "NSERVICEBUS_V2",
+    "BlockingSender",
     "Declaration",
+    "DestinationMissing",
     "ExchangeBinding",
     "ExchangeDeclaration",
     "Layout",
     "QueueBinding",
     "QueueDeclaration",
+    "RoutingTopology",
+    "Sender",
+    "received",
+    "sendable",
 ]

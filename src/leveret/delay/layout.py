@@ -14,16 +14,20 @@ from __future__ import annotations
 
 import asyncio
 import math
-from dataclasses import dataclass, replace
-from datetime import timedelta
+import re
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from leveret.delay import topology
+from leveret.delay.instant import remaining
+from leveret.delay.message import sendable
 from leveret.delay.topology import Declaration, ExchangeBinding, ExchangeDeclaration, QueueBinding, QueueDeclaration
 
 if TYPE_CHECKING:
-    from leveret.client import BlockingChannel, Channel, Properties
+    from leveret.client import BlockingChannel, Channel
+    from leveret.wire.properties import Properties
     from leveret.wire.table import Value
 
 LEVELS_MAX = 28
@@ -35,16 +39,25 @@ TTL_MS_MAX = 315_360_000_000
 ROUTING_KEY_BYTES_MAX = 255
 """A routing key is a short string of the protocol."""
 
-_DEATH_HEADERS = ("x-death", "x-first-death-", "x-last-death-")
+QueueType = Literal["", "classic", "quorum"]
+
+_QUORUM: tuple[tuple[str, str], ...] = (
+    ("x-queue-type", "quorum"),
+    ("x-dead-letter-strategy", "at-least-once"),
+    ("x-overflow", "reject-publish"),
+)
 
 
 @dataclass(frozen=True)
 class Layout:
     """One set of delay levels in a virtual host.
 
-    ``prefix`` begins every name, so that layouts with other units can live side by side; ``unit_ms`` is the delay of
-    level 0 in milliseconds; ``levels`` is the number of binary digits (the longest delay is ``2**levels - 1`` units).
-    ``queue_arguments`` are added to those of every level queue, as pairs, for brokers or clients that expect them.
+    prefix: what the names begin with, so that layouts with other units can live side by side. unit_ms: the delay of
+    level 0 in milliseconds. levels: how many binary digits; the longest delay is ``2**levels - 1`` units.
+    queue_type: that of the level queues, "" = the broker's default; quorum ones keep what nobody takes, as
+    ``x-dead-letter-strategy`` says. queue_arguments: more arguments for every level queue, as pairs.
+    level_names, delivery_name: patterns of the names. starts_at_top: messages are published to the highest level
+    whatever their delay, as Celery does. delay_header: where the delay is told, in whole units, "" = nowhere.
 
     Raises ``ValueError`` for an empty prefix, a unit or a number of levels out of range.
     """
@@ -52,7 +65,12 @@ class Layout:
     prefix: str = "nsb"
     unit_ms: int = 1000
     levels: int = LEVELS_MAX
+    queue_type: QueueType = ""
     queue_arguments: tuple[tuple[str, str | int | bool], ...] = ()
+    level_names: str = "{prefix}.delay-level-{level:02d}"
+    delivery_name: str = "{prefix}.delay-delivery"
+    starts_at_top: bool = False
+    delay_header: str = ""
 
     def __post_init__(self) -> None:
         if not self.prefix:
@@ -61,6 +79,8 @@ class Layout:
             raise ValueError(f"a delay layout has 1 to {LEVELS_MAX} levels, not {self.levels}")
         if self.unit_ms < 1:
             raise ValueError(f"the unit of a delay layout is at least 1 ms, not {self.unit_ms}")
+        if self.queue_type not in ("", "classic", "quorum"):
+            raise ValueError(f"the queues of a delay layout are classic or quorum, not {self.queue_type}")
         if self.ttl_ms(self.levels - 1) > TTL_MS_MAX:
             raise ValueError(
                 f"level {self.levels - 1} of {self.unit_ms} ms units would wait {self.ttl_ms(self.levels - 1)} ms; "
@@ -75,11 +95,11 @@ class Layout:
     @property
     def delivery_exchange(self) -> str:
         """The exchange behind the last level, where destinations are bound."""
-        return f"{self.prefix}.delay-delivery"
+        return self.delivery_name.format(prefix=self.prefix)
 
     def level_name(self, level: int) -> str:
         """Name of the exchange and of the queue of ``level`` (0 is the shortest wait)."""
-        return f"{self.prefix}.delay-level-{level:02d}"
+        return self.level_names.format(prefix=self.prefix, level=level)
 
     def ttl_ms(self, level: int) -> int:
         """How long a message waits in the queue of ``level``, in milliseconds."""
@@ -124,6 +144,13 @@ class Layout:
             )
         return key
 
+    def address(self, routing_key: str) -> tuple[int, str] | None:
+        """Units and destination of a routing key, the reverse of :meth:`routing_key`; None for any other text."""
+        digits, destination = routing_key[: 2 * self.levels], routing_key[2 * self.levels :]
+        if not destination or not re.fullmatch(r"(?:[01]\.)+", digits) or len(digits) != 2 * self.levels:
+            return None
+        return int(digits.replace(".", ""), 2), destination
+
     def route(self, delay: timedelta | float, destination: str) -> tuple[str, str]:
         """Exchange and routing key to publish with, so that ``destination`` gets the message after ``delay``.
 
@@ -131,20 +158,22 @@ class Layout:
         Raises ``ValueError`` as :meth:`units` and :meth:`routing_key` do.
         """
         units = self.units(delay)
-        exchange = self.level_name(units.bit_length() - 1) if units else self.delivery_exchange
-        return exchange, self.routing_key(units, destination)
+        return self.entrance(units), self.routing_key(units, destination)
+
+    def entrance(self, units: int) -> str:
+        """The exchange that a message with this delay is published to."""
+        if units == 0:
+            return self.delivery_exchange
+        return self.level_name(self.levels - 1 if self.starts_at_top else units.bit_length() - 1)
 
     def topology(self) -> list[Declaration]:
         """Everything an endpoint or sender declares when it starts, in order; declaring it again changes nothing."""
         declarations: list[Declaration] = []
         for level in reversed(range(self.levels)):
             name = self.level_name(level)
-            arguments: dict[str, Value] = dict(self.queue_arguments)
-            arguments["x-message-ttl"] = self.ttl_ms(level)
-            arguments["x-dead-letter-exchange"] = self._next_exchange(level)
             declarations += [
                 ExchangeDeclaration(name),
-                QueueDeclaration(name, arguments),
+                QueueDeclaration(name, self.level_arguments(level)),
                 QueueBinding(name, name, self._binding_key(level, "1")),
             ]
         declarations.append(ExchangeDeclaration(self.delivery_exchange))
@@ -153,6 +182,17 @@ class Layout:
             for level in reversed(range(self.levels))
         ]
         return declarations
+
+    def level_arguments(self, level: int) -> dict[str, Value]:
+        """The arguments of the queue of ``level``."""
+        arguments: dict[str, Value] = dict(self.queue_arguments)
+        if self.queue_type == "quorum":
+            arguments.update(_QUORUM)
+        elif self.queue_type:
+            arguments["x-queue-type"] = self.queue_type
+        arguments["x-message-ttl"] = self.ttl_ms(level)
+        arguments["x-dead-letter-exchange"] = self._next_exchange(level)
+        return arguments
 
     def destination_binding(self, queue: str) -> QueueBinding:
         """The binding that lets ``queue`` receive the delayed messages whose destination is its name."""
@@ -174,50 +214,67 @@ class Layout:
         """Let ``queue`` receive delayed messages; errors as in :meth:`bind_destination`."""
         topology.declare_blocking(channel, [self.destination_binding(queue)])
 
+    def message(
+        self,
+        destination: str,
+        delay: timedelta | float | None = None,
+        properties: Properties | None = None,
+        *,
+        at: datetime | None = None,
+    ) -> tuple[str, str, Properties]:
+        """Exchange, routing key and properties of a delayed message, to be published with any client.
+
+        delay: seconds or a ``timedelta``; at: an aware time instead, no delay where it is past. ``ValueError`` for both
+        or neither, as in :meth:`route`, and for properties with an ``expiration``: it would end the message inside a
+        level, before it is due. ``TypeError`` for a time without a zone.
+        """
+        if (delay is None) == (at is None):
+            raise ValueError("a delayed message has either a delay or a time (at=)")
+        units = self.units(remaining(at) if at is not None else delay or 0)
+        key = self.routing_key(units, destination)
+        waits = timedelta(milliseconds=units * self.unit_ms)
+        return self.entrance(units), key, sendable(properties, self.delay_header, units, waits)
+
     def publish(
         self,
         channel: Channel,
         body: bytes,
         destination: str,
-        delay: timedelta | float,
+        delay: timedelta | float | None = None,
         properties: Properties | None = None,
+        *,
+        at: datetime | None = None,
     ) -> asyncio.Future[None]:
-        """Publish to the first applicable level without waiting; the future is that of ``channel.publish``.
-
-        Raises ``ValueError`` for a delay or destination out of range, and for properties with an ``expiration``: it
-        would end the message inside a level, before it is due.
-        """
-        exchange, routing_key = self.route(delay, destination)
-        sent = self.sendable(properties)
-        return channel.publish(body, exchange=exchange, routing_key=routing_key, properties=sent, mandatory=True)
+        """Publish without waiting; the future is that of ``channel.publish``. Errors as in :meth:`message`."""
+        exchange, key, sent = self.message(destination, delay, properties, at=at)
+        return channel.publish(body, exchange=exchange, routing_key=key, properties=sent, mandatory=True)
 
     async def send(
         self,
         channel: Channel,
         body: bytes,
         destination: str,
-        delay: timedelta | float,
+        delay: timedelta | float | None = None,
         properties: Properties | None = None,
+        *,
+        at: datetime | None = None,
     ) -> None:
         """As :meth:`publish`, and wait for the confirm if the channel has confirms on (``Nacked``, ``Unroutable``)."""
-        await self.publish(channel, body, destination, delay, properties)
+        await self.publish(channel, body, destination, delay, properties, at=at)
 
-    @staticmethod
-    def sendable(properties: Properties | None) -> Properties | None:
-        """The properties to publish a delayed message with: without the death history of an earlier delivery.
-
-        A message that is delayed a second time must not carry the first time's ``x-death``: RabbitMQ before 4.0.1 takes
-        it for a cycle and drops the message. Raises ``ValueError`` where an ``expiration`` is set.
-        """
-        if properties is None:
-            return None
-        if properties.expiration is not None:
-            raise ValueError("a delayed message must not have an expiration: it would expire before it is due")
-        headers = properties.headers
-        if not headers or not any(name.startswith(_DEATH_HEADERS) for name in headers):
-            return properties
-        kept = {name: value for name, value in headers.items() if not name.startswith(_DEATH_HEADERS)}
-        return replace(properties, headers=kept)
+    def publish_blocking(
+        self,
+        channel: BlockingChannel,
+        body: bytes,
+        destination: str,
+        delay: timedelta | float | None = None,
+        properties: Properties | None = None,
+        *,
+        at: datetime | None = None,
+    ) -> None:
+        """The same on a blocking channel, with what its ``publish`` does about confirms."""
+        exchange, key, sent = self.message(destination, delay, properties, at=at)
+        channel.publish(body, exchange=exchange, routing_key=key, properties=sent, mandatory=True)
 
     def _next_exchange(self, level: int) -> str:
         return self.level_name(level - 1) if level else self.delivery_exchange
@@ -225,10 +282,3 @@ class Layout:
     def _binding_key(self, level: int, digit: str) -> str:
         """The pattern that looks at the digit of ``level``: the higher digits may be anything."""
         return "*." * (self.levels - 1 - level) + digit + ".#"
-
-
-SECONDS = Layout()
-"""Delays in whole seconds, up to 268,435,455 of them (about 8.5 years), under the names of the seed."""
-
-MILLISECONDS = Layout("nsb.ms", unit_ms=1)
-"""Delays in milliseconds, up to 268,435,455 of them (about 3.1 days)."""

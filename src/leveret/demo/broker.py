@@ -1,4 +1,4 @@
-"""A broker of the demo's own."""
+"""Brokers of the demo's own."""
 
 from __future__ import annotations
 
@@ -11,24 +11,29 @@ from leveret.testing.processes import LeveretProcess, ProcessFailed
 
 
 @contextmanager
-def own_broker(data: Path, log: Path) -> Iterator[str]:
+def broker_process(name: str, data: Path, log: Path) -> Iterator[LeveretProcess]:
     """``leveret serve`` on a free port of 127.0.0.1 for as long as the context lasts.
 
     Args:
+        name: what to call it if it fails.
         data: its data directory, which stays.
         log: where its last lines of output go at the end.
-
-    Yields:
-        Its URL.
 
     Raises:
         DemoError: it did not start, or did not stop as it should.
     """
-    broker = LeveretProcess(data)
+    process = LeveretProcess(data)
     try:
-        with broker:
-            yield broker.url
+        with process:
+            yield process
     except ProcessFailed as error:
-        raise DemoError(f"the broker failed: {error}") from error
+        raise DemoError(f"the {name} failed: {error}") from error
     finally:
-        log.write_text(broker.output)
+        log.write_text(process.output)
+
+
+@contextmanager
+def own_broker(data: Path, log: Path) -> Iterator[str]:
+    """The same for the only broker of a run; yields its URL."""
+    with broker_process("broker", data, log) as process:
+        yield process.url

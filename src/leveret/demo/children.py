@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -22,20 +23,20 @@ class Child:
     """One ``python -m leveret.demo.<role>``, as a context manager.
 
     Attributes:
-        role: name of its module.
+        name: its role, which is the name of its module, and what else it was told on its command line.
         reported: the latest value of everything it reported (``count``, ``ready``, ``seconds``).
     """
 
-    def __init__(self, role: str, plan: Plan) -> None:
+    def __init__(self, role: str, plan: Plan, *arguments: str) -> None:
         """Starts the process. What it says on its standard error goes to a log among the records."""
-        self.role = role
+        self.name = " ".join((role, *arguments[:1]))
         self.reported: dict[str, float] = {}
-        self._log = plan.records / f"{role}.log"
+        self._log = plan.records / f"{self.name.replace(' ', '-')}.log"
         self._news = threading.Condition()
         with self._log.open("wb") as log:
             # A session of its own: Ctrl-C reaches the demo alone, which then stops its children in order.
             self._process = subprocess.Popen(
-                [sys.executable, "-m", f"leveret.demo.{role}", plan.to_json()],
+                [sys.executable, "-m", f"leveret.demo.{role}", plan.to_json(), *arguments],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -69,7 +70,7 @@ class Child:
         if code is None:
             return False
         if code != 0:
-            raise DemoError(f"the {self.role} failed (exit status {code}): {_last_line(self._log)}; see {self._log}")
+            raise DemoError(f"the {self.name} failed (exit status {code}): {_last_line(self._log)}; see {self._log}")
         self._listener.join()
         return True
 
@@ -85,7 +86,20 @@ class Child:
                 if self._process.poll() is not None and not self.finished:
                     break
                 if not self._news.wait(min(0.2, deadline_s - time.monotonic())) and time.monotonic() > deadline_s:
-                    raise DemoError(f"the {self.role} is not ready after {timeout_s:.0f} s; see {self._log}")
+                    raise DemoError(f"the {self.name} is not ready after {timeout_s:.0f} s; see {self._log}")
+
+    def tell(self, word: str) -> None:
+        """Says something to it; whether it listens is its own affair. Without effect if it has done its work.
+
+        Raises:
+            DemoError: it ended with an error.
+        """
+        assert self._process.stdin is not None
+        try:
+            os.write(self._process.stdin.fileno(), f"{word}\n".encode())
+        except BrokenPipeError:
+            self._process.wait()
+            self.finished  # noqa: B018  (asking raises if it failed)
 
     def stop(self) -> None:
         """Asks it to end, waits until it has left its records.
@@ -100,9 +114,9 @@ class Child:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-            raise DemoError(f"the {self.role} did not stop within {STOP_TIMEOUT_S:.0f} s; see {self._log}") from None
+            raise DemoError(f"the {self.name} did not stop within {STOP_TIMEOUT_S:.0f} s; see {self._log}") from None
         if not self.finished:
-            raise DemoError(f"the {self.role} is still there")
+            raise DemoError(f"the {self.name} is still there")
 
     def __enter__(self) -> Child:
         return self

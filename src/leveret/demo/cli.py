@@ -25,6 +25,7 @@ def run(
     seed: int = 0,
     output: Path | str = DEFAULT_OUTPUT,
     faults: Sequence[str] = (),
+    federated: bool = False,
 ) -> Reconciliation:
     """Runs the demo and prints what happens.
 
@@ -34,6 +35,7 @@ def run(
         seed: of the sample.
         output: directory for the results; it is made, or emptied of the results of an earlier run.
         faults: faults to inject, members of ``leveret.demo.plan.FAULTS``: for tests.
+        federated: each airport has a broker of its own, upstream of that where the pipeline runs.
 
     Returns:
         The account by message ids; its ``adds_up`` is what the exit status tells.
@@ -41,11 +43,14 @@ def run(
     Raises:
         DemoError: something needed is missing, or a part of the pipeline failed.
     """
+    if federated and url is not None:
+        raise DemoError("a federated run kills a broker, so it starts all four by itself: it takes no URL")
     try:
         from leveret.demo.show import Show
     except ImportError as error:
         raise DemoError(f"the demo needs more packages ({error}): pip install 'leveret[demo]'") from error
-    return Show(flights=flights, url=url, seed=seed, output=Path(output), faults=tuple(faults)).run()
+    show = Show(flights=flights, url=url, seed=seed, output=Path(output), faults=tuple(faults), federated=federated)
+    return show.run()
 
 
 def _terminated(_number: int, _frame: FrameType | None) -> None:
@@ -70,15 +75,18 @@ def _terminated(_number: int, _frame: FrameType | None) -> None:
     show_default=True,
     help="Directory for the results.",
 )
+@click.option("--federated", is_flag=True, help="A broker at each airport, linked to one where the pipeline runs.")
 @click.option("--inject", "faults", type=click.Choice(FAULTS), multiple=True, hidden=True)
-def command(url: str | None, flights: int, seed: int, output: Path, faults: tuple[str, ...]) -> None:
+def command(url: str | None, flights: int, seed: int, output: Path, federated: bool, faults: tuple[str, ...]) -> None:
     """Send the flights of 2013 through broker, Spark and delay levels, and account for every message.
 
     Exits with 0 if all adds up, with 1 if a message was lost, duplicated or early, or if a part failed.
     """
+    if federated and url is not None:
+        raise click.UsageError("--federated starts four brokers and kills one of them: it can't be used with --url")
     signal.signal(signal.SIGTERM, _terminated)
     try:
-        account = run(flights, url=url, seed=seed, output=output, faults=faults)
+        account = run(flights, url=url, seed=seed, output=output, faults=faults, federated=federated)
     except DemoError as error:
         raise click.ClickException(str(error)) from error
     if not account.adds_up:

@@ -53,6 +53,17 @@ class Flights:
     late: list[bool]
     air_min: list[int]
 
+    def leaving(self, origin: str) -> Flights:
+        """Those that leave from one airport."""
+        rows = [row for row, key in enumerate(self.keys) if key.startswith(f"flight.{origin}.")]
+        return Flights(
+            ids=[self.ids[row] for row in rows],
+            keys=[self.keys[row] for row in rows],
+            bodies=[self.bodies[row] for row in rows],
+            late=[self.late[row] for row in rows],
+            air_min=[self.air_min[row] for row in rows],
+        )
+
     def due(self) -> list[str]:
         """Ids of the flights for which a notice is due."""
         return [flight_id for flight_id, late in zip(self.ids, self.late, strict=True) if late]

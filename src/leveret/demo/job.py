@@ -10,6 +10,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
+from leveret.demo.copies import SCHEMA as COPIES_SCHEMA
+from leveret.demo.copies import without_repeats
 from leveret.demo.data import CODES, LATE_MINUTES, NUMBERS
 from leveret.demo.lookups import look_up
 from leveret.demo.plan import DELAY_HEADER, FLIGHTS_QUEUE, NOTICES_QUEUE, Plan
@@ -18,6 +20,9 @@ from leveret.demo.watch import WatchedQuery
 
 ROWS_PER_TRIGGER = 30_000
 """Flights of a micro-batch: few large ones, since each costs planning, commits and a file."""
+
+FEDERATED_PARTITIONS = 2
+"""Tasks behind the shuffle that the repeats are dropped by."""
 
 SOURCE_SCHEMA = "message_id STRING, body BINARY"
 """The columns of the source that are of use here; the others are not decoded then."""
@@ -54,15 +59,23 @@ class Job:
         )
 
     def _enriched(self) -> DataFrame:
-        source = self._spark.readStream.format("leveret").schema(SOURCE_SCHEMA)
-        source = source.options(url=self._plan.url, queue=FLIGHTS_QUEUE, maxRowsPerTrigger=ROWS_PER_TRIGGER)
-        answered = look_up(source.load(), self._plan)
+        answered = look_up(self._once() if self._plan.federated else self._queue(SOURCE_SCHEMA), self._plan)
         flight = f.from_json(f.col("body").cast("string"), BODY_SCHEMA)
         reply = f.from_json(f.col("reply").cast("string"), REPLY_SCHEMA)
         rows = answered.select("message_id", flight.alias("flight"), reply.alias("reply"))
         # a flight that never arrived was not on time
         on_time = f.coalesce(f.col("arr_delay") < LATE_MINUTES, f.lit(False))
         return rows.select("message_id", "flight.*", "reply.plane").drop("id").withColumn("on_time", on_time)
+
+    def _once(self) -> DataFrame:
+        """The flights of a federated run, without what their publishers repeated."""
+        # One task would otherwise make all the lookups.
+        self._spark.conf.set("spark.sql.shuffle.partitions", FEDERATED_PARTITIONS)
+        return without_repeats(self._queue(COPIES_SCHEMA), self._plan)
+
+    def _queue(self, schema: str) -> DataFrame:
+        source = self._spark.readStream.format("leveret").schema(schema)
+        return source.options(url=self._plan.url, queue=FLIGHTS_QUEUE, maxRowsPerTrigger=ROWS_PER_TRIGGER).load()
 
     def _notices(self, schema: StructType, hasty: str | None) -> DataFrame:
         flights = self._spark.readStream.schema(schema).parquet(str(self._plan.enriched))

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 
 from leveret.demo.plan import PLANES_QUEUE, Plan
 from leveret.demo.role import write_records
-from leveret.spark.enrich import Caller
+from leveret.spark.rpc import Caller
 
 WINDOW = 1_000
 """Requests that are outstanding at a time."""
@@ -30,7 +30,7 @@ def look_up(flights: DataFrame, plan: Plan) -> DataFrame:
     """
     for kind in ("read", "replies"):
         (plan.records / kind).mkdir()
-    caller = Caller(plan.url, "", PLANES_QUEUE, "body", "reply", WINDOW, TIMEOUT_S)
+    caller = Caller(plan.url, "", PLANES_QUEUE, request="body", reply="reply", window=WINDOW, timeout_s=TIMEOUT_S)
     schema = "message_id STRING, body BINARY, reply BINARY"
     return flights.select("message_id", "body").mapInArrow(RecordedCalls(caller, plan.records), schema)
 
@@ -54,12 +54,15 @@ class RecordedCalls:
         for batch in self.caller(_noting(batches, read)):
             replied += _ids(batch.column("reply"))
             yield batch
-        context = TaskContext.get()
-        assert context is not None
-        # Named by what Spark repeats after a failure: a task that runs again replaces its record.
-        name = f"{context.getLocalProperty('streaming.sql.batchId')}-{context.partitionId()}.parquet"
-        write_records(self.records / "read" / name, id=read)
-        write_records(self.records / "replies" / name, id=replied)
+        write_records(self.records / "read" / record_name(), id=read)
+        write_records(self.records / "replies" / record_name(), id=replied)
+
+
+def record_name() -> str:
+    """A file for what this task saw, named by what Spark repeats after a failure: running again, it replaces it."""
+    context = TaskContext.get()
+    assert context is not None
+    return f"{context.getLocalProperty('streaming.sql.batchId')}-{context.partitionId()}.parquet"
 
 
 def _noting(batches: Iterator[pa.RecordBatch], ids: list[str]) -> Iterator[pa.RecordBatch]:

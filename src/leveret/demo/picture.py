@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
+
+from leveret.demo.airports import Sample
+from leveret.demo.outage import Outage
+from leveret.demo.plan import AIRPORTS
 
 FEW_FLIGHTS = 10
 """A cell with fewer flights stays empty: its percentage would say nothing."""
@@ -52,3 +56,46 @@ def draw(shares: pd.DataFrame, names: Mapping[str, str], path: Path) -> None:
             axes.text(column, row, f"{share:.0%}", ha="center", va="center", fontsize=7)
     figure.colorbar(image, ax=axes, format=lambda share, _: f"{share:.0%}", pad=0.01)
     figure.savefig(path)
+
+
+def draw_crossing(samples: Sequence[Sample], outages: Sequence[Outage], path: Path) -> None:
+    """Writes a picture of what each airport's broker has confirmed and what of it had come to hq, over time.
+
+    Args:
+        samples: of a federated run.
+        outages: what happened in it; where one was on, the background is grey.
+        path: of the picture.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(11, 3.6), layout="constrained")
+    FigureCanvasAgg(figure)
+    moving = while_moving(samples)
+    for airport, axes in zip(AIRPORTS, figure.subplots(1, len(AIRPORTS), sharex=True), strict=True):
+        mine = [sample for sample in moving if sample.airport == airport]
+        seconds = [sample.seconds for sample in mine]
+        axes.plot(
+            seconds, [sample.confirmed for sample in mine], label=f"confirmed at {airport}", color="tab:grey", lw=4
+        )
+        axes.plot(seconds, [sample.crossed for sample in mine], label="arrived at hq", color="tab:green")
+        for outage in outages:
+            if outage.airport == airport and outage.began_s is not None and outage.ended_s is not None:
+                axes.axvspan(outage.began_s, outage.ended_s, color="tab:red", alpha=0.15, label=outage.begun)
+        axes.set_title(f"{airport} to hq")
+        axes.set_xlabel("seconds")
+        axes.legend(loc="lower right", fontsize=8)
+    figure.savefig(path)
+
+
+def while_moving(samples: Sequence[Sample]) -> list[Sample]:
+    """From just before the first message to just after the last one."""
+    before: dict[str, tuple[int, int]] = {}
+    moments = []
+    for sample in samples:
+        counts = (sample.confirmed, sample.crossed)
+        if counts != before.get(sample.airport, (0, 0)):
+            moments.append(sample.seconds)
+        before[sample.airport] = counts
+    first_s, last_s = (min(moments), max(moments)) if moments else (0.0, 0.0)
+    return [sample for sample in samples if first_s - 0.5 <= sample.seconds <= last_s + 0.5]

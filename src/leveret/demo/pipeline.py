@@ -9,12 +9,15 @@ from dataclasses import dataclass
 
 from leveret.demo import faults, topology, workspace
 from leveret.demo.children import Child
+from leveret.demo.copies import FOLDER
+from leveret.demo.crossing import Copies
 from leveret.demo.data import Flights, load_flights
 from leveret.demo.engine import spark_session
 from leveret.demo.job import Job
 from leveret.demo.plan import Plan
 from leveret.demo.progress import Display
 from leveret.demo.reconcile import Notice, Records
+from leveret.demo.senders import Senders
 
 POLL_S = 0.2
 
@@ -47,11 +50,13 @@ class Pipeline:
 
     Args:
         plan: what to do.
+        senders: who publishes the flights.
         display: where to show how far it is.
     """
 
-    def __init__(self, plan: Plan, display: Display) -> None:
+    def __init__(self, plan: Plan, senders: Senders, display: Display) -> None:
         self._plan = plan
+        self._senders = senders
         self._display = display
         self._children: dict[str, Child] = {}
 
@@ -65,9 +70,9 @@ class Pipeline:
         with ExitStack() as parts:
             server = parts.enter_context(topology.declared(self._plan.url))
             self._display.phase(f"broker: {server} at {self._plan.url.rpartition('@')[2]}")
-            for role in ("publisher", "lookup", "collector"):
+            self._senders.prepare(parts, self._display)
+            for role in ("lookup", "collector"):
                 self._children[role] = parts.enter_context(Child(role, self._plan))
-            self._display.phase("publishing; starting Spark meanwhile")
             spark = parts.enter_context(spark_session(self._plan.records / "spark.log"))
             flights = load_flights(self._plan.flights, self._plan.seed)
             due = flights.due()
@@ -75,15 +80,19 @@ class Pipeline:
             for role in ("lookup", "collector"):
                 self._children[role].wait_ready()
             if self._plan.faults:
-                self._wait(lambda: self._children["publisher"].finished)
+                self._senders.start(parts)
+                self._wait(lambda: self._senders.finished)
                 faults.disturb_flights(self._plan)
             self._display.phase("Spark reads, enriches, writes and sends notices")
             job = Job(spark, self._plan, faults.hasty_notice(self._plan, flights))
             started_s = time.monotonic()
+            if not self._plan.faults:
+                self._senders.start(parts)
             self._drain(job, len(due))
             job_s = job.writing.grown_s - started_s
             self._display.phase("computing punctuality")
             job.compute_punctuality()
+            self._senders.stop()
             for child in self._children.values():
                 child.stop()
             records = self._records(flights, due)
@@ -91,14 +100,15 @@ class Pipeline:
 
     def _drain(self, job: Job, due: int) -> None:
         """Waits until each part has done what there is for it to do."""
-        publisher, collector = self._children["publisher"], self._children["collector"]
-        self._wait(lambda: publisher.finished, job)
+        collector = self._children["collector"]
+        self._wait(lambda: self._senders.finished, job)
         depth = topology.Depth(self._plan.url)
         with closing(depth):
-            flights = self._plan.flights
-            self._settle(lambda: job.writing.rows, flights, job, lambda: job.writing.busy or depth.flights() > 0)
+            arrived = self._senders.arrived
+            self._settle(lambda: job.writing.rows, arrived, job, lambda: job.writing.busy or depth.flights() > 0)
         job.writing.stop()
-        self._settle(lambda: job.noticing.rows, job.writing.rows, job, lambda: job.noticing.busy)
+        written = min(job.writing.rows, self._plan.flights)  # what publishers repeated is written once
+        self._settle(lambda: job.noticing.rows, written, job, lambda: job.noticing.busy)
         longest_s = LONGEST_FLIGHT_H * self._plan.hour_ms / 1000
         last_s = time.monotonic()
         self._settle(lambda: collector.count, due, job, lambda: time.monotonic() < last_s + longest_s)
@@ -124,7 +134,7 @@ class Pipeline:
         """Shows how far everything is; raises if a part has failed."""
         for child in self._children.values():
             child.finished  # noqa: B018  (asking raises if it failed)
-        self._display.show("confirmed", self._children["publisher"].count)
+        self._senders.look(self._display)
         self._display.show("looked up", self._children["lookup"].count)
         self._display.show("delivered", self._children["collector"].count)
         if job is not None:
@@ -134,20 +144,22 @@ class Pipeline:
 
     def _records(self, flights: Flights, due: list[str]) -> Records:
         kept = self._plan.records
+        published, confirmed = self._senders.published(), self._senders.confirmed()
+        copies = Copies(published, confirmed, workspace.read_copies(kept / FOLDER)) if self._plan.federated else None
         return Records(
             expected=flights.ids,
             due=due,
-            published=workspace.read_ids(kept / "published.parquet"),
-            confirmed=workspace.read_ids(kept / "confirmed.parquet"),
+            published=[flight_id for flight_id, _ in published],
+            confirmed=[flight_id for flight_id, _ in confirmed],
             read=workspace.read_ids(kept / "read"),
             replies=workspace.read_ids(kept / "replies"),
             written=workspace.read_ids(self._plan.enriched, "message_id"),
             delivered=workspace.read_notices(self._plan),
+            copies=copies,
         )
 
     def _rates(self, records: Records, job_s: float) -> dict[str, float]:
-        publisher_s = self._children["publisher"].reported["seconds"]
-        rates = dict.fromkeys(("published", "confirmed"), len(records.confirmed) / publisher_s)
+        rates = dict.fromkeys(("published", "confirmed"), len(records.confirmed) / self._senders.seconds)
         rates.update({stage: len(getattr(records, stage)) / job_s for stage in ("read", "replies", "written")})
         rates["delivered"] = _notices_per_second(records.delivered)
         return rates

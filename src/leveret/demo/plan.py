@@ -23,7 +23,7 @@ QUEUES = (FLIGHTS_QUEUE, PLANES_QUEUE, NOTICES_QUEUE)
 HOUR_MS = 20
 """A notice is delayed by this many milliseconds per hour in the air."""
 
-SLOW_HOUR_MS = 300
+SLOW_HOUR_MS = 1500
 """The same where a fault is injected: a notice without its delay is then early, however busy the machine is."""
 
 SENT_HEADER = "x-sent-ns"
@@ -31,6 +31,9 @@ SENT_HEADER = "x-sent-ns"
 
 DELAY_HEADER = "x-delay-ms"
 """Header of a notice: the delay that its flight calls for, milliseconds."""
+
+AIRPORTS = ("EWR", "JFK", "LGA")
+"""Where the flights leave; with ``--federated`` each has a broker of its own."""
 
 MARKER = ".leveret-demo"
 """A file that tells a directory of results from one that holds something else."""
@@ -50,6 +53,7 @@ class Plan:
         output: absolute path of the directory for results.
         faults: faults to inject, members of ``FAULTS``.
         hour_ms: a notice is delayed by this many milliseconds per hour in the air.
+        federated: whether the flights come by links from their airports' brokers; ``url`` is then that of ``hq``.
     """
 
     url: str
@@ -58,6 +62,7 @@ class Plan:
     output: Path
     faults: tuple[str, ...] = ()
     hour_ms: int = HOUR_MS
+    federated: bool = False
 
     @property
     def records(self) -> Path:

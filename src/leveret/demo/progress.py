@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from types import TracebackType
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-STAGES = ("confirmed", "looked up", "written", "notices sent", "delivered")
+from leveret.demo.plan import AIRPORTS
+
+PIPELINE = ("looked up", "written", "notices sent", "delivered")
+STAGES = ("confirmed", *PIPELINE)
+
+FEDERATED = (*AIRPORTS, "at hq", *PIPELINE)
+"""The stages of a federated run: what each airport's broker has confirmed, and what the links brought to hq."""
 
 
 class Display:
@@ -17,9 +24,10 @@ class Display:
     Args:
         console: where to show them.
         flights: how many flights there are to do.
+        stages: one bar for each.
     """
 
-    def __init__(self, console: Console, flights: int) -> None:
+    def __init__(self, console: Console, flights: int, stages: Sequence[str] = STAGES) -> None:
         self._began_s = time.monotonic()
         self._progress = Progress(
             SpinnerColumn(),
@@ -31,7 +39,7 @@ class Display:
             disable=not console.is_terminal,
         )
         self._bars = {
-            stage: self._progress.add_task(stage, total=None if stage == "delivered" else flights) for stage in STAGES
+            stage: self._progress.add_task(stage, total=None if stage == "delivered" else flights) for stage in stages
         }
 
     def phase(self, text: str) -> None:
@@ -42,9 +50,9 @@ class Display:
         """Sets how many a stage has to do, once that is known."""
         self._progress.update(self._bars[stage], total=count)
 
-    def show(self, stage: str, count: int) -> None:
-        """Shows how many a stage has done."""
-        self._progress.update(self._bars[stage], completed=count)
+    def show(self, stage: str, count: int, title: str | None = None) -> None:
+        """Shows how many a stage has done. title: what its bar is called from now on, None = as before."""
+        self._progress.update(self._bars[stage], completed=count, description=title)
 
     def __enter__(self) -> Display:
         self._progress.start()

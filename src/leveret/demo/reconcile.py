@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from leveret.demo.crossing import Copies, crossing, repeated
 
 EXAMPLES = 3
 """How many ids of a fault are named."""
@@ -49,6 +51,7 @@ class Records:
         replies: ids as the lookup service's replies name them.
         written: ids in the Parquet files.
         delivered: notices at the collector.
+        copies: what crossed the links of a federated run, None in a plain one.
     """
 
     expected: Sequence[str]
@@ -59,6 +62,7 @@ class Records:
     replies: Sequence[str]
     written: Sequence[str]
     delivered: Sequence[Notice]
+    copies: Copies | None = None
 
 
 @dataclass(frozen=True)
@@ -72,6 +76,7 @@ class Stage:
         duplicated: ids that came more than once.
         unexpected: ids that nobody had announced.
         early: ids that came before their time (notices only).
+        repeated: ids that their publisher sent again, since it had no confirm: told, and no fault.
     """
 
     name: str
@@ -80,6 +85,7 @@ class Stage:
     duplicated: tuple[str, ...] = ()
     unexpected: tuple[str, ...] = ()
     early: tuple[str, ...] = ()
+    repeated: tuple[str, ...] = ()
 
     @property
     def adds_up(self) -> bool:
@@ -135,11 +141,33 @@ def reconcile(records: Records) -> Reconciliation:
     early = [notice.flight_id for notice in records.delivered if notice.early]
     return Reconciliation(
         (
-            compare("published", records.published, records.expected),
-            compare("confirmed", records.confirmed, records.expected),
+            *_sent(records),
             compare("read", records.read, records.expected),
             compare("replies", records.replies, records.expected),
             compare("written", records.written, records.expected),
             compare("delivered", [notice.flight_id for notice in records.delivered], records.due, early),
         )
+    )
+
+
+def _sent(records: Records) -> tuple[Stage, ...]:
+    """What comes before the pipeline; with links in between, copies that publishers sent are told apart."""
+    copies = records.copies
+    confirmed = compare("confirmed", records.confirmed, records.expected)
+    if copies is None:
+        return compare("published", records.published, records.expected), confirmed
+    ids = [flight_id for flight_id, _ in set(copies.published)]
+    published = compare("published", ids, records.expected)
+    crossed = crossing(copies, records.expected)
+    return (
+        replace(published, duplicated=(), repeated=repeated(copies.published)),
+        confirmed,
+        Stage(
+            "crossed",
+            len(copies.crossed),
+            crossed.lost,
+            crossed.duplicated,
+            crossed.unexpected,
+            repeated=crossed.repeated,
+        ),
     )

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from rich.table import Table
 
+from leveret.demo.airports import Airports, Sample
+from leveret.demo.crossing import Copies
 from leveret.demo.reconcile import Reconciliation
 
 
@@ -35,6 +38,59 @@ def table(account: Reconciliation, due: int, rates: Mapping[str, float]) -> Tabl
     return result
 
 
+def crossings(account: Reconciliation, copies: Copies, flights: Mapping[str, int]) -> Table:
+    """What crossed the links of a federated run, one row per airport.
+
+    Args:
+        account: what ``reconcile`` found.
+        copies: all messages, before the links and behind them.
+        flights: how many leave, by airport.
+    """
+    result = Table(title="What crossed the links", title_justify="left")
+    for heading in ("airport", "flights", "published", "crossed", "lost", "duplicated", "repeated"):
+        result.add_column(heading, justify="left" if heading == "airport" else "right", no_wrap=True)
+    crossed = next(stage for stage in account.stages if stage.name == "crossed")
+    for airport, count in flights.items():
+        sides = [[flight_id for flight_id, _ in side] for side in (copies.published, copies.crossed)]
+        faults = (crossed.lost, crossed.duplicated)
+        result.add_row(
+            airport,
+            f"{count:,}",
+            *(f"{_leaving(side, airport):,}" for side in sides),
+            *(_count(_leaving(ids, airport)) for ids in faults),
+            f"{_leaving(crossed.repeated, airport):,}",
+        )
+    return result
+
+
+def write_samples(path: Path, samples: Sequence[Sample]) -> None:
+    """Writes how the airports stood during the run, a JSON object per line."""
+    path.write_text("".join(json.dumps(asdict(sample)) + "\n" for sample in samples))
+
+
+def federation(airports: Airports) -> dict[str, object]:
+    """What happened to the links, for programs."""
+    return {
+        "links": {airport: asdict(link) for airport, link in airports.links.items()},
+        "outages": [
+            {
+                "airport": outage.airport,
+                "began": outage.begun,
+                "began_s": outage.began_s,
+                "ended_s": outage.ended_s,
+                "caught_up_s": outage.caught_up_s,
+                "waiting": outage.waiting,
+            }
+            for outage in airports.outages
+        ],
+    }
+
+
+def _leaving(flight_ids: Sequence[str], airport: str) -> int:
+    """How many of these flights leave there."""
+    return sum(flight_id.endswith(f"-{airport}") for flight_id in flight_ids)
+
+
 def _count(faults: int) -> str:
     return f"[bold red]{faults:,}[/]" if faults else "[green]0[/]"
 
@@ -58,6 +114,7 @@ def write(
             "duplicated": list(stage.duplicated),
             "unexpected": list(stage.unexpected),
             "early": list(stage.early),
+            "repeated": list(stage.repeated),
             "per_second": round(rates[stage.name]) if stage.name in rates else None,
         }
         for stage in account.stages

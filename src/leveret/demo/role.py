@@ -39,14 +39,15 @@ class Reporter:
             self.state(count=count)
 
 
-def stop_signal() -> threading.Event:
-    """An event that is set when standard input ends."""
+def stop_signal(told: threading.Event | None = None) -> threading.Event:
+    """An event that is set when standard input ends. told: one that is set when something is said there."""
     stop = threading.Event()
 
     def watch() -> None:
         # A plain read: a thread that sits in sys.stdin holds its lock, and the interpreter could not exit.
         while os.read(0, 1024):
-            pass
+            if told is not None:
+                told.set()
         stop.set()
 
     threading.Thread(target=watch, name="parent-watch", daemon=True).start()
@@ -56,5 +57,7 @@ def stop_signal() -> threading.Event:
 def write_records(path: Path, **columns: list[str] | list[int]) -> None:
     """Writes lists of equal length as a Parquet file; readers never see half of one."""
     unfinished = path.with_suffix(".unfinished")
-    pq.write_table(pa.table(columns), unfinished)
+    # Of strings where there is nothing: an empty column has no type of its own, and could not be read with others.
+    arrays = {name: pa.array(values, None if values else pa.string()) for name, values in columns.items()}
+    pq.write_table(pa.table(arrays), unfinished)
     unfinished.rename(path)

@@ -13,13 +13,16 @@ from pathlib import Path
 from rich.console import Console
 
 from leveret.demo import picture, report, workspace
+from leveret.demo.airports import Airports
 from leveret.demo.broker import own_broker
-from leveret.demo.data import DataMissing, load_airlines
+from leveret.demo.data import DataMissing, load_airlines, load_flights
 from leveret.demo.errors import DemoError
+from leveret.demo.federation import Brokers, four_brokers
 from leveret.demo.pipeline import Outcome, Pipeline
 from leveret.demo.plan import HOUR_MS, SLOW_HOUR_MS, Plan
-from leveret.demo.progress import Display
+from leveret.demo.progress import FEDERATED, STAGES, Display
 from leveret.demo.reconcile import Reconciliation, reconcile
+from leveret.demo.senders import OnePublisher
 
 
 @dataclass
@@ -27,7 +30,7 @@ class Show:
     """A run that has not begun: what ``leveret demo`` was asked for.
 
     Attributes:
-        flights, seed, url, faults: as of ``leveret.demo.run``.
+        flights, seed, url, faults, federated: as of ``leveret.demo.run``.
         output: directory for the results.
         console: where to print.
     """
@@ -37,6 +40,7 @@ class Show:
     seed: int
     output: Path
     faults: tuple[str, ...] = ()
+    federated: bool = False
     console: Console = field(default_factory=Console)
 
     def run(self) -> Reconciliation:
@@ -47,38 +51,70 @@ class Show:
         """
         started_s = time.monotonic()
         workspace.prepare(self.output)
+        stages = FEDERATED if self.federated else STAGES
         try:
-            with self._broker() as url, Display(self.console, self.flights) as display:
-                hour_ms = SLOW_HOUR_MS if self.faults else HOUR_MS
-                plan = Plan(url, self.flights, self.seed, self.output.resolve(), self.faults, hour_ms)
-                outcome = Pipeline(plan, display).run()
+            with self._brokers() as place, Display(self.console, self.flights, stages) as display:
+                plan = self._plan(place if isinstance(place, str) else place.hq.url)
+                senders = self._senders(plan, place)
+                outcome = Pipeline(plan, senders, display).run()
             account = reconcile(outcome.records)
             shares = picture.punctuality_by_hour(plan.enriched)
             picture.draw(shares, load_airlines(), plan.output / "punctuality.png")
+            if isinstance(senders, Airports):
+                report.write_samples(plan.records / "samples.jsonl", senders.samples)
+                picture.draw_crossing(senders.samples, senders.outages, plan.output / "federation.png")
         except DataMissing as error:
             raise DemoError(str(error)) from error
-        self._tell(plan, account, outcome, time.monotonic() - started_s)
+        self._tell(plan, account, outcome, senders, time.monotonic() - started_s)
         return account
 
     @contextmanager
-    def _broker(self) -> Iterator[str]:
-        """The URL of the broker: the one that was named, or one of our own for as long as the run lasts."""
+    def _brokers(self) -> Iterator[str | Brokers]:
+        """The URL of the broker that was named, or those of our own for as long as the run lasts."""
         if self.url is not None:
             yield self.url
             return
-        data = self.output / "broker"
-        with own_broker(data, self.output / "records" / "broker.log") as url:
-            yield url
+        data, records = self.output / "broker", self.output / "records"
+        if self.federated:
+            with four_brokers(data, records) as brokers:
+                yield brokers
+        else:
+            with own_broker(data, records / "broker.log") as url:
+                yield url
         # Only after a run that came to its end: what a broker leaves after a failure may explain it.
         shutil.rmtree(data, ignore_errors=True)
 
-    def _tell(self, plan: Plan, account: Reconciliation, outcome: Outcome, seconds: float) -> None:
+    def _plan(self, url: str) -> Plan:
+        hour_ms = SLOW_HOUR_MS if self.faults else HOUR_MS
+        return Plan(url, self.flights, self.seed, self.output.resolve(), self.faults, hour_ms, self.federated)
+
+    def _senders(self, plan: Plan, place: str | Brokers) -> OnePublisher | Airports:
+        if isinstance(place, str):
+            return OnePublisher(plan)
+        return Airports(plan, place, load_flights(plan.flights, plan.seed))
+
+    def _tell(
+        self,
+        plan: Plan,
+        account: Reconciliation,
+        outcome: Outcome,
+        senders: OnePublisher | Airports,
+        seconds: float,
+    ) -> None:
         due = len(outcome.records.due)
         lateness_ms = [notice.lateness_ms for notice in outcome.records.delivered]
         median_ms = statistics.median(lateness_ms) if lateness_ms else 0.0
+        pictures = ["punctuality.png"]
         self.console.print(report.table(account, due, outcome.rates))
+        if isinstance(senders, Airports) and outcome.records.copies is not None:
+            pictures.append("federation.png")
+            self.console.print(report.crossings(account, outcome.records.copies, senders.flights))
+            for outage in senders.outages:
+                again = senders.links[outage.airport].known
+                text = f"{outage.story()}; {again:,} messages came again and were dropped by the link"
+                self.console.print(text, highlight=False, soft_wrap=True)
         self.console.print(f"notices came {median_ms:.1f} ms after they were due (median), none may come before")
-        for name in ("flights.parquet", "punctuality.parquet", "punctuality.png", "report.json"):
+        for name in ("flights.parquet", "punctuality.parquet", *pictures, "report.json"):
             self.console.print(f"  {plan.output / name}", highlight=False, soft_wrap=True)
         for fault in account.faults():
             self.console.print(f"[bold red]{fault}[/]", highlight=False)
@@ -90,5 +126,6 @@ class Show:
             "flights": plan.flights,
             "seed": plan.seed,
             "lateness_ms_median": round(median_ms, 2),
+            **(report.federation(senders) if isinstance(senders, Airports) else {}),
         }
         report.write(plan.output / "report.json", account, due, outcome.rates, facts)

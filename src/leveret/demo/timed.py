@@ -14,8 +14,9 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter
 from pyspark.sql.types import StructType
 
 from leveret.demo.plan import SENT_HEADER
-from leveret.spark.options import SinkOptions
-from leveret.spark.sink import Published, StreamSink
+from leveret.spark.sink.options import SinkOptions
+from leveret.spark.sink.staged import Published
+from leveret.spark.sink.writer import StreamSink
 from leveret.spark.source import LeveretDataSource
 
 ROWS_PER_STAMP = 100

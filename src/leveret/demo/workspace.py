@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
+from leveret.demo.crossing import Copy
 from leveret.demo.errors import DemoError
 from leveret.demo.plan import MARKER, Plan
 from leveret.demo.reconcile import Notice
@@ -42,6 +43,11 @@ def read_ids(path: Path, column: str = "id") -> list[str]:
         return []
     values = pq.read_table(path, columns=[column]).column(column).to_pylist()
     return [value or "" for value in values]
+
+
+def read_copies(path: Path) -> list[Copy]:
+    """Message id and app_id of each message, of a Parquet file or all those in a directory."""
+    return list(zip(read_ids(path), read_ids(path, "app_id"), strict=True))
 
 
 def read_notices(plan: Plan) -> list[Notice]:

@@ -1,4 +1,9 @@
-"""A backup while the broker serves: the files stay until they are copied, on a thread of its own."""
+"""A backup while the broker serves: the files stay until they are copied, on a thread of its own.
+
+Files of streams are noted before the journal's mark: what the journal lets go of until then was in them already, and
+what comes into them later is in the journal that is copied. What is noted was in the journal before it was in them, so
+the copy is what the broker had at the mark, and nothing later.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +13,7 @@ import functools
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 
+from leveret.net.streams import Streams
 from leveret.store.backup import BackupRefused, CopiedFile, Mark, copy
 from leveret.store.journal import Journal
 from leveret.store.segment import SegmentStore
@@ -23,10 +29,12 @@ class Backups:
     """
 
     def __init__(
-        self, journal: Journal, segments: SegmentStore, work: SyncWork, segments_thread: ThreadPoolExecutor
-    ) -> None:
+        self, journal: Journal, segments: SegmentStore, streams: Streams, work: SyncWork,
+        segments_thread: ThreadPoolExecutor,
+    ) -> None:  # fmt: skip
         self._journal = journal
         self._segments = segments
+        self._streams = streams
         self._work = work
         self._segments_thread = segments_thread
         self._thread: ThreadPoolExecutor | None = None
@@ -56,14 +64,14 @@ class Backups:
         self.is_on = True
         self._thread = self._thread or ThreadPoolExecutor(1, "leveret-backup")
         mark: Future[Mark] = Future()
-        self._work.hold(functools.partial(self._mark, mark))
+        self._work.hold(functools.partial(self._mark, mark, self._streams.hold()))
         work = self._thread.submit(self._copy, mark, directory, facts)
         loop = asyncio.get_running_loop()
         work.add_done_callback(lambda _: self._call(loop))
         # who asked may go: the copy is finished all the same
         return await asyncio.shield(asyncio.wrap_future(work))
 
-    def _mark(self, mark: Future[Mark], is_sound: bool) -> None:
+    def _mark(self, mark: Future[Mark], streams: list[tuple[str, int]], is_sound: bool) -> None:
         """On the sync thread, between two batches."""
         if not is_sound:
             mark.set_exception(BackupRefused("the journal waits for room on its disk"))
@@ -71,7 +79,7 @@ class Backups:
         try:
             journal = [self._journal.path(number) for number in self._journal.files()]
             segments = [self._segments.path(number) for number in self._segments.numbers()]
-            mark.set_result(Mark(journal, self._journal.current_size, segments))
+            mark.set_result(Mark(journal, self._journal.current_size, segments, streams))
         except OSError as error:
             mark.set_exception(error)
 
@@ -86,6 +94,7 @@ class Backups:
     def _release(self) -> None:
         self.is_on = False
         self._work.release()
+        self._streams.release()
         removed, self._removed = self._removed, []
         for number in removed:
             self.remove_segment(number)

@@ -6,6 +6,8 @@ just as the server does.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from leveret.broker.broker import Broker
 from leveret.broker.recovery import Recovery
 from leveret.net.paging import Paging
@@ -16,6 +18,9 @@ from leveret.store.sync import SyncWork
 
 # a journal file smaller than this is not worth a new one in its place
 SPENT_OCTETS_MIN = 1 << 20
+# a batch that nobody waits for may grow to this size, and for so long, before it goes to the disk
+LINGER_OCTETS_MAX = 1 << 18
+LINGER_US = 5_000
 # a batch of a single client's turn, not one that collected while others were synced
 HERE_OCTETS_MAX = 4096
 
@@ -36,14 +41,17 @@ class Committer:
         self._work = work
         self._gated: list[Connection] = []
 
-    def recover(self, now_us: int, reserve: Reserve | None = None) -> int:
+    def recover(self, resume: Callable[[], int], reserve: Reserve | None = None) -> int:
         """Read the journal back, before anything is submitted; returns the number of messages.
 
+        resume: says what time it is, when the journal's samples of the clocks are known (net/clock.py).
         On a full disk the reserve is given up for the one record that must be written.
         """
-        recovery = Recovery(self._broker, now_us)
+        recovery = Recovery(self._broker, 0)
         for batch in self._journal.replay():
             recovery.batch(batch)
+        recovery.is_damaged = len(self._journal.report.damages) > 0
+        recovery.now_us = resume()
         count = self._paging.recover(recovery)
         log = self._broker.log
         log.recovered(self._journal.current, recovery.in_journal)
@@ -59,6 +67,14 @@ class Committer:
                 self._journal.append(data)
             log.on_disk(number)
         return count
+
+    def may_linger(self) -> bool:
+        """Whether the batch under construction need not be submitted yet, but within LINGER_US.
+
+        Hops of delayed messages and settlements come in great number, and no one is told when they are on the disk.
+        """
+        log = self._broker.log
+        return not (log.is_awaited or log.is_stopped) and log.size() < LINGER_OCTETS_MAX
 
     def submit(self, here: bool = False) -> bool:
         """Hand the batch under construction to the disk, unless one is on its way or there is nothing to write.

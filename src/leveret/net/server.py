@@ -13,7 +13,6 @@ import contextlib
 import gc
 import logging
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 from leveret.broker.broker import Broker
@@ -22,20 +21,27 @@ from leveret.broker.peer import Peer
 from leveret.net.alarms import Alarms, Limits
 from leveret.net.backup import Backups
 from leveret.net.certificates import Certificates
+from leveret.net.clock import Clock, Sources, system_sources
 from leveret.net.commit import Committer
 from leveret.net.fairness import Fairness
+from leveret.net.federation import Federation
+from leveret.net.linger import Linger
 from leveret.net.listener import Listener
 from leveret.net.listening import Accept, Listening
 from leveret.net.logins import Logins
 from leveret.net.paging import Paging
 from leveret.net.pressure import Pressure
 from leveret.net.protocol import PeerProtocol
+from leveret.net.streams import Streams
 from leveret.net.tls import TlsDoor, TlsStream
+from leveret.net.wakeup import Wakeup
+from leveret.net.work import Work
 from leveret.session import lifecycle
 from leveret.session.connection import TICK_US, Connection
 from leveret.store.journal import Journal, JournalFull
 from leveret.store.reserve import Reserve
 from leveret.store.segment import SegmentStore
+from leveret.store.streams import StreamStore
 from leveret.store.sync import SyncThread
 
 logger = logging.getLogger("leveret")
@@ -60,23 +66,25 @@ SLOW_FOR_US = 250_000
 
 class Server:
     """One broker behind asyncio. failure: why the server stopped by itself (the journal failed), None otherwise;
-    is_parking: the process does not end with it."""
+    is_parking: the process does not end with it. sources: of the time, None = the machine's."""
 
     def __init__(
-        self, broker: Broker, journal: Journal, segments: SegmentStore, reserve: Reserve, alarms: Alarms
-    ) -> None:
+        self, broker: Broker, journal: Journal, segments: SegmentStore, streams: StreamStore, reserve: Reserve,
+        alarms: Alarms, sources: Sources | None = None,
+    ) -> None:  # fmt: skip
         self.broker = broker
         self.journal = journal
         self.segments = segments
         self.reserve = reserve
         self.alarms = alarms
         self.failure: Exception | None = None
-        self.started_us = self.now_us()
+        self.clock = Clock(broker.timeline, sources or system_sources())
+        self.now_us = self.clock.now_us
         broker.has_hung_up = self._has_hung_up
         self.buffer = memoryview(bytearray(READ_OCTETS))
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
         self.listeners: list[Listener] = []
-        self.listening = Listening(self._loop)
+        self.listening = Listening(self.loop)
         self._thread_id = threading.get_ident()
         self._protocols: dict[Peer, PeerProtocol] = {}
         self._pressure = Pressure(self._protocols)
@@ -86,28 +94,24 @@ class Server:
         self._sync = SyncThread(journal, self._done, reserve)
         # a segment takes long to be written, and confirms must not wait for it
         self._pages_thread = ThreadPoolExecutor(1, "leveret-pages")
-        self.backups = Backups(journal, segments, self._sync, self._pages_thread)
+        self._stream_work = Work("leveret-streams", self.loop, self._streams_worked)
+        self.streams = Streams(broker, streams, self._stream_work.submit, self._stirred, self.now_us)
+        self.backups = Backups(journal, segments, self.streams, self._sync, self._pages_thread)
         self._paging = Paging(broker, Pager(broker), segments, self._write_segment, self.backups.remove_segment)
         self._committer = Committer(broker, journal, self._sync, self._paging)
+        self._linger = Linger(self.loop, self._committer, self._submit)
+        self._wakeup = Wakeup(self.loop, self.now_us, self._run_timers)
+        self.federator = Federation(self)
         # who was heard last, when that last was another one, and until when the disk counts as slow
         self._speaker: PeerProtocol | None = None
-        self._speaker_since_us = 0
-        self._slow_until_us = 0
+        self._speaker_since_us = self._slow_until_us = self._closed = 0
         # a batch waits for room on the disk
         self._is_full = False
-        self._is_paging = False
-        self._alarm: asyncio.TimerHandle | None = None
-        self._alarm_us = 0
-        self._closed = 0
+        self._is_paging = self.is_parking = False
         self.stopping = asyncio.Event()
-        self.is_parking = False
         self.serving = asyncio.Event()
         self._synced = asyncio.Event()
         self._empty = asyncio.Event()
-
-    def now_us(self) -> int:
-        """Wall-clock time: times to live go on over a restart."""
-        return time.time_ns() // 1000
 
     # -- life ----------------------------------------------------------------------------------------------------------
 
@@ -115,7 +119,9 @@ class Server:
         """Read the journal back; returns the number of messages."""
         # of what is made in such numbers nothing is garbage: looking for some would take most of the time
         gc.disable()
-        count = self._committer.recover(self.now_us(), self.reserve)
+        count = self._committer.recover(self.clock.resume, self.reserve)
+        self.streams.recovered()
+        self.started_us = self.now_us()
         self.reserve.fill()
         self._check_alarms()
         return count
@@ -140,17 +146,19 @@ class Server:
         gc.freeze()
         # entries are many and never form cycles: the collector would only make pauses
         gc.disable()
-        self._loop.call_later(CHECK_S, self._tick)
-        self._end_turn()
+        self._tick()
+        self.federator.start()
         self.serving.set()
         await self.stopping.wait()
         self.listening.suspend()
         if self._tls is not None:
             self._tls.close()
         if self.failure is None:
+            await self.federator.stop()
             await self._stop_connections()
             if self.reserve.is_whole:
                 # else the next start might find no room to say that a new life has begun
+                self.clock.look(is_ending=True)
                 self.broker.stop()
             await self._drain_log()
         for protocol in list(self._protocols.values()):
@@ -158,6 +166,7 @@ class Server:
         self.backups.stop()
         self._sync.stop()
         self._pages_thread.shutdown()
+        self._stream_work.stop()
         self.logins.stop()
         self.journal.close()
         self.segments.close()
@@ -167,7 +176,7 @@ class Server:
         for peer, protocol in self._protocols.items():
             peer.close(320, "broker forced connection closure with reason 'shutdown'")
             self._pressure.review(protocol)
-        self._end_turn()
+        self.end_turn()
         if self._protocols:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._empty.wait(), GOODBYE_S_MAX)
@@ -215,7 +224,8 @@ class Server:
         while is_left:
             is_left = self.broker.enforce_policies(self.now_us())
             self.broker.end_turn(self.now_us())
-            self._end_turn()
+            self.broker.log.is_awaited = True
+            self.end_turn()
             await asyncio.sleep(0)
         log = self.broker.log
         batch = log.batch if log.size() else log.batch - 1
@@ -230,6 +240,11 @@ class Server:
 
     def received(self, protocol: PeerProtocol, data: bytes) -> None:
         """Bytes came: one turn."""
+        self.handle(protocol, data)
+        self.end_turn()
+
+    def handle(self, protocol: PeerProtocol, data: bytes) -> None:
+        """A connection's part of a turn, which the caller ends."""
         peer = protocol.peer
         now_us = self.now_us()
         if protocol is not self._speaker:
@@ -244,8 +259,7 @@ class Server:
         if needs_look or protocol.is_paused or self._pressure.is_on:
             self._look_at(protocol, now_us)
         if self._paging.received(len(data)):
-            self._pressure.pages(self._paging.is_behind)
-        self._end_turn()
+            self._pressure.pages(self._paging.is_behind or self.streams.is_behind)
 
     def _look_at(self, protocol: PeerProtocol, now_us: int) -> None:
         """Whether this connection may go on as it does."""
@@ -254,9 +268,9 @@ class Server:
         self._pressure.review(protocol)
         if peer.has_more and not protocol.is_going_on:
             protocol.is_going_on = True
-            self._loop.call_soon(self._go_on, peer)
+            self.loop.call_soon(self._go_on, peer)
         if self._paging.received(peer.cost):
-            self._pressure.pages(self._paging.is_behind)
+            self._pressure.pages(self._paging.is_behind or self.streams.is_behind)
 
     def _go_on(self, peer: Peer) -> None:
         """Another turn for what one turn was too short for, or what waited for a login."""
@@ -278,7 +292,7 @@ class Server:
         self._closed += 1
         if not self._protocols:
             self._empty.set()
-        self._end_turn()
+        self.end_turn()
 
     def _has_hung_up(self, connection: Connection) -> bool:
         protocol = self._protocols.get(connection)  # type: ignore[call-overload]
@@ -289,7 +303,7 @@ class Server:
         if protocol.is_stuck:
             return
         self._pressure.slow(protocol, True)
-        self._loop.call_later(STUCK_S, self._stuck, protocol)
+        self.loop.call_later(STUCK_S, self._stuck, protocol)
 
     def overrun(self, protocol: PeerProtocol) -> None:
         """More waits for a client that does not read than can be kept."""
@@ -307,28 +321,31 @@ class Server:
         if was_flooded:
             self.received(protocol, b"")
         else:
-            self._end_turn()
+            self.end_turn()
         # this very turn may have filled its socket again
         self._pressure.slow(protocol, protocol.is_choked and not protocol.is_stuck)
 
     def _look_after(self, us: int) -> None:
-        self._loop.call_later(us / 1e6, lambda: self._fairness.look(self.now_us()))
+        self.loop.call_later(us / 1e6, lambda: self._fairness.look(self.now_us()))
 
     # -- turns ---------------------------------------------------------------------------------------------------------
 
-    def _end_turn(self) -> None:
+    def end_turn(self) -> None:
+        """Write what there is to be written, to the journal, too."""
         self._flush()
         log = self.broker.log
         if log.size():
-            self._submit()
+            self._linger.end_turn(self.stopping.is_set())
+            if log.has_stream_work:
+                self.streams.step()
             if log.size() > BATCH_OCTETS_MAX and not self._is_full:
                 self._pressure.journal(True)
         if (self._paging.is_due or log.dead_pages) and not self._is_paging and self._paging.step():
             self._is_paging = True
-            self._loop.call_soon(self._page)
+            self.loop.call_soon(self._page)
         next_us = self.broker.timers.next_us()
-        if next_us and next_us != self._alarm_us:
-            self._set_alarm(next_us)
+        if next_us and not 0 < self._wakeup.due_us <= next_us:  # one that rings too early sets the next
+            self._wakeup.set(next_us)
 
     def _flush(self) -> None:
         dirty = self.broker.dirty
@@ -360,21 +377,14 @@ class Server:
         if peer.state == lifecycle.CLOSED:
             protocol.transport.close()
         elif (peer.is_full or peer.is_flooded) and not protocol.is_choked:
-            self._loop.call_soon(self.drained, protocol)
+            self.loop.call_soon(self.drained, protocol)
 
-    def _set_alarm(self, when_us: int) -> None:
-        if self._alarm is not None:
-            self._alarm.cancel()
-        self._alarm_us = when_us
-        self._alarm = self._loop.call_later(max(0, when_us - self.now_us()) / 1e6, self._ring)
-
-    def _ring(self) -> None:
-        self._alarm_us = 0
-        self._alarm = None
+    def _run_timers(self) -> None:
         self.broker.run_timers(self.now_us())
-        self._end_turn()
+        self.end_turn()
 
     def _tick(self) -> None:
+        self.clock.look()
         now_us = self.now_us()
         for peer, protocol in list(self._protocols.items()):
             peer.now_us = now_us
@@ -398,24 +408,27 @@ class Server:
         if self._is_full or self.alarms.is_low_on_disk:
             self._sync.retry()
         self._paging.look()
-        self._pressure.pages(self._paging.is_behind)
-        self._end_turn()
+        self.streams.look()
+        self._pressure.pages(self._paging.is_behind or self.streams.is_behind)
+        if 0 < self._wakeup.due_us <= now_us:
+            self._wakeup.ring()  # the machine has slept, and the loop's timers with it
+        self.end_turn()
         if self._closed >= CLOSED_PER_COLLECTION:
             # connections and their sockets form cycles
             self._closed = 0
             gc.collect(0)
         if not self.stopping.is_set():
-            self._loop.call_later(CHECK_S, self._tick)
+            self.loop.call_later(CHECK_S, self._tick)
 
     # -- pages ---------------------------------------------------------------------------------------------------------
 
     def _page(self) -> None:
         self._is_paging = False
         self._paging.is_due = True
-        self._end_turn()
+        self.end_turn()
 
     def _write_segment(self, number: int, pages: list[bytes]) -> None:
-        work = self._loop.run_in_executor(self._pages_thread, self.segments.write, number, pages)
+        work = self.loop.run_in_executor(self._pages_thread, self.segments.write, number, pages)
         work.add_done_callback(self._segment_written)
 
     def _segment_written(self, work: asyncio.Future[list[tuple[int, int]]]) -> None:
@@ -423,8 +436,8 @@ class Server:
         if self.stopping.is_set():
             return  # the journal has said its last word; the next start removes a segment that it does not know
         self._paging.written(None if error else work.result(), error)
-        self._pressure.pages(self._paging.is_behind)
-        self._end_turn()
+        self._pressure.pages(self._paging.is_behind or self.streams.is_behind)
+        self.end_turn()
 
     # -- the journal ---------------------------------------------------------------------------------------------------
 
@@ -440,7 +453,7 @@ class Server:
         if threading.get_ident() == self._thread_id:
             self._on_disk(batch, error)
             return
-        self._loop.call_soon_threadsafe(self._on_disk, batch, error)
+        self.loop.call_soon_threadsafe(self._on_disk, batch, error)
 
     def _on_disk(self, batch: int, error: Exception | None) -> None:
         self._synced.set()
@@ -454,6 +467,10 @@ class Server:
             self.stopping.set()
             return
         self._committer.on_disk(batch)
+        if self.broker.log.is_stirred:
+            self._stirred()
+        if self.broker.log.has_stream_work:
+            self.streams.step()
         if self._is_full:
             self._is_full = False
             logger.warning("the journal has found room again")
@@ -461,7 +478,16 @@ class Server:
             self._check_alarms()
         if self.broker.log.size() <= BATCH_OCTETS_MAX:
             self._pressure.journal(False)
-        self._end_turn()
+        self.end_turn()
+
+    def _streams_worked(self) -> None:
+        self.streams.step()
+        self.end_turn()
+
+    def _stirred(self) -> None:
+        """Consumers of streams can go on."""
+        self.broker.log.is_stirred = False
+        self.broker.end_turn(self.now_us())
 
     # -- alarms --------------------------------------------------------------------------------------------------------
 
@@ -490,7 +516,7 @@ class Server:
             for protocol in self._protocols.values():
                 if protocol.peer.is_blocked:
                     # each in a turn of its own: together they may hold much
-                    self._loop.call_soon(self._unblock, protocol)
+                    self.loop.call_soon(self._unblock, protocol)
 
     def _unblock(self, protocol: PeerProtocol) -> None:
         if not self.broker.block_reason and protocol.peer in self._protocols:

@@ -137,10 +137,10 @@ class Connection:
             self.out.write(frame)
         self.mark()
 
-    def gate(self, batch: int) -> None:
-        """Hold back what is written from here on until this journal batch is synced."""
+    def gate(self, batch: int, octets: i64 = 0) -> None:
+        """Hold back what is written from here on, and so many octets before, until this journal batch is synced."""
         if not self._gates or self._gates[-1][1] != batch:
-            self._gates.append((len(self.out), batch))
+            self._gates.append((len(self.out) - int(octets), batch))
 
     def take(self, synced: int) -> bytes:
         """The output that may leave: all of it, or up to the first gate whose batch is later than `synced`."""

@@ -4,9 +4,9 @@ Needs ``leveret[spark]``. Executors need this package, leveret.client, leveret.d
 the broker. docs/SPARK.md has the options and columns.
 """
 
-from leveret.spark.enrich import rpc
 from leveret.spark.java import java_home
-from leveret.spark.sessions import session
+from leveret.spark.rpc import rpc
+from leveret.spark.sessions import RECOMMENDED, session
 from leveret.spark.source import LeveretDataSource
 
-__all__ = ["LeveretDataSource", "java_home", "rpc", "session"]
+__all__ = ["RECOMMENDED", "LeveretDataSource", "java_home", "rpc", "session"]

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from typing import Final
 
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from leveret.spark.java import java_home
+from leveret.spark.source import LeveretDataSource
 
 _CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
@@ -25,30 +28,55 @@ RECOMMENDED: Final[dict[str, str]] = {
 HDFS do, plain S3 does not."""
 
 
-def session(app_name: str, **conf: object) -> SparkSession:
+def session(app_name: str, *, remote: str | None = None, **conf: object) -> SparkSession:
     """The active Spark session, or a new one with the recommended settings and a Java that it finds itself.
 
     ``conf`` overrides any setting: ``session("job", **{"spark.master": "local[2]", "spark.driver.memory": "1g"})``;
-    the master is ``local[*]`` where nothing else is said. Python workers run this interpreter. Raises ``RuntimeError``
-    where no Java 17 or later is found.
+    the master is ``local[*]`` where nothing else is said. ``remote`` (or the variable ``SPARK_REMOTE``) is a Spark
+    Connect server, ``sc://host:port``: it has its Java and most of its settings already, so that only those of
+    ``spark.sql`` are asked of it. Under spark-submit its ``--conf`` wins over the recommended settings, and it has
+    chosen Java and Pythons. Otherwise Python workers run this interpreter, unless ``spark.pyspark.python`` or
+    ``PYSPARK_PYTHON`` names another. Raises ``RuntimeError`` where no Java 17 or later is found.
     """
-    # spark-submit has chosen a Java and a master already
-    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
-    if not submitted:
-        os.environ["JAVA_HOME"] = str(java_home())
-    # otherwise workers run the first python3 of the PATH, which may lack pyarrow or leveret
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    settings = dict(RECOMMENDED) if submitted else {"spark.master": "local[*]", **RECOMMENDED}
-    settings.update({name: _text(value) for name, value in conf.items()})
-    if settings.get("spark.master", "").startswith("local"):
-        # needs no network then, whatever the host's name resolves to
-        settings = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1", **settings}
+    given = {name: _text(value) for name, value in conf.items()}
+    remote = remote or given.pop("spark.remote", None) or os.environ.get("SPARK_REMOTE")
     builder = SparkSession.builder.appName(app_name)
+    if remote is not None and remote.startswith("sc://"):
+        settings = {name: text for name, text in RECOMMENDED.items() if name.startswith("spark.sql.")} | given
+        builder = builder.remote(remote)
+    elif "PYSPARK_GATEWAY_PORT" in os.environ:
+        settings = _not_submitted(RECOMMENDED) | given
+    else:
+        settings = _prepared(given)
+        if remote is not None:  # a Connect server that is started here and now
+            del settings["spark.master"]
+            settings["spark.remote"] = remote
     for name, text in settings.items():
         builder = builder.config(name, text)
     spark: SparkSession = builder.getOrCreate()
+    # Spark finds pyspark_leveret where the JVM's PYTHONPATH leads, and neither --py-files nor a client's path count
+    spark.dataSource.register(LeveretDataSource)
     return spark
+
+
+def _prepared(given: dict[str, str]) -> dict[str, str]:
+    """All settings for a JVM that is started from here, with the environment that it needs."""
+    os.environ["JAVA_HOME"] = str(java_home())
+    # otherwise workers run the first python3 of the PATH, which may lack pyarrow or leveret
+    os.environ.setdefault("PYSPARK_PYTHON", given.get("spark.pyspark.python", sys.executable))
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    settings = {"spark.master": "local[*]", **RECOMMENDED, **given}
+    if settings["spark.master"].startswith("local"):
+        # needs no network then, whatever the host's name resolves to
+        settings = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1", **settings}
+    return settings
+
+
+def _not_submitted(settings: Mapping[str, str]) -> dict[str, str]:
+    """Those settings that spark-submit was not told otherwise."""
+    SparkContext._ensure_initialized()  # it knows the settings of the JVM only then
+    submitted = SparkConf()
+    return {name: text for name, text in settings.items() if not submitted.contains(name)}
 
 
 def _text(value: object) -> str:

@@ -1,9 +1,9 @@
 """A copy of a data directory while a broker writes to it: as it was at one instant, between two batches.
 
 At that instant (the mark) everything that counts is on the medium: whole files of the journal, the last one up to its
-size then, and the segments that its records speak of. Files are only appended to, and as long as nothing is removed
-they can be copied at leisure. The copy grows under another name and gets its own in one step, when all of it is on the
-medium: whatever interrupts it, there is no half copy that looks whole.
+size then, the segments that its records speak of, and what streams have in files of their own. Files are only appended
+to, and as long as nothing is removed they can be copied at leisure. The copy grows under another name and gets its own
+in one step, when all of it is on the medium: whatever interrupts it, there is no half copy that looks whole.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 from leveret.store.disk import RealDisk
-from leveret.store.inspection import JOURNAL_DIRECTORY, SEGMENT_DIRECTORY
+from leveret.store.inspection import JOURNAL_DIRECTORY, SEGMENT_DIRECTORY, STREAM_DIRECTORY
 
 MANIFEST_NAME = "backup.json"
 UNFINISHED_SUFFIX = ".unfinished"
@@ -32,11 +32,13 @@ class BackupRefused(Exception):
 
 @dataclass(frozen=True)
 class Mark:
-    """The instant. journal: paths of its files, oldest first; size: of the last one, in bytes; segments: paths."""
+    """The instant. journal: paths of its files, oldest first; size: of the last one, in bytes; segments: paths;
+    streams: paths and sizes of what they have in files."""
 
     journal: list[str]
     size: int
     segments: list[str]
+    streams: list[tuple[str, int]]
 
 
 @dataclass(frozen=True)
@@ -62,8 +64,8 @@ def copy(mark: Mark, directory: str, facts: dict[str, str], go_on: Callable[[], 
         copied = _fill(mark, unfinished, go_on)
         manifest = json.dumps(facts | {"files": [asdict(file) for file in copied]}, indent=1)
         _write(os.path.join(unfinished, MANIFEST_NAME), manifest.encode())
-        for name in (JOURNAL_DIRECTORY, SEGMENT_DIRECTORY, ""):
-            RealDisk().sync_directory(os.path.join(unfinished, name))
+        for path, _, _ in os.walk(unfinished):
+            RealDisk().sync_directory(path)
         os.rename(unfinished, directory)
         RealDisk().sync_directory(os.path.dirname(directory))
     except BaseException:
@@ -84,6 +86,10 @@ def _fill(mark: Mark, unfinished: str, go_on: Callable[[], bool]) -> list[Copied
         target = os.path.join(SEGMENT_DIRECTORY, os.path.basename(path))
         with contextlib.suppress(FileNotFoundError):  # it was about to go, because nothing in it was alive
             copied.append(_copy_file(path, os.path.getsize(path), unfinished, target, go_on))
+    for path, size in mark.streams:
+        of_stream = os.path.join(STREAM_DIRECTORY, os.path.basename(os.path.dirname(path)))
+        RealDisk().make_directory(os.path.join(unfinished, of_stream))
+        copied.append(_copy_file(path, size, unfinished, os.path.join(of_stream, os.path.basename(path)), go_on))
     return copied
 
 

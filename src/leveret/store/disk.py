@@ -73,6 +73,10 @@ class Disk(ABC):
         """Read up to `length` bytes from `offset` on; without a length, all that follows."""
 
     @abstractmethod
+    def read_cached(self, path: str, offset: int, length: int) -> bytes | None:
+        """The same if it can be had without waiting for the medium, else None."""
+
+    @abstractmethod
     def size(self, path: str) -> int:
         """The file's length in bytes."""
 
@@ -91,6 +95,14 @@ class Disk(ABC):
     @abstractmethod
     def make_directory(self, path: str) -> None:
         """Create a directory and its parents where they are missing; those created are on the medium on return."""
+
+    @abstractmethod
+    def is_directory(self, path: str) -> bool:
+        """Whether there is such a directory."""
+
+    @abstractmethod
+    def remove_directory(self, path: str) -> None:
+        """Remove an empty directory."""
 
     @abstractmethod
     def sync_directory(self, path: str) -> None:
@@ -161,6 +173,19 @@ class RealDisk(Disk):
                 return file.readall()
             return file.read(length) or b""
 
+    def read_cached(self, path: str, offset: int, length: int) -> bytes | None:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            data = bytearray(length)
+            if os.preadv(descriptor, [data], offset, os.RWF_NOWAIT) == length:
+                return bytes(data)
+        except OSError as error:
+            if error.errno not in {errno.EAGAIN, errno.EOPNOTSUPP}:
+                raise
+        finally:
+            os.close(descriptor)
+        return None
+
     def size(self, path: str) -> int:
         return os.stat(path).st_size
 
@@ -181,6 +206,12 @@ class RealDisk(Disk):
         self.make_directory(parent)
         os.mkdir(path, 0o700)
         self.sync_directory(parent)
+
+    def is_directory(self, path: str) -> bool:
+        return os.path.isdir(path)
+
+    def remove_directory(self, path: str) -> None:
+        os.rmdir(path)
 
     def sync_directory(self, path: str) -> None:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
@@ -304,6 +335,9 @@ class MemoryDisk(Disk):
         content = self._find(path).content
         return bytes(content[offset:] if length is None else content[offset : offset + length])
 
+    def read_cached(self, path: str, offset: int, length: int) -> bytes | None:
+        return self.read(path, offset, length)
+
     def size(self, path: str) -> int:
         return len(self._find(path).content)
 
@@ -320,7 +354,16 @@ class MemoryDisk(Disk):
         self._change_names(path, ((path, None),))
 
     def make_directory(self, path: str) -> None:
-        self._directories.add(path.rstrip("/"))
+        path = path.rstrip("/")
+        while path and path not in self._directories:
+            self._directories.add(path)
+            path = os.path.dirname(path)
+
+    def is_directory(self, path: str) -> bool:
+        return path.rstrip("/") in self._directories
+
+    def remove_directory(self, path: str) -> None:
+        self._directories.discard(path.rstrip("/"))
 
     def sync_directory(self, path: str) -> None:
         self.announce_sync("sync_directory", path)

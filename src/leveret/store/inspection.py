@@ -10,9 +10,11 @@ from leveret.store.reading import FileReading, Reader, journal_files, read_segme
 from leveret.store.salvage import SALVAGE_DIRECTORY, UNFINISHED_SUFFIX
 from leveret.store.segment import segment_files, segment_path
 from leveret.store.spares import is_spare
+from leveret.store.stream_files import StreamFiles
 
 JOURNAL_DIRECTORY = "journal"
 SEGMENT_DIRECTORY = "segments"
+STREAM_DIRECTORY = "streams"
 
 
 class NoDataDirectory(Exception):
@@ -29,6 +31,7 @@ class Inspection:
         self._disk = disk
         self._journal = os.path.join(path, JOURNAL_DIRECTORY)
         self._segments = os.path.join(path, SEGMENT_DIRECTORY)
+        self._streams = os.path.join(path, STREAM_DIRECTORY)
         if not journal_files(self._names(self._journal)):
             raise NoDataDirectory(path)
 
@@ -41,10 +44,18 @@ class Inspection:
         for number in segment_files(self._names(self._segments)):
             yield read_segment(self._disk, segment_path(self._segments, number), number)
 
+    def streams(self) -> Iterator[tuple[int, StreamFiles]]:
+        """The numbers of the streams that have files, and these, found."""
+        for number in sorted(int(name) for name in self._names(self._streams) if name.isdecimal()):
+            files = StreamFiles(self._disk, os.path.join(self._streams, str(number)))
+            files.find()
+            yield number, files
+
     def others(self) -> list[tuple[str, str]]:
         """(path, what it is) of the files that no message is in."""
         found = []
-        for directory in (self._journal, self._segments):
+        streams = [os.path.join(self._streams, name) for name in self._names(self._streams)]
+        for directory in (self._journal, self._segments, *streams):
             for name in self._names(directory):
                 path = os.path.join(directory, name)
                 if is_spare(name):

@@ -8,9 +8,11 @@ broker that the machine may be running already.
         client = pika.BlockingConnection(pika.URLParameters(broker.url))
 """
 
+import contextlib
 import json
 import os
 import re
+import secrets
 import shutil
 import signal
 import socket
@@ -18,14 +20,20 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Final, Self
+from typing import Final, Self
+
+from leveret.testing.lines import Lines
 
 __all__ = ["GarageMQProcess", "LeveretProcess", "ProcessFailed", "RabbitMQProcess", "ServerProcess", "free_port"]
 
+FIRST_PORT: Final = 16384
+PORTS: Final = 16384
+"""Linux gives clients ports from 32768 on."""
 LINES_KEPT: Final = 400
 """How much of a broker's output is kept to explain a failure."""
 
@@ -35,9 +43,15 @@ class ProcessFailed(Exception):
 
 
 def free_port() -> int:
-    """A TCP port on 127.0.0.1 that nobody listens on just now."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
+    """A TCP port on 127.0.0.1 that nobody listens on just now.
+
+    It is none of those that systems give to clients: one of these might have it while a server is down that wants it
+    back.
+    """
+    while True:
+        port = FIRST_PORT + secrets.randbelow(PORTS)
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
 
 
 class ServerProcess:
@@ -52,7 +66,7 @@ class ServerProcess:
     name = "server"
     ready_pattern = re.compile(r"ready")
     start_timeout_s = 60.0
-    stop_timeout_s = 30.0
+    stop_timeout_s = 60.0
 
     def __init__(self, data_dir: Path | None = None, port: int | None = None) -> None:
         """Prepares the server; nothing is started yet.
@@ -65,11 +79,11 @@ class ServerProcess:
         self._temporary = Path(tempfile.mkdtemp(prefix=f"{self.name}-")) if data_dir is None else None
         self.data_dir = data_dir or self._temporary or Path()
         self.extra_environment: dict[str, str] = {}
-        self._process: subprocess.Popen[str] | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._lines: Lines | None = None
         self._output: deque[str] = deque(maxlen=LINES_KEPT)
         self._news = threading.Condition()
         self._ready = False
-        self._ended = False
         self._killed = False
 
     # -- what a subclass says about its server
@@ -101,12 +115,22 @@ class ServerProcess:
         return self._running().pid
 
     @property
+    def is_running(self) -> bool:
+        """Whether it was started and has not ended since, by itself or by anybody's doing."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
     def output(self) -> str:
-        """The last lines that the server wrote to its standard output and error."""
+        """The last lines that the server wrote to its standard output and error up to now."""
         with self._news:
+            self._hear(self._lines)
             return "".join(self._output)
 
-    def said(self, text: str, timeout_s: float = 10.0) -> str:
+    def account(self) -> str:
+        """What there is to explain a failure: its output, and of its log files the ends."""
+        return self.output
+
+    def said(self, text: str, timeout_s: float = 60.0) -> str:
         """The first line of its output with this text, as soon as there is one. Raises ProcessFailed if none comes."""
         with self._news:
             if not self._news.wait_for(lambda: any(text in line for line in self._output), timeout_s):
@@ -125,6 +149,8 @@ class ServerProcess:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Stops the server. Raises ProcessFailed if it stopped with a status other than 0, unless it was killed."""
+        if error is not None:
+            error.add_note(f"{self.name} on port {self.port} said:\n{self.account()}")
         try:
             status = self.stop()
             if status != 0 and not self._killed and error is None:
@@ -143,24 +169,34 @@ class ServerProcess:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
             # A group of its own: a signal then reaches all of it, and Ctrl-C on our terminal none of it.
             start_new_session=True,
         )
-        self._process = process
         assert process.stdout is not None
-        self._expect_news()
-        threading.Thread(
-            target=self._listen, args=(process, process.stdout), daemon=True, name=f"{self.name}-output"
-        ).start()
+        lines = Lines(process.stdout)
         with self._news:
-            self._news.wait_for(lambda: self._ready or self._ended, self.start_timeout_s)
+            self._hear(self._lines)
+            self._process, self._lines, self._ready = process, lines, False
+        threading.Thread(target=self._listen, args=(lines,), daemon=True, name=f"{self.name}-output").start()
+        with self._news:
+            self._news.wait_for(lambda: self._ready or lines.have_ended, self.start_timeout_s)
         if not self._ready:
-            reason = "ended" if self._ended else f"was not ready after {self.start_timeout_s:.0f} s"
+            reason = "ended" if lines.have_ended else f"was not ready after {self.start_timeout_s:.0f} s"
             self.kill()
             raise ProcessFailed(f"{self.name} {reason}:\n{self.output}")
         return self
+
+    def wait(self) -> int:
+        """Waits for a server that ends by itself. Returns its exit status.
+
+        Raises:
+            ProcessFailed: it was still there after `stop_timeout_s`; then it has been killed.
+        """
+        try:
+            return self._running().wait(self.stop_timeout_s)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise ProcessFailed(f"{self.name} did not end in {self.stop_timeout_s:.0f} s:\n{self.output}") from None
 
     def stop(self) -> int:
         """Asks the server to stop (SIGTERM) and waits for it. Returns its exit status; negative for a signal.
@@ -172,10 +208,7 @@ class ServerProcess:
         if process.poll() is None:
             self._terminate(process)
         try:
-            return process.wait(self.stop_timeout_s)
-        except subprocess.TimeoutExpired:
-            self.kill()
-            raise ProcessFailed(f"{self.name} did not stop in {self.stop_timeout_s:.0f} s:\n{self.output}") from None
+            return self.wait()
         finally:
             self._signal_group(signal.SIGKILL)
             self.clean_up()
@@ -189,12 +222,12 @@ class ServerProcess:
 
     # -- inner workings
 
-    def _running(self) -> "subprocess.Popen[str]":
+    def _running(self) -> "subprocess.Popen[bytes]":
         if self._process is None:
             raise ProcessFailed(f"{self.name} was not started")
         return self._process
 
-    def _terminate(self, process: "subprocess.Popen[str]") -> None:
+    def _terminate(self, process: "subprocess.Popen[bytes]") -> None:
         process.send_signal(signal.SIGTERM)
 
     def _signal_group(self, number: signal.Signals) -> None:
@@ -203,21 +236,19 @@ class ServerProcess:
         except ProcessLookupError:
             pass  # all of its processes are gone
 
-    def _expect_news(self) -> None:
-        self._ready = self._ended = False
+    def _listen(self, lines: Lines) -> None:
+        while not lines.have_ended:
+            lines.wait()
+            self._hear(lines)
 
-    def _listen(self, process: "subprocess.Popen[str]", stream: IO[str]) -> None:
-        for line in stream:
-            with self._news:
-                self._output.append(line)
-                if process is self._process and not self._ready and self.ready_pattern.search(line):
-                    self._ready = True
-                self._news.notify_all()
+    def _hear(self, lines: Lines | None) -> None:
+        """Takes what came by now. Who asks does so too, not only the thread that listens: it may get its turn late."""
         with self._news:
-            # The last words of a process that was killed may be read when the next one is being waited for.
-            if process is self._process:
-                self._ended = True
-                self._news.notify_all()
+            for line in lines.take() if lines else ():
+                self._output.append(line)
+                # The last words of a process that was killed may come when the next one is being waited for.
+                self._ready = self._ready or (lines is self._lines and bool(self.ready_pattern.search(line)))
+            self._news.notify_all()
 
     def _remove(self) -> None:
         if self._temporary is not None:
@@ -229,7 +260,6 @@ class LeveretProcess(ServerProcess):
 
     name = "leveret"
     ready_pattern = re.compile(r"listening on ")
-    start_timeout_s = 20.0
 
     def __init__(
         self,
@@ -275,8 +305,8 @@ class RabbitMQProcess(ServerProcess):
 
     name = "rabbitmq"
     ready_pattern = re.compile(r"completed with \d+ plugins")
-    start_timeout_s = 90.0
-    stop_timeout_s = 60.0
+    start_timeout_s = 180.0
+    stop_timeout_s = 120.0
     # Debian's /usr/sbin/rabbitmq-server is a wrapper that insists on the user rabbitmq and the system's directories.
     DEBIAN: Final = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 
@@ -310,13 +340,24 @@ class RabbitMQProcess(ServerProcess):
         settings = [f"listeners.tcp.default = 127.0.0.1:{self.port}", "log.console = false", self._settings]
         (self.data_dir / "rabbitmq.conf").write_text("\n".join(settings) + "\n")
         (self.data_dir / "enabled_plugins").write_text(f"[{self._plugins}].\n")
-        # Left alone, the node would start a port mapper that outlives it.
+        # Left alone, the node would start a port mapper that outlives it, and does so where ours is not there in time.
         self._mapper = subprocess.Popen(
             [mapper, "-port", str(self._mapper_port), "-address", "127.0.0.1"],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
+        self._await_mapper(self._mapper)
+
+    def _await_mapper(self, mapper: "subprocess.Popen[bytes]") -> None:
+        while mapper.poll() is None:
+            try:
+                socket.create_connection(("127.0.0.1", self._mapper_port)).close()
+            except ConnectionRefusedError:
+                time.sleep(0.005)
+            else:
+                return
+        raise ProcessFailed(f"epmd did not start on port {self._mapper_port}")
 
     def clean_up(self) -> None:
         if self._mapper is not None:
@@ -326,6 +367,10 @@ class RabbitMQProcess(ServerProcess):
 
     def command(self) -> Sequence[str | Path]:
         return [self.program() or "rabbitmq-server"]
+
+    def account(self) -> str:
+        logs = [path.read_text(errors="replace").splitlines() for path in sorted(self.data_dir.glob("log/*.log"))]
+        return "\n".join([self.output, *(line for log in logs for line in log[-LINES_KEPT // 10 :])])
 
     def environment(self) -> Mapping[str, str]:
         home = self.data_dir
@@ -341,12 +386,20 @@ class RabbitMQProcess(ServerProcess):
             "RABBITMQ_MNESIA_BASE": str(home / "mnesia"),
             "RABBITMQ_LOG_BASE": str(home / "log"),
             "RABBITMQ_PID_FILE": str(home / "rabbitmq.pid"),
-            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1}",
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1} -start_epmd false",
             "ERL_EPMD_ADDRESS": "127.0.0.1",
             "ERL_EPMD_PORT": str(self._mapper_port),
         }
 
-    def _terminate(self, process: "subprocess.Popen[str]") -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Ends the node. One with a directory of its own is killed: to stop takes seconds, to save what goes now."""
+        if self._temporary is not None and self.is_running:
+            self.kill()
+        super().__exit__(kind, error, trace)
+
+    def _terminate(self, process: "subprocess.Popen[bytes]") -> None:
         # The whole group: the start script alone would call rabbitmqctl, which takes seconds; Erlang stops by itself.
         self._signal_group(signal.SIGTERM)
 

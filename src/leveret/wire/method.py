@@ -120,7 +120,7 @@ def _decode_fields(spec: MethodSpec, payload: bytes, errors: str, tables: dict[s
 
 
 def encode_method(spec: MethodSpec, **values: object) -> bytes:
-    """The payload of a method frame. Fields that are not given are 0, "", False or {}."""
+    """The payload of a method frame. Fields that are not given are 0, "", False or {}; tables may come encoded."""
     unknown = values.keys() - {name for name, _ in spec.fields}
     if unknown:
         raise TypeError(f"{spec.name} has no field {sorted(unknown)}")
@@ -156,6 +156,8 @@ def _encode_field(kind: str, value: object) -> bytes:
         raw = raw or b""
         return struct.pack(">I", len(raw)) + raw
     if kind == "table":
+        if isinstance(value, bytes):
+            return value
         assert value is None or isinstance(value, dict)
         return encode_table(value or {})
     return struct.pack(_LAYOUTS[kind], value or 0)

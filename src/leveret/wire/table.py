@@ -9,11 +9,12 @@ import struct
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Final, Union
-
-from mypy_extensions import i64
+from typing import TYPE_CHECKING, Final, Union
 
 from leveret.wire.errors import SYNTAX_ERROR, ProtocolError
+
+if TYPE_CHECKING:  # the client needs this module, and runs where there is nothing but Python
+    from mypy_extensions import i64
 
 Value = Union[None, bool, int, float, str, bytes, Decimal, datetime, "list[Value]", "dict[str, Value]"]
 

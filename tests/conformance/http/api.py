@@ -13,6 +13,8 @@ import httpx
 __all__ = ["Answer", "Api", "segment"]
 
 TIMEOUT_S = 60.0
+# RabbitMQ hangs up after 5 s without a request, which is httpx's time, too: it would be asked just then
+LIMITS = httpx.Limits(keepalive_expiry=2)
 
 
 def segment(name: str) -> str:
@@ -52,7 +54,8 @@ class Api:
             password: of the user.
         """
         self.url = url
-        self._client = httpx.Client(auth=(user, password) if user else None, timeout=TIMEOUT_S, trust_env=False)
+        self._client = httpx.Client(auth=(user, password) if user else None, timeout=TIMEOUT_S, trust_env=False,
+                                    limits=LIMITS)
 
     def call(
         self, verb: str, path: str, body: object = None, headers: Mapping[str, str] | None = None

@@ -99,6 +99,11 @@ VARYING: Final[Mapping[str, str]] = {
     "*.port": "each broker has a port of its own",
     "*_details.name": "made of ports",
     "*.connection_name": "made of ports",
+    "federation-links[].id": "made in another way",
+    "federation-links[].local_connection": "the link's own connection has a name that people can read",
+    "federation-links[].local_channel.name": "made of the connection's name",
+    "federation-links[].uri": "each broker has a port of its own",
+    "federation-links[].error": "in other words",
     "users*.password_hash": "salted",
     "definitions.users[].password_hash": "salted",
 }

@@ -10,13 +10,13 @@ from copy import copy
 from dataclasses import dataclass
 from typing import Any, Self
 
+from ... import waiting
 from .api import Answer, Api
 from .exceptions import OMITTED, VARYING
 from .shape import Patterns, differences
 
 __all__ = ["Answers", "Broker", "Pair"]
 
-DEADLINE_S = 30.0
 SETTLED_S = 12.0  # RabbitMQ's statistics are five seconds old at most, and those of one object come apart
 # headers that must be the same, where RabbitMQ sends them
 HEADERS = ("content-type", "location", "allow", "www-authenticate")
@@ -233,13 +233,13 @@ def waited(
     api: Api, enough: Callable[[Answer], bool], verb: str, path: str, body: object, headers: Mapping[str, str] | None
 ) -> Answer:
     """An answer that is enough, asked for again and again. Raises AssertionError if none ever is."""
-    deadline = time.monotonic() + DEADLINE_S
-    while True:
-        answer = api.call(verb, path, body, headers)
-        if enough(answer):
-            return answer
-        if time.monotonic() > deadline:
-            raise AssertionError(f"{api.url}: {verb} {path}: not within {DEADLINE_S} s: {text(answer)}")
+    last: list[Answer] = []
+
+    def ask() -> Answer | None:
+        last[:] = [api.call(verb, path, body, headers)]
+        return last[0] if enough(last[0]) else None
+
+    return waiting.until(ask, lambda: f"{api.url}: {verb} {path}: {text(last[0])}")
 
 
 def holds(until: Callable[[Any], object], answer: Answer) -> bool:

@@ -27,11 +27,15 @@ REQUESTS: list[tuple[str, str, object]] = [
         "exchanges", "queues", "bindings", "health/checks/alarms", "federation-links", "auth/attempts/none",
         "users/{u}", "users/guest", "users/{u}/permissions", "users/{u}/topic-permissions", "user-limits/{u}",
         "connections/username/{u}", "connections/username/guest", "global-parameters/none",
-        "nodes/none", "connections/none", "channels/none", "nonsense",
+        "federation-links/state/down", "nodes/none", "connections/none", "channels/none", "nonsense",
     )),
     *(("GET", f"{path}/{v}", None) for v in ("{v}", "{o}", "nowhere") for path in (
         "vhosts", "exchanges", "queues", "bindings", "consumers", "policies", "operator-policies", "vhost-limits",
         "definitions", "parameters/federation-upstream", "federation-links",
+    )),
+    *((verb, path.format(v=v), None) for v in ("{v}", "{o}", "nowhere") for verb, path in (
+        ("GET", "federation-links/{v}/state/down"), ("DELETE", "federation-links/vhost/{v}/none/none/restart"),
+        ("GET", "federation-links/vhost/{v}/none/none/restart"),
     )),
     *(("GET", path.replace("v", v), None) for v in ("{v}", "{o}") for path in (
         "queues/v/q", "exchanges/v/amq.direct", "queues/v/q/bindings", "exchanges/v/amq.direct/bindings/source",

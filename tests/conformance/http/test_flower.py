@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import re
 import sys
-import time
 from collections.abc import Iterator
 
 import httpx
@@ -14,10 +13,9 @@ from celery import Celery
 
 from leveret.testing.processes import ServerProcess
 
+from ...waiting import DEADLINE_S, until
 from .conftest import within
 from .pair import Broker, Pair
-
-DEADLINE_S = 60.0
 
 
 class Flower(ServerProcess):
@@ -64,8 +62,9 @@ def rows(page: str) -> list[list[str]]:
 def test_the_broker_page_lists_the_queues(both: Pair, broker: Broker, flower: Flower, vhost: str) -> None:
     # name, messages, unacknowledged, ready, consumers
     wanted = ["celery", "3", "0", "3", "0"]
-    deadline = time.monotonic() + DEADLINE_S
-    seen: list[list[str]] = []
-    while not any(row[:5] == wanted for row in seen):
-        assert time.monotonic() < deadline, (seen, flower.output)
-        seen = rows(httpx.get(f"http://127.0.0.1:{flower.port}/broker", timeout=30.0, trust_env=False).text)
+
+    def shown() -> list[list[str]]:
+        page = httpx.get(f"http://127.0.0.1:{flower.port}/broker", timeout=DEADLINE_S, trust_env=False)
+        return [row[:5] for row in rows(page.text)]
+
+    until(lambda: wanted in shown(), lambda: f"{shown()}\n{flower.output}")

@@ -129,6 +129,11 @@ def test_how_messages_may_be_asked_for(both: Pair, vhost: str, body: object) -> 
     both.post(f"/api/queues/{vhost}/q/get", GET, exact=True)
 
 
+def test_what_a_stream_has_cannot_be_got(both: Pair, vhost: str) -> None:
+    both.put(f"/api/queues/{vhost}/s", {"durable": True, "arguments": {"x-queue-type": "stream"}})
+    both.call("POST", f"/api/queues/{vhost}/s/get", GET, exact=True)
+
+
 def test_where_there_is_nothing(both: Pair, vhost: str) -> None:
     both.call("POST", f"/api/exchanges/{vhost}/none/publish", message())
     both.call("POST", "/api/exchanges/nowhere/amq.direct/publish", message())

@@ -44,6 +44,7 @@ ARGUMENTS = [
     {"x-single-active-consumer": True},
     {"x-queue-type": "quorum", "x-delivery-limit": 3},
     {"x-queue-type": "classic"},
+    {"x-queue-type": "stream", "x-max-age": "7D"},
     {"x-queue-master-locator": "client-local"},
     {"any": "thing", "n": 1.5, "list": [1, "two", {"three": 3}], "table": {"a": "b", "b": False}},
 ]

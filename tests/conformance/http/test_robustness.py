@@ -16,7 +16,7 @@ import pytest
 
 from leveret.testing.processes import LeveretProcess
 
-from ..support import until
+from ...waiting import until
 from .api import Api
 
 GUEST = httpx.BasicAuth("guest", "guest")
@@ -100,7 +100,7 @@ def test_a_killed_api_comes_back(process: LeveretProcess, api: Api) -> None:
             [child] = children(process.pid)
             os.kill(child, signal.SIGKILL)
             until(lambda child=child: child not in children(process.pid))
-            until(lambda: answers(api), 60.0)
+            until(lambda: answers(api))
             assert api.call("GET", "/api/queues/%2F/q").status == 200
         # the broker's own clients noticed nothing
         assert connection.channel().queue_declare("q", passive=True).method.queue == "q"

@@ -13,7 +13,10 @@ from kombu.common import Broadcast
 
 from . import tasks
 
-__all__ = ["APPLICATIONS", "app", "tasks"]
+__all__ = ["APPLICATIONS", "DELAYED_QUEUES", "app", "tasks"]
+
+DELAYED_QUEUES = {"by-topic": "topic", "by-fanout": "fanout", "by-key": "direct"}
+"""The queues of the application `delayed`, each with an exchange of its name and this type."""
 
 
 def stock(broker_url: str | None = None) -> Celery:
@@ -54,6 +57,30 @@ def quorum(broker_url: str | None = None) -> Celery:
     return app
 
 
+def delayed(broker_url: str | None = None, levels: str = "quorum") -> Celery:
+    """Quorum queues behind exchanges of each type, all known to the level queues, which are of the type `levels`."""
+    app = stock(broker_url)
+    app.conf.update(
+        task_queues=[
+            Queue(name, Exchange(name, kind), routing_key=name, queue_arguments={"x-queue-type": "quorum"})
+            for name, kind in DELAYED_QUEUES.items()
+        ]
+        + [Broadcast("to-all")],
+        task_default_queue="by-topic",
+        task_default_exchange="by-topic",
+        task_default_exchange_type="topic",
+        task_default_routing_key="by-topic",
+        broker_native_delayed_delivery_queue_type=levels,
+        broker_transport_options={"confirm_publish": True},
+    )
+    return app
+
+
+def delayed_classic(broker_url: str | None = None) -> Celery:
+    """The same with classic level queues."""
+    return delayed(broker_url, "classic")
+
+
 def ticking(broker_url: str | None = None) -> Celery:
     """What beat is to send: tasks to the address that LEVERET_CELERY_DESK holds."""
     app = stock(broker_url)
@@ -62,5 +89,5 @@ def ticking(broker_url: str | None = None) -> Celery:
     return app
 
 
-APPLICATIONS = {each.__name__: each for each in (stock, routed, quorum, ticking)}
+APPLICATIONS = {each.__name__: each for each in (stock, routed, quorum, delayed, delayed_classic, ticking)}
 app = APPLICATIONS[os.environ.get("LEVERET_CELERY_APP", "stock")]()

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-DEADLINE_S = 30.0
+from ...waiting import DEADLINE_S
 
 
 def report(desk: str, **words: object) -> str:

@@ -14,12 +14,11 @@ from celery import Celery
 
 from leveret.testing.processes import ServerProcess
 
-from ..support import until
+from ...waiting import DEADLINE_S, until
 
-TESTS = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 APP = f"{__package__}.app"
 AGAIN_S = 5.0  # after so long beat is told once more to stop
-DEADLINE_S = 60.0
 SOLO = ("-P", "solo", "--without-mingle")
 """A worker that runs its tasks itself, and starts quickly: it greets no other workers."""
 
@@ -30,7 +29,7 @@ def environment(app: str, broker_url: str, desk: str = "") -> dict[str, str]:
         "CELERY_BROKER_URL": broker_url,
         "LEVERET_CELERY_APP": app,
         "LEVERET_CELERY_DESK": desk,
-        "PYTHONPATH": str(TESTS),
+        "PYTHONPATH": str(ROOT),
         "PYTHONUNBUFFERED": "1",
         # A user's shell may be root's, in a container.
         "C_FORCE_ROOT": "1",
@@ -41,7 +40,7 @@ def celery(app: str, broker_url: str, *arguments: str) -> str:
     """Runs a command such as ``celery status`` to its end; gives what it printed."""
     command = [sys.executable, "-m", "celery", "-A", APP, *arguments]
     done = subprocess.run(
-        command, env={**os.environ, **environment(app, broker_url)}, cwd=TESTS, capture_output=True, text=True,
+        command, env={**os.environ, **environment(app, broker_url)}, cwd=ROOT, capture_output=True, text=True,
         timeout=DEADLINE_S, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -96,7 +95,7 @@ class Beat(CeleryProcess):
     def __init__(self, broker_url: str, desk: str) -> None:
         super().__init__("ticking", broker_url, "beat", "-l", "INFO", desk=desk)
 
-    def _terminate(self, process: subprocess.Popen[str]) -> None:
+    def _terminate(self, process: subprocess.Popen[bytes]) -> None:
         # its handler raises SystemExit wherever beat is just then, and in some places that is swallowed
         for _ in range(int(DEADLINE_S / AGAIN_S)):
             process.send_signal(signal.SIGTERM)

@@ -28,6 +28,7 @@ def _report(task: Task, desk: str, word: str) -> str:
         routing_key=where["routing_key"],
         priority=where["priority"],
         hostname=request.hostname,
+        deaths=[[each["queue"], each["count"]] for each in (request.headers or {}).get("x-death", [])],
     )
 
 
@@ -87,6 +88,15 @@ def retry_by_hand(self: Task, desk: str) -> int:
     if _report(self, desk, "attempt") != "enough":
         raise self.retry(countdown=0)
     return int(self.request.retries)
+
+
+@shared_task(name="retry_later", bind=True, max_retries=50)
+def retry_later(self: Task, desk: str, word: str) -> str:
+    """Tries again after as many seconds as the desk says, until it says "enough"."""
+    answer = _report(self, desk, word)
+    if answer != "enough":
+        raise self.retry(countdown=int(answer))
+    return word
 
 
 @shared_task(name="long", soft_time_limit=1, time_limit=20)

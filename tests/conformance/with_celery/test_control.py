@@ -9,11 +9,9 @@ import pytest
 from celery import Celery, states
 from celery.exceptions import TaskRevokedError
 
-from ..support import until
+from ...waiting import DEADLINE_S, until
 from .desk import Desk
 from .processes import Worker, celery
-
-DEADLINE_S = 30.0
 
 
 def asked(app: Celery, worker: Worker, question: str, *arguments: object, **more: object) -> Any:

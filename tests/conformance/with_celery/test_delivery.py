@@ -11,11 +11,9 @@ from celery import Celery
 
 from leveret.testing.processes import ServerProcess
 
-from ..support import until
+from ...waiting import DEADLINE_S, until
 from .desk import Desk
 from .processes import SOLO, Worker
-
-DEADLINE_S = 60.0
 
 
 def delete(app: Celery, queue: str) -> None:

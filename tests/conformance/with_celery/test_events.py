@@ -11,9 +11,8 @@ import pytest
 from celery import Celery
 from celery.events import EventReceiver
 
+from ...waiting import DEADLINE_S
 from .processes import SOLO, Worker
-
-DEADLINE_S = 30.0
 
 
 class Events:

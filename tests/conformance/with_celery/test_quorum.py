@@ -8,10 +8,9 @@ from collections.abc import Callable, Iterator
 import pytest
 from celery import Celery
 
+from ...waiting import DEADLINE_S
 from .desk import Desk
 from .processes import SOLO, Worker
-
-DEADLINE_S = 30.0
 
 
 @pytest.fixture(scope="module")

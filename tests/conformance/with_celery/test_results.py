@@ -8,11 +8,10 @@ import pytest
 from celery import Celery, chain, group, states
 from celery.exceptions import SoftTimeLimitExceeded, TimeLimitExceeded
 
-from ..support import until
+from ...waiting import DEADLINE_S, until
 from .desk import Desk
 
 pytestmark = pytest.mark.usefixtures("worker")
-DEADLINE_S = 30.0
 
 
 def test_a_result(app: Celery) -> None:

@@ -9,12 +9,11 @@ import pytest
 from celery import Celery, states
 from celery.exceptions import TaskRevokedError
 
-from ..support import until
+from ...waiting import DEADLINE_S, until
 from .desk import Desk
 from .processes import Beat
 
 pytestmark = pytest.mark.usefixtures("worker")
-DEADLINE_S = 30.0
 
 
 def test_countdown_and_eta(app: Celery, desk: Desk) -> None:

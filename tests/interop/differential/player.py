@@ -41,6 +41,7 @@ class Player:
     def _forget(self) -> None:
         self.names = Names()
         self.queues: list[str] = []
+        self.streams: list[str] = []  # not looked at: RabbitMQ says late what is in them, and never who reads them
         self.exchanges: list[str] = []
         self._bindings: list[dict[str, Any]] = []
         # How often queues are asked before all is quiet. RabbitMQ's answer that question before deliveries that came
@@ -90,8 +91,9 @@ class Player:
         """Keep in mind what the script makes: its queues are looked at after each step, and all must go in the end."""
         if step.does == "queue.declare":
             name = self.names.reveal(step.args.get("queue", "")).replace("\r", "").replace("\n", "")
-            if name and name not in self.queues and not name.startswith("amq.") and len(self.queues) < QUEUES_MAX - 4:
-                self.queues.append(name)
+            names = self.streams if _is_stream(step) else self.queues
+            if name and name not in names and not name.startswith("amq.") and len(names) < QUEUES_MAX - 4:
+                names.append(name)
             if "x-dead-letter-exchange" in step.args.get("arguments", {}):
                 self._passes = 4
         elif step.does == "exchange.declare":
@@ -160,7 +162,7 @@ class Player:
 
     def clean_up(self) -> None:
         """Close the script's channels and delete what it made."""
-        names = [*self.queues, *self.names.of_kind("gen")]
+        names = [*self.queues, *self.streams, *self.names.of_kind("gen")]
         for link in self.links.values():
             link.renew()
         for link in self.links.values():
@@ -173,6 +175,11 @@ class Player:
         """Close all connections."""
         for link in self.links.values():
             link.leave()
+
+
+def _is_stream(step: Step) -> bool:
+    """Whether it declares a stream, if it is not refused."""
+    return bool(step.args.get("durable")) and step.args.get("arguments", {}).get("x-queue-type") == "stream"
 
 
 def _sorted(item: Any) -> Any:

@@ -22,8 +22,8 @@ def _queue_declare(author: Author) -> Said:
         arguments[argument] = author.of(values.wrong(argument))
     name = author.new(author.queues, values.QUEUES, values.ODD_QUEUES)
     flags = author.flags(passive=12, durable=3, exclusive=8, auto_delete=8, no_wait=12)
-    if arguments.get("x-queue-type") == "quorum":
-        flags.pop("durable", None)  # so it is refused: quorum queues answer when they like, see tests/conformance
+    if arguments.get("x-queue-type") in ("quorum", "stream"):
+        flags.pop("durable", None)  # so it is refused: these answer when they like, see tests/conformance
     if not name:
         flags.pop("no_wait", None)  # nobody would ever know the queue's name
     return {"queue": name, **flags, "arguments": arguments}

@@ -5,11 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from .script import Script, Step
-from .values import PLAIN_ARGUMENTS, QUEUE_ARGUMENT_NAMES, WRONG, wrong
+from .values import OFFSETS, PLAIN_ARGUMENTS, QUEUE_ARGUMENT_NAMES, STREAM_ARGUMENTS, WRONG, wrong
 
 
 def _declare(name: str, arguments: dict[str, Any]) -> Step:
     return Step("1.1", "queue.declare", {"queue": name, "arguments": arguments})
+
+
+def _declare_stream(name: str, arguments: dict[str, Any]) -> Step:
+    return Step(
+        "1.1", "queue.declare", {"queue": name, "durable": True, "arguments": {"x-queue-type": "stream", **arguments}}
+    )
 
 
 def each_value(argument: str) -> Script:
@@ -26,6 +32,29 @@ def each_other_value(argument: str) -> Script:
     for item in wrong(argument):
         script += [_declare("q1", {argument: item}), _declare("q2", {argument: item})]
     return [*script, _declare("q1", {})]
+
+
+def each_value_of_a_stream(argument: str) -> Script:
+    """A stream declared with every value of an argument, and its deletion; and another declared again with each."""
+    script = [_declare_stream("q2", {argument: STREAM_ARGUMENTS[argument]} if argument in STREAM_ARGUMENTS else {})]
+    for item in wrong(argument):
+        script += [
+            _declare_stream("q1", {argument: item}),
+            Step("1.1", "queue.delete", {"queue": "q1"}),
+            _declare_stream("q2", {argument: item}),
+        ]
+    return script
+
+
+def each_offset() -> Script:
+    """A consumer of a stream with every value of x-stream-offset; refused at last if the value is not."""
+    script = [_declare_stream("q1", {})]
+    for prefetch in (0, 1):
+        script.append(Step("1.1", "basic.qos", {"prefetch_count": prefetch}))
+        for item in OFFSETS:
+            consume = {"queue": "q1", "consumer_tag": "c1", "arguments": {"x-stream-offset": item}}
+            script += [Step("1.1", "basic.consume", consume), Step("1.1", "basic.cancel", {"consumer_tag": "c1"})]
+    return script
 
 
 def each_priority() -> Script:
@@ -69,6 +98,11 @@ def each_binding() -> Script:
 TABLES: dict[str, Script] = {
     **{f"{name}: declared": each_value(name) for name in QUEUE_ARGUMENT_NAMES},
     **{f"{name}: declared again": each_other_value(name) for name in QUEUE_ARGUMENT_NAMES},
+    **{
+        f"{name}: of a stream": each_value_of_a_stream(name)
+        for name in (*STREAM_ARGUMENTS, "x-dead-letter-exchange")
+    },
+    "x-stream-offset": each_offset(),
     "x-priority": each_priority(),
     "alternate-exchange": each_alternate(),
     "headers": each_binding(),

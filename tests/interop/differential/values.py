@@ -64,6 +64,7 @@ QUEUE_ARGUMENTS: tuple[dict[str, Any], ...] = (
     {"x-queue-mode": "default"},
     {"x-queue-type": "classic"},
     {"x-queue-type": "quorum"},
+    {"x-queue-type": "stream"},
     {"x-of-my-own": 1},
     {"x-max-priority": 1},
     {"x-max-priority": 3},
@@ -79,10 +80,23 @@ PLAIN_ARGUMENTS: dict[str, Any] = {
     "x-single-active-consumer": True, "x-max-priority": 3, "x-queue-version": 1,
 }  # fmt: skip
 QUEUE_ARGUMENT_NAMES = tuple(PLAIN_ARGUMENTS)
+# the same of a stream
+STREAM_ARGUMENTS: dict[str, Any] = {
+    "x-max-age": "1h", "x-max-length-bytes": 3, "x-stream-max-segment-size-bytes": 3, "x-initial-cluster-size": 1,
+    "x-queue-leader-locator": "random",
+}  # fmt: skip
+AGES = ("1Y", "2M", "3D", "4h", "5m", "6s", "07D", "0D", "1", "1d", "1.5D", "1D2", "1 D", "99999999999999999999Y")
+# what is no age at all kills RabbitMQ's channels, and as an offset so does what is neither a word nor a number
+OFFSETS: tuple[Any, ...] = (
+    *AGES, "first", "last", "next", Typed("x", b"first"),
+    *[item for item in WRONG if isinstance(getattr(item, "value", item), int) and not isinstance(item, bool)],
+)  # fmt: skip
 
 
 def wrong(argument: str) -> tuple[Any, ...]:
     """The values to try with an argument of a queue; no times so short that they may be over or not."""
+    if argument == "x-max-age":
+        return (*AGES, *[item for item in WRONG if item not in ("", "a")])
     if argument not in ("x-expires", "x-message-ttl"):
         return WRONG
     return tuple(item for item in WRONG if not _is_short(getattr(item, "value", item)))

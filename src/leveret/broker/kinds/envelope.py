@@ -10,13 +10,15 @@ from leveret.wire.properties import property_spans
 class Envelope:
     """keys: its routing key, then those of CC and BCC. key: exchange and routing key as they are kept with it.
 
-    content: its frames; empty while a route is looked for that holds for all messages with these keys.
+    content: its frames; empty while a route is looked for that holds for all messages with these keys. is_staged:
+    nobody must see it yet.
     """
 
     def __init__(self, keys: list[str], key: bytes, content: bytes) -> None:
         self.keys = keys
         self.key = key
         self.content = content
+        self.is_staged = False
         self._headers: dict[bytes, bytes] | None = None
         self._comparables: dict[bytes, object] = {}
 

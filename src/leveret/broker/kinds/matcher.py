@@ -16,12 +16,14 @@ class Matcher:
     """How the exchanges of one type choose among their bindings; this one takes all (fanout).
 
     bindings: those of the exchange, by identity, kept by the exchange. arguments: of its declaration. is_per_message:
-    messages with equal routing keys may take different ways, so each is asked for.
+    messages with equal routing keys may take different ways, so each is asked for; is_hop_bound: unless it has not come
+    over a link.
     """
 
     def __init__(self, bindings: dict[int, Binding], arguments: dict[str, Value], random_bytes: RandomBytes) -> None:
         self.bindings = bindings
         self.is_per_message = False
+        self.is_hop_bound = False
 
     def refusal(self, key: str, arguments: bytes) -> str:
         """The text of the 406 that a new binding deserves, "" if it is fine."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from leveret.broker.kinds import consistent_hash, recent_history
+from leveret.broker.kinds import consistent_hash, federation_upstream, recent_history
 from leveret.broker.kinds.any_one import AnyOne
 from leveret.broker.kinds.consistent_hash import ConsistentHash
 from leveret.broker.kinds.direct import Direct
+from leveret.broker.kinds.federation_upstream import FederationUpstream
 from leveret.broker.kinds.headers import Headers
 from leveret.broker.kinds.matcher import Matcher
 from leveret.broker.kinds.modulus_hash import ModulusHash
@@ -22,12 +23,14 @@ KINDS: Final[dict[str, type[Matcher]]] = {
     "topic": Topic,
     "headers": Headers,
     "x-consistent-hash": ConsistentHash,
+    federation_upstream.KIND: FederationUpstream,
     "x-modulus-hash": ModulusHash,
     "x-random": AnyOne,
     "x-recent-history": RecentHistory,
 }
 _CHECKS: Final[dict[str, Callable[[dict[bytes, bytes]], str]]] = {
     "x-consistent-hash": consistent_hash.refused,
+    federation_upstream.KIND: federation_upstream.refused,
     "x-recent-history": recent_history.refused,
 }
 

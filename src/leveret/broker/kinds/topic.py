@@ -78,6 +78,12 @@ def _match(node: Node, words: list[str], index: int, found: list[Binding], seen:
     rest = node.children.get("#")
     if rest is None:
         return
+    if not rest.children:
+        # it ends the pattern, and stands for all that is left
+        if (id(rest), -1) not in seen:
+            seen.add((id(rest), -1))
+            found.extend(rest.bindings.values())
+        return
     for start in range(index, len(words) + 1):
         # several # in one pattern reach the same place in many ways: each is followed once
         place = (id(rest), start)

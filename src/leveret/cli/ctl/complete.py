@@ -12,23 +12,24 @@ from leveret.control.refusal import Refused
 PATIENCE_S: Final = 1.0
 NAMES_MAX: Final = 1000
 
-# noun -> (command, whether it is asked about a virtual host)
+# noun -> (command, whether it is asked about a virtual host, the field that has the name)
 COMMANDS: Final = {
-    "users": ("list_users", False),
-    "vhosts": ("list_vhosts", False),
-    "queues": ("list_queues", True),
-    "exchanges": ("list_exchanges", True),
-    "connections": ("list_connections", False),
-    "policies": ("list_policies", True),
+    "users": ("list_users", False, "name"),
+    "vhosts": ("list_vhosts", False, "name"),
+    "queues": ("list_queues", True, "name"),
+    "exchanges": ("list_exchanges", True, "name"),
+    "connections": ("list_connections", False, "name"),
+    "policies": ("list_policies", True, "name"),
+    "links": ("federation_status", False, "id"),
 }
 
 
 def names_of(noun: str, params: Mapping[str, Any]) -> list[str]:
     """The names of what there is; none if there is no broker: a shell that completes says nothing of errors."""
-    command, takes_vhost = COMMANDS[noun]
+    command, takes_vhost, field = COMMANDS[noun]
     fields: dict[str, object] = {"vhost": params.get("vhost") or "/"} if takes_vhost else {}
     try:
         with ControlClient(params.get("data_dir") or default_data_dir(), timeout_s=PATIENCE_S) as control:
-            return [str(item["name"]) for item in control.call(command, **fields)[:NAMES_MAX]]
+            return [str(item[field]) for item in control.call(command, **fields)[:NAMES_MAX]]
     except (OSError, Refused):
         return []

@@ -21,7 +21,8 @@ def needed_columns(table: Table, chosen: Sequence[str]) -> dict[str, object]:
 def print_rows(shown: Rows, chosen: Sequence[str], formatter: str, has_header: bool) -> None:
     """Print a table. chosen: the columns that were asked for, in this order."""
     known = {column.name: column for column in shown.table.columns}
-    asked = chosen or shown.table.shown
+    for_people = shown.table.for_people if formatter == "pretty_table" else ()
+    asked = chosen or for_people or shown.table.shown
     columns = [known[name] for name in (known if shown.table.has_own_order else asked) if name in asked]
     rows = [[_value(column, row) for column in columns] for row in shown.rows]
     names = [column.name for column in columns]
@@ -64,7 +65,7 @@ def _json(table: Table, names: list[str], rows: list[list[object]], has_header: 
 
 def _csv(table: Table, names: list[str], rows: list[list[object]], has_header: bool) -> None:
     writer = csv.writer(sys.stdout, quoting=csv.QUOTE_ALL, lineterminator="\n")
-    if has_header:
+    if has_header and (rows or not table.is_streamed):
         writer.writerow(names)
     writer.writerows([cell(value) for value in row] for row in rows)
 

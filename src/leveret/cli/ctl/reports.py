@@ -63,6 +63,7 @@ def status_report(answer: Any, given: Given) -> str:
             f"OS PID: {answer['pid']}",
             f"OS: {answer['os']}",
             f"Uptime (seconds): {answer['uptime']}",
+            f"Wall clock ahead of the broker's time (seconds): {answer['wall_clock_ahead_s']:.3f}",
             f"Is under maintenance?: {str(answer['is_under_maintenance']).lower()}",
             f"RabbitMQ version: {answer['rabbitmq_version']}",
             f"leveret version: {answer['leveret_version']} ({answer['core']} core)",

@@ -49,7 +49,8 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """columns: all that there are; shown: those that are shown unless others are asked for.
+    """columns: all that there are; shown: those that are shown unless others are asked for; for_people: those that a
+    terminal shows instead, where they are too many.
 
     is_streamed: rabbitmqctl prints nothing at all where there are no rows, else an empty line; has_header: it has one;
     has_own_order: columns are shown in the order of the table, whatever order they are asked for in; takes_columns: the
@@ -58,6 +59,7 @@ class Table:
 
     columns: tuple[Column, ...]
     shown: tuple[str, ...]
+    for_people: tuple[str, ...] = ()
     is_streamed: bool = False
     has_header: bool = True
     has_own_order: bool = False

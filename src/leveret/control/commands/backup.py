@@ -28,7 +28,8 @@ class Backup(Command):
         return self._taken(node, os.path.normpath(self.directory))
 
     async def _taken(self, node: Node, directory: str) -> object:
-        now = datetime.fromtimestamp(node.host.now_us() / 1e6, UTC).isoformat(timespec="seconds")
+        wall_us = int(node.broker.timeline.wall_us(node.host.now_us()))
+        now = datetime.fromtimestamp(wall_us / 1e6, UTC).isoformat(timespec="seconds")
         facts = {"node": node.name, "leveret_version": node.version, "taken_at": now}
         try:
             files = await node.host.backups.take(directory, facts)

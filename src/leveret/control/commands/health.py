@@ -52,7 +52,7 @@ def _expiring(asked: HealthCheck, node: Node) -> dict[str, Any]:
     within = _integer(asked.argument)
     if within is None or within < 0:
         raise bad_request("Invalid expiration value.")
-    until_us = node.host.now_us() + within * DAYS[asked.unit] * DAY_US
+    until_us = int(node.broker.timeline.wall_us(node.host.now_us())) + within * DAYS[asked.unit] * DAY_US
     expired = [{"node": node.name, "path": path} for path, end_us in node.host.certificates() if end_us < until_us]
     return _failed("Certificates expiring", expired=expired) if expired else OK
 

@@ -10,6 +10,7 @@ from leveret.broker.channel import BrokerChannel
 from leveret.broker.consumer import Consumer
 from leveret.broker.peer import Peer
 from leveret.broker.queue import Queue
+from leveret.broker.streams.stream import Stream
 from leveret.broker.vhost import VHost
 from leveret.control.directory import Place
 from leveret.control.listing import Listing
@@ -21,15 +22,16 @@ from leveret.control.views.connection import connection_view, is_open
 from leveret.control.views.consumer import consumer_view
 from leveret.control.views.exchange import exchange_view
 from leveret.control.views.queue import queue_view
+from leveret.control.views.stream import stream_view
 from leveret.control.views.vhost import vhost_view
 from leveret.control.views.view import View
 
 QUEUE_KEYS: Final[dict[str, Callable[[Queue], Any]]] = {
     "name": lambda queue: queue.name,
     "vhost": lambda queue: queue.vhost.name,
-    "messages": lambda queue: queue.count() + queue.unacked,
+    "messages": lambda queue: queue.count() + queue.outstanding(),
     "messages_ready": lambda queue: queue.count(),
-    "messages_unacknowledged": lambda queue: queue.unacked,
+    "messages_unacknowledged": lambda queue: queue.outstanding(),
     "consumers": lambda queue: queue.consumers.count,
     "durable": lambda queue: queue.durable,
     "auto_delete": lambda queue: queue.auto_delete,
@@ -63,6 +65,23 @@ class ListQueues(Listing):
             return key(queue) if queue is not None else None
 
         return of
+
+
+class ListStreams(Listing):
+    """Streams, by virtual host and name."""
+
+    def found(self, node: Node) -> Steps[list[Any]]:
+        places: list[Place] = []
+        for vhost in self.hosts(node):
+            places += yield from node.queues.places(vhost, vhost.queues)
+        return (yield from choose(places, lambda place: isinstance(place[0].queues.get(place[1]), Stream)))
+
+    def name_of(self, item: Place) -> str:
+        return item[1]
+
+    def view(self, node: Node, item: Place) -> View | None:
+        stream = item[0].queues.get(item[1])
+        return stream_view(node, stream) if isinstance(stream, Stream) else None
 
 
 class ListExchanges(Listing):

@@ -6,6 +6,7 @@ from typing import Final
 
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.peer import Peer
+from leveret.broker.streams.stream import Stream
 from leveret.broker.vhost import VHost
 from leveret.control.command import Query
 from leveret.control.listing import only
@@ -16,6 +17,7 @@ from leveret.control.views.channel import channel_details
 from leveret.control.views.connection import connection_details, is_open
 from leveret.control.views.exchange import exchange_details
 from leveret.control.views.queue import queue_details
+from leveret.control.views.stream import stream_details
 from leveret.control.views.vhost import vhost_view
 from leveret.control.views.view import View, encode
 
@@ -63,6 +65,26 @@ class GetQueue(Single, kw_only=True):
         if queue is None:
             raise not_found(f"no queue '{self.name}' in vhost '{self.vhost}'")
         return queue_details(node, queue)
+
+
+class GetStream(Single, kw_only=True):
+    """A stream with its consumers, and how far each of them is."""
+
+    vhost: str
+    name: str
+
+    def view(self, node: Node) -> View:
+        return stream_details(node, stream_of(node, self.vhost, self.name))
+
+
+def stream_of(node: Node, vhost: str, name: str) -> Stream:
+    """The stream of this name. Refused if there is none, also if there is a queue of another type."""
+    queue = vhost_of(node, vhost).queues.get(name)
+    if queue is None:
+        raise not_found(f"no stream '{name}' in vhost '{vhost}'")
+    if not isinstance(queue, Stream):
+        raise not_found(f"queue '{name}' in vhost '{vhost}' is no stream")
+    return queue
 
 
 class GetExchange(Single, kw_only=True):

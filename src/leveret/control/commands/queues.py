@@ -46,6 +46,8 @@ class PurgeQueue(Command):
         queue = _queue(node, self.vhost, self.name)
         if self.user is not None:
             return _count(node, self.vhost, self.user, grammar.QUEUE_PURGE, queue=self.name)
+        if queue.is_stream:
+            raise bad_request("not_supported")  # in rabbitmqctl's word
         return {"message_count": int(queue.vhost.purge(queue))}
 
 

@@ -28,6 +28,8 @@ FEATURE_FLAGS: Final[list[View]] = [
         ("empty_basic_get_metric", "basic.get on an empty queue is counted"),
         ("implicit_default_bindings", "Each queue is bound to the default exchange"),
         ("quorum_queue", "Queues of type quorum"),
+        # RabbitMQ dead-letters at least once where this one is on
+        ("stream_queue", "Queues of type stream; dead letters at least once"),
         ("user_limits", "Limits for each user"),
         ("virtual_host_metadata", "Virtual hosts have a description and tags"),
     )
@@ -92,7 +94,7 @@ class GetClusterName(Query):
     """The cluster's name."""
 
     def run(self, node: Node) -> object:
-        return {"name": node.broker.settings.cluster_name}
+        return {"name": node.broker.cluster_name.value}
 
 
 class ClusterStatus(Query):
@@ -102,7 +104,7 @@ class ClusterStatus(Query):
         nodes = [node.name]
         settings = node.broker.settings
         return {
-            "cluster_name": settings.cluster_name,
+            "cluster_name": node.broker.cluster_name.value,
             "disk_nodes": nodes,
             "ram_nodes": [],
             "running_nodes": nodes,
@@ -143,6 +145,7 @@ class Status(Query):
             "crypto_lib_version": ssl.OPENSSL_VERSION,
             "is_under_maintenance": False,
             "uptime": view["uptime"] // 1000,
+            "wall_clock_ahead_s": int(broker.timeline.offset_us) / 1e6,
             "run_queue": view["run_queue"],
             "net_ticktime": view["net_ticktime"],
             "processes": {"limit": view["proc_total"], "used": view["proc_used"]},
@@ -184,7 +187,7 @@ class Environment(Query):
                 "heartbeat": settings.heartbeat_s,
                 "max_message_size": settings.max_message_octets,
                 "consumer_timeout": settings.consumer_timeout_ms or "infinity",
-                "cluster_name": settings.cluster_name,
+                "cluster_name": node.broker.cluster_name.value,
                 "product_name": settings.product,
                 "product_version": settings.version,
                 "disk_free_limit": limits.disk_free_octets,

@@ -6,7 +6,7 @@ from leveret.broker.channel import BrokerChannel
 from leveret.broker.peer import Peer
 from leveret.control.node import Node
 from leveret.control.pid import pid_of
-from leveret.control.views.connection import peer_details
+from leveret.control.views.connection import NOBODY, peer_details
 from leveret.control.views.consumer import consumer_view
 from leveret.control.views.rates import rates, stats_of
 from leveret.control.views.view import View
@@ -26,8 +26,8 @@ def channel_view(node: Node, peer: Peer, channel: BrokerChannel) -> View:
         "name": f"{peer.name} ({int(channel.number)})",
         "number": int(channel.number),
         "vhost": peer.vhost.name,
-        "user": peer.user,
-        "user_who_performed_action": peer.user,
+        "user": peer.user or NOBODY,
+        "user_who_performed_action": peer.user or NOBODY,
         "node": node.name,
         "connection_details": peer_details(peer),
         "state": "running",

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from leveret.broker.link_peer import LinkPeer
 from leveret.broker.peer import Peer
 from leveret.broker.security import Security
 from leveret.control.node import Node
@@ -11,6 +14,9 @@ from leveret.control.views.rates import OCTETS, rates, with_rates
 from leveret.control.views.view import View
 from leveret.session import lifecycle
 
+NOBODY: Final = "none"
+"""The user of a connection for which nobody has logged in, in RabbitMQ's words."""
+
 
 def is_open(peer: Peer) -> bool:
     """Whether it has logged in and is not gone: what did neither is no connection to RabbitMQ's API."""
@@ -19,40 +25,56 @@ def is_open(peer: Peer) -> bool:
 
 def connection_view(node: Node, peer: Peer) -> View:
     """An item of list_connections."""
+    return _direct(node, peer) if isinstance(peer, LinkPeer) else _network(node, peer)
+
+
+def _network(node: Node, peer: Peer) -> View:
     host, _, port = peer.name.rpartition(" -> ")[2].rpartition(":")
     peer_host, _, peer_port = peer.address.rpartition(":")
     octets = peer.octets
     values = octets.values()
-    view: View = {
-        "pid": pid_of(node, peer.number),
-        "name": peer.name,
-        "vhost": peer.vhost.name,
+    view = _common(node, peer) | {
         "user": peer.user,
         "user_who_performed_action": peer.user,
-        "node": node.name,
         "type": "network",
         "protocol": "AMQP 0-9-1",
-        "state": _state(peer),
         "host": host,
         "port": int(port) if port else 0,
         "peer_host": peer_host,
         "peer_port": int(peer_port) if peer_port else 0,
-        "connected_at": int(peer.connected_us) // 1000,
         "auth_mechanism": peer.mechanism,
         "channel_max": peer.channel_max,
         "frame_max": int(peer.frame_max),
         "timeout": peer.heartbeat_s,
-        "channels": len(peer.channels),
-        "client_properties": plain_table(peer.client_properties),
         "recv_cnt": int(octets.reads),
         "send_cnt": int(octets.writes),
         "send_pend": node.host.unsent_octets(peer),
     }
+    view |= with_rates(OCTETS, values, rates(octets, node.host.now_us(), values))
+    return view | _tls(peer.security)
+
+
+def _direct(node: Node, peer: LinkPeer) -> View:
+    """A link's own connection: RabbitMQ says nothing of addresses and octets, for there are none, nor of a user."""
+    nobody = {"user": NOBODY, "user_who_performed_action": NOBODY}
+    return _common(node, peer) | nobody | {"type": "direct", "protocol": "Direct 0-9-1"}
+
+
+def _common(node: Node, peer: Peer) -> View:
+    view: View = {
+        "pid": pid_of(node, peer.number),
+        "name": peer.name,
+        "vhost": peer.vhost.name,
+        "node": node.name,
+        "state": _state(peer),
+        "connected_at": int(node.broker.timeline.wall_us(peer.connected_us)) // 1000,
+        "channels": len(peer.channels),
+        "client_properties": plain_table(peer.client_properties),
+    }
     provided = peer.client_properties.get("connection_name")
     if isinstance(provided, str):
         view["user_provided_name"] = sayable(provided)
-    view |= with_rates(OCTETS, values, rates(octets, node.host.now_us(), values))
-    return view | _tls(peer.security)
+    return view
 
 
 def connection_details(node: Node, peer: Peer) -> View:
@@ -76,6 +98,8 @@ def _tls(security: Security | None) -> View:
 
 def peer_details(peer: Peer) -> View:
     """Which connection."""
+    if isinstance(peer, LinkPeer):
+        return {"name": peer.name, "peer_host": "undefined", "peer_port": "undefined"}
     host, _, port = peer.address.rpartition(":")
     return {"name": peer.name, "peer_host": host, "peer_port": int(port) if port else 0}
 

@@ -15,7 +15,11 @@ def consumer_view(node: Node, consumer: Consumer) -> View:
     queue, peer = consumer.queue, consumer.connection
     assert queue is not None
     assert isinstance(peer, Peer)
-    is_active = not queue.consumers.has_active or queue.consumers.only is consumer
+    is_single = queue.consumers.has_active
+    is_active = not is_single or queue.consumers.only is consumer
+    named = consumer.reader.named if consumer.reader is not None else None
+    if named is not None and named.is_single:
+        is_single, is_active = True, named.is_active
     return {
         "consumer_tag": consumer.tag,
         "queue": {"name": queue.name, "vhost": queue.vhost.name},
@@ -23,7 +27,7 @@ def consumer_view(node: Node, consumer: Consumer) -> View:
         "channel_details": channel_details(node, peer, int(consumer.channel.number)),
         "ack_required": not consumer.no_ack,
         "active": is_active,
-        "activity_status": "single_active" if queue.consumers.has_active and is_active else _status(is_active),
+        "activity_status": "single_active" if is_single and is_active else _status(is_active),
         "exclusive": consumer.is_exclusive,
         "prefetch_count": int(consumer.limit),
         "arguments": plain_table(consumer.arguments),

@@ -12,20 +12,23 @@ from leveret.broker.kinds.table import KINDS
 from leveret.control.node import Node
 from leveret.control.views.rates import churn_rates, rates, with_rates
 from leveret.control.views.view import View
+from leveret.federation.names import PURPOSE, UPSTREAM_KIND
 from leveret.session.login import MECHANISMS
 
 # RabbitMQ's plugins whose work is done here without one
 PLUGINS: Final = (
-    "rabbitmq_consistent_hash_exchange", "rabbitmq_delayed_message_exchange", "rabbitmq_management",
-    "rabbitmq_recent_history_exchange", "rabbitmq_sharding",
+    "rabbitmq_consistent_hash_exchange", "rabbitmq_delayed_message_exchange", "rabbitmq_federation",
+    "rabbitmq_federation_management", "rabbitmq_management", "rabbitmq_recent_history_exchange", "rabbitmq_sharding",
 )  # fmt: skip
 FDS_LOOKED_AT_MAX: Final = 512
 GAUGES: Final = ("mem_used", "disk_free", "fd_used", "sockets_used", "proc_used", "context_switches")
 
 
 def exchange_types() -> list[View]:
-    """Those that can be declared."""
-    return [{"name": kind, "description": f"AMQP {kind} exchange", "enabled": True} for kind in sorted(KINDS)]
+    """Those that can be declared. That of links is marked, so that tools do not offer it to people."""
+    plain = [{"name": kind, "description": f"AMQP {kind} exchange", "enabled": True} for kind in sorted(KINDS)]
+    helper = {"description": "Federation upstream helper exchange", "internal_purpose": PURPOSE}
+    return [view | helper if view["name"] == UPSTREAM_KIND else view for view in plain]
 
 
 def listener_views(node: Node) -> list[View]:
@@ -95,7 +98,8 @@ def memory_view(node: Node) -> View:
     """What the memory is used for, as far as that is known: messages, and all else."""
     used = node.host.alarms.used_octets()
     holders = [queue for vhost in node.broker.vhosts.values() for queue in vhost.holders()]
-    queues = sum(int(shelf.ready.octets) for queue in holders for shelf in queue.shelves)
+    queues = sum(int(shelf.ready.octets) for queue in holders for shelf in queue.every_shelf())
+    queues += int(node.broker.log.tail_octets)
     other = max(used - queues, 0)
     return {"queue_procs": queues, "other_proc": other, "strategy": "rss", "total": {"rss": used, "allocated": used}}
 

@@ -36,7 +36,7 @@ def overview(node: Node, vhosts: list[VHost], is_for_all: bool) -> Steps[View]:
         "rabbitmq_version": settings.version,
         "leveret_version": node.version,
         "leveret_core": node.core,
-        "cluster_name": settings.cluster_name,
+        "cluster_name": node.broker.cluster_name.value,
         "erlang_version": "none",
         "erlang_full_version": f"no Erlang: {platform.python_implementation()} {platform.python_version()}",
         "release_series_support_status": "supported",

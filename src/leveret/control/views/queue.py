@@ -7,8 +7,7 @@ from typing import Final
 from leveret.broker.census import Census
 from leveret.broker.priority import PriorityQueue
 from leveret.broker.queue import Queue
-from leveret.broker.queue_types import QUORUM, queue_type
-from leveret.broker.stranded import Stranded
+from leveret.broker.queue_types import QUORUM, STREAM, queue_type
 from leveret.control.node import Node
 from leveret.control.pid import pid_of
 from leveret.control.tables import plain_table
@@ -26,7 +25,7 @@ def queue_view(node: Node, queue: Queue) -> View:
     now_us = node.host.now_us()
     queue.consumers.count_deliveries()
     queue.vhost.tally.count_publishes()
-    ready, unacked = int(queue.count()), int(queue.unacked)
+    ready, unacked = int(queue.count()), int(queue.outstanding())
     messages = (ready + unacked, ready, unacked)
     counted = queue.counters.values()
     speeds = rates(queue.counters, now_us, counted + messages)
@@ -57,7 +56,9 @@ def queue_view(node: Node, queue: Queue) -> View:
     if queue.owner is not None:
         view["owner_pid_details"] = peer_details(queue.owner)
     if kind == QUORUM:
-        view |= _quorum(node, queue.stranded, view["single_active_consumer_tag"])
+        view |= _quorum(node, queue, view["single_active_consumer_tag"])
+    elif kind == STREAM:
+        view |= _replicas(node) | {"readers": {node.name: int(queue.consumers.count)}}
     else:
         view |= _classic(queue, ready)
     return view
@@ -147,15 +148,16 @@ def _classic(queue: Queue, ready: int) -> View:
     return {"backing_queue_status": status, "recoverable_slaves": None}
 
 
-def _quorum(node: Node, stranded: Stranded | None, tag: str | None) -> View:
+def _replicas(node: Node) -> View:
     nodes = [node.name]
-    return {
-        "leader": node.name,
-        "members": nodes,
-        "online": nodes,
+    return {"leader": node.name, "members": nodes, "online": nodes}
+
+
+def _quorum(node: Node, queue: Queue, tag: str | None) -> View:
+    return _replicas(node) | {
         "open_files": {node.name: 0},
-        "messages_dlx": len(stranded.letters) if stranded is not None else 0,
-        "message_bytes_dlx": int(stranded.octets) if stranded is not None else 0,
+        "messages_dlx": int(queue.parked_count()),
+        "message_bytes_dlx": int(queue.parking.octets) if queue.parking is not None else 0,
         "single_active_consumer_ctag": tag,  # RabbitMQ's name for it in quorum queues
     }
 

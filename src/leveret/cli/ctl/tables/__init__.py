@@ -5,11 +5,27 @@ from __future__ import annotations
 from typing import Final
 
 from leveret.cli.ctl.spec import Spec
-from leveret.cli.ctl.tables import absent, access, diagnostics, listings, node, objects, policies
+from leveret.cli.ctl.tables import (
+    absent,
+    access,
+    delayed,
+    diagnostics,
+    drain,
+    federation,
+    listings,
+    node,
+    objects,
+    policies,
+    stages,
+    super_streams,
+)
 
 CTL: Final[dict[str, Spec]] = {
     spec.name: spec
-    for table in (node.SPECS, access.SPECS, listings.SPECS, policies.SPECS, objects.SPECS, absent.SPECS)
+    for table in (
+        node.SPECS, access.SPECS, listings.SPECS, policies.SPECS, federation.SPECS, objects.SPECS, delayed.SPECS,
+        drain.SPECS, super_streams.SPECS, stages.SPECS, absent.SPECS,
+    )
     for spec in table
 }
 """The commands of rabbitmqctl, and a few of ours."""

@@ -14,7 +14,7 @@ SHARED: Final = frozenset({
     "list_channels", "list_ciphers", "list_connections", "list_consumers", "list_exchanges", "list_hashes",
     "list_queues", "list_unresponsive_queues", "list_node_auth_attempt_stats", "ping", "report", "schema_info",
     "status", "list_global_parameters", "list_parameters", "list_operator_policies", "list_policies",
-    "list_vhost_limits", "environment", "list_feature_flags", "node_health_check",
+    "list_vhost_limits", "environment", "list_feature_flags", "node_health_check", "federation_status",
 })  # fmt: skip
 """Commands of rabbitmqctl that rabbitmq-diagnostics knows as well."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from leveret.cli.ctl.spec import Argument, Column, Option, Row, Spec, Table, columns
+from leveret.cli.ctl.times import local_time
 
 GROUP: Final = "Monitoring and health checks"
 COLUMNS: Final = (Argument("column", "columns", "columns", is_optional=True),)
@@ -32,16 +33,24 @@ def _ssl(row: Row) -> object:
 
 
 QUEUES: Final = columns(
-    "name", "durable", "auto_delete", "exclusive", "arguments", "policy", "pid", "owner_pid", "state", "type",
+    "name", "durable", "auto_delete", "arguments", "policy", "pid", "owner_pid", "state", "type",
     "exclusive_consumer_tag", "messages", "messages_ready", "messages_unacknowledged", "messages_ram",
     "messages_ready_ram", "messages_unacknowledged_ram", "messages_persistent", "message_bytes", "message_bytes_ready",
     "message_bytes_unacknowledged", "message_bytes_ram", "message_bytes_persistent", "head_message_timestamp",
     "consumers", "memory", "members", "online", "leader",
     consumer_utilisation=lambda row: row.get("consumer_utilisation") or 0,
     consumer_capacity=lambda row: row.get("consumer_capacity") or row.get("consumer_utilisation") or 0,
+    exclusive=lambda row: "" if row["type"] == "stream" else row["exclusive"],
     disk_reads=_zero, disk_writes=_zero, exclusive_consumer_pid=_empty, slave_pids=_empty,
     synchronised_slave_pids=_empty,
 )  # fmt: skip
+STREAMS: Final = columns(
+    "name", "messages", "first_offset", "next_offset", "committed_offset", "sealed_offset", "retention_offset",
+    "octets", "file_octets", "tail_octets", "segments", "oldest_ms", "newest_ms", "consumers", "unacknowledged", "lag",
+    "policy", "operator_policy", "max_length_bytes", "max_age_s", "max_segment_size_bytes", "arguments",
+    "write_errors", "creation", "state",
+    oldest=lambda row: local_time(row["oldest_ms"]), newest=lambda row: local_time(row["newest_ms"]),
+)
 EXCHANGES: Final = columns("name", "type", "durable", "auto_delete", "internal", "arguments", "policy")
 BINDINGS: Final = columns(
     source_name="source", source_kind=lambda row: "exchange", destination_name="destination",
@@ -78,6 +87,15 @@ SPECS: Final = (
         (Option("online", "", "flag"), Option("local", "", "flag")),
         takes_vhost=True, banner="Timeout: {timeout_s} seconds ...\nListing queues for vhost {vhost} ...",
         show=Table(QUEUES, ("name", "messages"), is_streamed=True, takes_columns=True),
+    ),
+    Spec(
+        "list_streams", GROUP, "List streams: offsets, files, times, how far behind readers are.", COLUMNS,
+        takes_vhost=True, banner="Listing streams for vhost {vhost} ...",
+        show=Table(
+            STREAMS, ("name", "messages", "first_offset", "next_offset", "octets", "segments", "consumers", "lag"),
+            is_streamed=True, takes_columns=True,
+        ),
+        is_ours=True,
     ),
     Spec(
         "list_exchanges", GROUP, "List exchanges.", COLUMNS, takes_vhost=True,

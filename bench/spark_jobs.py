@@ -1,0 +1,229 @@
+"""The jobs that spark_bench.py measures: each fills what it needs, runs once, and gives one number."""
+
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from leveret.client import BlockingChannel, BlockingConnection, Properties
+from leveret.spark import rpc
+from leveret.testing.processes import ServerProcess
+from spark_pika import SCHEMA, Publisher
+
+HERE = Path(__file__).resolve().parent
+QUEUE, ANSWERED, ASKED = "spark.bench", "spark.bench.answered", "spark.bench.asked"
+LEVERET, PIKA = "leveret", "pika"
+PIKA_CONFIRMED_SHARE = 10
+"""pika awaits every confirm, so it gets fewer rows: a rate needs seconds, not minutes."""
+PIKA_STREAM_SHARE = 10
+RPC_WINDOW = 256
+FLOOR_ROWS = 100
+LATENCY_RATE = 200
+WARM_S = 3.0
+POLL_S = 0.01
+
+
+@dataclass
+class Site:
+    """Where jobs run: a session, the brokers by name, and how much they move."""
+
+    spark: SparkSession
+    brokers: dict[str, ServerProcess]
+    rows: int
+    size: int
+    stream_rows: int
+    per_trigger: int
+    seconds: float
+    frames: dict[int, DataFrame] = field(default_factory=dict)
+    filled: set[tuple[str, str]] = field(default_factory=set)
+
+    def url(self, broker: str) -> str:
+        return self.brokers[broker].url
+
+    def frame(self, rows: int) -> DataFrame:
+        """Rows to publish, in memory before the clock starts."""
+        if rows not in self.frames:
+            frame = self.spark.range(0, rows, numPartitions=2).selectExpr(
+                f"cast(repeat('x', {self.size}) as binary) as body",
+                "concat('id-', id) as message_id",
+                "map('origin', 'JFK') as headers",
+            )
+            frame.cache().count()
+            self.frames[rows] = frame
+        return self.frames[rows]
+
+    @contextmanager
+    def channel(self, broker: str) -> Iterator[BlockingChannel]:
+        """A channel with confirms."""
+        with BlockingConnection(self.url(broker)) as connection:
+            channel = connection.channel()
+            channel.confirm_select()
+            yield channel
+
+
+def rate(job: Callable[[], object], rows: int) -> float:
+    """Rows per second."""
+    started_s = time.perf_counter()
+    job()
+    return rows / (time.perf_counter() - started_s)
+
+
+def publish(channel: BlockingChannel, queue: str, rows: int, size: int) -> None:
+    """Messages as all jobs move them: persistent, with an id and a header."""
+    body = b"x" * size
+    for number in range(rows):
+        properties = Properties(message_id=f"id-{number}", headers={"origin": "JFK"}, delivery_mode=2)
+        channel.publish(body, routing_key=queue, properties=properties)
+    channel.wait_for_confirms(300)
+
+
+def renewed(site: Site, broker: str, rows: int = 0) -> None:
+    """An empty queue, or one with so many messages: a new one, since an old one may be busy with what it dropped."""
+    with site.channel(broker) as channel:
+        channel.delete_queue(QUEUE)
+        channel.declare_queue(QUEUE)
+        publish(channel, QUEUE, rows, site.size)
+
+
+@contextmanager
+def running(frame: DataFrame, available: bool, output: dict[str, str] | None = None) -> Iterator[StreamingQuery]:
+    """A query into the noop sink, or into leveret's with these options; stopped at the end."""
+    with tempfile.TemporaryDirectory() as checkpoint:
+        writer = frame.writeStream.format(LEVERET if output else "noop").options(**(output or {}))
+        writer = writer.option("checkpointLocation", checkpoint)
+        query = (writer.trigger(availableNow=True) if available else writer).start()
+        try:
+            yield query
+        finally:
+            query.stop()
+
+
+def batches(frame: DataFrame, rows: int) -> list[tuple[int, float]]:
+    """Read all there is by AvailableNow: rows and milliseconds of each micro-batch."""
+    with running(frame, available=True) as query:
+        query.awaitTermination()
+        found = [
+            (progress["numInputRows"], float(progress["durationMs"]["triggerExecution"]))
+            for progress in query.recentProgress
+            if progress["numInputRows"]
+        ]
+    if (taken := sum(count for count, _ in found)) != rows:
+        raise RuntimeError(f"read {taken} rows instead of {rows}")
+    return found
+
+
+def batch_rate(frame: DataFrame, rows: int) -> float:
+    """Rows per second of the micro-batches, without the start of the query."""
+    found = batches(frame, rows)
+    return rows / sum(ms for _, ms in found) * 1000
+
+
+# -- queues -----------------------------------------------------------------------------------------------------------
+
+
+def read_queue(site: Site, broker: str, source: str = LEVERET, **more: str) -> float:
+    """A queue that was filled before, as fast as it goes."""
+    renewed(site, broker, site.rows)
+    with tempfile.TemporaryDirectory() as spool:
+        options = {"url": site.url(broker), "queue": QUEUE, "maxRowsPerTrigger": str(site.per_trigger), **more}
+        if more.get("mode") == "spool":
+            options["spoolDir"] = spool
+        stream = site.spark.readStream.format(source).schema(SCHEMA).options(**options).load()
+        return batch_rate(stream, site.rows)
+
+
+def floor(site: Site, broker: str) -> float:
+    """The median of micro-batches of 100 rows each, in milliseconds."""
+    count = max(1, round(10 * site.seconds)) * FLOOR_ROWS
+    renewed(site, broker, count)
+    options = {"url": site.url(broker), "queue": QUEUE, "maxRowsPerTrigger": str(FLOOR_ROWS)}
+    return statistics.median(
+        ms for _, ms in batches(site.spark.readStream.format(LEVERET).options(**options).load(), count)
+    )
+
+
+def latency(site: Site, broker: str, delivery: str) -> float:
+    """Queue → Spark → queue, 200 messages a second: the median of milliseconds from publish to delivery."""
+    renewed(site, broker)
+    url = site.url(broker)
+    with site.channel(broker) as publisher, BlockingConnection(url) as connection:
+        answers = connection.channel()
+        answers.delete_queue(ANSWERED)
+        answers.declare_queue(ANSWERED)
+        answers.consume(ANSWERED, no_ack=True)
+        came = site.spark.readStream.format(LEVERET).options(url=url, queue=QUEUE).schema("body binary").load()
+        with running(came, available=False, output={"url": url, "queue": ANSWERED, "delivery": delivery}):
+            publisher.publish(b"%d" % time.perf_counter_ns(), routing_key=QUEUE)
+            publisher.wait_for_confirms(60)
+            if answers.next_delivery(120) is None:
+                raise RuntimeError("nothing comes out of the query")
+            found: list[float] = []
+            reading = threading.Thread(target=take_times, args=(answers, found))
+            reading.start()
+            begin_s = time.perf_counter()
+            for number in range(round(LATENCY_RATE * (WARM_S + site.seconds))):
+                time.sleep(max(0.0, begin_s + number / LATENCY_RATE - time.perf_counter()))
+                publisher.publish(b"%d" % time.perf_counter_ns(), routing_key=QUEUE)
+                publisher.flush()
+            publisher.publish(b"", routing_key=QUEUE)
+            publisher.wait_for_confirms(60)
+            reading.join()
+    return statistics.median(found[round(LATENCY_RATE * WARM_S) :])
+
+
+def take_times(channel: BlockingChannel, found: list[float]) -> None:
+    """Milliseconds since what stands in the messages, up to an empty one."""
+    while (delivery := channel.next_delivery(60)) is not None and delivery.body:
+        found.append((time.perf_counter_ns() - int(delivery.body)) / 1e6)
+
+
+# -- sinks and services -----------------------------------------------------------------------------------------------
+
+
+def write(site: Site, broker: str, **more: str) -> float:
+    """A frame in memory into a queue, each row confirmed."""
+    renewed(site, broker)
+    frame = site.frame(site.rows)
+    writer = frame.write.format(LEVERET).mode("append").options(url=site.url(broker), queue=QUEUE, **more)
+    return rate(writer.save, site.rows)
+
+
+def write_with_pika(site: Site, broker: str, confirms: bool = True) -> float:
+    """The same by pika's foreachPartition."""
+    renewed(site, broker)
+    rows = site.rows // PIKA_CONFIRMED_SHARE if confirms else site.rows
+    frame = site.frame(rows)
+    return rate(lambda: frame.foreachPartition(Publisher(site.url(broker), QUEUE, confirms)), rows)
+
+
+@contextmanager
+def echo(url: str) -> Iterator[None]:
+    """A service in a process of its own, on the same core for every broker."""
+    command = [sys.executable, str(HERE / "spark_echo.py"), url, ASKED]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        if not process.stdout.readline():
+            raise RuntimeError("the service did not start")
+        yield
+    finally:
+        process.stdin.close()
+        process.stdout.close()
+        process.wait()
+
+
+def ask(site: Site, broker: str) -> float:
+    """Calls per second of two tasks with so many calls outstanding each."""
+    with echo(site.url(broker)):
+        asked = rpc(site.frame(site.rows), "", ASKED, RPC_WINDOW, url=site.url(broker))
+        return rate(asked.write.format("noop").mode("overwrite").save, site.rows)

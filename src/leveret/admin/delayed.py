@@ -1,0 +1,72 @@
+"""/api/delayed: messages that wait for their time. The paths are ours; RabbitMQ has none for it."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from starlette.responses import Response
+
+from leveret.admin import body as bodies
+from leveret.admin.actions import no_vhost
+from leveret.admin.answers import bad_request, encode, json_answer
+from leveret.admin.body import Body, integer
+from leveret.admin.call import Call, answer_of
+from leveret.control.refusal import NOT_FOUND, Refused
+
+TIME: Final = Body(at_ms=integer, in_ms=integer)
+
+
+def rows(call: Call) -> dict[str, Any]:
+    """Which rows are wanted, as the query says it. HttpError 400 for a time that is no number."""
+    return _texts(call, "layout", "destination") | _numbers(call, "due_after_ms", "due_before_ms")
+
+
+async def messages(call: Call) -> Response:
+    """GET: single messages, those first that are due first."""
+    asked = _selection(call) | _numbers(call, "limit")
+    return await _answer(call, "list_delayed_messages", asked)
+
+
+async def cancel(call: Call) -> Response:
+    """DELETE: none of them is delivered."""
+    return await _answer(call, "cancel_delayed", _change(call))
+
+
+async def retime(call: Call) -> Response:
+    """PUT: they are delivered at another time, that of the body."""
+    time = TIME.take(bodies.decode(await bodies.read(call.request)))
+    return await _answer(call, "retime_delayed", _change(call) | time)
+
+
+async def _answer(call: Call, command: str, asked: dict[str, Any]) -> Response:
+    try:
+        return json_answer(encode(await call.ask(command, vhost=call.values["vhost"], **asked)))
+    except Refused as refused:
+        raise (no_vhost() if refused.kind == NOT_FOUND else answer_of(refused)) from None
+
+
+def _change(call: Call) -> dict[str, Any]:
+    """The fields of a change, with the permissions of the user."""
+    flags = {name: True for name in ("all", "dry_run") if call.flag(name)}
+    return _selection(call) | flags | {"user": call.user.name}
+
+
+def _selection(call: Call) -> dict[str, Any]:
+    """Which messages, as the query says it: with header=NAME=VALUE as often as one likes."""
+    asked = rows(call) | _texts(call, "message_id")
+    headers = [each.partition("=") for each in call.request.query_params.getlist("header")]
+    if not all(name and is_there for name, is_there, _ in headers):
+        raise bad_request("a header is asked for as header=NAME=VALUE")
+    if headers:
+        asked["headers"] = {name: value for name, _, value in headers}
+    if (parked := call.query("parked")) is not None:
+        asked["parked"] = bodies.boolean(parked)
+    return asked
+
+
+def _texts(call: Call, *names: str) -> dict[str, Any]:
+    return {name: value for name in names if (value := call.query(name)) is not None}
+
+
+def _numbers(call: Call, *names: str) -> dict[str, Any]:
+    return {name: integer(value) for name in names if (value := call.query(name)) is not None}

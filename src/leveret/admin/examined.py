@@ -1,0 +1,175 @@
+"""What must be read of a file that never changes again: its hash, and from when to when its messages arrived.
+
+It is found out once, on a thread of its own, and kept in a small database: a stream may have many large files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sqlite3
+import threading
+from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Final
+
+from leveret.store.disk import RealDisk
+from leveret.store.stream_files import Segment, StreamDamaged, StreamFiles
+
+logger = logging.getLogger("leveret.admin")
+
+FILE_NAME: Final = "examined.db"
+"""In the data directory; it may be deleted at any time."""
+READ_OCTETS: Final = 1 << 20
+_SCHEMA: Final = """create table if not exists examined
+    (path text primary key, size integer, stamp text, sha256 text, first_us integer, last_us integer)"""
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """sha256: in hex; first_us, last_us: arrival of the oldest and the newest message, wall clock, µs; None: nothing
+    here can tell."""
+
+    sha256: str
+    first_us: int | None
+    last_us: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class SealedFile:
+    """A file that is complete. size: in bytes; stamp: tells it from another one that had its path."""
+
+    path: str
+    size: int
+    stamp: str
+
+
+def sealed_file(path: str) -> SealedFile:
+    """The file at this path. FileNotFoundError if there is none."""
+    status = os.stat(path)
+    return SealedFile(path, status.st_size, f"{status.st_ino}-{status.st_mtime_ns}")
+
+
+class Examiner:
+    """database: the path of its file; where it can't be used, everything is found out anew in each life."""
+
+    def __init__(self, database: str = ":memory:") -> None:
+        self._thread = ThreadPoolExecutor(1, "leveret-examiner")
+        self._lock = threading.Lock()
+        self._coming: dict[SealedFile, Future[Examined | None]] = {}
+        self._database = database
+        self._connection: sqlite3.Connection | None = None
+
+    def known(self, file: SealedFile) -> Examined | None:
+        """What was found out before; None if nothing was."""
+        query = "select sha256, first_us, last_us from examined where path = ? and size = ? and stamp = ?"
+        with self._lock:
+            found = self._open().execute(query, (file.path, file.size, file.stamp)).fetchone()
+        return None if found is None else Examined(*found)
+
+    def find_out(self, file: SealedFile) -> Future[Examined | None]:
+        """Begin to read a file, if that has not begun. None comes if it has gone or can't be read."""
+        with self._lock:
+            if file not in self._coming:
+                self._coming[file] = self._thread.submit(self._found_out, file)
+            return self._coming[file]
+
+    def forget(self, directory: str, files: Iterable[SealedFile]) -> None:
+        """Of what lies anywhere in this directory there are only these files still."""
+        there, start = {file.path for file in files}, directory.rstrip("/") + "/"
+        query = "select path from examined where substr(path, 1, ?) = ?"
+        try:
+            with self._lock:
+                connection = self._open()
+                gone = [row for row in connection.execute(query, (len(start), start)).fetchall() if row[0] not in there]
+                connection.executemany("delete from examined where path = ?", gone)
+                connection.commit()
+        except sqlite3.Error as error:
+            logger.warning("%s can't be written: %s", self._database, error)
+
+    def _found_out(self, file: SealedFile) -> Examined | None:
+        try:
+            found = examine(file)
+            query = "insert or replace into examined values (?, ?, ?, ?, ?, ?)"
+            values = (file.path, file.size, file.stamp, found.sha256, found.first_us, found.last_us)
+            with self._lock:
+                self._open().execute(query, values)
+                self._open().commit()
+            return found
+        except FileNotFoundError:
+            return None  # retention was quicker
+        except (OSError, StreamDamaged, sqlite3.Error) as error:
+            logger.warning("%s can't be examined: %s", file.path, error)
+            return None
+        finally:
+            with self._lock:
+                self._coming.pop(file, None)
+
+    def _open(self) -> sqlite3.Connection:
+        if self._connection is None:
+            self._connection = _connected(self._database) or _connected(":memory:")
+            assert self._connection is not None
+        return self._connection
+
+
+def _connected(database: str) -> sqlite3.Connection | None:
+    """None if it can't be used. One that a power cut has damaged is made anew: it is not worth a sync."""
+    for _ in range(2):
+        try:
+            return _prepared(database)
+        except sqlite3.Error as error:
+            logger.warning("%s can't be used: %s", database, error)
+        with contextlib.suppress(OSError):
+            os.remove(database)
+    return None
+
+
+def _prepared(database: str) -> sqlite3.Connection:
+    connection = sqlite3.connect(database, check_same_thread=False)
+    connection.execute("pragma synchronous = off")
+    connection.execute(_SCHEMA)
+    gone = [row for row in connection.execute("select path from examined").fetchall() if not os.path.exists(row[0])]
+    connection.executemany("delete from examined where path = ?", gone)
+    connection.commit()
+    return connection
+
+
+def examine(file: SealedFile) -> Examined:
+    """Read a native or a Parquet file. OSError or StreamDamaged if it can't be read."""
+    digest = sha256()
+    with open(file.path, "rb", buffering=0) as source:
+        left = file.size
+        while left > 0 and (data := source.read(min(READ_OCTETS, left))):
+            digest.update(data)
+            left -= len(data)
+    times = native_times(file.path, file.size) if file.path.endswith(".lvs") else _table_times(file.path)
+    return Examined(digest.hexdigest(), *times)
+
+
+def native_times(path: str, size: int) -> tuple[int, int] | tuple[None, None]:
+    """Of the first `size` bytes of a native file, from the heads of its chunks."""
+    first = int(os.path.basename(path).removesuffix(".lvs"))
+    segment = Segment(first, first, size)
+    StreamFiles(RealDisk(), os.path.dirname(path)).look_into(segment)
+    places = segment.places
+    return (places[0].first_us, places[-1].last_us) if places else (None, None)
+
+
+def _table_times(path: str) -> tuple[int, int] | tuple[None, None]:
+    """From the statistics in its footer."""
+    try:
+        import pyarrow.parquet as pq
+    except ImportError:
+        return None, None
+    try:
+        metadata = pq.read_metadata(path)
+    except ValueError:
+        return None, None  # it is damaged; its hash tells that as well
+    column = metadata.schema.to_arrow_schema().get_field_index("timestamp")
+    groups = [metadata.row_group(index).column(column).statistics for index in range(metadata.num_row_groups)]
+    if column < 0 or not groups or any(group is None or not group.has_min_max for group in groups):
+        return None, None
+    return min(group.min_raw for group in groups), max(group.max_raw for group in groups)

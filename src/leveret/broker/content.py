@@ -1,0 +1,83 @@
+"""Stored content frames, written for who receives them; for a link with their position.
+
+x-leveret-position comes first in the headers table: a byte array of 16 octets, the name of a life and the id, both as
+signed numbers in network order. The name is the broker's life combined with the queue's number, so that no two queues
+share a position, wherever they are. With the id 0 the message has none. Every delivery to such a consumer has this
+header, so one that a publisher wrote is never taken for the broker's.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from librt.strings import BytesWriter, read_i32_be, write_i16_be, write_i32_be, write_i64_be
+from mypy_extensions import i16, i32, i64
+
+POSITIONS: Final = "x-leveret-positions"
+"""The argument with which a consumer asks for it, and with which a queue gives every message a position."""
+HEADER: Final = b"\x12x-leveret-positionx\x00\x00\x00\x10"
+_ELSE: Final = b"\x12x-leveret_position"
+_OCTETS: Final[i64] = 40
+
+
+def write_content(out: BytesWriter, content: bytes, channel: i64, frame_max: i64, at: i64 = 0) -> None:
+    """Write stored content frames for another channel; bodies that the receiver's frame_max forbids are cut anew.
+
+    at: where the first one begins.
+    """
+    end: i64 = len(content)
+    while at < end:
+        size: i64 = i64(read_i32_be(content, at + 3))
+        kind: i64 = i64(content[at])
+        start = at + 7
+        left = size
+        while True:
+            part = left
+            if kind == 3 and part + 8 > frame_max:
+                part = frame_max - 8
+            out.append(int(kind))
+            write_i16_be(out, i16(channel))
+            write_i32_be(out, i32(part))
+            out.write(content[start : start + part])
+            out.append(0xCE)
+            start += part
+            left -= part
+            if left == 0:
+                break
+        at += size + 8
+
+
+def write_stamped(out: BytesWriter, content: bytes, channel: i64, frame_max: i64, life: i64, id: i64) -> None:
+    """Write stored content frames for a channel, as write_content does, with this position in front.
+
+    A header that has no room for it in a frame of frame_max octets goes without, and with no other one either.
+    """
+    size: i64 = i64(read_i32_be(content, 3))
+    flags: i64 = i64(content[19])  # the upper eight of them
+    has_headers = flags & 0x20 != 0
+    longer = size + (_OCTETS if has_headers else _OCTETS + 4)
+    if longer + 8 > frame_max:
+        write_content(out, content.replace(HEADER[:19], _ELSE, 1), channel, frame_max)
+        return
+    at: i64 = 21
+    if flags & 0x80 != 0:
+        at += 1 + i64(content[at])
+    if flags & 0x40 != 0:
+        at += 1 + i64(content[at])
+    out.append(2)
+    write_i16_be(out, i16(channel))
+    write_i32_be(out, i32(longer))
+    out.write(content[7:19])
+    out.append(content[19] | 0x20)
+    out.append(content[20])
+    out.write(content[21:at])
+    table: i64 = 0
+    if has_headers:
+        table = i64(read_i32_be(content, at))
+        at += 4
+    write_i32_be(out, i32(table + _OCTETS))
+    out.write(HEADER)
+    write_i64_be(out, life)
+    write_i64_be(out, id)
+    out.write(content[at : size + 8])
+    write_content(out, content, channel, frame_max, size + 8)

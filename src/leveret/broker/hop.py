@@ -1,0 +1,152 @@
+"""The usual way of a message that expires: one queue takes it, and nobody looks at it. burial.py has all the others.
+
+This is what delays are made of, so it costs little: where such messages go is found once for each queue and key, the
+history is a trail (trail.py), and the journal hears of it by a record without the content.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from mypy_extensions import i64
+
+from leveret.broker import routing
+from leveret.broker.copies import split_key
+from leveret.broker.entry import Entry
+from leveret.broker.queue import Queue
+from leveret.broker.returned import Returned
+from leveret.broker.run import Stretch
+from leveret.broker.shelf import Shelf
+from leveret.broker.trail import Cause, Dead, Trail, mark_of, trail_of
+from leveret.wire.table import encode_short
+
+if TYPE_CHECKING:
+    from leveret.broker.vhost import VHost
+
+# of one queue: delays of seconds have few keys that matter, and those of milliseconds may have any number
+WAYS_MAX: Final = 512
+
+
+class Way:
+    """Where messages that expire in a queue under one key go. target: the only queue that gets them, None if they need
+    a closer look; key: theirs from then on; change: how it came from the one before, for the journal. It holds as long
+    as the bindings are of this generation, and the queue's arguments, exchange and routing_key, are these."""
+
+    def __init__(self, generation: i64, exchange: str | None, routing_key: str | None) -> None:
+        self.generation = generation
+        self.exchange = exchange
+        self.routing_key = routing_key
+        self.target: Queue | None = None
+        self.key = b""
+        self.change = b""
+        self.cause: Cause | None = None
+        self.mark = b""
+        self.target_mark = b""
+
+
+def expire(vhost: VHost, queue: Queue, until_us: i64, most: i64) -> i64:
+    """Take out up to `most` of the oldest messages whose time to live has ended by then; returns how many.
+
+    No page is read for a time that has not come. The queue's alarm is set for what is left.
+    """
+    count: i64 = 0
+    first_us = queue.expires_us()
+    if first_us != 0 and first_us <= until_us:
+        entry = queue.peek()
+        while entry is not None and entry.expires_us != 0 and entry.expires_us <= until_us and count < most:
+            count += 1
+            queue.drop_head(entry)
+            vhost.expire(queue, entry)
+            next_us = vhost.timers.next_us()
+            if 0 < next_us < until_us:
+                until_us = next_us  # where it waits now its time ends before that of others here
+            entry = queue.peek()
+        first_us = queue.expires_us()
+    if first_us != 0:
+        queue.wake(first_us)
+    return count
+
+
+def go_on(vhost: VHost, queue: Queue, entry: Entry) -> bool:
+    """Let an entry that has expired, and was taken out of its queue, go on. False, and nothing is done, if it needs a
+    closer look."""
+    way = queue.ways.get(entry.key)
+    if (
+        way is None
+        or way.generation != vhost.generation
+        or way.exchange != queue.dead_letter_exchange
+        or way.routing_key != queue.dead_letter_key
+    ):
+        way = _find(vhost, queue, entry.key)
+    target, cause = way.target, way.cause
+    if target is None or cause is None or target.limits is not None or isinstance(entry, Returned):
+        return False
+    trail = trail_of(entry)
+    if trail is None or way.mark in trail.deaths or way.target_mark in trail.deaths:
+        return False
+    died_us = vhost.timeline.wall_us(entry.expires_us)
+    trail = trail.died(cause, died_us)
+    # counted from the instant it was due, so that being late does not add up over several hops
+    expires_us = target.expiry(entry.expires_us, -1)
+    shelf = target.shelf_of(trail.content)
+    id = _journal(vhost, entry, trail, died_us, way, shelf, expires_us)
+    shelf.put(Dead(shelf, trail, way.key, id, expires_us))
+    if expires_us != 0 and target.alarm_us == 0:
+        target.wake(expires_us)  # it may be due before others that are already waited for
+    return True
+
+
+def _journal(
+    vhost: VHost, entry: Entry, trail: Trail, died_us: i64, way: Way, shelf: Shelf, expires_us: i64
+) -> i64:
+    """Returns the number of the message from now on, 0 if it is not in the journal any more."""
+    log = vhost.log
+    target = shelf.queue
+    if not (target.is_journalled if trail.persistent else target.keeps_all):
+        if entry.id != 0:
+            log.settle(entry.shelf, entry.id)
+        return 0
+    if log.is_here(entry.shelf, entry.id):
+        return log.hop(entry, died_us, way.change, shelf, expires_us)
+    content = trail.composed()
+    size: i64 = len(content)
+    return log.messages(Stretch(content, size, size, 1, way.key), [shelf], [expires_us], entry if entry.id else None)
+
+
+def _find(vhost: VHost, queue: Queue, key: bytes) -> Way:
+    way = Way(vhost.generation, queue.dead_letter_exchange, queue.dead_letter_key)
+    _lead(vhost, queue, key, way)
+    if len(queue.ways) >= WAYS_MAX or queue.ways_generation != vhost.generation:
+        queue.ways.clear()
+        queue.ways_generation = vhost.generation
+    queue.ways[key] = way
+    return way
+
+
+def _lead(vhost: VHost, queue: Queue, key: bytes, way: Way) -> None:
+    exchange = vhost.exchanges.get(way.exchange or "")
+    if way.exchange is None or (exchange is None and way.exchange):
+        return
+    change = encode_short(way.exchange)
+    if way.routing_key is not None:
+        change += encode_short(way.routing_key)
+    moved = moved_key(key, change)
+    if len(moved) != 2 + moved[0] + moved[1 + moved[0]]:
+        return  # BCC keys or a claim stand behind it
+    route = routing.find(vhost, exchange, moved, [split_key(moved)[1]])
+    if route.is_per_message or route.is_limited or route.is_delayed or route.replies or len(route.queues) != 1:
+        return
+    target = route.queues[0]
+    if target is queue or target.is_stream:
+        return
+    way.target = target
+    way.key = moved
+    way.change = change
+    way.cause = Cause(queue.name, key)
+    way.mark = mark_of(queue.name)
+    way.target_mark = mark_of(target.name)
+
+
+def moved_key(key: bytes, change: bytes) -> bytes:
+    """The key of a message after a hop. change: the new exchange as a short string, and the new routing key, if any."""
+    return change if len(change) > 1 + change[0] else change + key[1 + key[0] :]

@@ -1,0 +1,94 @@
+"""x-federation-upstream: what the links of other brokers put between an upstream exchange and their upstream queues.
+
+It takes all that would be taken on the other side: no message that has been there or has come too far (RabbitMQ's
+federation plugin, whose links declare it on every upstream).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from librt.strings import read_i32_be
+from mypy_extensions import i64
+
+from leveret.broker.kinds.envelope import Envelope
+from leveret.broker.kinds.matcher import Matcher
+from leveret.broker.names import RandomBytes
+from leveret.broker.terms import items_of
+from leveret.wire.table import Value, split_table
+
+if TYPE_CHECKING:
+    from leveret.broker.binding import Binding
+
+KIND: Final = "x-federation-upstream"
+MAX_HOPS: Final = "x-max-hops"
+RECEIVED_FROM: Final = b"x-received-from"
+_ARRAY: Final[i64] = 0x41
+
+
+def refused(arguments: dict[bytes, bytes]) -> str:
+    """The text of the 406 that an exchange with these arguments deserves, "" if they are fine."""
+    hops = arguments.get(MAX_HOPS.encode())
+    if hops is None:
+        return f"Argument {MAX_HOPS} missing"
+    return "" if hops[:1] in (b"l", b"L") else f"Argument {MAX_HOPS} must be of type long"
+
+
+def may_have_come(data: bytes, at: i64) -> bool:
+    """Whether the encoded headers at this offset may tell of a link; False is certain. Nothing is decoded."""
+    size = data[at] << 24 | data[at + 1] << 16 | data[at + 2] << 8 | data[at + 3]
+    return data.find(RECEIVED_FROM, int(at) + 4, int(at) + 4 + size) >= 0
+
+
+def hops_of(arguments: dict[str, Value]) -> bytes:
+    """How many hops an exchange with these arguments allows, encoded as it was declared."""
+    hops = arguments[MAX_HOPS]
+    assert isinstance(hops, int)
+    return b"l" + hops.to_bytes(8, "big", signed=True)
+
+
+def first_hops(data: bytes, at: i64) -> bytes:
+    """The value of x-received-from in the encoded headers at this offset, as encoded, where it is their first, as links
+    of leveret write it; else b"", which says nothing."""
+    end = at + 4 + i64(read_i32_be(data, at))
+    start = at + 5 + len(RECEIVED_FROM)
+    if end - start < 5 or data[at + 4] != len(RECEIVED_FROM) or data[at + 5 : start] != RECEIVED_FROM:
+        return b""
+    stop = start + 5 + i64(read_i32_be(data, start + 1))
+    return data[start:stop] if data[start] == _ARRAY and start + 5 <= stop <= end else b""
+
+
+class FederationUpstream(Matcher):
+    """Its arguments say how many hops a message may take, and the names of the broker and of the virtual host that it
+    goes to; without both names it knows no circles, as with the plugin's links of old."""
+
+    def __init__(self, bindings: dict[int, Binding], arguments: dict[str, Value], random_bytes: RandomBytes) -> None:
+        super().__init__(bindings, arguments, random_bytes)
+        self.is_per_message = True
+        self.is_hop_bound = True
+        hops = arguments[MAX_HOPS]
+        assert isinstance(hops, int)
+        self._max_hops = hops
+        self._name, self._vhost = (_octets(arguments.get(f"x-downstream-{what}")) for what in ("name", "vhost"))
+
+    def match(self, envelope: Envelope) -> list[Binding]:
+        hops = envelope.headers().get(RECEIVED_FROM, b"V") if envelope.content else b"V"
+        return list(self.bindings.values()) if hops[:1] != b"A" or self._may_go_on(items_of(hops)) else []
+
+    def _may_go_on(self, hops: list[bytes]) -> bool:
+        return len(hops) < self._max_hops and not any(self._is_here(hop) for hop in hops)
+
+    def _is_here(self, hop: bytes) -> bool:
+        """Whether a message with this hop has been where it would go."""
+        if hop[:1] != b"F" or self._name is None or self._vhost is None:
+            return False
+        fields = dict(reversed(split_table(hop[1:])))
+        return fields.get(b"cluster-name") == self._name and fields.get(b"vhost") == self._vhost
+
+
+def _octets(name: Value) -> bytes | None:
+    """As a long string looks in a table."""
+    if not isinstance(name, str):
+        return None
+    octets = name.encode("utf-8", "surrogateescape")
+    return b"S" + len(octets).to_bytes(4, "big") + octets

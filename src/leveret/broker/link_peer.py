@@ -1,0 +1,157 @@
+"""A connection of this very process by which a federation link publishes: it tells how far the link has got."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from librt.strings import BytesWriter, read_i64_be, write_i64_be
+from mypy_extensions import i64
+
+from leveret.broker.broker import Broker
+from leveret.broker.channel import BrokerChannel
+from leveret.broker.names import REPLY_PREFIX
+from leveret.broker.peer import Peer
+from leveret.broker.vhost import VHost
+from leveret.session import lifecycle
+from leveret.session.channel import Channel
+from leveret.session.confirms import REFUSED, Confirms
+from leveret.wire.errors import PRECONDITION_FAILED, SYNTAX_ERROR, ProtocolError
+
+CHANNEL: Final = 1
+FRAME_OCTETS_MAX: Final = 131072
+COMPLAINTS_MAX: Final = 10
+"""So many messages at fault are told of in the log, for each session of a link; the others are counted only."""
+_OCTETS: Final[i64] = 24
+_REPLY: Final = REPLY_PREFIX.encode()
+
+
+class LinkPeer(Peer):
+    """Open from the start, with channel 1, for which no permission is asked.
+
+    For one session of a link with its upstream: the next one has another. name: as its client would call it; position:
+    how far the link has got, key: under which that is remembered (positions.py). hopeless: numbers of publishes that no
+    broker would take, for whoever asks to remove; each was answered with basic.nack. dead_reply: the first direct
+    reply-to name that came, "" before: it means nobody on this side.
+    """
+
+    def __init__(self, broker: Broker, vhost: VHost, name: str, has_confirms: bool, key: str) -> None:
+        super().__init__(broker, "federation", True)
+        self.client_properties = {"connection_name": name}
+        self.name = f"{name} {self.number}"  # several links may be called so
+        self.is_link = True
+        self.vhost, self.state = vhost, lifecycle.RUNNING
+        self.frame_max = FRAME_OCTETS_MAX
+        self.may_do_all()
+        broker.connected(self, vhost)
+        self.is_counted = True
+        broker.churn.connection_created += 1
+        self.position = broker.positions.of(key)
+        channel = self.channels[CHANNEL] = self.open_channel(CHANNEL)
+        assert isinstance(channel, BrokerChannel)
+        if has_confirms:
+            channel.confirms = Confirms()
+        self._only = channel
+        # what stands for publishes that are not handled yet: number, life and id of each
+        self._stands = BytesWriter()
+        self._number: i64 = 0
+        self._life: i64 = 0
+        self._id: i64 = 0
+        self._is_one_life = True
+        self._has_begun = False
+        self._refused: set[int] = set()  # numbers of publishes
+        self.hopeless: set[int] = set()
+        self.dead_reply = b""
+        self._complaints: i64 = 0
+
+    def stand(self, number: i64, life: i64, id: i64) -> None:
+        """Publish number `number` of the channel, which is about to come, is this message of the upstream."""
+        if not self._has_begun:
+            self._has_begun = True
+            self.position.pass_over(life, id)
+        out = self._stands
+        if len(out) == 0:
+            self._is_one_life = True
+        elif life != self._life:
+            self._is_one_life = False
+        write_i64_be(out, number)
+        write_i64_be(out, life)
+        write_i64_be(out, id)
+        self._number = number
+        self._life = life
+        self._id = id
+
+    def turn(self, data: bytes, now_us: int) -> bool:
+        """As every peer; and the messages taken are recorded as taken by the same batch that holds them."""
+        needs_look = super().turn(data, now_us)
+        if len(self._stands) > 0:
+            self._record(self._only.counters.publish)
+        self._refused.clear()
+        return needs_look
+
+    def publish(self, channel: Channel, method: bytes, data: bytes, start: i64, stop: i64) -> bool:
+        """As every peer; but a message at fault is refused alone, for others would close the channel, and the link come
+        back with it for ever."""
+        try:
+            is_repeatable = super().publish(channel, method, data, start, stop)
+        except ProtocolError as error:
+            if error.code not in (PRECONDITION_FAILED, SYNTAX_ERROR):
+                raise
+            self._drop(error)
+            return False
+        at = self._scan_header.reply_to_at
+        if at != 0 and self.dead_reply == b"" and data[at + 1 : at + 1 + len(_REPLY)] == _REPLY:
+            self.dead_reply = data[at + 1 : at + 1 + data[at]]
+        return is_repeatable
+
+    def complain(self, text: str) -> None:
+        """Log what is wrong with a message: whoever can publish upstream could fill the log with such."""
+        self._complaints += 1
+        if self._complaints > COMPLAINTS_MAX:
+            return
+        is_last = self._complaints == COMPLAINTS_MAX
+        more = "; it may not be the last such, but is the last that is told" if is_last else ""
+        self.broker.on_event(f"{self.name}: {text}{more}")
+
+    def _drop(self, error: ProtocolError) -> None:
+        self.complain(f"a message is refused: {error}")
+        self._only.counters.publish += 1
+        self.is_publisher = True
+        if self._only.confirms is not None:
+            self.hopeless.add(int(self._only.counters.publish))
+            super()._confirm(self._only, 1, REFUSED)
+
+    def _confirm(self, channel: BrokerChannel, count: i64, standing: i64) -> None:
+        super()._confirm(channel, count, standing)
+        if standing == REFUSED:
+            last = channel.counters.publish
+            self._refused.update(range(int(last - count) + 1, int(last) + 1))
+
+    def _record(self, handled: i64) -> None:
+        """handled: how many publishes. A turn may end before all that was said is."""
+        is_plain = self._number <= handled and self._is_one_life and not self._refused
+        if is_plain and self.position.is_whole(self._life):
+            self.position.reached(self._life, self._id)
+            self._stands.truncate(0)
+            return
+        self._record_each(handled)
+
+    def _record_each(self, handled: i64) -> None:
+        position = self.position
+        stands = self._stands.getvalue()
+        at: i64 = 0
+        last: dict[int, i64] = {}  # of each life
+        while at < len(stands) and read_i64_be(stands, at) <= handled:
+            number = read_i64_be(stands, at)
+            life = read_i64_be(stands, at + 8)
+            id = read_i64_be(stands, at + 16)
+            at += _OCTETS
+            if int(number) in self._refused:
+                position.refused(life, id)
+            elif position.is_missing(life, id):
+                position.taken(life, id)
+            else:
+                last[int(life)] = id
+        for life, id in last.items():
+            position.reached(life, id)
+        self._stands.truncate(0)
+        self._stands.write(stands[at:])

@@ -1,0 +1,27 @@
+"""A query: who publishes batches by stages, and which batch was the last to be released."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from leveret.broker.stage import Stage
+from leveret.wire.table import Value
+
+QUERY: Final = "query.declare"
+
+
+class Query:
+    """owner: the user who came first; last_batch: the last one released, -1 = none yet. stages: those that are not
+    released, by batch and attempt."""
+
+    def __init__(self, name: str, owner: str) -> None:
+        self.name = name
+        self.owner = owner
+        self.last_batch = -1
+        self.is_forgotten = False
+        self.stages: dict[tuple[int, str], Stage] = {}
+
+    def record(self, vhost: str) -> dict[str, Value]:
+        """The journal's record of it."""
+        fields: dict[str, Value] = {"op": QUERY, "vhost": vhost, "query": self.name, "owner": self.owner}
+        return fields | {"last_batch": self.last_batch}

@@ -1,0 +1,230 @@
+"""When what is parked (parking.py) goes its way: soon after a binding, an exchange or a queue came, and now and then.
+
+A round asks for each shelf of the virtual host whether there is a way, once for all that stands on it; where there is
+none nothing is read or moved, so that a million messages for whom nobody is there cost next to nothing. Then the
+shelves that have one are emptied, whichever has what died first before the others, a part at a time. Pauses between
+rounds double up to RabbitMQ's dead_letter_worker_publisher_confirm_timeout: a full queue may have room by then.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Final
+
+from mypy_extensions import i64
+
+from leveret.broker import burial, routing
+from leveret.broker.burial import Letter
+from leveret.broker.copies import split_key
+from leveret.broker.entry import Entry
+from leveret.broker.parking import Parked, Parking
+from leveret.broker.queue import Queue
+from leveret.broker.returned import published_content
+from leveret.broker.run import Stretch
+from leveret.wire.table import encode_short
+
+if TYPE_CHECKING:
+    from leveret.broker.vhost import VHost
+
+PAUSE_MIN_US: Final[i64] = 1_000_000
+PAUSE_MAX_US: Final[i64] = 180_000_000
+# Declarations and bindings come several at once; where many shelves are asked each time, they are asked less often.
+SOON_US: Final[i64] = 100_000
+SHELF_US: Final[i64] = 1_000
+# What is done in one go, and when the rest is: there may be much, and the other queues want their turn. Who is tried in
+# vain, one by one, must not keep the broker busy.
+STEP_MAX: Final = 64
+VAIN_COST: Final = 2
+NEXT_US: Final[i64] = 1_000
+VAIN_US: Final[i64] = 10_000
+# of a shelf on which each may go its own way, when there is no more reason to try than that time has passed
+TRIES_MAX: Final[i64] = 256
+# so many of a queue's destinations are told of
+TOLD_MAX: Final = 100
+# while the log waits for the disk with more than this, nothing is moved
+LOG_OCTETS_MAX: Final[i64] = 2 << 20
+
+
+class Release:
+    """Of one virtual host. queues: those that may have something parked; generation: that of the bindings then.
+
+    alarm: stands in the timers for it; retry_us: when it goes on, 0 = there is nothing to do.
+    """
+
+    def __init__(self, vhost: VHost) -> None:
+        self.vhost = vhost
+        self.queues: dict[str, Queue] = {}
+        self.alarm = Queue(vhost, "", False, False, {})
+        self.generation: i64 = 0
+        self.retry_us: i64 = 0
+        self._pause_us: i64 = PAUSE_MIN_US
+        self._is_hurried = False  # something has changed, and no round has begun since
+        self._is_thorough = False  # this round began because something had changed
+        self._is_moving = False  # in this round something went its way
+        self._asking: list[Parked] = []
+        self._asked: i64 = 0  # shelves in the last round
+        self._going: list[tuple[int, int, Parked]] = []  # a heap by the time of the oldest death
+        self._pushed = 0
+
+    def park(self, queue: Queue, parking: Parking, letter: Letter, trouble: str, now_us: i64) -> None:
+        """Keep a dead letter that is not where it should be; trouble: why, "" if others are in front of it."""
+        shelf = parking.shelf_for(letter.entry, letter.reason)
+        self._put(shelf, letter)
+        if trouble and len(queue.told) < TOLD_MAX:
+            destination = parking.destination(letter.entry.key)
+            whose = f" for '{destination}'" if destination else ""
+            self.vhost.tell_once(queue, f"{trouble}: the message{whose} is parked until a queue takes it")
+        if self.retry_us == 0:
+            self.generation = self.vhost.generation
+            self._pause(now_us)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something is on its way: then bury() has to be asked whether others must not overtake it."""
+        return len(self._going) > 0
+
+    def is_on_its_way(self, parking: Parking, entry: Entry, reason: str) -> bool:
+        """Whether those that died before this one, and go where it goes, are leaving: it must not overtake them."""
+        if not self.is_busy or not parking.shelves:
+            return False
+        shelf = parking.shelf_for(entry, reason)
+        return shelf.is_going and not shelf.is_tried_singly
+
+    def _put(self, shelf: Parked, letter: Letter) -> None:
+        entry = letter.entry
+        content = published_content(entry)
+        size: i64 = len(content)
+        id: i64 = 0
+        if entry.id != 0:
+            id = self.vhost.log.messages(Stretch(content, size, size, 1, entry.key), [shelf], [letter.died_us], entry)
+        shelf.park(content, entry.key, id, letter.died_us, letter.reached)
+
+    # -- when ----------------------------------------------------------------------------------------------------------
+
+    def hurry(self, now_us: i64) -> None:
+        """A binding, an exchange, a queue or a policy came or went: there may be a way for what is parked."""
+        self.generation = self.vhost.generation
+        self._is_hurried = True
+        self._pause_us = PAUSE_MIN_US
+        if not self._asking and not self._going:
+            self._wake(now_us + max(SOON_US, self._asked * SHELF_US))
+
+    def _wake(self, when_us: i64) -> None:
+        if self.retry_us == 0 or when_us < self.retry_us:
+            self.retry_us = when_us
+            self.vhost.timers.add(when_us, self.alarm)
+
+    def _pause(self, now_us: i64) -> None:
+        self._wake(now_us + self._pause_us)
+        self._pause_us = min(2 * self._pause_us, PAUSE_MAX_US)
+
+    def ring(self, now_us: i64) -> None:
+        """Do some of what is to be done, if it is time."""
+        if self.retry_us == 0 or self.retry_us > now_us:
+            return
+        self.retry_us = 0
+        if not self._asking and not self._going:
+            self._begin()
+        room = STEP_MAX
+        while self._asking and room > 0:
+            room -= 1
+            self._ask(self._asking.pop())
+        is_vain = not self._asking and self._go(room, now_us)
+        if self._asking or self._going:
+            self._wake(now_us + (VAIN_US if is_vain else NEXT_US))
+        else:
+            self._end(now_us)
+
+    def _begin(self) -> None:
+        self._is_thorough = self._is_hurried
+        self._is_hurried = self._is_moving = False
+        for name, queue in list(self.queues.items()):
+            parking = queue.parking
+            if parking is not None:
+                parking.tidy()
+                self._asking.extend(parking.shelves.values())
+            if parking is None or not parking.shelves:
+                del self.queues[name]
+        self._asked = len(self._asking)
+
+    def _end(self, now_us: i64) -> None:
+        if self._is_moving:
+            self._pause_us = PAUSE_MIN_US
+        if self._is_hurried:
+            self.hurry(now_us)
+        elif self.queues:
+            self._pause(now_us)
+
+    # -- what goes -----------------------------------------------------------------------------------------------------
+
+    def _ask(self, shelf: Parked) -> None:
+        """Whether some of a shelf may go."""
+        count = shelf.ready.count()
+        if count == 0 or shelf.queue.is_deleted:
+            return
+        shelf.is_tried_singly = shelf.is_mixed
+        if shelf.queue.is_parking and not self._has_way(shelf):
+            return
+        shelf.left = count
+        if shelf.is_tried_singly and not self._is_thorough:
+            shelf.left = min(count, TRIES_MAX)
+        self._push(shelf)
+
+    def _has_way(self, shelf: Parked) -> bool:
+        """Whether it leads to a queue, or where that depends on more than the key has to be tried."""
+        sample = shelf.sample()
+        if shelf.is_mixed or not sample:
+            return True
+        vhost, queue = self.vhost, shelf.queue
+        key = queue.dead_letter_key if queue.dead_letter_key is not None else split_key(sample)[1]
+        if not queue.dead_letter_exchange:
+            return key in vhost.queues or key in vhost.replies
+        exchange = vhost.exchanges.get(queue.dead_letter_exchange)
+        if exchange is None:
+            return False
+        route = routing.onward(vhost, exchange, encode_short(exchange.name) + encode_short(key), [key])
+        shelf.is_tried_singly = route.is_per_message or exchange.schedule is not None
+        return shelf.is_tried_singly or len(route.queues) > 0
+
+    def _push(self, shelf: Parked) -> None:
+        shelf.is_going = True
+        self._pushed += 1
+        heappush(self._going, (int(shelf.ready.expires_us()), self._pushed, shelf))
+
+    def _go(self, room: int, now_us: i64) -> bool:
+        """Send what died first, and so on. True if something was tried singly, in vain."""
+        is_vain = False
+        while self._going and room > 0 and self.vhost.log.size() < LOG_OCTETS_MAX:
+            _, _, shelf = heappop(self._going)
+            shelf.is_going = False
+            entry = None if shelf.queue.is_deleted else shelf.ready.peek()
+            if entry is None:
+                continue
+            room -= 1
+            letter = Letter(entry, shelf.reason, entry.expires_us, shelf.reached(entry))
+            if self._send(shelf.queue, letter, now_us):
+                self._is_moving = True
+                shelf.drop(entry)
+            elif shelf.is_tried_singly:
+                room -= VAIN_COST
+                is_vain = True
+                shelf.drop(entry)
+                self._put(shelf, letter)
+                shelf.left -= 1
+            else:
+                shelf.note(entry, letter.reached)
+                continue  # those behind it would fare no better
+            if shelf.left > 0 and shelf.ready.count() > 0:
+                self._push(shelf)
+        return is_vain
+
+    def _send(self, queue: Queue, letter: Letter, now_us: i64) -> bool:
+        """True if it is where it should be, or dropped, because a policy does not ask for more any longer."""
+        if queue.is_parking:
+            return burial.send(self.vhost, queue, letter, now_us) == ""
+        entry = letter.entry
+        if not letter.reached:
+            burial.bury(self.vhost, queue, entry, letter.reason, letter.died_us)
+        elif entry.id != 0:
+            self.vhost.log.settle(entry.shelf, entry.id)  # some queue has it, so it is not lost
+        return True

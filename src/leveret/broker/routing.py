@@ -1,0 +1,163 @@
+"""Which queues a message reaches: through bindings, other exchanges and alternates."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from mypy_extensions import i64
+
+from leveret.broker.delay import delay_us_of
+from leveret.broker.kinds.envelope import Envelope
+from leveret.broker.kinds.recent_history import RecentHistory
+from leveret.broker.queue import Queue
+from leveret.broker.route import Route
+from leveret.session.confirms import HANDLED, JOURNALLED
+from leveret.wire.errors import NOT_IMPLEMENTED, ProtocolError
+
+if TYPE_CHECKING:
+    from leveret.broker.copies import Copies
+    from leveret.broker.exchange import Exchange
+    from leveret.broker.vhost import VHost
+
+# how closely messages must be looked at on their way from an exchange
+KEYS: Final[i64] = 0  # all with the same keys go the same way
+HOPS: Final[i64] = 1  # all that have not come over a link
+CONTENT: Final[i64] = 2  # each may go another way
+# so many ways of messages from elsewhere are kept for one exchange and routing key
+TRAVELLED_MAX: Final = 64
+
+
+def find(vhost: VHost, exchange: Exchange | None, key: bytes, keys: list[str]) -> Route:
+    """A new route for an exchange (None: the default exchange) and routing keys; several of them with CC or BCC."""
+    route = Route(vhost.generation, key, exchange, keys)
+    if exchange is None:
+        route.is_per_message = vhost.tracing is not None
+        found: dict[str, Queue] = {}
+        for name in keys:
+            if name in vhost.queues:
+                found[name] = vhost.queues[name]
+            elif name in vhost.replies and vhost.replies[name] not in route.replies:
+                route.replies.append(vhost.replies[name])
+        route.set_queues(list(found.values()))
+    else:
+        _lead(vhost, route, exchange, CONTENT if vhost.tracing is not None else _look(vhost, exchange, True))
+    return route
+
+
+def onward(vhost: VHost, exchange: Exchange, key: bytes, keys: list[str]) -> Route:
+    """The same for messages that the exchange has held, and that none will hold again."""
+    route = Route(vhost.generation, key, exchange, keys)
+    _lead(vhost, route, exchange, _look(vhost, exchange, False))
+    return route
+
+
+def copied(vhost: VHost, route: Route, found: Copies) -> Route:
+    """The route of a message with CC or BCC."""
+    keys = [route.keys[0], *found.cc, *found.bcc]
+    copied = find(vhost, route.exchange, found.kept_key(route.key), keys)
+    copied.demand(route.is_mandatory)
+    copied.is_repeatable = False
+    if copied.plain is not None:
+        copied.plain.is_repeatable = False
+    return copied
+
+
+def _lead(vhost: VHost, route: Route, exchange: Exchange, look: i64) -> None:
+    route.is_per_message = look != KEYS
+    if look == CONTENT:
+        return
+    queues = targets(vhost, exchange, Envelope(route.keys, route.key, b""))
+    if look == HOPS:
+        route.plain = route.to(queues)
+    else:
+        route.set_queues(queues)
+
+
+def _look(vhost: VHost, exchange: Exchange, may_wait: bool) -> i64:
+    """How closely a message must be looked at by the exchanges that it may come to."""
+    if exchange.name in vhost.plain:
+        return KEYS
+    if may_wait and exchange.name in vhost.hop_bound:
+        return HOPS  # a link may have bound it by very many keys
+    look = KEYS
+    start = exchange
+    seen = {exchange.name}
+    todo = [exchange]
+    while todo:
+        exchange = todo.pop()
+        if exchange.matcher.is_hop_bound:
+            look = HOPS
+        elif exchange.matcher.is_per_message or (may_wait and exchange.schedule is not None):
+            return CONTENT
+        following = [binding.destination.name for binding in exchange.onward.values()]
+        if exchange.alternate in vhost.exchanges:
+            following.append(exchange.alternate)
+        for name in following:
+            if name not in seen:
+                seen.add(name)
+                todo.append(vhost.exchanges[name])
+    if may_wait:
+        (vhost.plain if look == KEYS else vhost.hop_bound).add(start.name)
+    return look
+
+
+def look(vhost: VHost, route: Route, content: bytes, is_staged: bool) -> i64:
+    """Find the queues for one message of a route that is_per_message. Returns how its confirm stands so far.
+
+    540 for a message that is_staged where a recent history would show it at once.
+    """
+    if route.published != 0:
+        vhost.tally.count_publishes()  # to the queues that they went to
+    if route.exchange is None:
+        return HANDLED
+    events = vhost.log.events
+    envelope = Envelope(route.keys, route.key, content)
+    envelope.is_staged = is_staged
+    route.set_queues(targets(vhost, route.exchange, envelope))
+    if vhost.log.events != events:
+        return JOURNALLED  # a history took it
+    return HANDLED
+
+
+def travelled(vhost: VHost, route: Route, hops: bytes, content: bytes) -> Route:
+    """The way of a message with these hops, as encoded, where exchanges look at hops and at nothing else. Most come
+    over the same few links, so theirs are kept."""
+    found = route.travelled.get(hops)
+    if found is None:
+        assert route.exchange is not None
+        found = route.to(targets(vhost, route.exchange, Envelope(route.keys, route.key, content)))
+        if len(route.travelled) >= TRAVELLED_MAX:
+            route.travelled.clear()
+        route.travelled[hops] = found
+    return found
+
+
+def targets(vhost: VHost, exchange: Exchange, envelope: Envelope) -> list[Queue]:
+    """The queues that a message reaches from an exchange, each once, and the schedules where it waits."""
+    found: dict[str, Queue] = {}
+    waits: list[Queue] = []
+    seen = {exchange.name}
+    todo = [exchange]
+    while todo:
+        exchange = todo.pop()
+        if exchange.schedule is not None and envelope.content and delay_us_of(envelope.content) > 0:
+            waits.append(exchange.schedule)
+            continue
+        if envelope.is_staged and isinstance(exchange.matcher, RecentHistory):
+            text = f"exchange '{exchange.name}' in vhost '{vhost.name}' keeps a history, and takes nothing from stages"
+            raise ProtocolError(NOT_IMPLEMENTED, text, 60, 40)
+        bindings = exchange.matcher.match(envelope)
+        if exchange.history is not None and exchange.history.news is not None:
+            vhost.log.declared(exchange.history.news.record(vhost.name, exchange.name))
+        alternate = vhost.exchanges.get(exchange.alternate) if exchange.alternate and not bindings else None
+        if alternate is not None and alternate.name not in seen:
+            seen.add(alternate.name)
+            todo.append(alternate)
+        for binding in bindings:
+            destination = binding.destination
+            if isinstance(destination, Queue):
+                found[destination.name] = destination
+            elif destination.name not in seen:
+                seen.add(destination.name)
+                todo.append(destination)
+    return [*found.values(), *waits]

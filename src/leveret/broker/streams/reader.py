@@ -1,0 +1,243 @@
+"""How a consumer reads a stream: its place, and the bytes of its deliveries.
+
+A delivery has the message's offset in its headers, x-stream-offset, a long. It stands last in the table, so that it is
+what clients see where the publisher's own headers have one, too.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from librt.strings import BytesWriter, read_i16_be, read_i32_be, write_i16_be, write_i32_be, write_i64_be
+from mypy_extensions import i16, i32, i64
+
+from leveret.broker.content import write_content
+from leveret.broker.entry import Entry
+from leveret.broker.streams.chunk import Cursor, Group
+from leveret.broker.streams.filter import Filter
+from leveret.broker.streams.read import Read
+
+if TYPE_CHECKING:
+    from leveret.broker.consumer import Consumer
+    from leveret.broker.streams.naming import Named
+    from leveret.broker.streams.stream import Stream
+
+HEADER: Final = b"\x0fx-stream-offsetl"
+_OCTETS: Final[i64] = 25
+# what one group may put into the output before the consumer is asked again whether it can take more
+_WRITE_OCTETS: Final[i64] = 256 << 10
+# of what is passed over in one turn: groups; what the files are asked for counts for so many
+_LOOK_MAX: Final[i64] = 1024
+_FETCH_LOOKS: Final[i64] = 64
+# so many messages alike up to their bodies are worth a template of what is before their bodies
+_MANY: Final[i64] = 4
+
+
+def write_head(out: BytesWriter, data: bytes, at: i64, channel: i64, frame_max: i64) -> i64:
+    """Write the header frame that begins here, up to where the offset stands; returns how far its rest is from `at`.
+
+    0 = nothing was written, it has no room for an offset in a frame of frame_max octets.
+    """
+    size: i64 = i64(read_i32_be(data, at + 3))
+    flags: i64 = i64(data[at + 19])  # the upper eight of them
+    has_headers = flags & 0x20 != 0
+    longer = size + (_OCTETS if has_headers else _OCTETS + 4)
+    if longer + 8 > frame_max:
+        return 0
+    end = at + 21
+    if flags & 0x80 != 0:
+        end += 1 + i64(data[end])
+    if flags & 0x40 != 0:
+        end += 1 + i64(data[end])
+    out.append(2)
+    write_i16_be(out, i16(channel))
+    write_i32_be(out, i32(longer))
+    out.write(data[at + 7 : at + 19])
+    out.append(data[at + 19] | 0x20)
+    out.write(data[at + 20 : end])
+    table: i64 = 0
+    if has_headers:
+        table = i64(read_i32_be(data, end))
+        end += 4
+    write_i32_be(out, i32(table + _OCTETS))
+    out.write(data[end : end + table])
+    out.write(HEADER)
+    return end + table - at
+
+
+class Reader:
+    """next: the offset that it wants; from_us: what arrived before this time is passed over, 0 = nothing; filter: what
+    it wants, None = all; named: its name, None = it has none."""
+
+    def __init__(self, consumer: Consumer, stream: Stream, next: i64, from_us: i64) -> None:
+        self.consumer = consumer
+        self.stream = stream
+        self.next = next
+        self.from_us = from_us
+        self.filter: Filter | None = None
+        self.named: Named | None = None
+        self._left: i64 = 0
+        self._seen = b""  # the header that was looked at last, and whether it is wanted
+        self._is_wanted = False
+        self._cursor = Cursor()
+        self._groups: list[Group] = []  # of the tail, from _index on
+        self._index: i64 = 0
+        tag = consumer.tag.encode("utf-8", "surrogateescape")
+        self._named = b"\x00\x3c\x00\x3c" + bytes([len(tag)]) + tag
+
+    def serve(self, now_us: i64) -> None:
+        """Deliver what is there, as far as the consumer takes it. What it does not want costs it nothing; but after a
+        long stretch of that others have their turn."""
+        self._left = _LOOK_MAX
+        while self._left > 0 and self.consumer.can_take() and self._find():
+            if self._cursor.time_us < self.from_us or (self.filter is not None and not self._wants(self.filter)):
+                self.next = self._cursor.end
+                self._left -= 1
+            else:
+                self._deliver()
+        if self._left <= 0:
+            self.stream.wake(now_us)
+
+    def go_to(self, offset: i64) -> None:
+        """The message with this offset is the next one, whenever it arrived."""
+        self.next = offset
+        self.from_us = 0
+        self._cursor = Cursor()
+        self._groups = []
+        self._index = 0
+
+    def _wants(self, filter: Filter) -> bool:
+        data, at = self._cursor.data, self._cursor.at
+        header = data[at : at + i64(read_i32_be(data, at + 3)) + 8]
+        if header != self._seen:
+            self._seen = header
+            self._is_wanted = filter.admits(header)
+        return self._is_wanted
+
+    def _find(self) -> bool:
+        """Stand at the message with the next offset; False if it is not there now."""
+        cursor = self._cursor
+        while cursor.end <= self.next:
+            if cursor.advance():
+                continue
+            if self._index < len(self._groups):
+                cursor.show(self._groups[self._index])
+                self._index += 1
+            elif not self._fetch():
+                return False
+        self.next = max(self.next, cursor.offset)  # what stood before it is lost
+        return self.next < self.stream.committed
+
+    def _fetch(self) -> bool:
+        """Get more of the stream, from the next offset on; False if that is not there now."""
+        stream = self.stream
+        self._groups = []
+        self._index = 0
+        self.next = max(self.next, stream.first)  # retention was faster
+        if self.next >= stream.committed:
+            return False
+        if self.next >= stream.history.end:
+            self._groups = stream.tail_from(self.next)
+            return bool(self._groups)
+        if self.filter is not None:
+            self._left -= _FETCH_LOOKS
+            wanted: i64 = stream.history.pass_over(int(self.next), self.filter.may_admit)
+            if wanted > self.next:
+                self.next = wanted
+                return self._left > 0
+        fetched = stream.history.fetch(int(self.next))
+        if fetched is None:
+            return False
+        self._cursor.open(fetched.payload, fetched.first)
+        if not fetched.payload:
+            self.next = fetched.end
+        return True
+
+    def _deliver(self) -> None:
+        consumer, cursor = self.consumer, self._cursor
+        start = self.next - cursor.offset
+        count = min(cursor.count - start, _WRITE_OCTETS // cursor.size + 1)
+        if not consumer.no_ack:
+            count = min(count, consumer.limit - consumer.unacked)
+        if self.stream.vhost.tracing is not None:
+            self._trace(start, count)
+        if self.named is not None:
+            self.named.progress.delivered(self.next, count)
+        self._write(start, count)
+        self.next += count
+        if not consumer.connection.is_dirty:
+            consumer.connection.mark()
+
+    def _write(self, index: i64, count: i64) -> None:
+        consumer, channel, cursor = self.consumer, self.consumer.channel, self._cursor
+        number, frame_max = channel.number, consumer.connection.frame_max
+        data, size = cursor.data, cursor.size
+        at = cursor.at + index * size
+        offset = cursor.offset + index
+        out = consumer.connection.out
+        is_whole = i64(read_i16_be(data, at + 1)) & 0xFFFF == number and not channel.must_cut
+        no_ack = consumer.no_ack
+        prefix = middle = b""
+        rest: i64 = 0
+        if count >= _MANY:
+            consumer.meet(cursor.key)
+            head = BytesWriter()
+            rest = write_head(head, data, at, number, frame_max)
+            prefix, middle = consumer.prefix, b"\x00" + consumer.suffix + head.getvalue()
+        tag = channel.next_tag
+        left = count
+        while left > 0:
+            if prefix:
+                out.write(prefix)
+                write_i64_be(out, tag)
+                out.write(middle)
+            else:
+                self._write_method(out, tag)
+                rest = write_head(out, data, at, number, frame_max)
+            if rest == 0:
+                write_content(out, data[at : at + size], number, frame_max)
+            else:
+                write_i64_be(out, offset)
+                if is_whole:
+                    out.write(data[at + rest : at + size])
+                else:
+                    bodies_at = at + i64(read_i32_be(data, at + 3)) + 8
+                    out.write(data[at + rest : bodies_at])
+                    write_content(out, data[bodies_at : at + size], number, frame_max)
+            if not no_ack:
+                channel.unacked.add(tag, Read(self, offset))
+            tag += 1
+            offset += 1
+            at += size
+            left -= 1
+        channel.next_tag = tag
+        consumer.delivered += count
+        if not no_ack:
+            consumer.unacked += count
+            self.stream.unacked += count
+
+    def _write_method(self, out: BytesWriter, tag: i64) -> None:
+        """basic.deliver of the message where the cursor stands: as Consumer has it, but without keeping it."""
+        key = self._cursor.key
+        middle = 1 + i64(key[0])
+        octets = middle + 1 + i64(key[middle])
+        out.append(1)
+        write_i16_be(out, i16(self.consumer.channel.number))
+        write_i32_be(out, i32(len(self._named) + 9 + octets))
+        out.write(self._named)
+        write_i64_be(out, tag)
+        out.append(0)
+        out.write(key if octets == len(key) else key[:octets])  # BCC keys may stand behind it
+        out.append(0xCE)
+
+    def _trace(self, index: i64, count: i64) -> None:
+        """The firehose hears of each delivery."""
+        tracing = self.stream.vhost.tracing
+        assert tracing is not None
+        number, cursor = int(self.consumer.channel.number), self._cursor
+        at = cursor.at + index * cursor.size
+        while count > 0:
+            entry = Entry(self.stream.shelf, cursor.data[at : at + cursor.size], cursor.key, 0, 0, 0)
+            tracing.delivered(self.consumer.connection, number, self.stream, entry)
+            at += cursor.size
+            count -= 1

@@ -1,0 +1,73 @@
+"""Which delayed messages somebody asks for."""
+
+from __future__ import annotations
+
+from mypy_extensions import i64
+
+from leveret.broker.deadletter import header_of, raw_headers
+from leveret.broker.holder import Holder
+from leveret.wire.errors import ProtocolError
+from leveret.wire.properties import text_property
+from leveret.wire.table import decode_value
+
+
+class Wanted:
+    """Every part that is given must fit. due_from_us, due_until_us: due at this time or later, and before; 0 = any.
+
+    headers: names, and values as text ("5", "true"). is_parked: those that are due and have no way (True), or those
+    that still wait (False).
+    """
+
+    def __init__(
+        self,
+        layout: str | None = None,
+        destination: str | None = None,
+        message_id: str | None = None,
+        due_from_us: i64 = 0,
+        due_until_us: i64 = 0,
+        headers: dict[str, str] | None = None,
+        is_parked: bool | None = None,
+    ) -> None:
+        self.layout = layout
+        self.destination = destination
+        self.message_id = message_id
+        self.due_from_us = due_from_us
+        self.due_until_us = due_until_us
+        self.headers = {name.encode("utf-8", "surrogateescape"): text for name, text in (headers or {}).items()}
+        self.is_parked = is_parked
+
+    def takes_shelf(self, holder: Holder, is_parked: bool) -> bool:
+        """Whether anything that waits there may be wanted."""
+        return self.layout in (None, holder.layout) and self.is_parked in (None, is_parked)
+
+    def takes(self, holder: Holder, key: bytes, expires_us: i64, content: bytes) -> bool:
+        """Whether a message is wanted, or alike ones that begin with this content."""
+        address = holder.address(key)
+        if self.destination is not None and address.destination != self.destination:
+            return False
+        due_us = expires_us + address.later_us
+        if due_us < self.due_from_us or due_us >= self.due_until_us > 0:
+            return False
+        return (self.message_id is None and not self.headers) or self._says(header_of(content))
+
+    def _says(self, header: bytes) -> bool:
+        try:
+            if self.message_id is not None and text_property(header, "message_id") != self.message_id:
+                return False
+            return not self.headers or self._has_headers(dict(reversed(raw_headers(header))))
+        except ProtocolError:  # malformed, as far as nobody has looked into it before
+            return False
+
+    def _has_headers(self, found: dict[bytes, bytes]) -> bool:
+        for name, text in self.headers.items():
+            value = found.get(name)
+            if value is None or _text(value) != text:
+                return False
+        return True
+
+
+def _text(encoded: bytes) -> str:
+    value, _ = decode_value(encoded, 0, len(encoded), 0)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else str(value)

@@ -1,0 +1,248 @@
+"""leveret delay create | verify | migrate | transfer: the delay levels of a broker, leveret or RabbitMQ, over AMQP.
+
+Exit codes: 0 done; 1 something is missing, different, or left where it was; 2 wrong options, or no connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import sys
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+import click
+
+from leveret.client import ChannelClosed, ClientError, Connection, connect
+from leveret.client.url import Address, parse_url
+from leveret.delay import LAYOUTS, Layout
+from leveret.delay.tools import LayoutConflict, Mover, create, verify
+from leveret.delay.tools.destinations import Binding
+from leveret.delay.tools.management import ApiError, Management
+
+EXIT_FAILED: Final = 1
+EXIT_UNUSABLE: Final = 2
+URL: Final = "amqp://guest:guest@localhost:5672/"
+POISON_MIGRATE: Final = "delays-migrate-poison-messages"
+POISON_TRANSFER: Final = "delays-transfer-poison-messages"
+FIELDS: Final = {"prefix": str, "levels": int, "unit-ms": int, "queue-type": str}
+
+
+def _layout_of(text: str) -> Layout:
+    """A layout's name, or a name with changes: ``nservicebus,prefix=other,levels=20``. click.BadParameter if not."""
+    name, *changes = text.split(",")
+    if name not in LAYOUTS:
+        raise click.BadParameter(f"{name!r} is none of {', '.join(LAYOUTS)}")
+    chosen: dict[str, Any] = {}
+    for change in changes:
+        key, _, value = change.partition("=")
+        if key not in FIELDS:
+            raise click.BadParameter(f"{key!r} is none of {', '.join(FIELDS)}")
+        try:
+            chosen[key.replace("-", "_")] = FIELDS[key](value)
+        except ValueError:
+            raise click.BadParameter(f"{key} is a number, not {value!r}") from None
+    return _changed(LAYOUTS[name], chosen)
+
+
+def _changed(layout: Layout, chosen: dict[str, Any]) -> Layout:
+    """The layout with what was chosen otherwise. click.BadParameter for what no layout can be."""
+    try:
+        return dataclasses.replace(layout, **chosen)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def _url_of(text: str) -> str:
+    """A connection URL. click.BadParameter, which says what is wrong with it, before anything begins."""
+    try:
+        parse_url(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+    return text
+
+
+def _url_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    return click.option("--url", type=_url_of, metavar="URL", envvar="LEVERET_URL", default=URL, show_default=True,
+                        help="The broker (environment: LEVERET_URL).")(command)  # fmt: skip
+
+
+def _layout_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    for option in (
+        click.option("--queue-type", type=click.Choice(["classic", "quorum"]), help="Type of the level queues."),
+        click.option("--unit-ms", type=int, help="Wait of the lowest level, in milliseconds."),
+        click.option("--levels", type=int, help="How many levels; the longest delay is 2^levels - 1 units."),
+        click.option("--prefix", help="What the names of exchanges and queues begin with."),
+        click.option("--layout", type=_layout_of, metavar="LAYOUT", default="nservicebus", show_default=True,
+                     help=f"{', '.join(LAYOUTS)}; changes to one are options, or follow it: NAME,prefix=X,levels=N."),
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+def _moving_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    for option in (
+        click.option("--dry-run", is_flag=True, help="Only say what would come of it; move and declare nothing."),
+        click.option("--undated", type=click.Choice(["poison", "restart"]), default="poison", show_default=True,
+                     help="Messages that don't tell when they are due: put aside, or wait their whole level again."),
+        click.option("--bind", "binding", type=click.Choice([one.value for one in Binding]), default=None,
+                     help="What is bound for a destination: its exchange, its queue, or nothing.  "
+                     "[default: auto; for Celery's layouts: none]"),
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+@click.group()
+def command() -> None:
+    """Delay levels on leveret or RabbitMQ: create, verify, migrate, transfer.
+
+    Exit codes: 0 done, 1 something is missing, different or left where it was, 2 wrong options or no connection.
+    """
+
+
+@command.command("create")
+@_url_option
+@_layout_options
+def create_command(url: str, layout: Layout, **chosen: Any) -> None:
+    """Declare the exchanges, queues and bindings of a layout. What is there already just so, stays."""
+    layout = _changed(layout, {key: value for key, value in chosen.items() if value is not None})
+
+    async def work() -> int:
+        async with await connect(url, name="leveret delay create") as connection:
+            count = await create(connection, layout)
+        click.echo(f"{count} exchanges, queues and bindings stand: {layout.level_name(layout.levels - 1)} to "
+                   f"{layout.level_name(0)}, then {layout.delivery_exchange}")  # fmt: skip
+        return 0
+
+    _run(work())
+
+
+@command.command("verify")
+@_url_option
+@_layout_options
+@click.option("--api", help="URL of the HTTP API, such as http://localhost:15672, for what AMQP can't tell.")
+def verify_command(url: str, layout: Layout, api: str | None, **chosen: Any) -> None:
+    """Say what of a layout is there, missing or different. Nothing is changed."""
+    layout = _changed(layout, {key: value for key, value in chosen.items() if value is not None})
+    try:
+        management = Management(api, parse_url(url)) if api is not None else None
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--api") from None
+
+    async def work() -> int:
+        from leveret.cli.delay_output import show_findings
+
+        async with await connect(url, name="leveret delay verify") as connection:
+            findings = await verify(connection, layout, management)
+        show_findings(findings)
+        return EXIT_FAILED if any(finding.state.is_failure for finding in findings) else 0
+
+    _run(work())
+
+
+@command.command("migrate")
+@_url_option
+@click.option("--from", "source", type=_layout_of, metavar="LAYOUT", default="nservicebus", show_default=True)
+@click.option("--to", "target", type=_layout_of, metavar="LAYOUT", default="nservicebus-v2", show_default=True)
+@_moving_options
+def migrate_command(
+    url: str, source: Layout, target: Layout, dry_run: bool, undated: str, binding: str | None
+) -> None:
+    """Move what waits in one layout to another on the same broker, each with what is left of its delay.
+
+    Stop the senders of the old layout first, or run it again afterwards: it moves what is there when it begins.
+    """
+    if {source.level_name(level) for level in range(source.levels)} & {
+        target.level_name(level) for level in range(target.levels)
+    }:
+        raise click.UsageError("--from and --to have queues in common: there is nothing to move")
+
+    async def work() -> int:
+        async with await connect(url, name="leveret delay migrate") as connection:
+            return await _move(connection, source, connection, target, POISON_MIGRATE, dry_run, undated, binding)
+
+    _run(work())
+
+
+@command.command("transfer")
+@_url_option
+@click.option("--to", "to_url", type=_url_of, metavar="URL", required=True, help="The broker to move to.")
+@_layout_options
+@click.option("--to-layout", type=_layout_of, metavar="LAYOUT", help="The layout there, if it is another one.")
+@_moving_options
+def transfer_command(
+    url: str,
+    to_url: str,
+    layout: Layout,
+    to_layout: Layout | None,
+    dry_run: bool,
+    undated: str,
+    binding: str | None,
+    **chosen: Any,
+) -> None:
+    """Move what waits in a layout to another broker, each with what is left of its delay."""
+    layout = _changed(layout, {key: value for key, value in chosen.items() if value is not None})
+    if _place(parse_url(url)) == _place(parse_url(to_url)):
+        raise click.UsageError("--url and --to are the same broker: use `leveret delay migrate`")
+
+    async def work() -> int:
+        async with (
+            await connect(url, name="leveret delay transfer") as source,
+            await connect(to_url, name="leveret delay transfer") as target,
+        ):
+            return await _move(
+                source, layout, target, to_layout or layout, POISON_TRANSFER, dry_run, undated, binding
+            )  # fmt: skip
+
+    _run(work())
+
+
+def _place(address: Address) -> tuple[str, int, str]:
+    host = "localhost" if address.host in ("127.0.0.1", "::1") else address.host
+    return host, address.port, address.vhost
+
+
+async def _move(
+    source: Connection,
+    layout: Layout,
+    target: Connection,
+    target_layout: Layout,
+    poison_queue: str,
+    dry_run: bool,
+    undated: str,
+    binding: str | None,
+) -> int:
+    from leveret.cli.delay_output import LevelBars, show_summary
+
+    # a Celery worker binds its own queues and exchanges, under keys that are no names of either
+    bind = Binding(binding) if binding is not None else Binding.NONE if target_layout.starts_at_top else Binding.AUTO
+    with LevelBars(layout) as bars:
+        mover = Mover(
+            source, layout, target, target_layout, poison_queue,
+            binding=bind, restarts=undated == "restart", on_progress=bars.show,
+        )  # fmt: skip
+        summary = await (mover.dry_run() if dry_run else mover.run())
+    show_summary(summary, dry_run, poison_queue)
+    return EXIT_FAILED if summary.left else 0
+
+
+def _run(work: Coroutine[Any, Any, int]) -> None:
+    """Do it, and end with its exit code; errors of the network and of the broker are sentences."""
+    try:
+        code = asyncio.run(work)
+    except LayoutConflict as error:
+        code, text = EXIT_FAILED, str(error)
+    except (LookupError, ApiError) as error:
+        code, text = EXIT_FAILED, str(error.args[0])
+    except ChannelClosed as error:
+        code, text = EXIT_FAILED, f"the broker refused it: {error}"
+    except ClientError as error:
+        code, text = EXIT_UNUSABLE, f"{error}\nNothing is lost: what was not confirmed is where it was. Run it again."
+    except OSError as error:
+        code, text = EXIT_UNUSABLE, str(error)
+    else:
+        sys.exit(code)
+    click.echo(text, err=True)
+    sys.exit(code)
+

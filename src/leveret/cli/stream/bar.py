@@ -1,0 +1,28 @@
+"""How far an export has come: a bar on standard error, on a terminal only."""
+
+from __future__ import annotations
+
+from rich import progress
+
+from leveret.cli.bars import Bars
+
+
+class Bar(Bars):
+    """end: the offset behind the last message that is to be written."""
+
+    def __init__(self, end: int) -> None:
+        super().__init__(
+            progress.TextColumn("offset"),
+            progress.MofNCompleteColumn(),
+            progress.BarColumn(),
+            progress.TimeRemainingColumn(),
+        )
+        self._end = end
+        self._task: progress.TaskID | None = None
+
+    def show(self, offset: int) -> None:
+        """This message has been dealt with."""
+        if self._task is None:
+            self._task = self._progress.add_task("", total=self._end, completed=offset)
+        elif offset % 1024 == 0 or offset == self._end - 1:
+            self._progress.update(self._task, completed=offset + 1)

@@ -1,0 +1,126 @@
+"""A stream written to files: lines of JSON, or Parquet. What was broken off goes on behind the last whole message."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Protocol, TextIO
+
+from leveret.cli.stream.reading import Message
+from leveret.cli.stream.shown import as_line
+
+if TYPE_CHECKING:
+    from leveret.cli.stream.parquet import ParquetFile
+
+UNFINISHED: Final = ".unfinished"
+# one file of Parquet
+ROWS_MAX: Final = 250_000
+OCTETS_MAX: Final = 128 << 20
+_TAIL_OCTETS: Final = 1 << 16
+_NAME: Final = re.compile(r"(\d{20})-(\d{20})\.parquet")
+
+
+class ExportRefused(Exception):
+    """It can't be written there; the text says why."""
+
+
+class Sink(Protocol):
+    """Where messages go. next_offset: behind the last one that is there, None if nothing is."""
+
+    next_offset: int | None
+
+    def write(self, message: Message) -> None:
+        """One message more."""
+
+    def close(self) -> None:
+        """All is written. Also after an error: what was whole stays."""
+
+
+class Lines:
+    """Lines of JSON to an open file."""
+
+    def __init__(self, file: TextIO, next_offset: int | None = None) -> None:
+        self.next_offset = next_offset
+        self._file = file
+
+    def write(self, message: Message) -> None:
+        self._file.write(as_line(message) + "\n")
+
+    def close(self) -> None:
+        self._file.flush()
+
+
+class LinesFile(Lines):
+    """Lines of JSON to a file of this name. is_resumed: behind what is in it; a line that is not whole goes.
+
+    ExportRefused if there is something in it and it is not resumed, or if what is in it is no export.
+    """
+
+    def __init__(self, path: Path, is_resumed: bool) -> None:
+        if path.exists() and path.stat().st_size and not is_resumed:
+            raise ExportRefused(f"{path} is there: --resume goes on behind its last message, or name another one")
+        next_offset = _cut_to_last(path) if path.exists() and path.stat().st_size else None
+        self._target = path.open("a", encoding="utf-8")
+        super().__init__(self._target, next_offset)
+
+    def close(self) -> None:
+        self._target.close()
+
+
+def _cut_to_last(path: Path) -> int | None:
+    """Cut off what is behind the last whole line, and return the offset behind it; None if no line is whole."""
+    with path.open("r+b") as file:
+        end = file.seek(0, os.SEEK_END)
+        tail = b""
+        while end and tail.count(b"\n") < 2:
+            start = max(0, end - _TAIL_OCTETS)
+            file.seek(start)
+            tail = file.read(end - start) + tail
+            end = start
+        whole, newline, _ = tail.rpartition(b"\n")
+        file.truncate(end + len(whole) + len(newline))
+        if not newline:
+            return None
+        try:
+            offset = json.loads(whole.rpartition(b"\n")[2])["offset"]
+        except (ValueError, KeyError, TypeError):
+            offset = None
+        if not isinstance(offset, int):
+            raise ExportRefused(f"{path} has a last line that is no message of a stream")
+        return offset + 1
+
+
+class ParquetDirectory:
+    """Files <first>-<last offset>.parquet in a directory, each made under another name and renamed when it is whole.
+
+    ExportRefused if there are some and it is not resumed, or if pyarrow is not there.
+    """
+
+    def __init__(self, path: Path, is_resumed: bool) -> None:
+        try:
+            from leveret.cli.stream.parquet import ParquetFile
+        except ImportError as error:
+            raise ExportRefused(f"Parquet needs leveret[lake]: {error}") from None
+        path.mkdir(parents=True, exist_ok=True)
+        ends = [int(match[2]) + 1 for match in map(_NAME.fullmatch, os.listdir(path)) if match]
+        if ends and not is_resumed:
+            raise ExportRefused(f"{path} has files: --resume goes on behind their last message, or name another one")
+        self.next_offset = max(ends, default=None)
+        self._path = path
+        self._begin = ParquetFile
+        self._file: ParquetFile | None = None
+
+    def write(self, message: Message) -> None:
+        if self._file is None:
+            self._file = self._begin(self._path / UNFINISHED)
+        self._file.add(message)
+        if self._file.rows >= ROWS_MAX or self._file.octets >= OCTETS_MAX:
+            self.close()
+
+    def close(self) -> None:
+        if self._file is not None:
+            first, last = self._file.finish()
+            os.replace(self._path / UNFINISHED, self._path / f"{first:020d}-{last:020d}.parquet")
+            self._file = None

@@ -1,0 +1,250 @@
+"""leveret stream tail | head | count | export: messages of a stream, of leveret or of RabbitMQ, over AMQP.
+
+Exit codes: 0 done; 1 there is no such stream; 2 wrong options; 3 the broker can't be reached or refuses; 130 broken
+off.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final, TypeVar
+
+import click
+
+from leveret.cli.ctl.exits import Failed
+from leveret.cli.ctl.times import duration_ms
+from leveret.cli.options import options
+from leveret.cli.stream.export import ExportRefused, Lines, LinesFile, ParquetDirectory, Sink
+from leveret.cli.stream.reading import Message, NotAStream, StreamReader, Where
+from leveret.cli.stream.shown import Screen, as_line
+from leveret.client import BlockingConnection, ChannelClosed, ClientError
+from leveret.client.url import parse_url
+from leveret.wire.errors import NOT_FOUND, PRECONDITION_FAILED
+
+EXIT_NO_STREAM: Final = 1
+EXIT_BROKER: Final = 3
+EXIT_BROKEN_OFF: Final = 130
+URL: Final = "amqp://guest:guest@localhost:5672/"
+Result = TypeVar("Result")
+
+
+def _url_of(text: str) -> str:
+    """A connection URL. click.BadParameter, which says what is wrong with it, before anything begins."""
+    try:
+        parse_url(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+    return text
+
+
+def _since(text: str) -> datetime:
+    """So long ago: 5m, 1h30m, 2d; or a time. click.BadParameter for anything else."""
+    try:
+        return datetime.now(UTC) - timedelta(milliseconds=duration_ms(text))
+    except (Failed, OverflowError):
+        pass
+    try:
+        return datetime.fromisoformat(text).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise click.BadParameter(f"'{text}' is neither so long ago (5m, 1h30m, 2d) nor a time") from None
+
+
+WHERE: Final = (
+    click.argument("name"),
+    click.option("--url", type=_url_of, metavar="URL", envvar="LEVERET_URL", default=URL, show_default=True,
+                 help="The broker (environment: LEVERET_URL)."),
+)  # fmt: skip
+SINCE: Final = click.option(
+    "--since", type=_since, metavar="AGO", help="What arrived in the last 5m, 1h30m, 2d; or since a time."
+)
+FILTER: Final = click.option("--filter", "value", metavar="VALUE", help="Only with this x-stream-filter-value.")
+SHOWN: Final = (
+    FILTER,
+    click.option("--full", is_flag=True, help="All of long bodies and lines."),
+    click.option("--json", "as_json", is_flag=True, help="A line of JSON for each message."),
+)
+
+
+@click.group()
+def command() -> None:
+    """Look into a stream of leveret or of RabbitMQ. Reading takes nothing away.
+
+    Exit codes: 0 done, 1 no such stream, 2 wrong options, 3 no connection or refused, 130 broken off.
+    """
+
+
+@command.command()
+@options(*WHERE)
+@click.option("-n", "count", type=click.IntRange(min=0), default=20, show_default=True, help="How many.")
+@click.option("-f", "--follow", is_flag=True, help="Go on with what comes, until Ctrl-C.")
+@SINCE
+@options(*SHOWN)
+def tail(
+    name: str, url: str, count: int, follow: bool, since: datetime | None, value: str | None, full: bool, as_json: bool
+) -> None:
+    """Show the last messages. With --since: all of that time, whatever -n says."""
+    show = _shower(full, as_json)
+
+    def work(reader: StreamReader) -> None:
+        end = reader.end()
+        if end is not None and since is not None:
+            for message in reader.messages(since, end):
+                if message.is_wanted(value):
+                    show(message)
+        elif end is not None and count:
+            for message in reader.last(count, end, value):
+                show(message)
+        if follow:
+            for message in reader.following(0 if end is None else end, value):
+                show(message)
+
+    _run(url, name, work, 0 if follow else EXIT_BROKEN_OFF)
+
+
+@command.command()
+@options(*WHERE)
+@click.option("-n", "count", type=click.IntRange(min=0), default=20, show_default=True, help="How many.")
+@click.option("--offset", type=click.IntRange(min=0), help="From this one on, not from the first.")
+@SINCE
+@options(*SHOWN)
+def head(
+    name: str, url: str, count: int, offset: int | None, since: datetime | None, value: str | None, full: bool,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Show the first messages, or the first ones from an offset or a time on."""
+    show, begin = _shower(full, as_json), _begin(offset, since)
+
+    def work(reader: StreamReader) -> None:
+        left = count
+        for message in _all(reader, begin) if left else ():
+            if message.is_wanted(value):
+                show(message)
+                left -= 1
+                if left == 0:
+                    return
+
+    _run(url, name, work)
+
+
+@command.command("count")
+@options(*WHERE)
+@SINCE
+def count_(name: str, url: str, since: datetime | None) -> None:
+    """Print how many messages there are, by their offsets. RabbitMQ counts whole chunks with --since."""
+
+    def work(reader: StreamReader) -> int:
+        first, end = reader.first(), reader.end()
+        if first is None or end is None:
+            return 0
+        return end - (first if since is None else reader.since(since, end))
+
+    click.echo(_run(url, name, work))
+
+
+@command.command()
+@options(*WHERE)
+@click.option("--offset", type=click.IntRange(min=0), help="From this one on, not from the first.")
+@SINCE
+@FILTER
+@click.option("--format", "kind", type=click.Choice(["jsonl", "parquet"]), default="jsonl", show_default=True,
+              help="Lines of JSON, or Parquet with the columns of a stream's tables (leveret[lake]).")  # fmt: skip
+@click.option("-o", "--output", type=click.Path(path_type=Path), metavar="PATH",
+              help="A file, for Parquet a directory; not said: lines to standard output.")  # fmt: skip
+@click.option("--resume", is_flag=True, help="Go on behind the last message that the output has.")
+def export(
+    name: str, url: str, offset: int | None, since: datetime | None, value: str | None, kind: str,
+    output: Path | None, resume: bool,
+) -> None:  # fmt: skip
+    """Write what is in the stream now to files, or to standard output."""
+    begin = _begin(offset, since)
+    if output is None and (kind == "parquet" or resume):
+        raise click.UsageError("say where with -o: " + ("Parquet goes to a directory" if kind == "parquet" else
+                                                       "--resume goes on in a file"))  # fmt: skip
+    try:
+        _run(url, name, lambda reader: _export(reader, begin, value, _sink(kind, output, resume)))
+    except ExportRefused as refused:
+        raise click.UsageError(str(refused)) from None
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):
+            raise  # the reader of our output has gone; click knows what to do
+        raise click.UsageError(f"{error.filename or output}: {error.strerror or error}") from None
+
+
+def _sink(kind: str, output: Path | None, is_resumed: bool) -> Sink:
+    if output is None:
+        return Lines(sys.stdout)
+    return LinesFile(output, is_resumed) if kind == "jsonl" else ParquetDirectory(output, is_resumed)
+
+
+def _export(reader: StreamReader, begin: Where, value: str | None, sink: Sink) -> None:
+    from leveret.cli.stream.bar import Bar
+
+    if sink.next_offset is not None:
+        begin = sink.next_offset
+    count = 0
+    try:
+        end = reader.end()
+        if end is not None and not (isinstance(begin, int) and begin >= end):
+            with Bar(end) as bar:
+                for message in reader.messages(begin, end):
+                    if message.is_wanted(value):
+                        sink.write(message)
+                        count += 1
+                    bar.show(message.offset)
+    finally:
+        sink.close()
+    click.echo(f"{count:,} {'message' if count == 1 else 'messages'} written", err=True)
+
+
+def _begin(offset: int | None, since: datetime | None) -> Where:
+    if offset is not None and since is not None:
+        raise click.UsageError("--offset and --since: say one of them")
+    return since or ("first" if offset is None else offset)
+
+
+def _all(reader: StreamReader, begin: Where) -> Iterator[Message]:
+    """What is there now, from `begin` on."""
+    end = reader.end()
+    if end is None or (isinstance(begin, int) and begin >= end):
+        return iter(())
+    return reader.messages(begin, end)
+
+
+def _shower(is_full: bool, as_json: bool) -> Callable[[Message], None]:
+    if as_json:
+        return lambda message: print(as_line(message), flush=True)
+    return Screen(is_full).show
+
+
+def _run(url: str, name: str, work: Callable[[StreamReader], Result], broken_off: int = EXIT_BROKEN_OFF) -> Result:
+    """Do it on a connection of its own; what goes wrong there is told in one line."""
+    address = parse_url(url)
+    where = f"virtual host '{address.vhost}' of {address.host}:{address.port}"
+    try:
+        with BlockingConnection(url, name="leveret stream") as connection:
+            return work(StreamReader(connection, name))
+    except KeyboardInterrupt:
+        sys.exit(broken_off)
+    except ChannelClosed as error:
+        if error.code == NOT_FOUND:
+            _fail(EXIT_NO_STREAM, f"there is no stream '{name}' in {where}")
+        if error.code == PRECONDITION_FAILED and "x-stream-offset" in error.text:
+            _fail(EXIT_NO_STREAM, _not_a_stream(name, where))
+        _fail(EXIT_BROKER, str(error))
+    except NotAStream:
+        _fail(EXIT_NO_STREAM, _not_a_stream(name, where))
+    except ClientError as error:
+        _fail(EXIT_BROKER, str(error))
+    raise AssertionError
+
+
+def _not_a_stream(name: str, where: str) -> str:
+    return f"'{name}' in {where} is a queue and no stream: looking at its messages would take them away"
+
+
+def _fail(status: int, text: str) -> None:
+    click.echo(text, err=True)
+    sys.exit(status)

@@ -1,0 +1,155 @@
+"""Messages of a stream by their offsets, over AMQP 0-9-1, from leveret and RabbitMQ alike.
+
+Neither tells where a stream ends, so the last message is asked for. "last" means the last chunk: one message or a few
+thousand. All of it that is there was sent before the answer to a later request on the same channel.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Final
+
+from leveret.client import BlockingChannel, BlockingConnection, Delivery
+from leveret.wire.table import Value
+
+OFFSET: Final = "x-stream-offset"
+FILTER: Final = "x-stream-filter"
+FILTER_VALUE: Final = "x-stream-filter-value"
+PREFETCH: Final = 500
+# more than a chunk of RabbitMQ's holds
+CHUNK: Final = 5000
+# a time that is later than the last message has nothing behind it; a broker that reads from a slow disk has this long
+NOTHING_COMES_S: Final = 2.0
+
+Where = int | datetime | str
+"""An offset, a time, or "first", "last", "next"."""
+
+
+class NotAStream(Exception):
+    """Its deliveries have no offsets."""
+
+
+class Message:
+    """A delivery of a stream. headers: without the offset.
+
+    expected: its offset if it does not say one: headers that fill a frame have no room for it. None: it must.
+    """
+
+    __slots__ = ("delivery", "headers", "offset")
+
+    def __init__(self, delivery: Delivery, expected: int | None = None) -> None:
+        headers = dict(delivery.properties.headers or {})
+        offset = headers.pop(OFFSET, expected)
+        if not isinstance(offset, int):
+            raise NotAStream
+        self.delivery = delivery
+        self.headers = headers
+        self.offset = offset
+
+    def is_wanted(self, value: str | None) -> bool:
+        """Whether it has this filter value; None: any will do."""
+        return value is None or self.headers.get(FILTER_VALUE) == value
+
+
+class StreamReader:
+    """Methods raise ClientError as the client does, and NotAStream. Nothing is changed in the stream."""
+
+    def __init__(self, connection: BlockingConnection, name: str) -> None:
+        self.name = name
+        self._connection = connection
+
+    def first(self) -> int | None:
+        """The offset of the oldest message; None if there is none."""
+        if self.end() is None:
+            return None
+        with self._connection.channel() as channel:
+            self._consume(channel, "first", 1)
+            return _next(channel).offset
+
+    def end(self) -> int | None:
+        """The offset behind the last message; None if there is none."""
+        with self._connection.channel() as channel:
+            self._consume(channel, "last", CHUNK)
+            found: Message | None = None
+            count = 0
+            while count < CHUNK:
+                is_empty = channel.declare_queue(self.name, passive=True).message_count == 0
+                deliveries = channel.deliveries(CHUNK, 0)
+                if not deliveries and found is None and not is_empty:
+                    deliveries = [_next(channel).delivery]  # it comes from the disk
+                if not deliveries:
+                    break
+                count += len(deliveries)
+                found = Message(deliveries[-1])
+            return found.offset + 1 if found is not None else None
+
+    def since(self, time: datetime, end: int) -> int:
+        """The offset of the first message that arrived then or later, `end` if there is none before it. RabbitMQ gives
+        that of its chunk."""
+        return next((message.offset for message in self.messages(time, end)), end)
+
+    def messages(self, begin: Where, end: int) -> Iterator[Message]:
+        """All from `begin` to the last one before `end`, which is in the stream."""
+        with self._connection.channel() as channel:
+            self._consume(channel, begin, PREFETCH)
+            timeout_s = None
+            if isinstance(begin, datetime):
+                channel.declare_queue(self.name, passive=True)
+                timeout_s = NOTHING_COMES_S
+            for message in _delivered(channel, timeout_s):
+                if message.offset >= end:
+                    return
+                yield message
+                if message.offset == end - 1:
+                    return
+
+    def last(self, count: int, end: int, value: str | None) -> list[Message]:
+        """The last `count` messages before `end`, with this filter value."""
+        window = count
+        while True:
+            begin = max(0, end - window)
+            first = end
+            found: deque[Message] = deque(maxlen=count)
+            for message in self.messages(begin, end):
+                first = min(first, message.offset)
+                if message.is_wanted(value):
+                    found.append(message)
+            if len(found) == count or begin == 0 or first > begin:  # nothing older is there
+                return list(found)
+            window *= 8
+
+    def following(self, begin: Where, value: str | None) -> Iterator[Message]:
+        """All from `begin` on that have this filter value, and then those that come, without end."""
+        with self._connection.channel() as channel:
+            self._consume(channel, begin, PREFETCH, {} if value is None else {FILTER: value})
+            for message in _delivered(channel, None):
+                if message.is_wanted(value):
+                    yield message
+
+    def _consume(
+        self, channel: BlockingChannel, begin: Where, prefetch: int, more: dict[str, Value] | None = None
+    ) -> None:
+        channel.consume(self.name, arguments={OFFSET: begin, **(more or {})}, prefetch_count=prefetch)
+
+
+def _delivered(channel: BlockingChannel, first_timeout_s: float | None) -> Iterator[Message]:
+    """What comes, acknowledged in time for the next to come. It ends if nothing comes within first_timeout_s."""
+    timeout_s = first_timeout_s
+    count = 0
+    expected: int | None = None
+    while (delivery := channel.next_delivery(timeout_s)) is not None:
+        timeout_s = None
+        count += 1
+        message = Message(delivery, expected)
+        expected = message.offset + 1
+        yield message
+        if count % (PREFETCH // 2) == 0:
+            channel.ack(delivery.delivery_tag, multiple=True)
+
+
+def _next(channel: BlockingChannel) -> Message:
+    delivery = channel.next_delivery()
+    assert delivery is not None
+    return Message(delivery)

@@ -1,0 +1,194 @@
+"""Delayed messages: what is pending, without consuming it; cancelled, or given another time, all that fit or none.
+
+What fits is looked for in slices. The change is made in one turn, and written in one batch: it counts what fits at that
+moment, so a message that was delivered meanwhile is not among it, and one that came meanwhile is.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Final
+
+from leveret.broker import withdrawal
+from leveret.broker.entry import Entry
+from leveret.broker.holder import Holder, holders
+from leveret.broker.pending import Count, Earliest, Pending, Totals
+from leveret.broker.retiming import Impossible, Retiming
+from leveret.broker.search import Cut, Search
+from leveret.broker.wanted import Wanted
+from leveret.control.checks import vhost_named
+from leveret.control.delayed import Selection, broker_us, check_access, check_time, span_us
+from leveret.control.listing import Listing
+from leveret.control.node import Node
+from leveret.control.refusal import CONFLICT, Refused, bad_request
+from leveret.control.sliced import Sliced, Steps
+from leveret.control.views.delayed import level_view, message_view, pending_view, wall_ms
+from leveret.control.views.view import View
+
+LIMIT_MAX: Final = 10_000
+"""Single messages in one answer."""
+RETIMED_MAX: Final = 100_000
+RETIMED_OCTETS_MAX: Final = 64 << 20
+"""Messages, and their octets, that get another time at once: each is written anew, and others wait meanwhile."""
+
+
+class ListDelayed(Listing):
+    """Pending messages, a row for each destination of each layout; the name is the destination.
+
+    layout, destination, due_after_ms, due_before_ms: as in list_delayed_messages.
+    """
+
+    layout: str | None = None
+    destination: str | None = None
+    due_after_ms: int | None = None
+    due_before_ms: int | None = None
+
+    def found(self, node: Node) -> Steps[list[Any]]:
+        start_us, end_us = span_us(node, self.due_after_ms, self.due_before_ms)
+        wanted = Wanted(self.layout, self.destination, None, start_us, end_us)
+        totals = Totals()
+        yield from Search(self.hosts(node), wanted, totals, False).steps()
+        return totals.rows()
+
+    def name_of(self, item: Pending) -> str:
+        return item.destination
+
+    def view(self, node: Node, item: Pending) -> View | None:
+        return pending_view(node, item)
+
+
+class ListDelayLevels(Listing):
+    """Level queues, from the highest level down, and delayed exchanges; the name is that of the layout."""
+
+    def found(self, node: Node) -> Steps[list[Any]]:
+        found: list[Holder] = []
+        for vhost in self.hosts(node):
+            found += holders(vhost)
+            yield
+        return found
+
+    def name_of(self, item: Holder) -> str:
+        return item.layout
+
+    def view(self, node: Node, item: Holder) -> View | None:
+        return None if item.queue.is_deleted else level_view(item)
+
+
+class ListDelayedMessages(Selection):
+    """Single messages, those first that are due first; at most `limit` of them."""
+
+    changes: ClassVar[bool] = False
+    limit: int = 100
+
+    def run(self, node: Node) -> object:
+        if not 1 <= self.limit <= LIMIT_MAX:
+            raise bad_request(f"limit is {self.limit}, and must be from 1 to {LIMIT_MAX}")
+        search = Search([vhost_named(node, self.vhost)], self.wanted(node), earliest := Earliest(self.limit), False)
+        return Sliced(self._steps(node, search, earliest))
+
+    def _steps(self, node: Node, search: Search, earliest: Earliest) -> Steps[object]:
+        yield from search.steps()
+        return iter([message_view(node, single) for single in earliest.singles()])
+
+
+class Change(Selection):
+    """all: every delayed message, which must be said; dry_run: only count them. user: whose permissions count, None =
+    nobody is asked."""
+
+    all: bool = False
+    dry_run: bool = False
+    user: str | None = None
+
+    def run(self, node: Node) -> object:
+        if self.is_anything() and not self.all:
+            raise bad_request("which messages? Say what fits them, or that all are meant")
+        if self.is_anything() is False and self.all:
+            raise bad_request("all messages are meant, and some: say one of both")
+        vhost = vhost_named(node, self.vhost)
+        return Sliced(self._steps(node, Search([vhost], self.wanted(node), Count(), True)))
+
+    def _steps(self, node: Node, search: Search) -> Steps[object]:
+        yield from search.steps()
+        vhost = vhost_named(node, self.vhost)  # it may have been deleted
+        answer = self.change(node, search, search.cuts())
+        vhost.tally.count_publishes()
+        return answer
+
+    def change(self, node: Node, search: Search, cuts: list[Cut]) -> View:
+        """Do it; no time passes meanwhile."""
+        raise NotImplementedError
+
+
+class CancelDelayed(Change):
+    """Messages will not be delivered; answers how many."""
+
+    def change(self, node: Node, search: Search, cuts: list[Cut]) -> View:
+        check_access(node, self.vhost, self.user, cuts, ())
+        if self.dry_run:
+            return {"message_count": _count(cuts)}
+        return {"message_count": int(withdrawal.cancel(node.broker.log, cuts))}
+
+
+class RetimeDelayed(Change):
+    """Messages will be delivered at at_ms, or when in_ms have passed, or up to one unit of their layout later; at once
+    if that is past. Answers how many, and when: due_ms, None = none."""
+
+    at_ms: int | None = None
+    in_ms: int | None = None
+
+    def run(self, node: Node) -> object:
+        if (self.at_ms is None) == (self.in_ms is None):
+            raise bad_request("say either when (at_ms), or after how long (in_ms)")
+        for time_ms in (self.at_ms, self.in_ms):
+            if time_ms is not None:
+                check_time(time_ms)
+        return Change.run(self, node)
+
+    def change(self, node: Node, search: Search, cuts: list[Cut]) -> View:
+        vhost, now_us = node.broker.vhosts[self.vhost], node.host.now_us()
+        at_us = broker_us(node, self.at_ms) if self.at_ms is not None else now_us + (self.in_ms or 0) * 1000
+        retiming = Retiming(vhost, holders(vhost), at_us, now_us)
+        try:
+            due_us = max((int(retiming.due_us(cut.part.holder)) for cut in cuts), default=0)
+            check_access(node, self.vhost, self.user, cuts, _entrances(retiming, cuts))
+        except Impossible as error:
+            raise Refused(CONFLICT, str(error)) from None
+        count = _count(cuts)
+        if count > RETIMED_MAX:
+            raise Refused(CONFLICT, f"{count} messages fit; {RETIMED_MAX} can get another time at once, so say more")
+        entries = _entries(search, cuts)
+        if not self.dry_run:
+            for holder, entry in entries:
+                retiming.move(holder, entry)
+            for cut in cuts:
+                withdrawal.take_out(node.broker.log, cut)
+        return {"message_count": count, "due_ms": wall_ms(node, due_us)}
+
+
+def _count(cuts: list[Cut]) -> int:
+    return sum(int(cut.count) for cut in cuts)
+
+
+def _entrances(retiming: Retiming, cuts: list[Cut]) -> set[str]:
+    """The exchanges that a client would publish to, for the same."""
+    queues = [retiming.entrance(cut.part.holder) for cut in cuts]
+    return {queue.name for queue in queues if queue is not None}
+
+
+def _entries(search: Search, cuts: list[Cut]) -> list[tuple[Holder, Entry]]:
+    """What gets another time, in the order in which it was due. Refused if it is too much."""
+    found: list[tuple[Holder, Entry]] = []
+    octets = 0
+    for cut in cuts:
+        for entry in search.entries(cut):
+            octets += len(entry.content)
+            found.append((cut.part.holder, entry))
+        if octets > RETIMED_OCTETS_MAX:
+            most = RETIMED_OCTETS_MAX
+            raise Refused(CONFLICT, f"messages with more than {most} octets fit, too many to get another time at once")
+    found.sort(key=_due)
+    return found
+
+
+def _due(each: tuple[Holder, Entry]) -> tuple[int, int]:
+    holder, entry = each
+    return int(holder.due_us(entry.key, entry.expires_us)), int(entry.position)

@@ -1,0 +1,114 @@
+"""The files of streams, for those who read them without AMQP, and the leases that protect these meanwhile.
+
+Who may consume from a stream may read its files: a user needs the permission to read it.
+"""
+
+from __future__ import annotations
+
+from leveret.broker.streams.leases import LeaseRefused
+from leveret.broker.streams.stream import Stream
+from leveret.broker.users import READ
+from leveret.control.checks import vhost_named
+from leveret.control.command import Command, Query
+from leveret.control.node import Node
+from leveret.control.refusal import ACCESS_REFUSED, Refused, bad_request, not_found
+from leveret.control.sliced import Sliced, Steps
+from leveret.control.views.stream_files import files_view, lease_view
+
+
+class ListStreamFiles(Query):
+    """All streams: what there is in files, and where."""
+
+    def run(self, node: Node) -> object:
+        return Sliced(self._steps(node))
+
+    def _steps(self, node: Node) -> Steps[object]:
+        found = []
+        for archive in list(node.host.streams.archives.values()):
+            if not archive.stream.is_deleted:
+                found.append(files_view(node, archive.stream))
+            yield
+        return found
+
+
+class GetStreamFiles(Query):
+    """The same for one. user: who must be allowed to read it, here and below; None = nobody is asked."""
+
+    vhost: str
+    name: str
+    user: str | None = None
+
+    def run(self, node: Node) -> object:
+        return files_view(node, _stream(node, self.vhost, self.name, self.user))
+
+
+class GrantStreamLease(Command):
+    """Retention leaves alone all messages from `first` on, as far as they are there still, for duration_ms; answers
+    with the lease. holder: who asks, for people."""
+
+    vhost: str
+    name: str
+    duration_ms: int
+    first: int = 0
+    holder: str = ""
+    user: str | None = None
+
+    def run(self, node: Node) -> object:
+        stream = _stream(node, self.vhost, self.name, self.user)
+        oldest, now_us = int(stream.first), node.host.now_us()
+        try:
+            lease = stream.leases.grant(self.holder, self.first, oldest, self.duration_ms, now_us)
+        except LeaseRefused as error:
+            raise bad_request(str(error)) from None
+        return lease_view(node, lease)
+
+
+class RenewStreamLease(Command):
+    """Its time begins anew; what is older than `first` is not needed any more, None = all is as before."""
+
+    vhost: str
+    name: str
+    id: str
+    duration_ms: int
+    first: int | None = None
+    user: str | None = None
+
+    def run(self, node: Node) -> object:
+        leases = _stream(node, self.vhost, self.name, self.user).leases
+        try:
+            lease = leases.renew(self.id, self.first, self.duration_ms, node.host.now_us())
+        except LeaseRefused as error:
+            raise bad_request(str(error)) from None
+        if lease is None:
+            raise _unknown(self.id, self.name)
+        return lease_view(node, lease)
+
+
+class ReleaseStreamLease(Command):
+    """It protects nothing any more."""
+
+    vhost: str
+    name: str
+    id: str
+    user: str | None = None
+
+    def run(self, node: Node) -> object:
+        if not _stream(node, self.vhost, self.name, self.user).leases.release(self.id, node.host.now_us()):
+            raise _unknown(self.id, self.name)
+        return None
+
+
+def _unknown(id: str, name: str) -> Refused:
+    return not_found(f"stream '{name}' has no lease '{id}', perhaps not any more")
+
+
+def _stream(node: Node, vhost: str, name: str, user: str | None) -> Stream:
+    """The stream, or Refused."""
+    found = vhost_named(node, vhost)
+    if user is not None and not node.broker.access(user, vhost).may(READ, name):
+        reason = f"access to queue '{name}' in vhost '{vhost}' refused for user '{user}'"
+        raise Refused(ACCESS_REFUSED, reason)
+    stream = found.queues.get(name)
+    if not isinstance(stream, Stream):
+        raise not_found(f"no stream '{name}' in vhost '{vhost}'")
+    return stream

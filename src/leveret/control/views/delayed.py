@@ -1,0 +1,74 @@
+"""Delayed messages as this broker's HTTP API shows them. Times are the wall's, in milliseconds since 1970."""
+
+from __future__ import annotations
+
+from leveret.broker.copies import split_key
+from leveret.broker.deadletter import header_of
+from leveret.broker.holder import Holder
+from leveret.broker.limits import body_octets
+from leveret.broker.pending import Pending, Single
+from leveret.control.node import Node
+from leveret.control.tables import sayable
+from leveret.control.views.view import View
+from leveret.wire.errors import ProtocolError
+from leveret.wire.properties import text_property
+
+
+def pending_view(node: Node, pending: Pending) -> View:
+    """An item of list_delayed."""
+    return {
+        "vhost": pending.vhost,
+        "layout": sayable(pending.layout),
+        "type": _type(pending.is_exchange),
+        "destination": sayable(pending.destination),
+        "messages": int(pending.count),
+        "parked": int(pending.parked),
+        "next_due_ms": wall_ms(node, int(pending.next_us)),
+        "last_due_ms": wall_ms(node, int(pending.last_us)),
+    }
+
+
+def level_view(holder: Holder) -> View:
+    """An item of list_delay_levels: a level queue, or what a delayed exchange holds."""
+    queue = holder.queue
+    return {
+        "vhost": queue.vhost.name,
+        "layout": sayable(holder.layout),
+        "type": _type(holder.level < 0),
+        "level": int(holder.level) if holder.level >= 0 else None,
+        "name": sayable(queue.name),
+        "wait_ms": int(queue.ttl_us) // 1000 if holder.level >= 0 else None,
+        "messages": int(queue.count()),
+        "parked": int(holder.parked_count()),
+    }
+
+
+def message_view(node: Node, single: Single) -> View:
+    """An item of list_delayed_messages."""
+    holder, due_us, now_us = single.part.holder, int(single.due_us), node.host.now_us()
+    try:
+        message_id = text_property(header_of(single.content), "message_id")
+    except ProtocolError:
+        message_id = None
+    return {
+        "vhost": holder.queue.vhost.name,
+        "layout": sayable(holder.layout),
+        "type": _type(holder.level < 0),
+        "level": int(holder.level) if holder.level >= 0 else None,
+        "message_id": None if message_id is None else sayable(message_id),
+        "destination": sayable(holder.address(single.key).destination),
+        "routing_key": sayable(split_key(single.key)[1]),
+        "due_ms": wall_ms(node, due_us),
+        "remaining_ms": max(-((now_us - due_us) // 1000), 0),
+        "message_bytes": int(body_octets(single.content)),
+        "state": "parked" if single.part.is_parked else "pending",
+    }
+
+
+def _type(is_exchange: bool) -> str:
+    return "exchange" if is_exchange else "levels"
+
+
+def wall_ms(node: Node, time_us: int) -> int | None:
+    """What the clock on the wall shows at a time of the broker's, rounded up as no message is early; None for 0."""
+    return -(-int(node.broker.timeline.wall_us(time_us)) // 1000) if time_us else None

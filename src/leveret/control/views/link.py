@@ -1,0 +1,85 @@
+"""A federation link as RabbitMQ's HTTP API and its federation_status show it, and what only this broker says of one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Final
+
+from leveret.broker.channel import BrokerChannel
+from leveret.broker.link_peer import CHANNEL
+from leveret.broker.peer import Peer
+from leveret.control.node import LinkWindow, Node
+from leveret.control.tables import sayable
+from leveret.control.views.channel import channel_view
+from leveret.control.views.rates import rates, with_rates
+from leveret.control.views.view import View
+from leveret.federation.status import REFUSED, RUNNING, STARTING, LinkStatus
+
+COUNTS: Final = ("messages", "looped", "known", "buried")
+UP: Final = (STARTING, RUNNING)
+
+
+def is_down(status: LinkStatus) -> bool:
+    """Whether somebody should look at it: what is no link, since its exchange can't be federated, is not down."""
+    return status.status not in (*UP, REFUSED)
+
+
+def forget_rates(node: Node, ids: set[str]) -> None:
+    """There are these links only."""
+    for gone in node.links.keys() - ids:
+        del node.links[gone]
+
+
+def link_views(node: Node, statuses: list[LinkStatus]) -> Iterator[View]:
+    """Items of federation_status, made one by one: there may be many."""
+    peers = {peer.number: peer for peer in node.host.peers()}
+    for status in statuses:
+        yield _view(node, status, peers.get(status.connection))
+
+
+def _view(node: Node, status: LinkStatus, peer: Peer | None) -> View:
+    since_us = int(node.broker.timeline.wall_us(status.since_us)) if status.since_us else None
+    view: View = {
+        "node": node.name,
+        "exchange": sayable(status.exchange),
+        "upstream_exchange": sayable(status.upstream_exchange),
+        "type": "exchange",
+        "vhost": sayable(status.vhost),
+        "upstream": sayable(status.upstream),
+        "id": status.id,
+        "status": status.status,
+        "uri": sayable(status.uri),
+        "timestamp": "" if since_us is None else _rabbitmqs(since_us),
+        "since_ms": None if since_us is None else since_us // 1000,
+        "policy": sayable(status.policy),
+        "upstream_queue": sayable(status.upstream_queue),
+        "max_hops": status.max_hops,
+        "unacknowledged": status.unacknowledged,
+        "lag": status.lag,
+        "bindings": status.bindings,
+        "unbound": status.unbound,
+        "reconnects": status.reconnects,
+    }
+    if status.error:
+        view["error"] = sayable(status.error)
+    if status.warning:
+        view["warning"] = sayable(status.warning)
+    if peer is not None and status.status == RUNNING:
+        view["local_connection"] = peer.name
+        channel = peer.channels.get(CHANNEL)
+        if isinstance(channel, BrokerChannel):
+            view["local_channel"] = channel_view(node, peer, channel)
+    return view | _counts(node, status)
+
+
+def _counts(node: Node, status: LinkStatus) -> View:
+    values = (status.messages, status.looped, status.known, status.buried)
+    window = node.links.setdefault(status.id, LinkWindow())
+    return with_rates(COUNTS, values, rates(window, node.host.now_us(), values))
+
+
+def _rabbitmqs(us: int) -> str:
+    """A local time in RabbitMQ's way, whose hours have no leading zero."""
+    at = time.localtime(us // 1_000_000)
+    return f"{at.tm_year:04}-{at.tm_mon:02}-{at.tm_mday:02} {at.tm_hour}:{at.tm_min:02}:{at.tm_sec:02}"

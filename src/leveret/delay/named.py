@@ -1,0 +1,46 @@
+"""Layouts that programs share: whoever declares the same one on a broker understands the others' delayed messages."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from leveret.delay.layout import Layout
+
+DELAY_HEADER: Final = "NServiceBus.Transport.RabbitMQ.DelayInSeconds"
+
+NSERVICEBUS: Final = Layout(queue_arguments=(("x-queue-mode", "lazy"),), delay_header=DELAY_HEADER)
+"""Whole seconds, up to 268,435,455 of them (about 8.5 years): NServiceBus.RabbitMQ 4.3 to 6, its names in the seed."""
+
+NSERVICEBUS_V2: Final = Layout("nsb.v2", queue_type="quorum", delay_header=DELAY_HEADER)
+"""The same from NServiceBus.RabbitMQ 7 on: quorum queues, so that RabbitMQ drops nothing that nobody takes."""
+
+CELERY: Final = Layout(
+    "celery_delayed",
+    queue_type="quorum",
+    level_names="{prefix}_{level}",
+    delivery_name="{prefix}_delivery",
+    starts_at_top=True,
+)
+"""Celery's native delayed delivery (kombu 5.5 and newer) with its default of quorum queues."""
+
+CELERY_CLASSIC: Final = Layout(
+    "celery_delayed",
+    queue_type="classic",
+    queue_arguments=(("x-overflow", "reject-publish"),),
+    level_names="{prefix}_{level}",
+    delivery_name="{prefix}_delivery",
+    starts_at_top=True,
+)
+"""The same with ``broker_native_delayed_delivery_queue_type = "classic"``."""
+
+MILLISECONDS: Final = Layout("nsb.ms", unit_ms=1)
+"""Milliseconds, up to 268,435,455 of them (about 3.1 days); leveret's own."""
+
+LAYOUTS: Final[dict[str, Layout]] = {
+    "nservicebus": NSERVICEBUS,
+    "nservicebus-v2": NSERVICEBUS_V2,
+    "celery": CELERY,
+    "celery-classic": CELERY_CLASSIC,
+    "milliseconds": MILLISECONDS,
+}
+"""What the command line calls them."""

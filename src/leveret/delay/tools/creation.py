@@ -1,0 +1,55 @@
+"""Declaring a layout, with an error that says what stands in the way."""
+
+from __future__ import annotations
+
+from leveret.client import ChannelClosed, Connection
+from leveret.delay import topology
+from leveret.delay.layout import Layout
+from leveret.delay.topology import Declaration, ExchangeBinding, ExchangeDeclaration, QueueBinding, QueueDeclaration
+
+
+class LayoutConflict(Exception):
+    """The broker refused a declaration. what: the name of it; code, text: the broker's words."""
+
+    def __init__(self, what: str, code: int, text: str) -> None:
+        super().__init__(what, code, text)
+        self.what = what
+        self.code = code
+        self.text = text
+
+    def __str__(self) -> str:
+        if self.code != 406:
+            return f"the broker does not let us declare {self.what}: {self.text}"
+        return (
+            f"{self.what} is there already, and different: {self.text}\n"
+            f"Choose the layout that it belongs to, or another prefix; or delete it once it is empty."
+        )
+
+
+def described(declaration: Declaration) -> str:
+    """A declaration in words."""
+    match declaration:
+        case ExchangeDeclaration(name):
+            return f"exchange {name!r}"
+        case QueueDeclaration(name):
+            return f"queue {name!r}"
+        case QueueBinding(queue, exchange, key):
+            return f"the binding of queue {queue!r} to {exchange!r} with {key!r}"
+        case ExchangeBinding(destination, source, key):
+            return f"the binding of exchange {destination!r} to {source!r} with {key!r}"
+
+
+async def create(connection: Connection, layout: Layout) -> int:
+    """Declare everything of the layout: how many declarations. What stands there already just so, stays.
+
+    Raises ``LayoutConflict`` at the first one that the broker refuses; what was declared before it stays.
+    """
+    channel = await connection.channel()
+    declarations = layout.topology()
+    for declaration in declarations:
+        try:
+            await topology.declare(channel, [declaration])
+        except ChannelClosed as error:
+            raise LayoutConflict(described(declaration), error.code, error.text) from error
+    await channel.close()
+    return len(declarations)

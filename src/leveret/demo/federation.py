@@ -1,0 +1,119 @@
+"""Four brokers of the demo's own: hq with the federated exchange, and upstream of it one at each airport.
+
+Everything is said to hq, by its control socket, as an operator says it with `leveret ctl`; the airports know nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from leveret.control.blocking import ControlClient
+from leveret.control.refusal import Refused
+from leveret.demo.broker import broker_process
+from leveret.demo.errors import DemoError
+from leveret.demo.plan import AIRPORTS, EXCHANGE
+from leveret.testing.processes import LeveretProcess
+
+POLICY = "airports"
+
+UPSTREAM = {"ack-mode": "on-confirm", "prefetch-count": 1000, "reconnect-delay": 1}
+"""Of each upstream, besides its URI. An outage of the demo is short, so is the wait after it."""
+
+
+@dataclass(frozen=True)
+class Link:
+    """How hq says that a link stands.
+
+    Attributes:
+        status: ``starting``, ``running``, ``error`` or ``paused``.
+        error: why it is not running, ``""`` if it is.
+        messages: published at hq since the link was made.
+        known: that came again after an outage, and were dropped since hq had them.
+        is_bound: whether every binding of the federated exchange is in effect upstream.
+        reconnects: since the link was made.
+    """
+
+    status: str = "starting"
+    error: str = ""
+    messages: int = 0
+    known: int = 0
+    is_bound: bool = False
+    reconnects: int = 0
+
+    @property
+    def is_up(self) -> bool:
+        """Whether messages cross."""
+        return self.status == "running" and self.is_bound
+
+
+class Headquarters:
+    """The operator's side of hq."""
+
+    def __init__(self, data_dir: Path) -> None:
+        """Raises DemoError if the broker is not there."""
+        try:
+            self._control = ControlClient(str(data_dir), timeout_s=30.0)
+        except OSError as error:
+            raise DemoError(f"hq can't be administered: {error}") from error
+
+    def federate(self, uris: Mapping[str, str]) -> None:
+        """Makes the airports upstreams of the exchange of flights. uris: of their brokers, by airport."""
+        for airport, uri in uris.items():
+            value = {"uri": uri, **UPSTREAM}
+            self._call("set_parameter", component="federation-upstream", name=airport, value=value)
+        definition = {"federation-upstream-set": "all"}
+        self._call("set_policy", name=POLICY, pattern=f"^{EXCHANGE}$", definition=definition, apply_to="exchanges")
+
+    def links(self) -> dict[str, Link]:
+        """The links there are, by airport."""
+        return {
+            row["upstream"]: Link(
+                status=row["status"],
+                error=row.get("error", ""),
+                messages=row["messages"],
+                known=row["known"],
+                is_bound=row["bindings"] > 0 and row["unbound"] == 0,
+                reconnects=row["reconnects"],
+            )
+            for row in self._call("federation_status")
+        }
+
+    def close(self) -> None:
+        self._control.close()
+
+    def _call(self, command: str, **fields: object) -> Any:
+        try:
+            return self._control.call(command, **fields)
+        except (OSError, Refused) as error:
+            raise DemoError(f"hq: {command} failed: {error}") from error
+
+
+@dataclass(frozen=True)
+class Brokers:
+    """The four processes."""
+
+    hq: LeveretProcess
+    airports: dict[str, LeveretProcess]
+
+
+@contextmanager
+def four_brokers(data: Path, records: Path) -> Iterator[Brokers]:
+    """Starts the four and stops them.
+
+    Args:
+        data: directory for their data directories, which stay.
+        records: where their last lines of output go.
+
+    Raises:
+        DemoError: one did not start, or did not stop as it should.
+    """
+    with ExitStack() as parts:
+
+        def start(name: str) -> LeveretProcess:
+            return parts.enter_context(broker_process(f"broker {name}", data / name, records / f"broker-{name}.log"))
+
+        yield Brokers(start("hq"), {airport: start(airport) for airport in AIRPORTS})

@@ -1,0 +1,76 @@
+"""Opening the database of the timeouts: SQLite or PostgreSQL, by SQLAlchemy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError
+
+from leveret.endpoint.timeouts.errors import TimeoutsUnavailable
+
+_DRIVERS: Final = {
+    "sqlite": "sqlite",
+    "postgres": "postgresql+psycopg",
+    "postgresql": "postgresql+psycopg",
+}
+BUSY_MS: Final = 30_000
+"""How long a process waits for another one's transaction on the same SQLite file."""
+
+
+def default_url(endpoint: str, folder: Path) -> str:
+    """The SQLite file ``<endpoint>.timeouts.sqlite`` in the endpoint's folder."""
+    file = folder.absolute() / (quote(endpoint, safe=" ") + ".timeouts.sqlite")
+    return f"sqlite:///{quote(str(file))}"
+
+
+def parse(url: str) -> URL:
+    """The URL with the driver that is used. ``ValueError`` for one that is no ``sqlite:`` or ``postgresql:`` URL."""
+    parsed = with_driver(url)
+    if parsed.get_backend_name() not in ("sqlite", "postgresql"):
+        raise ValueError(f"timeouts are kept in sqlite or postgresql, not in {parsed.drivername}")
+    if parsed.get_backend_name() == "sqlite" and parsed.database in (None, "", ":memory:"):
+        raise ValueError("timeouts need a file: a database in memory would lose them")
+    return parsed
+
+
+def with_driver(url: str) -> URL:
+    """The URL of any database, with our driver where it names none. ``ValueError`` for what is no URL."""
+    try:
+        parsed = make_url(url)
+    except ArgumentError:
+        raise ValueError(f"not the URL of a database, like sqlite:///file or postgresql://host/name: {url!r}") from None
+    return parsed.set(drivername=_DRIVERS.get(parsed.drivername, parsed.drivername))
+
+
+def file_of(url: URL) -> Path | None:
+    """The file of an SQLite database, None for any other."""
+    return Path(str(url.database)) if url.get_backend_name() == "sqlite" else None
+
+
+def open_engine(url: URL) -> Engine:
+    """The engine; nothing is connected yet. ``TimeoutsUnavailable`` where its driver is missing."""
+    try:
+        if url.get_backend_name() != "sqlite":
+            return create_engine(url, pool_pre_ping=True, pool_size=1)
+        engine = create_engine(url, pool_size=1)
+    except ModuleNotFoundError as error:
+        raise TimeoutsUnavailable(
+            f"the database of the timeouts needs the package {error.name}: pip install '{error.name}[binary]'"
+        ) from error
+    event.listen(engine, "connect", _set_up)
+    event.listen(engine, "begin", _begin)
+    return engine
+
+
+def _set_up(connection: Any, _record: object) -> None:
+    """On disk before a commit returns; readers and one writer at a time, in any number of processes."""
+    connection.isolation_level = None  # this side says when a transaction begins, not the module
+    for pragma in (f"busy_timeout={BUSY_MS}", "journal_mode=WAL", "synchronous=FULL"):
+        connection.execute(f"PRAGMA {pragma}")
+
+
+def _begin(connection: Connection) -> None:
+    connection.exec_driver_sql("BEGIN IMMEDIATE")

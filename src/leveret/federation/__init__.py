@@ -1,0 +1,1 @@
+"""Federated exchanges: links that copy messages from upstream exchanges (RabbitMQ, Federated Exchanges)."""

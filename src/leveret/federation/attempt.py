@@ -1,0 +1,499 @@
+"""What a link does on one connection to its upstream, from dialling to its end.
+
+What is asked of the upstream, one thing after the other, is the literal table _STEPS. Whatever goes wrong ends the
+attempt, and the link makes another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, Protocol
+
+from leveret.broker.exchange import Exchange
+from leveret.broker.positions import Positions
+from leveret.broker.vhost import VHost
+from leveret.client import requests
+from leveret.client.channel_core import Answer, ChannelCore, Sink
+from leveret.client.errors import ChannelClosed, ClientError, ConnectionClosed, PublishError
+from leveret.client.requests import Request
+from leveret.client.waiter import Waiter
+from leveret.federation import declaring
+from leveret.federation import stages as at
+from leveret.federation.bindings import Binder, Bounds, Group, Grouped
+from leveret.federation.crossing import Crossing
+from leveret.federation.memory import Memory
+from leveret.federation.names import UPSTREAM_KIND, internal_exchange
+from leveret.federation.plan import Plan
+from leveret.federation.rewriting import Origin
+from leveret.federation.surroundings import Surroundings
+from leveret.federation.swap import Swap
+from leveret.federation.transfer import Transfer
+from leveret.federation.upstream import NO_ACK, ON_CONFIRM, ON_PUBLISH, SINGLE, Place
+from leveret.wire.errors import ACCESS_REFUSED, COMMAND_INVALID, NOT_FOUND, PRECONDITION_FAILED
+from leveret.wire.method import Method
+from leveret.wire.table import Value
+
+CHECK_US: Final = 5_000_000
+"""So often a running link asks whether all is still there, and how many messages wait."""
+OUTDATED_US: Final = 500_000
+"""So often one does whose upstream queue is to be another one, once it is empty."""
+
+
+class Owner(Protocol):
+    """Who makes attempts."""
+
+    def ready(self) -> None:
+        """All bindings are there, and messages come."""
+
+    def ended(self, reason: str, is_done: bool) -> None:
+        """The attempt is over. is_done: what was made on the upstream is deleted, as was wished."""
+
+    def dead_reply(self, name: str) -> None:
+        """A message with this reply-to came, which means nothing here."""
+
+    def swapped(self) -> None:
+        """Another internal exchange has all bindings; memory.suffix says which."""
+
+
+class Attempt:
+    """exchange: the federated one; memory: kept by the owner, and brought up to date here."""
+
+    def __init__(
+        self, plan: Plan, place: Place, vhost: VHost, exchange: Exchange, grouped: Grouped, positions: Positions,
+        memory: Memory, surroundings: Surroundings, owner: Owner,
+    ) -> None:  # fmt: skip
+        self.state = at.CONNECTING
+        self.place = place
+        self.is_outdated = False  # the upstream queue has other arguments than it should
+        self._plan = plan
+        self._vhost = vhost
+        self._exchange = exchange
+        self._grouped = grouped
+        self._positions = positions
+        self._memory = memory
+        self._owner = owner
+        self._is_cleaning = False
+        self._is_plain = False  # the internal exchange is a fanout
+        self._objection = ""  # why the upstream queue could not be declared as wished
+        self._active = ""  # suffix of the internal exchange with all bindings, "" = there is none
+        self._swap: Swap | None = None
+        self._commands: ChannelCore[Any] | None = None  # things are declared by it
+        self._stream: ChannelCore[Any] | None = None  # and bindings go by this one
+        self._consumer: ChannelCore[Any] | None = None
+        self.queue = memory.queue = plan.queue(place.address.vhost)
+        self.key = memory.key = f"{place.address.vhost}/{self.queue}"
+        self._tag = f"federation-link-{plan.id}"
+        self._upstream_cluster = ""
+        self._upstream_version = ""
+        self._is_leveret = self._has_positions = False
+        self._crossing = Crossing(place, plan.connection_name, surroundings, self)
+        self._core = self._crossing.core
+        self._alarms = self._crossing.alarms
+
+    # -- what the link sees and wants --------------------------------------------------------------------------------
+
+    @property
+    def unacknowledged(self) -> int:
+        transfer = self._crossing.transfer
+        return transfer.unacknowledged if transfer is not None else 0
+
+    @property
+    def unbound(self) -> int:
+        """Bindings on their way."""
+        return self._swap.unconfirmed if self._swap is not None else len(self._grouped)
+
+    @property
+    def connection(self) -> int:
+        """The number of the door's connection, 0 = there is none."""
+        door = self._crossing.door
+        return int(door.peer.number) if door is not None else 0
+
+    def counts(self) -> tuple[int, int, int, int]:
+        """Messages published, looped, known and buried, by this attempt."""
+        transfer = self._crossing.transfer
+        if transfer is None:
+            return (0, 0, 0, 0)
+        return int(transfer.messages), int(transfer.looped), int(transfer.known), int(transfer.buried)
+
+    def changed(self, group: Group, is_bound: bool) -> None:
+        """A group of bindings came or went; within somebody's turn."""
+        if self._swap is not None and not self._is_cleaning:
+            self._swap.changed(group, is_bound)
+            if "flush" not in self._alarms:
+                self._alarms.set("flush", 0, self._flush)
+
+    def clean(self) -> None:
+        """Delete what the link made on the upstream, but not the upstream exchange; then end."""
+        self._is_cleaning = True
+        if self._core.error is None and self.state not in (at.CONNECTING, at.OVER):
+            self._crossing.leave()
+            self._alarms.cancel("flush")
+            self._enter(at.CLEANING)
+            self._crossing.pump()
+
+    def close(self) -> None:
+        """Leave; the owner hears nothing more."""
+        self.state = at.OVER
+        self._crossing.close()
+
+    def _flush(self) -> None:
+        """Bindings that came and went in the last turn go out."""
+        assert self._swap is not None
+        self._swap.flush()
+        self._crossing.pump()
+
+    # -- what the crossing tells -------------------------------------------------------------------------------------
+
+    def opened(self) -> None:
+        """The other side says who it is."""
+        properties = self._core.server_properties
+        cluster = properties.get("cluster_name")
+        self._upstream_cluster = cluster if isinstance(cluster, str) else ""
+        self._upstream_version = repr((properties.get("product"), properties.get("version")))
+        self._is_leveret = bool(properties.get("leveret_version"))
+        self._has_positions = self._is_leveret and self._plan.upstream.ack_mode == ON_CONFIRM
+        self._enter(at.CLEANING if self._is_cleaning else at.LOOKING)
+
+    def moved(self) -> None:
+        """The last messages of an outdated queue may be safe now."""
+        if self.state == at.EMPTYING:
+            self._empty()
+
+    def broken(self, reason: str) -> None:
+        """It can't be used any more."""
+        self._end(reason)
+
+    def dead_reply(self, name: str) -> None:
+        """The owner says it once."""
+        self._owner.dead_reply(name)
+
+    # -- steps -------------------------------------------------------------------------------------------------------
+
+    def _enter(self, state: str) -> None:
+        """Do what this state begins with."""
+        self.state = state
+        step = _STEPS.get(state)
+        if step is None:
+            _ARRIVALS[state](self)
+            return
+        try:
+            waiter = step.ask(self)
+        except ClientError as error:  # the channel is gone, or the connection
+            self._end(f"{state}: {error}")
+            return
+        waiter.on_done = lambda: self._told(step, waiter)
+
+    def _told(self, step: Step, waiter: Waiter[Answer]) -> None:
+        """An answer, or a refusal that closed the channel."""
+        if _STEPS.get(self.state) is not step:
+            return
+        error = waiter.error
+        if error is None:
+            if step.note is not None:
+                step.note(self, waiter.result())
+            self._enter(step.done)
+            return
+        code = error.code if isinstance(error, ChannelClosed | ConnectionClosed) else 0
+        if code in step.refused:
+            self._objection = str(error)
+            self._enter(step.refused[code])
+        else:
+            self._end(f"{self.state}: {error}")
+
+    def _ask(self, request: Request) -> Waiter[Answer]:
+        """By the channel for commands, or another one, if that was closed by a refusal."""
+        return self._channel().request(request)
+
+    def _channel(self) -> ChannelCore[Any]:
+        channel = self._commands
+        if channel is None or channel.error is not None:
+            channel = self._commands = self._core.open_channel(_no_publish, self._channel_failed)
+            channel.request(requests.open_channel())
+        return channel
+
+    def _channel_failed(self, error: ClientError) -> None:
+        """Refusals of a step are its own matter; any other time something that was there is gone."""
+        is_stream = self._stream is not None and self._stream.error is not None
+        is_ours = is_stream or self.state in (at.RUNNING, at.EMPTYING)
+        if is_ours and self.state != at.CLEANING and self._core.error is None:
+            self._end(f"{self.state}: {error}")
+
+    def _post(self, request: Request) -> None:
+        """Send a request that wants no answer."""
+        self._core.send(declaring.frame(self._channel().number, request, True))
+
+    def _internal(self, suffix: str) -> str:
+        return internal_exchange(self.queue, suffix)
+
+    def _new_suffix(self) -> str:
+        return _OTHER[self._active]
+
+    # what is asked
+
+    def _look(self) -> Waiter[Answer]:
+        return self._ask(declaring.exists(self._plan.upstream.exchange))
+
+    def _looked(self) -> None:
+        """It may be of another type; what declares it as it should be is told. Once is enough, since a type that the
+        upstream does not even know costs the connection."""
+        if self._memory.is_compared:
+            self._enter(at.QUEUEING)
+        else:
+            self._memory.is_compared = True
+            self._enter(at.COMPARING)
+
+    def _mixed(self) -> None:
+        if "'type'" in self._objection:
+            self._memory.warning = f"exchanges of different types route differently: {self._objection}"
+        self._enter(at.QUEUEING)
+
+    def _declare(self) -> Waiter[Answer]:
+        return self._ask(declaring.upstream_exchange(self._plan, self._exchange))
+
+    def _declare_queue(self) -> Waiter[Answer]:
+        return self._ask(declaring.upstream_queue(self._plan, self.queue, self._is_leveret))
+
+    def _look_at_queue(self) -> Waiter[Answer]:
+        return self._ask(requests.declare_queue(self.queue, True, False, False, True, None))
+
+    def _seek(self) -> None:
+        """Which internal exchange there is. A refusal is a line in the upstream's log: where none is expected, it is
+        deleted if it is unused, which is refused only if there is one."""
+        self._enter(at.PROBING if self._memory.is_known else at.GROPING)
+
+    def _probe(self, suffix: str) -> Waiter[Answer]:
+        self._active = suffix
+        return self._ask(declaring.exists(self._internal(suffix)))
+
+    def _grope(self, suffix: str) -> Waiter[Answer]:
+        self._active = suffix
+        return self._ask(requests.delete_exchange(self._internal(suffix), True))
+
+    def _replace(self) -> Waiter[Answer]:
+        """The new internal exchange. What is left of an earlier one, which was never whole, goes."""
+        name = self._internal(self._new_suffix())
+        self._post(requests.delete_exchange(name, False))
+        self._is_plain = self._memory.lacks == self._upstream_version
+        kind = declaring.PLAIN_KIND if self._is_plain else UPSTREAM_KIND
+        return self._ask(declaring.internal_exchange(self._plan, name, kind))
+
+    def _lacks(self) -> None:
+        """The upstream has no such type of exchanges: RabbitMQ 3.x closes the connection then, 4.x the channel."""
+        if self._is_plain:
+            self._end(self._objection)
+            return
+        self._memory.lacks = self._upstream_version
+        if self._core.error is None:
+            self._enter(at.REPLACING)
+        else:
+            self._end(f"the upstream has no exchange type {UPSTREAM_KIND} ({self._objection}): a fanout will do")
+
+    def _reuse(self) -> None:
+        """The queue stands with other arguments, or could never be declared with these."""
+        if "inequivalent" in self._objection:
+            self.is_outdated = True
+            self._enter(at.REUSING)
+        else:
+            self._end(self._objection)
+
+    def _first(self) -> None:
+        self._active = ""
+        self._enter(at.REPLACING)
+
+    def _consume(self) -> Waiter[Answer]:
+        """Come in at the own broker, and ask for messages."""
+        plan, upstream = self._plan, self._plan.upstream
+        has_confirms, has_acks = upstream.ack_mode == ON_CONFIRM, upstream.ack_mode != NO_ACK
+        door = self._crossing.enter(self._vhost, plan.connection_name, has_confirms)
+        door.peer.position = self._positions.of(self.key)
+        channel = self._channel()
+        if upstream.channel_use_mode != SINGLE:
+            channel = self._core.open_channel(_no_publish, self._channel_failed)
+            channel.request(requests.open_channel())
+        self._consumer = channel
+        origin = Origin(self.place.shown, upstream.exchange, self._upstream_cluster, self.place.address.vhost)
+        transfer = self._crossing.transfer = Transfer(
+            has_acks, upstream.ack_mode == ON_PUBLISH, upstream.max_hops, plan.cluster, plan.vhost, plan.exchange,
+            origin, upstream.trust_user_id, door.peer, self._has_positions, self._tag, channel.number,
+        )  # fmt: skip
+        self._core.deliveries = transfer
+        if has_acks:
+            channel.request(requests.qos(upstream.prefetch_count, False))
+        return self._subscribe(channel)
+
+    def _subscribe(self, channel: ChannelCore[Any]) -> Waiter[Answer]:
+        transfer = self._crossing.transfer
+        assert transfer is not None
+        channel.add_sink(Sink(self._tag, transfer.deliver, self._consumer_ended))
+        arguments: dict[str, Value] = {declaring.POSITIONS: True} if self._has_positions else {}
+        no_ack = self._plan.upstream.ack_mode == NO_ACK
+        return channel.request(requests.consume(self.queue, self._tag, no_ack, False, arguments))
+
+    def _consumer_ended(self, error: ClientError) -> None:
+        if self.state != at.OVER and self._core.error is None:
+            self._end(f"no more messages from the upstream queue: {error}")
+
+    # bindings
+
+    def _bind(self) -> None:
+        """All bindings, by the new internal exchange."""
+        channel = self._stream = self._channel()
+        old = self._binder(channel, self._active) if self._active else None
+        new = self._binder(channel, self._new_suffix())
+        asks = not self._plan.upstream.bind_nowait
+        self._swap = Swap(channel, self._core.send, self._grouped, self.queue, new, old, asks)
+        self._bind_slice()
+
+    def _binder(self, channel: ChannelCore[Any], suffix: str) -> Binder:
+        plan, there = self._plan, (self._upstream_cluster, self.place.address.vhost)
+        bounds = Bounds(plan.cluster, plan.vhost, plan.exchange, suffix, plan.upstream.max_hops, there)
+        return Binder(channel.number, self._internal(suffix), plan.upstream.exchange, bounds)
+
+    def _bind_slice(self) -> None:
+        if self.state != at.BINDING:
+            return
+        assert self._swap is not None
+        if not self._swap.step(self._bound):
+            self._alarms.set("slice", 0, self._bind_slice)
+        self._crossing.pump()
+
+    def _bound(self) -> None:
+        """The upstream has all bindings, and the old internal exchange is gone."""
+        if self.state != at.BINDING:
+            return
+        self._active = self._memory.suffix = self._new_suffix()
+        self._memory.is_known = True
+        self._owner.swapped()
+        self._enter(at.RUNNING)
+
+    # once it runs
+
+    def _run(self) -> None:
+        self._next_check(0 if self._memory.lag == 0 else OUTDATED_US)
+        self._owner.ready()
+
+    def _next_check(self, outdated_us: int) -> None:
+        """outdated_us: how soon, if there is a queue to be replaced as soon as it is empty."""
+        self._alarms.set("check", outdated_us if self.is_outdated else CHECK_US, self._check)
+
+    def _check(self) -> None:
+        """Whether all is still there, and how many messages wait."""
+        if self.state != at.RUNNING:
+            return
+        assert self._swap is not None
+        self._swap.again()
+        waiter = self._look_at_queue()
+        waiter.on_done = lambda: self._checked(waiter)
+        self._crossing.pump()
+
+    def _checked(self, waiter: Waiter[Answer]) -> None:
+        if self.state != at.RUNNING or waiter.error is not None:
+            return
+        self._count(waiter.result())
+        if self.is_outdated and self._memory.lag == 0 and self.unacknowledged == 0:
+            self._enter(at.CANCELLING)
+        else:
+            self._next_check(OUTDATED_US)
+
+    def _count(self, answer: Answer) -> None:
+        assert isinstance(answer, Method)
+        self._memory.lag = answer.number("message_count")
+
+    # another upstream queue in place of an outdated one
+
+    def _cancel(self) -> Waiter[Answer]:
+        assert self._consumer is not None
+        return self._consumer.request(requests.cancel(self._tag))
+
+    def _empty(self) -> None:
+        """What has come meanwhile must be safe first: the queue goes with what it has out."""
+        if self.unacknowledged == 0:
+            self._enter(at.RENEWING)
+
+    def _renew(self) -> Waiter[Answer]:
+        """The queue goes if it is empty still, and comes back as it should be, all in one breath: leveret handles it in
+        one turn. A binding to another exchange keeps the internal one alive meanwhile, with all of its bindings."""
+        internal, other = self._internal(self._active), self._internal(self._new_suffix())
+        self._commands = None  # a refusal closes the channel, and others stand on the one there is
+        self._post(requests.declare_exchange(other, declaring.PLAIN_KIND, False, True, True, False, None))
+        self._post(requests.bind_exchange(other, internal, "", None))
+        self._ask(requests.delete_queue(self.queue, True, True))
+        waiter = self._declare_queue()
+        self._post(requests.bind_queue(self.queue, internal, "", None))
+        self._post(requests.delete_exchange(other, False))
+        return waiter
+
+    def _renewed(self, answer: Answer) -> None:
+        self.is_outdated = False
+        self._count(answer)
+
+    def _consume_again(self) -> Waiter[Answer]:
+        if self.is_outdated:  # something came in the last moment: another time, then
+            self._post(requests.delete_exchange(self._internal(self._new_suffix()), False))
+        assert self._consumer is not None
+        self._consumer.check_open()
+        return self._subscribe(self._consumer)
+
+    # the end
+
+    def _clean(self) -> Waiter[Answer]:
+        """The queue first: what is still routed to it goes with it."""
+        self._commands = None  # the one there is may wait for a refusal
+        self._post(requests.delete_queue(self.queue, False, False))
+        self._post(requests.delete_exchange(self._internal("A"), False))
+        return self._ask(requests.delete_exchange(self._internal("B"), False))
+
+    def _cleaned(self) -> None:
+        self._end("", True)
+
+    def _end(self, reason: str, is_done: bool = False) -> None:
+        """The attempt is over, and the owner hears of it."""
+        if self.state != at.OVER:
+            self.close()
+            self._owner.ended(reason, is_done)
+
+
+class Step(NamedTuple):
+    """ask: sends a request; done: what comes behind its answer; refused: what else comes, by reply code, where that is
+    no end; note: what the answer says."""
+
+    ask: Callable[[Attempt], Waiter[Answer]]
+    done: str
+    refused: dict[int, str]
+    note: Callable[[Attempt, Answer], None] | None = None
+
+
+_STEPS: Final[dict[str, Step]] = {
+    at.LOOKING: Step(Attempt._look, at.LOOKED, {NOT_FOUND: at.DECLARING}),
+    at.COMPARING: Step(Attempt._declare, at.QUEUEING, {PRECONDITION_FAILED: at.MIXED, ACCESS_REFUSED: at.QUEUEING}),
+    at.DECLARING: Step(Attempt._declare, at.QUEUEING, {}),
+    at.QUEUEING: Step(Attempt._declare_queue, at.SEEKING, {PRECONDITION_FAILED: at.OBJECTED}, Attempt._count),
+    at.REUSING: Step(Attempt._look_at_queue, at.SEEKING, {}, Attempt._count),
+    at.PROBING: Step(lambda self: self._probe(self._memory.suffix), at.REPLACING, {NOT_FOUND: at.PROBING_OTHER}),
+    at.PROBING_OTHER: Step(lambda self: self._probe(_OTHER[self._memory.suffix]), at.REPLACING, {NOT_FOUND: at.FIRST}),
+    at.GROPING: Step(lambda self: self._grope("A"), at.GROPING_OTHER, {PRECONDITION_FAILED: at.REPLACING}),
+    at.GROPING_OTHER: Step(lambda self: self._grope("B"), at.FIRST, {PRECONDITION_FAILED: at.REPLACING}),
+    at.REPLACING: Step(Attempt._replace, at.CONSUMING, {COMMAND_INVALID: at.LACKING, PRECONDITION_FAILED: at.LACKING}),
+    at.CONSUMING: Step(Attempt._consume, at.BINDING, {}),
+    at.CANCELLING: Step(Attempt._cancel, at.EMPTYING, {}),
+    at.RENEWING: Step(Attempt._renew, at.RECONSUMING, {PRECONDITION_FAILED: at.RECONSUMING}, Attempt._renewed),
+    at.RECONSUMING: Step(Attempt._consume_again, at.RUNNING, {}),
+    at.CLEANING: Step(Attempt._clean, at.CLEANED, {}),
+}
+_ARRIVALS: Final[dict[str, Callable[[Attempt], None]]] = {
+    at.LOOKED: Attempt._looked,
+    at.SEEKING: Attempt._seek,
+    at.MIXED: Attempt._mixed,
+    at.OBJECTED: Attempt._reuse,
+    at.FIRST: Attempt._first,
+    at.LACKING: Attempt._lacks,
+    at.BINDING: Attempt._bind,
+    at.RUNNING: Attempt._run,
+    at.EMPTYING: Attempt._empty,
+    at.CLEANED: Attempt._cleaned,
+}
+_OTHER: Final[dict[str, str]] = {"": "A", "A": "B", "B": "A"}
+
+
+def _no_publish(token: Any, error: PublishError | None) -> None:
+    """Nothing is published upstream."""

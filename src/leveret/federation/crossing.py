@@ -1,0 +1,169 @@
+"""The two connections of a link, and what goes over them: a line to the upstream, and a door into the own broker."""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+from leveret.broker.vhost import VHost
+from leveret.client.protocol import ConnectionCore
+from leveret.federation.alarms import Alarms
+from leveret.federation.surroundings import Door, Line, Surroundings
+from leveret.federation.transfer import Transfer
+from leveret.federation.upstream import Place
+
+HANDSHAKE_US: Final = 30_000_000
+HEARTBEAT_S: Final = 10
+GIVE_BACK_US: Final = 1_000_000
+"""So long messages that the own broker refused wait until they are tried again."""
+
+
+class Traveller(Protocol):
+    """Who uses a crossing."""
+
+    def opened(self) -> None:
+        """The upstream has let us in."""
+
+    def moved(self) -> None:
+        """Something has come or gone; what is said now leaves with it."""
+
+    def broken(self, reason: str) -> None:
+        """It can't be used any more. reason: for people."""
+
+    def dead_reply(self, name: str) -> None:
+        """A message with this reply-to came, which means nothing here."""
+
+
+class Crossing:
+    """name: of both connections. core: what is said to the upstream goes by it, and leaves with `pump`."""
+
+    def __init__(self, place: Place, name: str, surroundings: Surroundings, user: Traveller) -> None:
+        self.is_over = False
+        self.door: Door | None = None
+        self.transfer: Transfer | None = None
+        self.alarms = Alarms(surroundings)
+        self._user = user
+        self._surroundings = surroundings
+        self._is_connected = self._is_held = self._is_beating = False
+        wish = place.address.options.get("heartbeat", "")
+        self.core = ConnectionCore(place.address, int(wish) if wish.isdecimal() else HEARTBEAT_S, name)
+        self.core.opened.on_done = self._opened
+        self.alarms.set("handshake", HANDSHAKE_US, self._unanswered)
+        self._line: Line = surroundings.dial(place.address, self)
+
+    def enter(self, vhost: VHost, name: str, has_confirms: bool) -> Door:
+        """Come into the own broker."""
+        self.door = self._surroundings.enter(vhost, name, has_confirms, self)
+        return self.door
+
+    def leave(self) -> None:
+        """Publish nothing more."""
+        door, self.door = self.door, None
+        if door is not None:
+            door.close()
+
+    def close(self) -> None:
+        """Take leave of both sides; the user hears nothing more."""
+        if not self.is_over:
+            self.core.close()
+            self._send()
+            self.is_over = True
+            self.alarms.clear()
+            self.leave()
+            self._line.close()
+
+    def pump(self) -> None:
+        """What came goes on: messages into the own broker, all else to the upstream."""
+        transfer, door = self.transfer, self.door
+        if transfer is not None and door is not None:
+            publishes = transfer.take_publishes()
+            if publishes:
+                door.write(publishes)
+                if door.peer.dead_reply:
+                    self._user.dead_reply(door.peer.dead_reply.decode("utf-8", "replace"))
+            acks = transfer.take_acks()
+            if acks:
+                self.core.send(acks)
+        self._user.moved()
+        self._send()
+        if self.core.error is not None:
+            self._user.broken(str(self.core.error))
+
+    def _send(self) -> None:
+        data = self.core.take() if self._is_connected else b""
+        if data and not self.is_over:
+            self._line.write(data)
+
+    # -- the line ----------------------------------------------------------------------------------------------------
+
+    def connected(self) -> None:
+        """The line is there."""
+        self._is_connected = True
+        self.pump()
+
+    def received(self, data: bytes) -> None:
+        """Bytes of the upstream."""
+        if not self.is_over:
+            self.core.receive(data)
+            self.pump()
+
+    def lost(self, reason: str) -> None:
+        """The line is gone, or could not be made."""
+        was_connected, self._is_connected = self._is_connected, False
+        if not self.is_over:
+            if was_connected:
+                self.core.lost(reason)
+                reason = str(self.core.error)
+            self._user.broken(reason)
+
+    def _opened(self) -> None:
+        if self.core.opened.error is None:
+            self.alarms.cancel("handshake")
+            self._beat()
+            self._user.opened()
+
+    def _unanswered(self) -> None:
+        self._user.broken(f"the upstream did not answer in {HANDSHAKE_US // 1_000_000} s")
+
+    def _beat(self) -> None:
+        """Half a heartbeat interval later. While this side does not listen, silence says nothing of the other."""
+        interval_s = self.core.tick_interval_s
+        if self._is_beating:
+            if self._is_held:
+                self.core.receive(b"")
+            self.core.tick()
+            self.pump()
+        self._is_beating = True
+        if interval_s and not self.is_over:
+            self.alarms.set("beat", int(interval_s * 1_000_000), self._beat)
+
+    # -- the door ----------------------------------------------------------------------------------------------------
+
+    def answered(self, data: bytes) -> None:
+        """The own broker confirms."""
+        transfer = self.transfer
+        if transfer is None or self.is_over:
+            return
+        transfer.answered(data)
+        if transfer.failure:
+            self._user.broken(f"publishing here: {transfer.failure}")
+            return
+        if transfer.has_refused and "give back" not in self.alarms:
+            self.alarms.set("give back", GIVE_BACK_US, self._give_back)
+        self.pump()
+
+    def _give_back(self) -> None:
+        assert self.transfer is not None
+        self.transfer.give_back()
+        self.pump()
+
+    def held(self, is_held: bool) -> None:
+        """The own broker is behind."""
+        self._is_held = is_held
+        if self._is_connected and not self.is_over:
+            self._line.pause(is_held)
+
+    def shut(self, reason: str) -> None:
+        """The own broker wants this no more."""
+        self.door = None
+        if not self.is_over:
+            self._user.broken(f"the connection into this broker was closed: {reason}")

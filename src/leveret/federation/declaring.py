@@ -1,0 +1,68 @@
+"""What a link declares on its upstream, as requests: names, flags and arguments are those of RabbitMQ's links."""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from leveret.broker.exchange import Exchange
+from leveret.client import requests
+from leveret.client.requests import Request
+from leveret.federation.names import PURPOSE, QUEUE_PURPOSE, UPSTREAM_KIND
+from leveret.federation.plan import Plan
+from leveret.wire.method import method_frame
+from leveret.wire.table import Value, encode_value, join_table
+
+POSITIONS: Final = "x-leveret-positions"
+"""Argument of a queue that keeps the positions of its messages over restarts, and of a consumer that wants them."""
+PLAIN_KIND: Final = "fanout"
+"""In place of x-federation-upstream, where the upstream has no such type: hops are checked on this side only."""
+
+
+
+def exists(exchange: str) -> Request:
+    """Whether there is an exchange of this name."""
+    return requests.declare_exchange(exchange, "direct", False, False, False, True, None)
+
+
+def upstream_exchange(plan: Plan, exchange: Exchange) -> Request:
+    """The upstream exchange where there is none: like the federated one."""
+    return requests.declare_exchange(
+        plan.upstream.exchange, exchange.kind, exchange.durable, exchange.auto_delete, exchange.internal, False,
+        exchange.arguments,
+    )  # fmt: skip
+
+
+def upstream_queue(plan: Plan, name: str, has_positions: bool) -> Request:
+    """The upstream queue. has_positions: the upstream can tell where in it a message stands."""
+    upstream = plan.upstream
+    arguments: dict[str, Value] = {QUEUE_PURPOSE: PURPOSE}
+    if upstream.expires_ms is not None:
+        arguments["x-expires"] = upstream.expires_ms
+    if upstream.message_ttl_ms is not None:
+        arguments["x-message-ttl"] = upstream.message_ttl_ms
+    if upstream.queue_type != "classic":  # which is what no type means, to old brokers too
+        arguments["x-queue-type"] = upstream.queue_type
+    if has_positions:
+        arguments[POSITIONS] = True
+    return requests.declare_queue(name, True, False, False, False, arguments)
+
+
+def internal_exchange(plan: Plan, name: str, kind: str) -> Request:
+    """The exchange between the upstream exchange and the upstream queue; it goes when its queue does."""
+    request = requests.declare_exchange(name, kind, True, True, True, False, None)
+    fields: list[tuple[bytes, bytes]] = []
+    if kind == UPSTREAM_KIND:
+        fields = [
+            (b"x-max-hops", b"l" + struct.pack(">q", plan.upstream.max_hops)),  # other integers are refused
+            (b"x-downstream-name", encode_value(plan.cluster)),
+            (b"x-downstream-vhost", encode_value(plan.vhost)),
+        ]
+    request.values["arguments"] = join_table([*fields, (QUEUE_PURPOSE.encode(), encode_value(PURPOSE))])
+    return request
+
+
+def frame(channel: int, request: Request, no_wait: bool = False) -> bytes:
+    """A request as a frame that is written without waiting for what it waits for."""
+    values = {**request.values, "no_wait": True} if no_wait else request.values
+    return method_frame(channel, request.spec, **values)

@@ -1,0 +1,373 @@
+"""A link: copies what is published to an upstream exchange to a federated one, for ever and ever.
+
+Its life is the literal table _NEXT. An attempt (attempt.py) is one connection; the link makes one after the other, with
+waits that grow, and knows what must be known from one to the next.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from leveret.broker.broker import Broker
+from leveret.broker.definitions import LINK, Definition
+from leveret.broker.exchange import Exchange
+from leveret.broker.vhost import VHost
+from leveret.federation.attempt import Attempt
+from leveret.federation.bindings import Group, Grouped
+from leveret.federation.memory import Memory
+from leveret.federation.plan import Plan
+from leveret.federation.status import ERROR, PAUSED, REFUSED, RUNNING, STARTING, LinkStatus
+from leveret.federation.surroundings import Alarm, Surroundings
+from leveret.federation.upstream import NEVER, Place
+
+logger: Final = logging.getLogger("leveret.federation")
+
+FIRST_WAIT_S: Final = 0.1
+CLEANINGS_MAX: Final = 3
+"""So often an upstream is looked for that is to be cleaned up: it may be gone for good."""
+STEADY_US: Final = 60_000_000
+"""Who has run for so long may say again what it has said before."""
+SELDOM_US: Final = 600_000_000
+"""So often a link says the same again while it goes on."""
+
+IDLE: Final = "idle"
+TRYING: Final = "trying"
+GOING: Final = "going"
+WAITING: Final = "waiting"
+RESTING: Final = "paused"
+HOPELESS: Final = "hopeless"
+YIELDING: Final = "yielding"
+CLEANING: Final = "cleaning up"
+CLEANING_LATER: Final = "cleaning up later"
+OVER: Final = "over"
+
+
+class Link:
+    """grouped: the bindings of the exchange; rival: names another link that has the same upstream queue, or tries to
+    get at it, "" = none does; on_over: called when a removed link has cleaned up."""
+
+    def __init__(
+        self, plan: Plan, vhost: VHost, exchange: Exchange, grouped: Grouped, broker: Broker,
+        surroundings: Surroundings, rival: Callable[[Link], str], on_over: Callable[[Link], None],
+    ) -> None:  # fmt: skip
+        self.plan = plan
+        self.exchange = exchange
+        self.state = IDLE
+        record = broker.definitions.get(LINK, plan.id) or {}
+        suffix = record.get("suffix")
+        self.memory = Memory(suffix if isinstance(suffix, str) else "")
+        self.is_paused = record.get("paused") is True
+        self.is_clean = False  # nothing of it is left on the upstream
+        self._vhost = vhost
+        self._grouped = grouped
+        self._broker = broker
+        self._surroundings = surroundings
+        self._rival = rival
+        self._on_over = on_over
+        self._attempt: Attempt | None = None
+        self._alarm: Alarm | None = None
+        self._place: Place | None = None
+        self._failures = 0
+        self._cleanings = 0
+        self._error = ""
+        self._has_dead_replies = False
+        self._since_us = surroundings.now_us()
+        self._reconnects = -1
+        self._counts = [0, 0, 0, 0]  # messages, looped, known and buried, of the attempts before this one
+        self._said: dict[str, int] = {}  # warnings, and when each was said last
+        self._last = ""
+
+    # -- what happens to it ------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin, unless an operator has paused it, in an earlier life maybe."""
+        self._on("pause" if self.is_paused else "start")
+
+    def pause(self) -> None:
+        """Leave the upstream alone until `resume`, over restarts of the broker. What comes waits in its queue."""
+        self.is_paused = True
+        self._remember()
+        self._on("pause")
+
+    def resume(self) -> None:
+        """Go on."""
+        self.is_paused = False
+        self._remember()
+        self._on("resume")
+
+    def restart(self) -> None:
+        """Leave the upstream and come back at once; nothing is lost."""
+        self._on("restart")
+
+    def change(self, plan: Plan) -> None:
+        """It shall be another one, with the same upstream queue."""
+        self.plan = plan
+        self._say(logging.INFO, "its settings have changed")
+        self._on("change")
+
+    def remove(self) -> None:
+        """Delete what is on the upstream, unless its settings say never; then it is over."""
+        self._broker.definitions.remove(LINK, self.plan.id)
+        self._on("stop" if self.plan.upstream.resource_cleanup_mode == NEVER else "remove")
+
+    def stop(self) -> None:
+        """Leave, and leave all as it is."""
+        self._on("stop")
+
+    def changed(self, group: Group, is_bound: bool) -> None:
+        """A group of bindings came or went."""
+        if self._attempt is not None:
+            self._attempt.changed(group, is_bound)
+
+    def ready(self) -> None:
+        """The attempt has succeeded."""
+        self._on("ready")
+
+    def ended(self, reason: str, is_done: bool) -> None:
+        """The attempt is over."""
+        attempt = self._attempt
+        assert attempt is not None
+        self._leave()
+        self._error = reason
+        self._on("cleaned" if is_done else "ended")
+
+    def dead_reply(self, name: str) -> None:
+        """A message came here that wants a direct reply."""
+        if not self._has_dead_replies:
+            self._has_dead_replies = True
+            text = f"a message has the reply-to name {name}, which is dead on this side of the link: direct reply-to"
+            self._say(logging.WARNING, f"{text} does not cross links; replies to it reach nobody (said once per link)")
+
+    def swapped(self) -> None:
+        """The other internal exchange counts from now on."""
+        self._remember()
+
+    def _on(self, event: str) -> None:
+        handler = _NEXT.get((self.state, event)) or _NEXT.get(("any", event))
+        if handler is not None and self.state != OVER:
+            handler(self)
+
+    # -- what it does then -------------------------------------------------------------------------------------------
+
+    def _enter(self, state: str) -> None:
+        """Statuses follow from states; an error stays while another attempt is made."""
+        before = self.status_word
+        self.state = state
+        if self.status_word != before:
+            self._since_us = self._surroundings.now_us()
+
+    def _begin(self) -> None:
+        """Afresh, without what went before."""
+        self._leave()
+        self._failures = 0
+        self._error = self.plan.trouble()
+        if self._error:
+            self._enter(HOPELESS)
+            self._say(logging.WARNING, f"it can't be: {self._error}")
+        else:
+            self._dial()
+
+    def _dial(self) -> None:
+        rival = self._rival(self)
+        if rival:  # two would only take the queue from each other, for ever
+            self._error = f"upstream {rival!r} leads to the same queue, and has a link"
+            self._enter(YIELDING)
+            self._say(logging.INFO, self._error)
+            self._later(self._wait_us())
+            return
+        if self.state == YIELDING:
+            self._error = ""
+        self._enter(TRYING)
+        self._attempt_at(self._surroundings.random.choice(self.plan.places()))
+
+    def _attempt_at(self, place: Place) -> None:
+        self._place = place
+        self._attempt = Attempt(
+            self.plan, place, self._vhost, self.exchange, self._grouped, self._broker.positions, self.memory,
+            self._surroundings, self,
+        )  # fmt: skip
+
+    def _run(self) -> None:
+        self._error = ""
+        self._reconnects += 1
+        self._enter(GOING)
+        self._say(logging.INFO, "running")
+        if self.memory.warning:
+            self._say(logging.WARNING, self.memory.warning)
+
+    def _cut(self) -> None:
+        """It ran. Who runs for a moment only is not told from who does not run at all."""
+        ran_us = self._surroundings.now_us() - self._since_us
+        if ran_us >= STEADY_US:
+            self._said.clear()
+        if ran_us >= self.plan.upstream.reconnect_delay_s * 1_000_000:
+            self._failures = 0
+        self._wait()
+
+    def _wait(self) -> None:
+        self._enter(WAITING)
+        self._say(logging.WARNING, self._error)
+        self._later(self._wait_us())
+
+    def _wait_us(self) -> int:
+        """Short at first, for most troubles are; at random, or all the links of a broker came back to it at once."""
+        longest_s = self.plan.upstream.reconnect_delay_s
+        wait_s: float = min(FIRST_WAIT_S * 2 ** min(self._failures, 32), longest_s)
+        self._failures += 1
+        return max(10_000, int(wait_s * self._surroundings.random.uniform(0.5, 1.0) * 1_000_000))
+
+    def _rest(self) -> None:
+        self._leave()
+        self._error = ""
+        self._enter(RESTING)
+        self._say(logging.INFO, "paused")
+
+    def _clean(self) -> None:
+        """On the connection that there is, or on a new one."""
+        self._enter(CLEANING)
+        if self._attempt is not None:
+            self._attempt.clean()
+        elif self.plan.trouble():
+            self._end()
+        else:
+            self._clean_again()
+
+    def _clean_again(self) -> None:
+        self._enter(CLEANING)
+        self._attempt_at(self._place or self._surroundings.random.choice(self.plan.places()))
+        assert self._attempt is not None
+        self._attempt.clean()
+
+    def _clean_later(self) -> None:
+        self._cleanings += 1
+        if self._cleanings >= CLEANINGS_MAX:
+            self._say(logging.WARNING, f"removed; its queue may be left on the upstream: {self._error}")
+            self._end()
+        else:
+            self._enter(CLEANING_LATER)
+            self._later(self._wait_us())
+
+    def _cleaned(self) -> None:
+        self._say(logging.INFO, "removed")
+        self.is_clean = True
+        self._end()
+
+    def _end(self) -> None:
+        self._leave()
+        self._enter(OVER)
+        self._on_over(self)
+
+    def _leave(self) -> None:
+        """The attempt there is, or the wait for the next one."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        attempt, self._attempt = self._attempt, None
+        if attempt is not None:
+            attempt.close()
+            self._counts = [sum(pair) for pair in zip(self._counts, attempt.counts(), strict=True)]
+
+    def _later(self, delay_us: int) -> None:
+        def due() -> None:
+            self._alarm = None
+            self._on("due")
+
+        self._alarm = self._surroundings.later(delay_us, due)
+
+    def _remember(self) -> None:
+        """Over restarts of the broker."""
+        suffix = self.memory.suffix if self.memory.is_known else ""
+        known: Definition = {"id": self.plan.id, "suffix": suffix, "paused": self.is_paused}
+        self._broker.definitions.put(LINK, known)
+
+    def _say(self, level: int, text: str) -> None:
+        """A warning seldom; all else unless it was the last thing said: the log ends with how things stand."""
+        now_us = self._surroundings.now_us()
+        last_us = self._said.get(text)
+        is_news = last_us is None or now_us - last_us >= SELDOM_US if level > logging.INFO else self._last != text
+        if is_news:
+            self._said[text] = now_us
+            self._last = text
+            plan = self.plan
+            where = f"federation link {plan.id} (exchange {plan.exchange!r} in vhost {plan.vhost!r}"
+            logger.log(level, "%s, upstream %r): %s", where, plan.upstream.name, text)
+
+    # -- how it stands -----------------------------------------------------------------------------------------------
+
+    @property
+    def status_word(self) -> str:
+        """One of the constants of status.py."""
+        word = _WORDS[self.state]
+        return ERROR if word == STARTING and self._error else word
+
+    def status(self) -> LinkStatus:
+        """As of now."""
+        plan, attempt, place = self.plan, self._attempt, self._place
+        now = attempt.counts() if attempt is not None else (0, 0, 0, 0)
+        messages, looped, known, buried = (sum(pair) for pair in zip(self._counts, now, strict=True))
+        return LinkStatus(
+            id=plan.id, vhost=plan.vhost, exchange=plan.exchange, upstream=plan.upstream.name, policy=plan.policy,
+            status=self.status_word, error=self._error, since_us=self._since_us,
+            uri=place.shown if place is not None else "",
+            upstream_exchange=plan.upstream.exchange, upstream_queue=self.memory.queue, max_hops=plan.upstream.max_hops,
+            messages=messages, looped=looped, known=known, buried=buried,
+            unacknowledged=attempt.unacknowledged if attempt is not None else 0,
+            lag=self.memory.lag,
+            bindings=len(self._grouped),
+            unbound=attempt.unbound if attempt is not None else 0,
+            reconnects=max(0, self._reconnects),
+            connection=attempt.connection if attempt is not None else 0,
+            warning=self.memory.warning,
+        )  # fmt: skip
+
+
+_WORDS: Final[dict[str, str]] = {
+    IDLE: STARTING,
+    TRYING: STARTING,
+    GOING: RUNNING,
+    WAITING: ERROR,
+    RESTING: PAUSED,
+    HOPELESS: ERROR,
+    YIELDING: REFUSED,
+    CLEANING: STARTING,
+    CLEANING_LATER: STARTING,
+    OVER: STARTING,
+}
+# (state, what happens) -> what is done; what is not here changes nothing
+_NEXT: Final[dict[tuple[str, str], Callable[[Link], None]]] = {
+    (IDLE, "start"): Link._begin,
+    (IDLE, "pause"): Link._rest,
+    (TRYING, "ready"): Link._run,
+    (TRYING, "ended"): Link._wait,
+    (TRYING, "pause"): Link._rest,
+    (TRYING, "restart"): Link._begin,
+    (TRYING, "change"): Link._begin,
+    (TRYING, "remove"): Link._clean,
+    (GOING, "ended"): Link._cut,
+    (GOING, "pause"): Link._rest,
+    (GOING, "restart"): Link._begin,
+    (GOING, "change"): Link._begin,
+    (GOING, "remove"): Link._clean,
+    (WAITING, "due"): Link._dial,
+    (WAITING, "pause"): Link._rest,
+    (WAITING, "restart"): Link._begin,
+    (WAITING, "change"): Link._begin,
+    (WAITING, "remove"): Link._clean,
+    (YIELDING, "due"): Link._dial,
+    (YIELDING, "pause"): Link._rest,
+    (YIELDING, "restart"): Link._begin,
+    (YIELDING, "change"): Link._begin,
+    (YIELDING, "remove"): Link._clean,
+    (RESTING, "resume"): Link._begin,
+    (RESTING, "remove"): Link._clean,
+    (HOPELESS, "pause"): Link._rest,
+    (HOPELESS, "restart"): Link._begin,
+    (HOPELESS, "change"): Link._begin,
+    (HOPELESS, "remove"): Link._end,
+    (CLEANING, "ended"): Link._clean_later,
+    (CLEANING, "cleaned"): Link._cleaned,
+    (CLEANING_LATER, "due"): Link._clean_again,
+    ("any", "stop"): Link._end,
+}

@@ -1,0 +1,69 @@
+"""Messages as rows of a stream's table."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+
+from leveret.lake.bodies import BodyParser
+from leveret.lake.contents import read_contents
+from leveret.lake.headers import HEADERS_TYPE
+from leveret.lake.properties import PROPERTIES_TYPE, TIMESTAMP, read_properties
+
+COLUMNS: Final = (
+    pa.field("offset", pa.int64(), nullable=False),
+    pa.field("timestamp", TIMESTAMP, nullable=False),
+    pa.field("exchange", pa.string(), nullable=False),
+    pa.field("routing_key", pa.string(), nullable=False),
+    pa.field("message_id", pa.string()),
+    pa.field("properties", PROPERTIES_TYPE, nullable=False),
+    pa.field("headers", HEADERS_TYPE),
+    pa.field("raw_properties", pa.binary(), nullable=False),
+    pa.field("body", pa.binary(), nullable=False),
+)
+"""Those that every table has. raw_properties and body are the message to the octet, the others are read from them."""
+
+
+class RowMaker:
+    """Makes rows of the chunks of one stream. parser: of its bodies, if it has a schema."""
+
+    def __init__(self, parser: BodyParser | None) -> None:
+        self._parser = parser
+        self.schema = pa.schema([*COLUMNS, *(parser.fields if parser is not None else ())])
+
+    def rows(self, payload: bytes, first_offset: int) -> pa.RecordBatch:
+        """The messages of a chunk, or of several in a row, whose first has this offset. Less than 2 GiB, not empty."""
+        contents = read_contents(payload, first_offset)
+        exchange, routing_key = _names(contents.keys)
+        properties = read_properties(contents.properties)
+        raw = contents.properties
+        if len(raw) < len(contents.offset):
+            group = pa.array(contents.group)
+            exchange, routing_key, raw = exchange.take(group), routing_key.take(group), raw.take(group)
+            properties = properties.take(group)
+        columns = [
+            pa.array(contents.offset),
+            pa.array(contents.time_us).cast(TIMESTAMP),
+            exchange,
+            routing_key,
+            properties.message_id,
+            properties.properties,
+            properties.headers,
+            raw,
+            contents.bodies,
+            *(self._parser.parse(contents.bodies) if self._parser is not None else ()),
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+
+def _names(keys: pa.BinaryArray) -> tuple[pa.StringArray, pa.StringArray]:
+    """Exchanges and routing keys; few differ."""
+    coded = keys.dictionary_encode()
+    exchanges, routing_keys = [], []
+    for key in coded.dictionary.to_pylist():
+        at = 1 + key[0]
+        exchanges.append(key[1:at].decode("utf-8", "replace"))
+        routing_keys.append(key[at + 1 : at + 1 + key[at]].decode("utf-8", "replace"))
+    names = [pa.array(each, pa.string()).take(coded.indices) for each in (exchanges, routing_keys)]
+    return names[0], names[1]

@@ -1,0 +1,229 @@
+"""One stream's files, and the history that its broker's end sees of them.
+
+Like commit.py this knows neither loop nor clock nor thread. Work that waits for the disk goes through `submit`.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from leveret.broker.streams.chunk import encode
+from leveret.broker.streams.filter import digest_of
+from leveret.broker.streams.history import Fetched, History
+from leveret.broker.streams.stream import Stream
+from leveret.store.stream_files import APPEND_OCTETS_MAX, Appended, Chunk, Place, Segment, StreamDamaged, StreamFiles
+
+logger = logging.getLogger("leveret")
+
+# of chunks that readers share in memory, of all streams
+CACHE_OCTETS_MAX = 8 << 20
+# a read that the system refuses like this may go well the next time
+_PASSING = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR}
+# so many chunks are passed over by their digests at a time
+PASSED_MAX = 64
+
+
+class Submit(Protocol):
+    """Do `work`, which waits for the disk, and tell `done` on the loop what came of it: its result, or its error.
+
+    What is not is_reading is done one after the other, in this order.
+    """
+
+    def __call__(
+        self, work: Callable[[], Any], done: Callable[[Any, BaseException | None], None], is_reading: bool = False
+    ) -> None: ...
+
+
+class Cache:
+    """Payloads of the chunks that were read last, by stream number and first offset; b"" for one that is lost."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[tuple[int, int], bytes] = OrderedDict()
+        self._octets = 0
+
+    def get(self, number: int, first: int) -> bytes | None:
+        """None if it is not here."""
+        payload = self._kept.get((number, first))
+        if payload is not None:
+            self._kept.move_to_end((number, first))
+        return payload
+
+    def put(self, number: int, first: int, payload: bytes) -> None:
+        """Those used longest ago go."""
+        self._octets += len(payload) - len(self._kept.pop((number, first), b""))
+        self._kept[(number, first)] = payload
+        while self._octets > CACHE_OCTETS_MAX and len(self._kept) > 1:
+            self._octets -= len(self._kept.popitem(last=False)[1])
+
+
+class Archive:
+    """changed: called when chunks were written, with whether a new file was begun, or not written for this error;
+    stirred: called when readers of the stream can go on. is_writing: chunks are on their way to the disk; errors: how
+    often that failed; is_stalled: something could not be read for the time being.
+    """
+
+    def __init__(
+        self, stream: Stream, files: StreamFiles, cache: Cache, submit: Submit,
+        changed: Callable[[Archive, bool, BaseException | None], None], stirred: Callable[[Stream], None],
+    ) -> None:  # fmt: skip
+        self.stream = stream
+        self.files = files
+        self.is_writing = False
+        self.errors = 0
+        self.is_stalled = False
+        self.history = History()
+        self.history.fetch = self._fetch
+        self.history.pass_over = self._pass_over
+        self.history.since = self._since
+        self._cache = cache
+        self._submit = submit
+        self._changed = changed
+        self._stirred = stirred
+        self._coming: set[tuple[str, int]] = set()
+        self.update()
+
+    def update(self) -> None:
+        """The files have changed."""
+        history, files = self.history, self.files
+        history.first, history.end, history.octets = files.first, files.end, files.octets
+
+    # -- writing -------------------------------------------------------------------------------------------------------
+
+    def write(self) -> bool:
+        """Write what is committed of the tail to the files; False if that is nothing, or cannot begin now."""
+        groups = [] if self.is_writing else self.stream.chunks(APPEND_OCTETS_MAX)
+        if not groups:
+            return False
+        self.is_writing = True
+        segment_octets = int(self.stream.kept.segment_octets)
+
+        def work() -> Appended:
+            chunks = []
+            for part in groups:
+                first, last = part[0], part[-1]
+                count = int(last.end - first.offset)
+                times = int(first.time_us), int(last.time_us)
+                chunks.append(Chunk(int(first.offset), count, *times, encode(part), digest_of(part)))
+            return self.files.append(chunks, segment_octets)
+
+        self._submit(work, self._written)
+        return True
+
+    def _written(self, result: Appended | None, error: BaseException | None) -> None:
+        self.is_writing = False
+        if self.stream.is_deleted:
+            return
+        is_new = False
+        self.errors += error is not None
+        if result is not None:
+            count = len(self.files.segments)
+            self.files.appended(result)
+            self.update()
+            self.stream.stored()
+            is_new = len(self.files.segments) > count
+        self._changed(self, is_new, error)
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+
+    def _fetch(self, offset: int) -> Fetched | None:
+        segment = self.files.segment_of(offset)
+        if segment is None:
+            return Fetched(offset, self.files.end, b"")
+        if segment.places is None:
+            self._later(("index", segment.first), lambda: self._look_into(segment), lambda _: None)
+            return None
+        place = self.files.place_of(segment, offset)
+        if place is None:
+            following = (place.first for place in segment.places if place.first > offset)
+            return Fetched(offset, next(following, max(segment.end, offset + 1)), b"")
+        payload = self._cache.get(int(self.stream.number), place.first)
+        if payload is None:
+            payload = self._read(segment, place, is_cached=True)
+            self._keep(place, payload)
+        if payload is None:
+            key = ("chunk", place.first)
+            self._later(key, lambda: self._read(segment, place, is_cached=False), lambda got: self._keep(place, got))
+            return None
+        return Fetched(place.first, place.end, payload)
+
+    def _pass_over(self, offset: int, may_admit: Callable[[bytes], bool]) -> int:
+        segment = self.files.segment_of(offset)
+        if segment is None or segment.places is None:
+            return offset
+        index = max(0, bisect_right(segment.places, offset, key=lambda place: place.first) - 1)
+        for place in segment.places[index : index + PASSED_MAX]:
+            if place.first > offset or place.end <= offset or may_admit(place.digest):
+                break  # or what should be here is lost
+            offset = place.end
+        return offset
+
+    def _since(self, time_us: int) -> int:
+        try:
+            return self.files.first_since(time_us)
+        except OSError as error:
+            logger.warning("%s: read from its beginning, its index can't be: %s", self.stream.what(), error)
+            return self.files.first
+
+    def _keep(self, place: Place, payload: bytes | None) -> None:
+        if payload is not None:
+            self._cache.put(int(self.stream.number), place.first, payload)
+
+    def _look_into(self, segment: Segment) -> bool:
+        """False if it can't be done now."""
+        try:
+            self.files.look_into(segment)
+        except OSError as error:
+            if not _is_lost(error):
+                return False
+            segment.places = []
+        if not segment.places or segment.places[-1].end < segment.end:
+            first = segment.places[-1].end if segment.places else segment.first
+            self._tell_lost(segment, first, segment.end, "the index of its file ends there")
+        return True
+
+    def _read(self, segment: Segment, place: Place, is_cached: bool) -> bytes | None:
+        try:
+            return self.files.read(segment, place, is_cached)
+        except (StreamDamaged, OSError) as error:
+            if not _is_lost(error):
+                return None
+            self._tell_lost(segment, place.first, place.end, error)
+            return b""
+
+    def _tell_lost(self, segment: Segment, first: int, end: int, why: object) -> None:
+        if segment.first >= self.files.first and not self.stream.is_deleted:  # else retention was faster
+            logger.error("%s: messages %d to %d are lost: %s", self.stream.what(), first, end - 1, why)
+
+    def _later(self, key: tuple[str, int], work: Callable[[], Any], keep: Callable[[Any], None]) -> None:
+        if key in self._coming:
+            return
+        self._coming.add(key)
+
+        def done(result: Any, error: BaseException | None) -> None:
+            assert error is None, error
+            self._coming.discard(key)
+            if self.stream.is_deleted:
+                return
+            if result is None or result is False:
+                self.is_stalled = True
+                return
+            keep(result)
+            self._stirred(self.stream)
+
+        self._submit(work, done, is_reading=True)
+
+    def try_again(self) -> None:
+        """Let readers ask once more for what the system has refused to read for the time being."""
+        if self.is_stalled:
+            self.is_stalled = False
+            self._stirred(self.stream)
+
+
+def _is_lost(error: Exception) -> bool:
+    """Whether trying again is of no use."""
+    return not (isinstance(error, OSError) and error.errno in _PASSING)

@@ -1,0 +1,109 @@
+"""The broker's time: it begins with the wall's, and goes evenly from then on, whatever becomes of the wall clock.
+
+While the broker runs, and over a restart of it, time is counted by a clock that nobody can set: that of the machine
+since its boot, sleep included. Over a reboot there is only the wall clock: what it says has passed since the last
+sample in the journal counts, but never less than nothing. A sample is written whenever the wall clock was set, so a
+step that was seen never counts as time that has passed.
+
+So nothing falls due early because somebody sets the wall clock. What no broker can know: how the wall clock was set in
+the last second before a power cut, or between a boot and the first sample after it. If it is behind then, things come
+late, not early.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from leveret.broker.timeline import Sample, Timeline
+
+logger = logging.getLogger("leveret")
+
+# Both clocks are slowed down and sped up alike: what differs by more than this since the last sample is a step.
+STEP_US_MIN: Final = 1_000
+# A reboot with a wall clock that is behind takes the broker's time back to the last sample: there is one so often.
+SAMPLE_US: Final = 600_000_000
+# Two clocks can't be read in one instant; so often it is tried to do so within half of what would be a step.
+READS_MAX: Final = 8
+EARLIEST_US: Final = 1_000_000  # times count from 1970, and 0 says "never" in many places
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+
+
+class Sources(NamedTuple):
+    """wall_ns: ns since 1970, as the clock is set; boot_ns: ns since the boot, sleep included; boot_id: of which."""
+
+    wall_ns: Callable[[], int]
+    boot_ns: Callable[[], int]
+    boot_id: str
+
+
+def system_sources() -> Sources:
+    """Those of this machine. Where it does not say which boot this is, each start counts as another one."""
+    boot_clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+    try:
+        boot_id = _BOOT_ID.read_text().strip()
+    except OSError:
+        boot_id = ""
+    return Sources(time.time_ns, partial(time.clock_gettime_ns, boot_clock), boot_id)
+
+
+class Clock:
+    """Says what time it is for the broker, and keeps the timeline's samples."""
+
+    def __init__(self, timeline: Timeline, sources: Sources) -> None:
+        self._timeline = timeline
+        self._boot_ns = sources.boot_ns
+        self._sources = sources
+        wall_us, boot_us = self._read()
+        self._began_us = max(wall_us, EARLIEST_US) - boot_us  # the broker's time at the boot
+
+    def now_us(self) -> int:
+        """The broker's time, in µs."""
+        return self._boot_ns() // 1000 + self._began_us
+
+    def resume(self) -> int:
+        """Go on where the last life of the broker ended, as the timeline knows it by now; returns `now_us`."""
+        last = self._timeline.sample
+        if last is not None:
+            wall_us, boot_us = self._read()
+            if last.boot_id and last.boot_id == self._sources.boot_id and boot_us >= last.boot_us:
+                self._began_us = last.broker_us - last.boot_us
+            else:
+                passed_us = wall_us - last.wall_us - STEP_US_MIN  # steps that are too small to be seen have not passed
+                self._began_us = last.broker_us + max(0, passed_us) - boot_us
+        return self.now_us()
+
+    def look(self, is_ending: bool = False) -> None:
+        """Once in a second or so: write a sample if there is something new to say. is_ending: in any case."""
+        wall_us, boot_us = self._read()
+        sample = Sample(boot_us + self._began_us, wall_us, boot_us, self._sources.boot_id)
+        last = self._timeline.sample
+        if last is None:
+            self._timeline.note(sample)
+            return
+        step_us = sample.wall_us - sample.broker_us - int(self._timeline.offset_us)
+        is_new = last.boot_id != sample.boot_id or sample.broker_us - last.broker_us >= SAMPLE_US
+        if abs(step_us) >= STEP_US_MIN:
+            _tell(step_us)
+        elif not (is_new or is_ending):
+            return
+        self._timeline.note(sample)
+
+    def _read(self) -> tuple[int, int]:
+        """The wall's time and that since the boot, at one instant, in µs."""
+        boot_ns, wall_ns = self._boot_ns(), self._sources.wall_ns()
+        for _ in range(READS_MAX):
+            after_ns = self._boot_ns()
+            if after_ns - boot_ns < STEP_US_MIN * 500:
+                break
+            boot_ns, wall_ns = after_ns, self._sources.wall_ns()
+        return wall_ns // 1000, boot_ns // 1000
+
+
+def _tell(step_us: int) -> None:
+    way = "forward" if step_us > 0 else "back"
+    logger.warning("the wall clock was set %s by %.3f s; the broker's own time goes on evenly", way, abs(step_us) / 1e6)

@@ -1,0 +1,146 @@
+"""A door into the own broker: a connection without a socket (federation/surroundings.py, Door).
+
+To the server it is a connection as any other: listed, paused by pressure, blocked by alarms, closed by operators. What
+stands in place of the socket hands on what the broker writes, in a later call of the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from leveret.broker.link_peer import LinkPeer
+from leveret.net.protocol import PeerProtocol
+from leveret.session import lifecycle
+from leveret.wire import grammar
+from leveret.wire.frames import FRAME_METHOD, FRAME_OVERHEAD
+from leveret.wire.method import decode_method
+
+if TYPE_CHECKING:
+    from leveret.federation.surroundings import DoorUser
+    from leveret.net.links import Links
+
+
+class DoorProtocol(PeerProtocol):
+    """The server's end."""
+
+    __slots__ = ("inside",)
+
+    def __init__(self, links: Links, peer: LinkPeer, user: DoorUser) -> None:
+        super().__init__(links.server)
+        self.peer = peer
+        self.transport = self.inside = DoorTransport(links, self, user)
+        peer.sent_us = peer.received_us = peer.connected_us = self.opened_us
+
+    def has_hung_up(self) -> bool:
+        return False
+
+
+class DoorTransport(asyncio.Transport):
+    """In place of a socket. Each call to the user is a turn of the broker (`Links.turn`), and none comes from within
+    the call that asked for it."""
+
+    def __init__(self, links: Links, protocol: DoorProtocol, user: DoorUser) -> None:
+        super().__init__()
+        self._links = links
+        self._protocol = protocol
+        self._user: DoorUser | None = user  # until the door is closed, by either side
+        self._is_held = False
+        self._was_held = False  # as the user knows it
+        self._answers: deque[bytes] = deque()
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """What the broker says goes to the user; its close ends the door, and nobody waits for an answer."""
+        if not self._answers:
+            self._links.loop.call_soon(self._answer)
+        self._answers.append(bytes(data))
+
+    def _answer(self) -> None:
+        data = b"".join(self._answers)
+        self._answers.clear()
+        if self._user is not None and not self._links.turn(self._user.answered, data):
+            self._shut("internal error")
+        if self._protocol.peer.state >= lifecycle.CLOSING:
+            self._shut(close_reason(data))
+
+    def pause_reading(self) -> None:
+        self._hold(True)
+
+    def resume_reading(self) -> None:
+        self._hold(False)
+
+    def _hold(self, is_held: bool) -> None:
+        self._is_held = is_held
+        self._links.loop.call_soon(self._tell_held)
+
+    def _tell_held(self) -> None:
+        if self._user is not None and self._is_held != self._was_held:
+            self._was_held = self._is_held
+            if not self._links.turn(self._user.held, self._is_held):
+                self._shut("internal error")
+
+    def close(self) -> None:
+        self._links.loop.call_soon(self._shut, "the broker has closed it")
+
+    def abort(self) -> None:
+        self.close()
+
+    def leave(self) -> None:
+        """The user goes. It hears of nothing more."""
+        self._user = None
+        peer = self._protocol.peer
+        peer.state = max(peer.state, lifecycle.DRAINING)  # it has said so
+        self._links.server.lost(self._protocol, None)
+
+    def _shut(self, reason: str) -> None:
+        user = self._user
+        self.leave()
+        if user is not None:
+            self._links.turn(user.shut, reason)
+
+    def is_closing(self) -> bool:
+        return self._user is None
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """There is no buffer."""
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return default
+
+
+class InnerDoor:
+    """The user's end. peer: the broker's end."""
+
+    def __init__(self, links: Links, peer: LinkPeer, user: DoorUser) -> None:
+        self.peer = peer
+        self._server = links.server
+        self._protocol = DoorProtocol(links, peer, user)
+        self._transport = self._protocol.inside
+        self._server.opened(self._protocol)
+
+    def write(self, data: bytes) -> None:
+        """Frames for the broker, handled within this call so far as it can; a part of the turn that calls."""
+        if not self._transport.is_closing():
+            self._server.handle(self._protocol, data)
+
+    def close(self) -> None:
+        """Leave. Without effect the second time, or when the broker has closed it."""
+        if not self._transport.is_closing():
+            self._transport.leave()
+
+
+def close_reason(data: bytes) -> str:
+    """The text of the connection.close in these frames."""
+    start = 0
+    while start < len(data):
+        size = int.from_bytes(data[start + 3 : start + 7])
+        if data[start] == FRAME_METHOD and data[start + 1 : start + 3] == b"\0\0":
+            method = decode_method(data[start + 7 : start + 7 + size])
+            if method.spec is grammar.CONNECTION_CLOSE:
+                return method.text("reply_text")
+        start += size + FRAME_OVERHEAD
+    return "the broker has closed it"

@@ -1,0 +1,71 @@
+"""Tables of a server's streams: `Sealing` decides, `SealingProcess` has them made; here both meet loop and clock."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final
+
+from leveret.net.sealing import Sealing
+from leveret.net.sealing_process import SealingProcess, is_installed
+from leveret.net.server import Server
+from leveret.net.work import Work
+from leveret.store.disk import RealDisk
+
+logger = logging.getLogger("leveret")
+
+LOOK_S: Final = 1.0
+
+
+class Tables:
+    """Has the streams of a server sealed below `tables_dir`, from now until `stop`."""
+
+    def __init__(self, server: Server, tables_dir: str) -> None:
+        self._server = server
+        self._tables_dir = tables_dir
+        self._process: SealingProcess | None = None
+        self._work = Work("leveret-tables", server.loop, self._look)
+        self.sealing = Sealing(server.streams.archives, tables_dir, RealDisk(), self._work.submit, self._ask)
+        self._timer: asyncio.TimerHandle | None = server.loop.call_later(LOOK_S, self._tick)
+
+    @property
+    def pid(self) -> int | None:
+        """Of the sealing process, while there is one."""
+        return None if self._process is None else self._process.pid
+
+    async def stop(self) -> None:
+        """Let no more be sealed; returns when the process is gone."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._work.stop()
+        if self._process is not None:
+            await self._process.stop()
+
+    def _tick(self) -> None:
+        self._timer = self._server.loop.call_later(LOOK_S, self._tick)
+        self._look()
+
+    def _look(self) -> None:
+        """Tables can be made later: they take no room that the journal may need."""
+        server = self._server
+        if self._timer is not None and not server.stopping.is_set() and not server.alarms.is_low_on_disk:
+            self.sealing.look(self._server.now_us())
+
+    def _ask(self, request: bytes) -> None:
+        if self._process is None:
+            if not is_installed():
+                logger.info("streams have no tables: pip install 'leveret[lake]', or --tables-dir off")
+                if self._timer is not None:
+                    self._timer.cancel()
+                self._timer = None
+                return
+            self._process = SealingProcess(self._tables_dir, self._answered, self._failed)
+        self._process.ask(request)
+
+    def _answered(self, line: bytes) -> None:
+        self.sealing.answered(line, self._server.now_us())
+        self._look()
+
+    def _failed(self, reason: str) -> None:
+        self.sealing.failed(reason, self._server.now_us())

@@ -1,0 +1,1 @@
+"""The queue source: at least once, acknowledged when the sink is done."""

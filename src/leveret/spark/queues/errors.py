@@ -1,0 +1,63 @@
+"""What stands between a query and its queue, in words that name the option to change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from leveret.client import AuthenticationFailed, ChannelClosed, ConsumerCancelled
+from leveret.wire.errors import (
+    ACCESS_REFUSED,
+    NOT_FOUND,
+    PRECONDITION_FAILED,
+    RESOURCE_LOCKED,
+)
+
+
+class SourceError(Exception):
+    """The queue can't be read. The text says why and what to change."""
+
+
+class QueueBusy(SourceError):
+    """Someone else reads a queue that must be read alone. It may pass: the other one may be about to end."""
+
+
+class AcknowledgedTooLate(SourceError):
+    """The broker has taken back what was delivered, since it waited too long for the acknowledgement."""
+
+
+@contextmanager
+def explained(queue: str) -> Iterator[None]:
+    """Turn what the broker objects to into a ``SourceError``; a connection that was lost stays what it is."""
+    try:
+        yield
+    except AuthenticationFailed as error:
+        raise SourceError(f"the broker does not let us in: {error}; correct user and password in option url") from error
+    except ConsumerCancelled as error:
+        raise SourceError(f"queue {queue!r} was deleted while it was read; declare it and start again") from error
+    except ChannelClosed as error:
+        raise _refused(queue, error) from error
+
+
+def is_in_use(error: ChannelClosed) -> bool:
+    """Whether someone consumes exclusively, or the queue lets nobody do so (single active consumer)."""
+    return error.code == ACCESS_REFUSED and "exclusive use" in error.text
+
+
+def _refused(queue: str, error: ChannelClosed) -> SourceError:
+    if error.code == NOT_FOUND:
+        text = "declare it first, or correct option queue (or the vhost in option url)"
+    elif is_in_use(error):
+        return QueueBusy(f"{error}; stop the exclusive consumer, or read another queue (option queue)")
+    elif error.code == ACCESS_REFUSED:
+        text = f"give the user of option url the permission to read {queue!r}, or change that option"
+    elif error.code == RESOURCE_LOCKED:
+        text = "only the connection that declared it can read it; choose another in option queue"
+    elif error.code == PRECONDITION_FAILED and "acknowledgement" in error.text and "timed out" in error.text:
+        return AcknowledgedTooLate(
+            f"{error}; a micro-batch is acknowledged when the next one is asked for: trigger more often, lower option "
+            "maxRowsPerTrigger, raise the broker's consumer_timeout, or set option mode to spool, which does not wait"
+        )
+    else:
+        text = f"option queue is {queue!r}"
+    return SourceError(f"{error}; {text}")

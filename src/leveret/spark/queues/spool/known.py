@@ -1,0 +1,78 @@
+"""Messages that are delivered again although they stand in the spool: their acknowledgement was lost.
+
+A broker marks what it delivers again as redelivered. Such a message is known if it has a message id and the last
+segments have one with the same id, exchange, routing key, properties and body; or without an id, where the option says
+so, by all but the id. Each message of the spool accounts for one delivery.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from leveret.spark.rows.properties import HEAD_SIZE, property_arrays, text_array
+from leveret.wire.properties import PROPERTIES, Properties, decode_header
+
+if TYPE_CHECKING:
+    from leveret.client import Delivery
+
+_COUNTS: Final = ("x-delivery-count", "x-acquired-count")
+"""Headers in which quorum queues count deliveries: the second delivery differs from the first in them."""
+
+_ID: Final = pa.field("message_id", pa.string())
+
+_Place = tuple[pa.RecordBatch, int]
+
+
+class Known:
+    """The messages of some batches of the spool. knows_content: messages without an id are known, too."""
+
+    def __init__(self, batches: Iterator[pa.RecordBatch], knows_content: bool) -> None:
+        self._knows_content = knows_content
+        self._places: dict[str | bytes, list[_Place]] = {}
+        for batch in batches:
+            ids = property_arrays(batch.column("properties"), [_ID])[0].to_pylist()
+            bodies = batch.column("body").to_pylist() if knows_content else []
+            for row, message_id in enumerate(ids):
+                if message_id is not None:
+                    self._places.setdefault(message_id, []).append((batch, row))
+                elif knows_content:
+                    self._places.setdefault(bodies[row], []).append((batch, row))
+
+    def without(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
+        """Those of the deliveries that are new."""
+        if not self._places:
+            return list(deliveries)
+        return [one for one in deliveries if not (one.redelivered and self._has(one))]
+
+    def _has(self, delivery: Delivery) -> bool:
+        message_id = delivery.properties.message_id
+        if message_id is None and not self._knows_content:
+            return False
+        places = self._places.get(delivery.body if message_id is None else _text(message_id), [])
+        wanted = _content(delivery.exchange, delivery.routing_key, delivery.properties, delivery.body)
+        for number, (batch, row) in enumerate(places):
+            if _content_at(batch, row) == wanted:
+                del places[number]
+                return True
+        return False
+
+
+def _content_at(batch: pa.RecordBatch, row: int) -> tuple[Any, ...]:
+    exchange, routing_key, properties, body = (
+        batch.column(name)[row].as_py() for name in ("exchange", "routing_key", "properties", "body")
+    )
+    return _content(exchange, routing_key, decode_header(bytes(HEAD_SIZE) + properties)[0], body)
+
+
+def _content(exchange: str, routing_key: str, properties: Properties, body: bytes) -> tuple[Any, ...]:
+    headers = {name: value for name, value in (properties.headers or {}).items() if name not in _COUNTS}
+    others = [getattr(properties, name) for name, _ in PROPERTIES if name != "headers"]
+    return _text(exchange), _text(routing_key), others, headers, body
+
+
+def _text(text: str) -> str:
+    mended: str = text_array([text.encode("utf-8", "surrogateescape")])[0].as_py()
+    return mended

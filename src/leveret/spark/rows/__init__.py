@@ -1,0 +1,1 @@
+"""Messages as rows: columns, their types, bodies with a schema."""

@@ -1,0 +1,77 @@
+"""Bodies as the columns of a schema; a body that cannot be read spoils no other: it has a reason instead.
+
+The same schemas, types and rules as those of tables of streams (docs/STREAMS_AS_TABLES.md), so that a row says the same
+wherever it comes from.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+import pyarrow as pa
+
+from leveret.spark.rows.avro_bodies import AvroBodies
+from leveret.spark.rows.json_bodies import JsonBodies
+from leveret.spark.rows.typed import arrow_type
+from leveret.wire.body_schema import AVRO, Schema
+
+REASON_OCTETS_MAX: Final = 500
+Row = dict[str, object]
+
+
+class _Kind(Protocol):
+    def decode(self, body: bytes) -> Row: ...
+
+    def arrays(self, rows: list[Row]) -> list[pa.Array]: ...
+
+
+class BodyParser:
+    """Reads the bodies of one schema."""
+
+    def __init__(self, schema: Schema) -> None:
+        types = [arrow_type(column) for column in schema.columns]
+        self._kind: _Kind = (
+            AvroBodies(schema, types) if schema.bodies == AVRO else JsonBodies(schema.columns, types)
+        )
+        self._types = types
+
+    def parse(self, bodies: pa.BinaryArray) -> list[pa.Array]:
+        """The columns of the schema, and parse_error: why a row has null in all of them."""
+        rows: list[Row] = []
+        reasons: list[str | None] = [None] * len(bodies)
+        good: list[int] = []
+        decode = self._kind.decode
+        for index, body in enumerate(bodies.to_pylist()):
+            try:
+                rows.append(decode(body))
+                good.append(index)
+            except (ValueError, RecursionError) as error:
+                reasons[index] = _reason(error)
+        columns = self._arrays(rows, good, reasons)
+        if len(good) < len(bodies):
+            places: list[int | None] = [None] * len(bodies)
+            for place, index in enumerate(good):
+                places[index] = place
+            order = pa.array(places, pa.int64())
+            columns = [column.take(order) for column in columns]
+        return [*columns, pa.array(reasons, pa.string())]
+
+    def _arrays(self, rows: list[Row], indexes: list[int], reasons: list[str | None]) -> list[pa.Array]:
+        """The columns of these rows; who does not fit is looked for by halves, and has nulls and a reason."""
+        try:
+            return self._kind.arrays(rows)
+        except ValueError as error:
+            if len(rows) == 1:
+                reasons[indexes[0]] = _reason(error)
+                return [pa.nulls(1, kind) for kind in self._types]
+        half = len(rows) // 2
+        parts = (
+            self._arrays(rows[:half], indexes[:half], reasons),
+            self._arrays(rows[half:], indexes[half:], reasons),
+        )
+        return [pa.concat_arrays(both) for both in zip(*parts, strict=True)]
+
+
+def _reason(error: Exception) -> str:
+    text = str(error) or type(error).__name__
+    return text.encode("utf-8", "replace")[:REASON_OCTETS_MAX].decode("utf-8", "ignore")

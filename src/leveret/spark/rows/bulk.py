@@ -1,0 +1,78 @@
+"""Many messages of a stream as one Arrow batch, from the octets that came."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import pyarrow as pa
+
+from leveret.spark.rows.columns import PROPERTIES
+from leveret.spark.rows.properties import property_arrays, text_array
+
+
+class Run:
+    """Messages with consecutive offsets from ``first`` on.
+
+    ``bodies``, ``routes`` (exchange and routing key as two short strings) and ``headers`` have an item for each. A
+    header is what stands in the content header from its flags on, with an offset of 0: messages that differ in nothing
+    else have the same. Where no column needs them, ``headers`` stay empty. ``octets`` is the size of the bodies.
+    """
+
+    __slots__ = ("bodies", "first", "headers", "octets", "routes")
+
+    def __init__(self, first: int) -> None:
+        self.first = first
+        self.bodies: list[bytes] = []
+        self.headers: list[bytes] = []
+        self.routes: list[bytes] = []
+        self.octets = 0
+
+    def __len__(self) -> int:
+        return len(self.bodies)
+
+
+_ROUTE: Final = ("exchange", "routing_key")
+
+
+class BulkRows:
+    """Makes batches with the columns of ``schema``, which are columns of a stream, of messages of one stream."""
+
+    def __init__(self, schema: pa.Schema, stream: str) -> None:
+        self._schema = schema
+        self._stream = stream
+        self._properties = [field for field in schema if field.name in PROPERTIES]
+        self._needs_routes = not set(schema.names).isdisjoint(_ROUTE)
+
+    @property
+    def needs_headers(self) -> bool:
+        """Whether some column is made of the messages' properties."""
+        return bool(self._properties)
+
+    def batch(self, run: Run) -> pa.RecordBatch:
+        """The messages as rows."""
+        columns = dict(zip(_ROUTE, _routes(run.routes), strict=True)) if self._needs_routes else {}
+        if self._properties:
+            found = property_arrays(pa.array(run.headers, pa.binary()), self._properties, hides_offset=True)
+            columns.update(zip([field.name for field in self._properties], found, strict=True))
+        arrays = [columns[field.name] if field.name in columns else self._other(field, run) for field in self._schema]
+        if not arrays:  # a query that only counts still has so many rows
+            return pa.RecordBatch.from_struct_array(pa.array([{}] * len(run), pa.struct([])))
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _other(self, field: pa.Field, run: Run) -> pa.Array:
+        if field.name == "body":
+            return pa.array(run.bodies, pa.binary())
+        if field.name == "offset":
+            return pa.array(range(run.first, run.first + len(run)), pa.int64())
+        if field.name == "stream":
+            return pa.repeat(pa.scalar(self._stream, pa.string()), len(run))
+        return pa.nulls(len(run), field.type)  # AMQP does not tell when a message arrived
+
+
+def _routes(routes: Sequence[bytes]) -> tuple[pa.Array, pa.Array]:
+    coded = pa.array(routes, pa.binary()).dictionary_encode()
+    distinct = coded.dictionary.to_pylist()
+    exchanges = text_array([route[1 : 1 + route[0]] for route in distinct])
+    keys = text_array([route[2 + route[0] :] for route in distinct])
+    return exchanges.take(coded.indices), keys.take(coded.indices)

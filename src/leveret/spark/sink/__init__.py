@@ -1,0 +1,1 @@
+"""The sink: rows as messages, confirmed."""

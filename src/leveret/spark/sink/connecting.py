@@ -1,0 +1,33 @@
+"""Connections of the sink, and what is said where there is none to be had."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from leveret.client import BlockingConnection, ConnectionClosed
+from leveret.spark.patience import Patience, passes
+
+T = TypeVar("T")
+
+
+class SinkError(Exception):
+    """Why rows could not be written, and which option or column to change."""
+
+
+def connect(url: str, name: str) -> BlockingConnection:
+    """A connection, as soon as the broker is there. Errors as those of :func:`patiently`."""
+    return patiently(lambda: BlockingConnection(url, name=name))
+
+
+def patiently(action: Callable[[], T]) -> T:
+    """What ``action`` returns; it is tried again while the broker is away, and ``SinkError`` says so in the end.
+
+    ``ConnectionClosed`` (``AuthenticationFailed``) where the broker refuses for good.
+    """
+    try:
+        return Patience("sink").run(action)
+    except ConnectionClosed as error:
+        if not passes(error):
+            raise
+        raise SinkError(f"{error}; is option url right, and the broker up?") from None

@@ -1,0 +1,201 @@
+"""Rows as frames, a column at a time: what is the same in all rows is encoded once, the rest is joined by Arrow.
+
+No Python object is made for a row, but where its headers are not those of another row.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from leveret.wire import grammar
+from leveret.wire.frames import FRAME_BODY, FRAME_HEADER, FRAME_METHOD, FRAME_OVERHEAD
+from leveret.wire.properties import PROPERTIES
+from leveret.wire.table import encode_table
+
+Piece: TypeAlias = "bytes | pa.Array"
+"""Octets that all rows share, or those of each."""
+
+_OCTETS: Final = pa.array([bytes([number]) for number in range(256)], pa.binary())
+_SHORT_MAX: Final = 255
+_FLAGS: Final = {name: 1 << 15 - index for index, (name, _) in enumerate(PROPERTIES)}
+_HEADER_FIXED: Final = 14
+_FRAME_END: Final = b"\xce"
+
+
+class FrameEncoder:
+    """Makes the frames of basic.publish on one channel. frame_max: of the connection, 0 = no limit."""
+
+    def __init__(self, channel: int, frame_max: int, mandatory: bool) -> None:
+        self._channel = channel
+        self._mandatory = mandatory
+        self.body_max = frame_max - FRAME_OVERHEAD if frame_max else (1 << 31) - 1
+        """Octets of the largest body that :meth:`encode` takes: it makes one body frame of each."""
+
+    def encode(self, body: pa.BinaryArray, columns: Mapping[str, pa.Array | str | int]) -> pa.BinaryArray:
+        """The frames of each row.
+
+        ``columns``: exchange, routing_key and properties, an array or what all rows have; a property that is null is
+        left out, timestamp is in seconds. ``ValueError`` for a short string over 255 octets and for a number that does
+        not fit, with the column's name and the row's index in this batch.
+        """
+        pieces = [*self._method(columns["exchange"], columns["routing_key"]), *self._header(body, columns)]
+        sizes = pc.binary_length(body)
+        pieces += [_packed(sizes, self._body_head), body, _FRAME_END]
+        return _joined(pieces, len(body))
+
+    def _method(self, exchange: pa.Array | str | int, routing_key: pa.Array | str | int) -> list[Piece]:
+        exchange_piece, key_piece = _short("exchange", exchange), _short("routing_key", routing_key)
+        sizes = _sizes([exchange_piece, key_piece])
+        key = grammar.BASIC_PUBLISH.key.to_bytes(4, "big")
+
+        def head(size: int) -> bytes:
+            return struct.pack(">BHI", FRAME_METHOD, self._channel, size + 7) + key + b"\0\0"
+
+        return [_packed(sizes, head), exchange_piece, key_piece, bytes([self._mandatory]), _FRAME_END]
+
+    def _header(self, body: pa.BinaryArray, columns: Mapping[str, pa.Array | str | int]) -> list[Piece]:
+        values: list[Piece] = []
+        flags: int | pa.Array = 0
+        for name, kind in PROPERTIES:
+            value = columns.get(name)
+            if value is None or (isinstance(value, pa.Array) and value.null_count == len(value)):
+                continue
+            bit = _FLAGS[name]
+            if isinstance(value, pa.Array) and value.null_count:
+                flags = pc.add(flags, pc.if_else(value.is_valid(), bit, 0))
+            else:
+                flags = pc.add(flags, bit) if isinstance(flags, pa.Array) else flags + bit
+            values.append(_ENCODE[kind](name, value))
+
+        def frame_head(size: int) -> bytes:
+            return struct.pack(">BHIHH", FRAME_HEADER, self._channel, size + _HEADER_FIXED, 60, 0)
+
+        return [
+            _packed(_sizes(values), frame_head),
+            _packed(pc.binary_length(body), struct.Struct(">Q").pack),
+            _packed(flags, struct.Struct(">H").pack),
+            *values,
+        ]
+
+    def _body_head(self, size: int) -> bytes:
+        """The end of the header's frame, and the head of the body's, which an empty one has not."""
+        return _FRAME_END + struct.pack(">BHI", FRAME_BODY, self._channel, size) if size else b""
+
+
+def _joined(pieces: Sequence[Piece], rows: int) -> pa.BinaryArray:
+    """The pieces of each row in their order."""
+    merged: list[Piece] = []
+    for piece in pieces:
+        if isinstance(piece, bytes) and merged and isinstance(merged[-1], bytes):
+            merged[-1] += piece
+        else:
+            merged.append(piece)
+    scalars = [pa.scalar(piece, pa.binary()) if isinstance(piece, bytes) else piece for piece in merged]
+    if all(isinstance(piece, bytes) for piece in merged):
+        scalars.append(pa.array([b""] * rows, pa.binary()))
+    return pc.binary_join_element_wise(*scalars, pa.scalar(b"", pa.binary()))
+
+
+def _packed(values: int | pa.Array, pack: Callable[[int], bytes]) -> Piece:
+    """The octets of numbers; each number is packed once, since few differ."""
+    if isinstance(values, int):
+        return pack(values)
+    coded = values.dictionary_encode()
+    packed = [pack(value) for value in coded.dictionary.to_pylist()]
+    if len(packed) == 1 and not coded.null_count:
+        return packed[0]
+    found = pa.array(packed, pa.binary()).take(coded.indices)
+    return found.fill_null(b"") if found.null_count else found
+
+
+def _sizes(pieces: Sequence[Piece]) -> int | pa.Array:
+    """How many octets the pieces of each row have."""
+    size = sum(len(piece) for piece in pieces if isinstance(piece, bytes))
+    total: int | pa.Array = size
+    for piece in pieces:
+        if not isinstance(piece, bytes):
+            total = pc.add(pc.cast(pc.binary_length(piece), pa.int64()), total)
+    return total
+
+
+def _short(name: str, value: pa.Array | str | int) -> Piece:
+    """Short strings: an octet of length and the text; nothing for null."""
+    if not isinstance(value, pa.Array):
+        return _one_short(name, str(value))
+    octets = value.cast(pa.binary())
+    sizes = pc.binary_length(octets)
+    longest = pc.max(sizes).as_py() or 0
+    if longest > _SHORT_MAX:
+        row = pc.index(pc.greater(sizes, _SHORT_MAX).fill_null(False), True).as_py()
+        raise RowError(row, f"column {name!r} has {sizes[row].as_py()} octets, and AMQP allows {_SHORT_MAX}")
+    joined = pc.binary_join_element_wise(_OCTETS.take(sizes), octets, pa.scalar(b"", pa.binary()))
+    return joined.fill_null(b"") if joined.null_count else joined
+
+
+def _one_short(name: str, text: str) -> bytes:
+    octets = text.encode()
+    if len(octets) > _SHORT_MAX:
+        raise ValueError(f"option for {name} has {len(octets)} octets, and AMQP allows {_SHORT_MAX}")
+    return bytes([len(octets)]) + octets
+
+
+def _octet(name: str, value: pa.Array | str | int) -> Piece:
+    if not isinstance(value, pa.Array):
+        return bytes([int(value)])
+    bad = pc.or_(pc.less(value, 0), pc.greater(value, 255)).fill_null(False)
+    row = pc.index(bad, True).as_py()
+    if row >= 0:
+        raise RowError(row, f"column {name!r} is {value[row].as_py()}, and AMQP allows 0 to 255")
+    return _packed(value, lambda number: bytes([number]))
+
+
+def _long(name: str, value: pa.Array | str | int) -> Piece:
+    if isinstance(value, pa.Array):
+        row = pc.index(pc.less(value, 0).fill_null(False), True).as_py()
+        if row >= 0:
+            raise RowError(row, f"column {name!r} is before 1970, and AMQP has no such time")
+    return _packed(value if isinstance(value, pa.Array) else int(value), struct.Struct(">Q").pack)
+
+
+def _table(name: str, value: pa.Array | str | int) -> Piece:
+    assert isinstance(value, pa.Array)
+    known: dict[tuple[tuple[str, str | None], ...], bytes] = {}
+    encoded: list[bytes] = []
+    for row, pairs in enumerate(value.to_pylist()):
+        if pairs is None:
+            encoded.append(b"")
+            continue
+        key = tuple(pairs)
+        octets = known.get(key)
+        if octets is None:
+            try:
+                octets = known[key] = encode_table(dict(pairs))
+            except ValueError as error:
+                raise RowError(row, f"column {name!r}: {error}") from None
+        encoded.append(octets)
+    return encoded[0] if len(known) == 1 and not value.null_count else pa.array(encoded, pa.binary())
+
+
+_ENCODE: Final[dict[str, Callable[[str, pa.Array | str | int], Piece]]] = {
+    "shortstr": _short,
+    "octet": _octet,
+    "longlong": _long,
+    "table": _table,
+}
+
+
+class RowError(ValueError):
+    """A row that cannot be a message. row: its index; reason: why."""
+
+    def __init__(self, row: int, reason: str) -> None:
+        super().__init__(row, reason)
+        self.row = row
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"row {self.row}: {self.reason}"

@@ -1,0 +1,118 @@
+"""The options of the sink."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from leveret.delay import MILLISECONDS, NSERVICEBUS, Layout
+from leveret.spark.options import URL_DEFAULT, flag, number
+
+AUTO: Final = "auto"
+EXACTLY_ONCE: Final = "exactly-once"
+AT_LEAST_ONCE: Final = "at-least-once"
+
+DAY_S: Final = 86_400
+BATCH_MAX: Final = (1 << 63) - 1
+QUERY_OCTETS_MAX: Final = 200
+"""The name of a query stands in a queue's name, and those have 255 octets."""
+
+_PROPERTIES: Final = {
+    "contentType": "content_type", "contentEncoding": "content_encoding", "replyTo": "reply_to",
+    "expiration": "expiration", "type": "type", "userId": "user_id", "appId": "app_id",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class SinkOptions:
+    """What the sink needs to know; rows override ``exchange``, ``routing_key`` and ``properties`` by their columns.
+
+    ``properties``: those of rows that do not say otherwise, by their AMQP names. ``confirm_window`` is the number of
+    messages that may be unconfirmed at a time, ``confirm_timeout_s`` how long the last confirms may take (seconds),
+    ``layout`` the delay levels of rows with ``delay`` or ``at``. ``delivery``: :data:`AUTO`, :data:`EXACTLY_ONCE` or
+    :data:`AT_LEAST_ONCE`; ``stage_expires_s``: how long a stage is kept that nobody releases; ``query`` and ``batch``
+    name a write that may be repeated, "" and -1 for one that is not. ``message_id_column``: "" = message_id.
+    """
+
+    url: str = URL_DEFAULT
+    exchange: str = ""
+    routing_key: str = ""
+    mandatory: bool = True
+    confirm_window: int = 10_000
+    confirm_timeout_s: int = 60
+    layout: Layout = NSERVICEBUS
+    properties: dict[str, str | int] = field(default_factory=lambda: {"delivery_mode": 2})
+    message_id_column: str = ""
+    delivery: str = AUTO
+    stage_expires_s: int = DAY_S
+    query: str = ""
+    batch: int = -1
+
+    @staticmethod
+    def parse(options: Mapping[str, str]) -> SinkOptions:
+        """Read the sink's options; ``queue`` (or ``stream``) is short for the default exchange with that routing key.
+
+        Raises ``ValueError`` naming the option that is wrong.
+        """
+        named = [name for name in ("queue", "stream") if options.get(name)]
+        if named and (options.get("exchange") or options.get("routingKey") or len(named) > 1):
+            others = "exchange and routingKey: it means the default exchange"
+            raise ValueError(f"option {named[0]} excludes {others if len(named) == 1 else named[1]}")
+        delivery = options.get("delivery", AUTO)
+        if delivery not in (AUTO, EXACTLY_ONCE, AT_LEAST_ONCE):
+            raise ValueError(f"option delivery is {AUTO}, {EXACTLY_ONCE} or {AT_LEAST_ONCE}, not {delivery!r}")
+        query, batch = _written(options)
+        return SinkOptions(
+            url=options.get("url", URL_DEFAULT),
+            exchange=_short(options, "exchange"),
+            routing_key=_short(options, named[0] if named else "routingKey"),
+            mandatory=flag(options, "mandatory", True),
+            confirm_window=number(options, "confirmWindow", 10_000, 1, 1_000_000),
+            confirm_timeout_s=number(options, "confirmTimeout", 60, 1, DAY_S),
+            layout=_layout(options),
+            properties=_properties(options),
+            message_id_column=options.get("messageIdColumn", ""),
+            delivery=delivery,
+            stage_expires_s=number(options, "stageExpires", DAY_S, 1, 365 * DAY_S),
+            query=query,
+            batch=batch,
+        )
+
+
+def _written(options: Mapping[str, str]) -> tuple[str, int]:
+    query = options.get("query", "")
+    if ("query" in options) != ("batch" in options):
+        raise ValueError("options query and batch name a write together: give both, or none")
+    if len(query.encode()) > QUERY_OCTETS_MAX or ("query" in options and not query):
+        raise ValueError(f"option query has 1 to {QUERY_OCTETS_MAX} octets, not {len(query.encode())}")
+    return query, number(options, "batch", -1, 0, BATCH_MAX)
+
+
+def _properties(options: Mapping[str, str]) -> dict[str, str | int]:
+    found: dict[str, str | int] = {"delivery_mode": 2 if flag(options, "persistent", True) else 1}
+    for name, its_property in _PROPERTIES.items():
+        if name in options:
+            found[its_property] = _short(options, name)
+    if "priority" in options:
+        found["priority"] = number(options, "priority", 0, 0, 255)
+    return found
+
+
+def _short(options: Mapping[str, str], name: str) -> str:
+    text = options.get(name, "")
+    if len(text.encode()) > 255:
+        raise ValueError(f"option {name} has {len(text.encode())} octets, and AMQP allows 255")
+    return text
+
+
+def _layout(options: Mapping[str, str]) -> Layout:
+    unit_ms = number(options, "delayUnitMs", NSERVICEBUS.unit_ms, 1, 86_400_000)
+    prefix = options.get("delayPrefix")
+    if prefix is not None:
+        return Layout(prefix, unit_ms=unit_ms)
+    if unit_ms == NSERVICEBUS.unit_ms:
+        return NSERVICEBUS
+    if unit_ms == 1:
+        return MILLISECONDS
+    raise ValueError(f"option delayUnitMs {unit_ms} needs a delayPrefix: {NSERVICEBUS.prefix!r} belongs to seconds")

@@ -1,0 +1,170 @@
+"""Rows of one partition on their way to the broker: published in a pipeline, and each of them confirmed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from leveret.client import BlockingChannel, ChannelClosed, ClientError, Nacked, Properties, Unroutable
+from leveret.delay import Layout
+from leveret.spark.sink.columns import Columns, bodies, delays, message_columns
+from leveret.spark.sink.connecting import SinkError
+from leveret.spark.sink.frames import FrameEncoder, RowError
+from leveret.spark.sink.options import SinkOptions
+
+RUN_OCTETS_MAX: Final = 256 * 1024
+"""Messages are handed to the socket in runs of about so many octets."""
+
+BODY_OCTETS_MAX: Final = 64 << 20
+"""An Arrow batch with more octets of bodies is worked off in parts."""
+
+DESTINATIONS_MAX: Final = 10_000
+
+_declared: dict[tuple[str, Layout], set[str]] = {}
+"""Delay levels that this worker process has declared, by broker, and the destinations that it has bound to them."""
+
+
+class Publisher:
+    """Publishes rows on a channel with confirms. ``id_prefix``: see :func:`message_columns`.
+
+    ``rows``: how many the broker has confirmed.
+    """
+
+    def __init__(self, channel: BlockingChannel, options: SinkOptions, id_prefix: str) -> None:
+        self.rows = 0
+        self._channel = channel
+        self._options = options
+        self._id_prefix = id_prefix
+        self._encoder = FrameEncoder(channel.number, channel.frame_max, options.mandatory)
+        self._returned: Unroutable | None = None
+        channel.confirm_window = options.confirm_window
+        channel.on_return(self._on_return)
+
+    def publish(self, batch: pa.RecordBatch) -> None:
+        """Publish these rows and wait until the broker has confirmed all of them.
+
+        Raises ``SinkError`` for a row that cannot be a message, that no queue took (mandatory) or that the broker
+        refused, for an exchange or destination that is not there, and where confirms stay away.
+        """
+        found = bodies(batch)
+        if batch.num_rows > 1 and (pc.sum(pc.binary_length(found)).as_py() or 0) > BODY_OCTETS_MAX:
+            half = batch.num_rows // 2
+            self.publish(batch.slice(0, half))
+            self.publish(batch.slice(half))
+            return
+        try:
+            self._publish(batch, found)
+            # once per Arrow batch costs little, and a task with an unroutable row fails before all others are out
+            self._channel.wait_for_confirms(self._options.confirm_timeout_s)
+            self._check_returned()
+        except RowError as error:
+            raise SinkError(f"row {self.rows + error.row}: {error.reason}") from None
+        except Unroutable as error:
+            raise SinkError(f"{self._row_of(error, found)}{error}; option mandatory=false drops such rows") from None
+        except Nacked as error:
+            hint = "a queue that takes it is full, or could not keep it (options exchange, routingKey and queue)"
+            raise SinkError(f"row {error.sequence - 1}: the broker refused it (basic.nack): {hint}") from None
+        except ChannelClosed as error:
+            raise SinkError(f"{error} (options exchange, routingKey and queue, and columns of that name)") from None
+        except TimeoutError as error:
+            raise SinkError(f"{error}: option confirmTimeout has the seconds") from None
+        self.rows += batch.num_rows
+
+    def _publish(self, batch: pa.RecordBatch, body: pa.BinaryArray) -> None:
+        if body.null_count:
+            raise RowError(pc.index(body.is_null(), True).as_py(), "it has no body")
+        columns = message_columns(batch, self._options, self._id_prefix, self.rows)
+        delayed = delays(batch)
+        if delayed is not None or (pc.max(pc.binary_length(body)).as_py() or 0) > self._encoder.body_max:
+            self._publish_one_by_one(body, columns, delayed)
+            return
+        frames = self._encoder.encode(body, columns)
+        ends = memoryview(frames.buffers()[1]).cast("i")[frames.offset :]
+        data = frames.buffers()[2]
+        for first, end in _runs(ends, batch.num_rows, max(1, self._options.confirm_window // 4)):
+            self._channel.publish_frames(data.slice(ends[first], ends[end] - ends[first]).to_pybytes(), end - first)
+            self._check_returned()
+
+    def _publish_one_by_one(self, body: pa.BinaryArray, columns: Columns, delayed: pa.RecordBatch | None) -> None:
+        waits = delayed.to_pylist() if delayed is not None else [{}] * len(body)
+        names = list(columns)
+        values = [
+            value.to_pylist() if isinstance(value, pa.Array) else [value] * len(body) for value in columns.values()
+        ]
+        for index, (payload, wait, *row) in enumerate(zip(body.to_pylist(), waits, *values, strict=True)):
+            given = dict(zip(names, row, strict=True))
+            try:
+                exchange, key, properties = self._message(given, wait)
+                self._channel.publish(payload, exchange, key, properties, self._options.mandatory)
+            except (ValueError, TypeError) as error:
+                raise RowError(index, str(error)) from None
+
+    def _message(self, given: dict[str, Any], wait: dict[str, Any]) -> tuple[str, str, Properties]:
+        exchange, key = given.pop("exchange"), given.pop("routing_key")
+        if given.get("headers") is not None:
+            given["headers"] = dict(given["headers"])  # Arrow's maps are lists of pairs
+        properties = Properties(**given)
+        delay, at = wait.get("delay"), wait.get("at")
+        if delay is None and at is None:
+            return exchange, key, properties
+        if delay is not None and at is not None:
+            raise ValueError("it has both a delay and a time (columns delay and at)")
+        if wait.get("exchange"):
+            raise ValueError(f"a delayed row goes to a queue, but it names exchange {wait['exchange']!r}")
+        self._bind(key)
+        assert at is None or isinstance(at, datetime)
+        return self._options.layout.message(key, None if delay is None else float(delay), properties, at=at)
+
+    def _bind(self, destination: str) -> None:
+        """Declare the levels and bind the destination of a delayed row to them.
+
+        Without the binding the broker would drop the row when it is due, when nobody is left to be told.
+        """
+        layout = self._options.layout
+        known = (self._options.url, layout)
+        bound = _declared.get(known)
+        try:
+            if bound is None:
+                layout.declare_blocking(self._channel)
+                bound = _declared[known] = set()
+            if destination not in bound:
+                layout.bind_destination_blocking(self._channel, destination)
+                if len(bound) >= DESTINATIONS_MAX:
+                    bound.clear()
+                bound.add(destination)
+        except ClientError:
+            # the levels may have gone, with the broker's data or by hand: the next task declares them again
+            forget_levels(self._options)
+            raise
+
+    def _on_return(self, error: Unroutable) -> None:
+        self._returned = self._returned or error
+
+    def _check_returned(self) -> None:
+        if self._returned is not None:
+            raise self._returned
+
+    def _row_of(self, error: Unroutable, body: pa.BinaryArray) -> str:
+        """The first row of the batch with this body."""
+        index = pc.index(body, pa.scalar(error.body, pa.binary())).as_py()
+        return f"row {self.rows + index}: " if index >= 0 else ""
+
+
+def forget_levels(options: SinkOptions) -> None:
+    """Have the next delayed row declare its levels again."""
+    _declared.pop((options.url, options.layout), None)
+
+
+def _runs(ends: memoryview, rows: int, rows_max: int) -> Iterator[tuple[int, int]]:
+    """Rows of about :data:`RUN_OCTETS_MAX`, at most ``rows_max``. ``ends``: where each row begins."""
+    first = 0
+    while first < rows:
+        end = min(rows, first + rows_max)
+        while end > first + 1 and ends[end] - ends[first] > RUN_OCTETS_MAX:
+            end = first + (end - first) // 2
+        yield first, end
+        first = end

@@ -1,0 +1,122 @@
+"""Exactly once: tasks publish into stages, and the driver makes all of a batch visible at once, or nothing of it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pyspark.sql.datasource import WriterCommitMessage
+
+from leveret.client import (
+    BlockingChannel,
+    BlockingConnection,
+    ChannelClosed,
+    ClientError,
+    StagesMissing,
+)
+from leveret.spark.sink.connecting import SinkError, patiently
+from leveret.spark.sink.options import EXACTLY_ONCE, SinkOptions
+
+_log = logging.getLogger("leveret.spark")
+_warned: set[str] = set()
+
+
+@dataclass
+class Published(WriterCommitMessage):
+    """What a task tells the driver: which partition it wrote, how many rows, and into which stage.
+
+    ``attempt`` is "" where nothing is staged: no rows, at least once, or a batch that is released already.
+    """
+
+    partition: int
+    rows: int
+    query: str = ""
+    batch: int = -1
+    attempt: str = ""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What is written at once: batch number ``batch`` of the query ``query``."""
+
+    query: str
+    batch: int
+
+
+def attached(
+    connection: BlockingConnection, options: SinkOptions, batch: Batch, attempt: str
+) -> tuple[BlockingChannel, bool] | None:
+    """A channel, and whether what is published on it is staged; None where the batch is released already.
+
+    Raises ``SinkError`` where stages are asked for and the broker has none: nothing is published then.
+    """
+    channel = connection.channel()
+    try:
+        known = channel.staged(batch.query)
+        if known is not None and known["last_batch"] is not None and known["last_batch"] >= batch.batch:
+            return None
+        channel.attach_stage(batch.query, batch.batch, attempt, options.stage_expires_s * 1000)
+        return channel, True
+    except StagesMissing as error:
+        if options.delivery == EXACTLY_ONCE:
+            raise SinkError(
+                f"option delivery=exactly-once needs a leveret: {error}; delivery=at-least-once writes to any broker"
+            ) from None
+        _warn_once(options.url)
+        return connection.channel(), False
+
+
+def release(options: SinkOptions, batch: Batch, messages: Sequence[WriterCommitMessage | None], once: bool) -> None:
+    """Make visible what the tasks have staged, in the order of their partitions.
+
+    ``once``: the query has no other batch, and the broker may forget it. Raises ``SinkError`` where a stage is gone,
+    or the broker stays away.
+    """
+    staged = sorted((each for each in messages if isinstance(each, Published) and each.attempt), key=_partition)
+    if not staged:
+        return
+    attempts = [each.attempt for each in staged]
+    try:
+        _with_channel(options, lambda channel: channel.release_stages(batch.query, batch.batch, attempts))
+    except ChannelClosed as error:
+        hint = "a stage is gone, and with it rows that were published; option stageExpires has the seconds it is kept"
+        raise SinkError(f"batch {batch.batch} of query {batch.query} is not committed: {error} ({hint})") from None
+    if once:
+        _leave(options, lambda channel: channel.forget_query(batch.query))
+
+
+def drop(options: SinkOptions, batch: Batch) -> None:
+    """Drop what is staged for a batch. No error: what is left behind expires, and the query has failed already."""
+    _leave(options, lambda channel: channel.abort_stages(batch.query, batch.batch))
+
+
+def _partition(message: Published) -> int:
+    return message.partition
+
+
+def _with_channel(options: SinkOptions, ask: Callable[[BlockingChannel], None]) -> None:
+    """Ask, and once more where the connection breaks: to release a batch a second time does nothing."""
+
+    def once() -> None:
+        with BlockingConnection(options.url, name="leveret spark commit") as connection:
+            ask(connection.channel())
+
+    patiently(once)
+
+
+def _leave(options: SinkOptions, ask: Callable[[BlockingChannel], None]) -> None:
+    try:
+        with BlockingConnection(options.url, name="leveret spark commit") as connection:
+            ask(connection.channel())
+    except ClientError as error:
+        _log.warning("what is left of a write stays with the broker until it expires: %s", error)
+
+
+def _warn_once(url: str) -> None:
+    if url not in _warned:
+        _warned.add(url)
+        _log.warning(
+            "the broker has no stages, so rows are written at least once: "
+            "what Spark repeats is published again (option delivery=at-least-once says that you know)"
+        )

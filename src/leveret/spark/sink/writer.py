@@ -1,0 +1,120 @@
+"""The sinks: a task publishes its rows, and the driver commits what the tasks have published.
+
+Spark makes a writer anew in each Python process, and the one that commits knows nothing of those that wrote but what
+their messages say.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from leveret.client import ClientError
+from leveret.spark.sink.columns import check_columns
+from leveret.spark.sink.connecting import SinkError, connect
+from leveret.spark.sink.options import AT_LEAST_ONCE, EXACTLY_ONCE, SinkOptions
+from leveret.spark.sink.publisher import Publisher, forget_levels
+from leveret.spark.sink.staged import Batch, Published, attached, drop, release
+from leveret.spark.sink.task import Task
+
+
+class StreamSink(DataSourceStreamArrowWriter):
+    """The sink of a streaming query. Exactly once where the broker has stages: a micro-batch becomes visible when Spark
+    commits it, and one that Spark repeats is not published again. Else at least once.
+
+    A row without a message_id gets ``<query>-<batch>-<partition>-<row>``, which a repeated task gives it again as long
+    as its rows come in the same order. Raises ``ValueError`` for columns that cannot be published.
+    """
+
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        check_columns(schema, options)
+        if options.query:
+            raise ValueError("options query and batch are for df.write: a streaming query has a name and counts itself")
+        self._options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:
+        """Publish one partition; runs on an executor. Errors as in :func:`write_partition`."""
+        task = Task.current()
+        return write_partition(self._options, iterator, Batch(task.query, task.batch), task)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Make the rows of all tasks visible. Errors as in :func:`release`."""
+        release(self._options, Batch(_query(messages), batchId), messages, once=False)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Drop the rows of those tasks that had published theirs when another failed."""
+        query = _query(messages)
+        if query:
+            drop(self._options, Batch(query, batchId))
+
+
+class BatchSink(DataSourceArrowWriter):
+    """The sink of ``df.write``: as :class:`StreamSink`; all rows of the job become visible at once, or none.
+
+    Options ``query`` and ``batch`` name a write that may be repeated, as in foreachBatch: the second time does nothing.
+    A write without them is a query of its own, with a name that is drawn here; the tasks get it with the writer.
+    """
+
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        check_columns(schema, options)
+        self._options = options
+        self._once = not options.query
+        self._batch = Batch(f"write-{uuid.uuid4().hex}", 0) if self._once else Batch(options.query, options.batch)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:
+        """Publish one partition; runs on an executor. Errors as in :func:`write_partition`."""
+        return write_partition(self._options, iterator, self._batch, Task.current())
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Make the rows of all tasks visible. Errors as in :func:`release`."""
+        release(self._options, self._batch, messages, self._once)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Drop the rows of those tasks that had published theirs when another failed."""
+        if _query(messages):
+            drop(self._options, self._batch)
+
+
+def write_partition(options: SinkOptions, batches: Iterator[pa.RecordBatch], batch: Batch, task: Task) -> Published:
+    """Publish the rows of all batches over one connection and wait until the broker has confirmed them.
+
+    Nothing connects for a partition without rows. Raises ``SinkError`` as :meth:`Publisher.publish` and
+    :func:`attached` do, and where the broker stays away; ``AuthenticationFailed`` for a wrong user or password, and
+    ``ConnectionClosed`` where the connection breaks: what was published then is in no queue, or is published again.
+    """
+    if options.delivery == EXACTLY_ONCE and not batch.query:
+        raise SinkError("option delivery=exactly-once: Spark does not say which query and batch this task writes")
+    first = next((each for each in batches if each.num_rows), None)
+    if first is None:
+        return Published(task.partition, 0)
+    try:
+        with connect(options.url, "leveret spark sink") as connection:
+            is_staged = options.delivery != AT_LEAST_ONCE and bool(batch.query)
+            found = attached(connection, options, batch, task.attempt) if is_staged else (connection.channel(), False)
+            if found is None:
+                # Spark's worker has to read its input to the end, or it is not used again
+                return Published(task.partition, first.num_rows + sum(each.num_rows for each in batches))
+            channel, is_staged = found
+            channel.confirm_select()
+            prefix = "-".join(str(part) for part in (batch.query, batch.batch, task.partition)) if batch.query else ""
+            publisher = Publisher(channel, options, prefix)
+            publisher.publish(first)
+            for each in batches:
+                publisher.publish(each)
+    except (ClientError, SinkError) as error:
+        forget_levels(options)
+        if isinstance(error, SinkError):
+            raise SinkError(f"partition {task.partition}, {error}") from None
+        raise
+    if not is_staged:
+        return Published(task.partition, publisher.rows)
+    return Published(task.partition, publisher.rows, batch.query, batch.batch, task.attempt)
+
+
+def _query(messages: list[WriterCommitMessage | None]) -> str:
+    """The query whose stages the messages name, "" if they name none."""
+    return next((each.query for each in messages if isinstance(each, Published) and each.attempt), "")

@@ -1,0 +1,1 @@
+"""The stream source: offsets, so exactly once as far as the sink."""

@@ -1,0 +1,50 @@
+"""Tells that something has come into streams, so that the broker is asked nothing while nothing has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from leveret.client import BlockingChannel, BlockingConnection, ChannelClosed, ConsumerCancelled
+
+
+class Bell:
+    """A consumer behind the last message of each stream, which may get one message: then it has rung.
+
+    ``ConnectionClosed`` as the client does; that a stream is gone is a ring, too.
+    """
+
+    def __init__(self, connection: BlockingConnection) -> None:
+        self._connection = connection
+        self._channel: BlockingChannel | None = None
+        self._waits: dict[str, tuple[int, str]] = {}
+
+    def wait(self, nexts: Mapping[str, int], timeout_s: float) -> bool:
+        """Whether a stream has, or gets within ``timeout_s``, a message with the offset that stands there or above."""
+        try:
+            channel = self._listening(nexts)
+            delivery = channel.next_delivery(timeout_s)
+            if delivery is None:
+                return False
+            # it was read for nothing else; the next one is waited for behind what is there then
+            channel.cancel(delivery.consumer_tag)
+            self._waits = {name: wait for name, wait in self._waits.items() if wait[1] != delivery.consumer_tag}
+        except (ChannelClosed, ConsumerCancelled):
+            self._stop()
+        return True
+
+    def _listening(self, nexts: Mapping[str, int]) -> BlockingChannel:
+        if any(self._waits[name][0] != nexts.get(name) for name in self._waits):
+            self._stop()
+        if self._channel is None:
+            self._channel = self._connection.channel()
+        for name, offset in nexts.items():
+            if name not in self._waits:
+                arguments = {"x-stream-offset": offset}
+                self._waits[name] = (offset, self._channel.consume(name, arguments=arguments, prefetch_count=1))
+        return self._channel
+
+    def _stop(self) -> None:
+        """Forget all consumers; with the channel goes what they have got."""
+        channel, self._channel, self._waits = self._channel, None, {}
+        if channel is not None and not channel.is_closed:
+            channel.close()

@@ -1,0 +1,247 @@
+"""What the driver asks a broker of streams: which there are, where they begin and end, where a time lies in them.
+
+A leveret is asked for the facts of a stream in one exchange of bytes. RabbitMQ has no such answer, and its counters
+lag, so there a consumer looks at the first message and another one at the last chunk. All of that chunk that is there
+is sent before the answer to a later request on the same channel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from leveret.client import BlockingChannel, BlockingConnection, ChannelClosed, Delivery
+from leveret.spark.streams.bell import Bell
+from leveret.spark.streams.errors import NoStream, StreamBroken, explained
+from leveret.spark.streams.options import EARLIEST, LATEST, PARTITIONS_MAX, Place, StreamOptions
+from leveret.wire.errors import NOT_FOUND, PRECONDITION_FAILED
+from leveret.wire.table import Value
+
+OFFSET: Final = "x-stream-offset"
+CHUNK_MESSAGES: Final = 5000
+"""More than a chunk of RabbitMQ's has."""
+
+NOTHING_COMES_S: Final = 2.0
+"""A message that is there comes within this time; for times of arrival that may lie behind the last message."""
+
+SILENCE_S: Final = 60.0
+"""Messages that are known to be there come within this time; a broker may have to look for them on a slow disk."""
+
+SAMPLE_MESSAGES: Final = 100
+"""So many messages are looked at for the average size of those that follow."""
+
+FRAMES_OCTETS: Final = 60
+"""What frames, tag and lengths take of a delivery, about."""
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Where a stream begins and ends: its messages are ``first`` to ``next`` (exclusive).
+
+    ``id`` is its creation, None where the broker does not say; ``facts`` are all that a leveret tells.
+    """
+
+    first: int
+    next: int
+    id: str | None = None
+    facts: dict[str, Any] | None = None
+
+
+class Streams:
+    """The streams of a query, asked over one connection that is made when it is needed.
+
+    Methods raise ``NoStream``, and ``ClientError`` as the client does; after that the next call connects again.
+    """
+
+    def __init__(self, options: StreamOptions) -> None:
+        self._options = options
+        self._connection: BlockingConnection | None = None
+        self._channel: BlockingChannel | None = None
+        self._bell: Bell | None = None
+        self._has_facts = True
+        self._names: list[str] = []
+
+    def partitions(self, known: Collection[str] = ()) -> list[str]:
+        """The streams to read: the one of that name, or those of the super stream, in order, and behind them those
+        that are known from a checkpoint.
+
+        They are looked for once. The partitions of a super stream are named as ``ctl add_super_stream`` and
+        ``rabbitmq-streams`` name them. AMQP lists no bindings: without option partitions they are counted from 0 on,
+        until there is none.
+        """
+        if not self._names:
+            try:
+                self._names = self._found()
+            except NoStream:
+                if not known:
+                    raise
+                return list(known)
+        return self._names + [name for name in known if name not in self._names]
+
+    def _found(self) -> list[str]:
+        name = self._options.stream
+        if self._options.partitions is not None:
+            return [f"{name}-{partition}" for partition in self._options.partitions]
+        if self._is_there(name):
+            return [name]
+        found: list[str] = []
+        while len(found) < PARTITIONS_MAX and self._is_there(f"{name}-{len(found)}"):
+            found.append(f"{name}-{len(found)}")
+        if not found:
+            raise NoStream(
+                f"there is no stream {name!r}, and no super stream with a partition {name + '-0'!r}: see option stream,"
+                " and option partitions for those that are named by routing keys"
+            )
+        return found
+
+    def bounds(self, stream: str) -> Bounds:
+        """Where this stream begins and ends now."""
+        if self._has_facts:
+            try:
+                facts = self._talk().stream_facts(stream)
+            except ChannelClosed as error:
+                self._refused(stream, error, unless=NOT_FOUND)
+                self._has_facts = False
+            else:
+                return Bounds(facts["first_offset"], facts["next_offset"], facts["creation"], facts)
+        try:
+            return self._probe(stream)
+        except NoStream:
+            self._has_facts = True  # the 404 may have been a leveret's
+            raise
+
+    def locate(self, stream: str, place: Place, bounds: Bounds) -> int:
+        """The offset that a place means. What arrived at a time or later begins there: to the second, and on RabbitMQ
+        with the chunk that the time lies in."""
+        if place == EARLIEST:
+            return bounds.first
+        if place == LATEST:
+            return bounds.next
+        if isinstance(place, int):
+            return place
+        if bounds.first == bounds.next:
+            return bounds.next
+        assert isinstance(place, datetime)
+        with self._consume(stream, place, 1) as channel:
+            delivery = channel.next_delivery(NOTHING_COMES_S)
+            return bounds.next if delivery is None else max(bounds.first, min(bounds.next, _offset(delivery, stream)))
+
+    def octets_per_message(self, stream: str, first: int, end: int) -> int:
+        """The average size of the messages from ``first`` on, by a look at a few of them."""
+        count = min(SAMPLE_MESSAGES, end - first)
+        octets = seen = 0
+        with self._consume(stream, first, count) as channel:
+            while seen < count and (delivery := channel.next_delivery(NOTHING_COMES_S)) is not None:
+                octets += len(delivery.body) + len(delivery.header) + FRAMES_OCTETS
+                seen += 1
+        return max(1, octets // max(1, seen))
+
+    def wait(self, nexts: Mapping[str, int], timeout_s: float) -> bool:
+        """Whether something is new in these streams, or comes within ``timeout_s``; ``nexts``: where they ended."""
+        self._talk()
+        assert self._connection is not None
+        if self._bell is None:
+            self._bell = Bell(self._connection)
+        return self._bell.wait(nexts, timeout_s)
+
+    def close(self) -> None:
+        """Close the connection."""
+        connection, self._connection, self._channel, self._bell = self._connection, None, None, None
+        if connection is not None:
+            connection.close()
+
+    def _probe(self, stream: str) -> Bounds:
+        end = self._end(stream)
+        if end is None:
+            return Bounds(0, 0)
+        assert self._connection is not None
+        return Bounds(first_message(self._connection, stream), end)
+
+    def _end(self, stream: str) -> int | None:
+        """The offset behind the last message, None if there is none. Deliveries of a chunk come in one go."""
+        found: int | None = None
+        count = 0
+        with self._consume(stream, "last", CHUNK_MESSAGES) as channel:
+            while count < CHUNK_MESSAGES:
+                is_empty = channel.declare_queue(stream, passive=True).message_count == 0
+                deliveries = channel.deliveries(CHUNK_MESSAGES, 0)
+                if not deliveries and found is None and not is_empty:
+                    deliveries = channel.deliveries(CHUNK_MESSAGES, NOTHING_COMES_S)  # it comes from the disk
+                if not deliveries:
+                    break
+                count += len(deliveries)
+                found = _offset(deliveries[-1], stream) + 1
+        return found
+
+    def _is_there(self, stream: str) -> bool:
+        try:
+            self._talk().declare_queue(stream, passive=True)
+        except ChannelClosed as error:
+            if error.code != NOT_FOUND:
+                raise
+            return False
+        return True
+
+    def _consume(self, stream: str, begin: Value, prefetch_count: int) -> BlockingChannel:
+        self._talk()
+        assert self._connection is not None
+        channel = self._connection.channel()
+        try:
+            channel.consume(stream, arguments={OFFSET: begin}, prefetch_count=prefetch_count)
+        except ChannelClosed as error:
+            self._refused(stream, error)
+        return channel
+
+    def _refused(self, stream: str, error: ChannelClosed, unless: int = 0) -> None:
+        if error.code == unless:
+            return
+        if error.code == NOT_FOUND:
+            raise NoStream(f"there is no stream {stream!r} ({error}): see options stream and partitions") from None
+        if error.code == PRECONDITION_FAILED:
+            raise _no_stream(stream) from None
+        raise error
+
+    def _talk(self) -> BlockingChannel:
+        if self._connection is None or self._connection.is_closed:
+            self.close()
+            self._connection = BlockingConnection(self._options.url, name="leveret spark stream")
+        if self._channel is None or self._channel.is_closed:
+            self._channel = self._connection.channel()
+        return self._channel
+
+
+def first_message(connection: BlockingConnection, stream: str) -> int:
+    """The offset of the oldest message of a stream that has some. ``ChannelClosed`` as the client does."""
+    with connection.channel() as channel:
+        channel.consume(stream, arguments={OFFSET: "first"}, prefetch_count=1)
+        delivery = channel.next_delivery(SILENCE_S)
+        if delivery is None:
+            raise StreamBroken(f"stream {stream!r} has messages, and none comes: see the broker's log")
+        return _offset(delivery, stream)
+
+
+def stream_schema(options: StreamOptions) -> str | None:
+    """The x-leveret-schema of the streams, None if there is none. ``ValueError`` if partitions have different ones."""
+    streams = Streams(options)
+    try:
+        with explained():
+            facts = [streams.bounds(name).facts for name in streams.partitions()]
+    finally:
+        streams.close()
+    schemas = {None if each is None else each["schema"] for each in facts}
+    if len(schemas) > 1:
+        raise ValueError(f"option parse=stream: the partitions of {options.stream!r} have different schemas")
+    return schemas.pop()
+
+
+def _offset(delivery: Delivery, stream: str) -> int:
+    offset = (delivery.properties.headers or {}).get(OFFSET)
+    if not isinstance(offset, int):
+        raise _no_stream(stream)
+    return offset
+
+
+def _no_stream(stream: str) -> NoStream:
+    return NoStream(f"{stream!r} is a queue and no stream: read it with option queue in place of stream")

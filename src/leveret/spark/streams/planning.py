@@ -1,0 +1,110 @@
+"""Spans of streams as tasks: sealed segments where there are some, the rest over AMQP."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from leveret.spark.rows.shape import RowShape
+from leveret.spark.segments.errors import SegmentGone
+from leveret.spark.segments.planner import Facts, Sealed
+from leveret.spark.segments.pruning import EVERYTHING, Pruning
+from leveret.spark.segments.task import SealedTask
+from leveret.spark.streams.errors import explained
+from leveret.spark.streams.lending import lent
+from leveret.spark.streams.loss import log
+from leveret.spark.streams.offsets import Span
+from leveret.spark.streams.options import StreamOptions
+from leveret.spark.streams.tail import read_tail
+
+ROWS_PER_TASK: Final = 250_000
+"""What one task reads over AMQP at most: seconds, so that there is work for several executors, and little to repeat."""
+
+
+class StreamTask(InputPartition):
+    """What one task reads: a span, from sealed segments if ``sealed`` says so.
+
+    ``is_typed``: the segments have the columns of bodies just as they would be parsed.
+    """
+
+    def __init__(self, span: Span, sealed: SealedTask | None = None, is_typed: bool = False) -> None:
+        self.span = span
+        self.sealed = sealed
+        self.is_typed = is_typed
+
+
+class Planner:
+    """Makes tasks of spans; in the driver. Nothing connects before it is asked."""
+
+    def __init__(self, options: StreamOptions, shape: RowShape) -> None:
+        self._options = options
+        self._shape = shape
+        self._sealed: dict[str, Sealed] = {}
+
+    def hold(self, stream: str, facts: Facts | None, first: int) -> None:
+        """Have the broker keep the messages of this stream from ``first`` on, where the options say how."""
+        if facts is not None:
+            self._of(stream).hold(facts, first)
+
+    def tasks(self, parts: Sequence[tuple[Span, Facts | None]], pruning: Pruning = EVERYTHING) -> list[StreamTask]:
+        """Tasks that read these spans; with each what its broker tells of the stream, None if that is no leveret."""
+        rows = sum(len(span) for span, _ in parts)
+        found: list[StreamTask] = []
+        spans: list[Span] = []
+        for span, facts in parts:
+            done = span.first
+            if facts is not None:
+                tasks_min = -(-self._options.tasks_min * len(span) // rows)
+                sealed = self._of(span.stream).plan(facts, span.first, span.end, tasks_min, pruning)
+                is_typed = bool(self._shape.typed) and self._shape.agrees(facts["schema"])
+                found += [
+                    StreamTask(Span(span.stream, span.id, each.first, each.end), each, is_typed) for each in sealed
+                ]
+                done = Sealed.planned_until(sealed, span.first)
+            if done < span.end:
+                spans.append(Span(span.stream, span.id, done, span.end))
+        return found + [StreamTask(span) for span in cut(spans, self._options.tasks_min - len(found))]
+
+    def close(self) -> None:
+        """Give back what was held."""
+        for sealed in self._sealed.values():
+            sealed.close()
+
+    def _of(self, stream: str) -> Sealed:
+        if stream not in self._sealed:
+            self._sealed[stream] = Sealed(self._options.url, self._options.segments, stream)
+        return self._sealed[stream]
+
+
+def cut(spans: Sequence[Span], tasks_min: int) -> list[Span]:
+    """The spans in ``tasks_min`` pieces or more, of about equal length, none longer than :data:`ROWS_PER_TASK`."""
+    size = max(1, min(ROWS_PER_TASK, sum(map(len, spans)) // max(1, tasks_min)))
+    found = []
+    for span in spans:
+        pieces = -(-len(span) // size)
+        for piece in range(pieces):
+            first = span.first + len(span) * piece // pieces
+            end = span.first + len(span) * (piece + 1) // pieces
+            found.append(Span(span.stream, span.id, first, end))
+    return found
+
+
+def read_task(options: StreamOptions, shape: RowShape, task: StreamTask) -> Iterator[pa.RecordBatch]:
+    """The rows of a task, on an executor; errors as in :meth:`SealedTask.read` and :func:`read_tail`."""
+    span = task.span
+    if task.sealed is not None:
+        try:
+            if task.is_typed:
+                yield from task.sealed.read(shape.arrow, shape.typed)
+            else:
+                yield from map(shape.finish, task.sealed.read(shape.raw))
+            return
+        except SegmentGone as gone:
+            log.warning("%s; reading them over AMQP", gone)
+            span = Span(span.stream, span.id, gone.first, gone.end)
+    with explained(), lent(options.url) as connection:
+        for batch in read_tail(connection, span, shape.raw, options.is_loss_failure):
+            yield shape.finish(batch)

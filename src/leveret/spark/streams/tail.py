@@ -1,0 +1,240 @@
+"""Messages of a stream over AMQP, from one offset to another, for a task: all of them, in order, or an error.
+
+Deliveries are taken from the octets that were read in one loop, without an object for each. What that loop does not
+know comes one by one, as it does to any consumer.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import pyarrow as pa
+
+from leveret.client import BlockingChannel, BlockingConnection, ChannelClosed, ConsumerCancelled, Delivery
+from leveret.client.channel_core import ChannelCore
+from leveret.client.delivering import CONTENT_HEAD, DELIVER_HEAD
+from leveret.spark.rows.bulk import BulkRows, Run
+from leveret.spark.streams.bounds import OFFSET, SILENCE_S, first_message
+from leveret.spark.streams.errors import StreamBroken
+from leveret.spark.streams.loss import counted, lost
+from leveret.spark.streams.offsets import Span
+from leveret.wire import grammar
+from leveret.wire.errors import NOT_FOUND
+from leveret.wire.properties import decode_header
+from leveret.wire.table import encode_short
+
+PREFETCH_MAX: Final = 20_000
+"""Messages under way at most. Half of them are acknowledged at a time, so that more come while these are read."""
+
+BATCH_ROWS: Final = 10_000
+BATCH_OCTETS: Final = 4 << 20
+
+_MARK: Final = b"\x0fx-stream-offsetl"
+"""What stands before the offset, eight octets, in the table of headers."""
+
+_MARK_OCTETS: Final = len(_MARK)
+_PACK: Final = struct.Struct(">Q").pack
+_ZERO: Final = bytes(8)
+_FLAGS_AT: Final = 12
+"""Class, weight and body size stand before the property flags in a content header."""
+
+
+def read_tail(
+    connection: BlockingConnection, span: Span, schema: pa.Schema, is_loss_failure: bool
+) -> Iterator[pa.RecordBatch]:
+    """The messages of ``span`` in the columns of ``schema``, in batches.
+
+    ``DataLoss`` where some of them are gone, if that is a failure; ``ClientError`` as the client does, and
+    ``StreamBroken``: Spark repeats the task then.
+    """
+    usual = connection.core.deliveries
+    try:
+        with connection.channel() as channel:
+            rows = BulkRows(schema, span.stream)
+            tail = _Tail(connection, channel, span, rows.needs_headers, is_loss_failure)
+            connection.core.deliveries = tail
+            if tail.begin():
+                for run in tail.runs():
+                    yield rows.batch(run)
+    finally:
+        connection.core.deliveries = usual
+
+
+class _Tail:
+    """One consumer of one stream, alone on its channel."""
+
+    def __init__(
+        self,
+        connection: BlockingConnection,
+        channel: BlockingChannel,
+        span: Span,
+        needs_headers: bool,
+        is_loss_failure: bool,
+    ) -> None:
+        self.number = channel.number
+        self._connection = connection
+        self._channel = channel
+        self._span = span
+        self._needs_headers = needs_headers
+        self._is_loss_failure = is_loss_failure
+        self._prefetch_count = min(PREFETCH_MAX, len(span))
+        self._run = Run(span.first)
+        # what was read and not looked at; a message has the same place in each
+        self._headers: list[bytes] = []
+        self._bodies: list[bytes] = []
+        self._routes: list[bytes] = []
+        self._delivered = self._acknowledged = 0
+
+    def begin(self) -> bool:
+        """Start the consumer; False if the stream is gone and that is no failure."""
+        span = self._span
+        try:
+            self._channel.consume(
+                span.stream, arguments={OFFSET: span.first}, prefetch_count=self._prefetch_count, deliver=self.deliver
+            )
+            # asked behind the consumer, which would be cancelled with the stream that it reads
+            if span.id is None or self._channel.stream_facts(span.stream)["creation"] == span.id:
+                return True
+            self._lost(f"stream {span.stream!r} was deleted and declared anew: {counted(len(span))} are gone")
+        except ChannelClosed as error:
+            if error.code != NOT_FOUND:
+                raise
+            self._lost(f"stream {span.stream!r} is gone, and {counted(len(span))} with it ({error})")
+        return False
+
+    def runs(self) -> Iterator[Run]:
+        """All messages of the span, as soon as some thousands are there."""
+        end = self._span.end
+        while True:
+            with self._connection.lock:  # the thread that keeps the heartbeats going reads, too
+                gap = self._look()
+            run = self._run
+            reached = run.first + len(run)
+            is_due = gap is not None or reached >= end or len(run) >= BATCH_ROWS or run.octets >= BATCH_OCTETS
+            if run.bodies and is_due:
+                yield run
+                self._run = Run(reached)
+            if gap is not None:
+                found = min(gap, end)
+                if not self._has_own_offsets(reached):
+                    what = f"stream {self._span.stream!r} has no longer offsets {reached} to {found - 1}"
+                    self._lost(f"{what}: {counted(found - reached)} are gone")
+                self._run = Run(found)
+                reached = found
+            if reached >= end:
+                return
+            if gap is None and not self._receive(reached):
+                return
+
+    def _receive(self, expected: int) -> bool:
+        """Read what comes; False if the stream is gone and that is no failure."""
+        half = self._prefetch_count // 2
+        if self._delivered - self._acknowledged > half:
+            self._acknowledged = self._delivered
+            self._channel.ack(self._delivered, multiple=True)
+        while not self._headers:
+            try:
+                is_read = self._channel.receive(SILENCE_S)
+            except ConsumerCancelled:
+                left = counted(self._span.end - expected)
+                self._lost(f"stream {self._span.stream!r} was deleted while it was read, and {left} with it")
+                return False
+            if not is_read and not self._headers:
+                raise StreamBroken(
+                    f"stream {self._span.stream!r} gave nothing for {SILENCE_S:g} s, but should have messages from"
+                    f" offset {expected} on: see the broker's log"
+                )
+        return True
+
+    def _look(self) -> int | None:
+        """Move what was read into the run, up to the end of the span or to a gap; the offset behind a gap, or None."""
+        run, headers, end = self._run, self._headers, self._span.end
+        expected = run.first + len(run)
+        kept, needs_headers = run.headers, self._needs_headers
+        begin = stop = 0
+        gap = None
+        for header in headers:
+            if expected == end:
+                break
+            # the offset stands last in a leveret's table; a publisher's own header of that name is before it
+            at = header.rfind(_MARK + _PACK(expected))
+            if at < 0:
+                offset = _offset(header, expected)
+                if offset > expected:
+                    gap = offset
+                    break
+                if offset < expected:
+                    if stop > begin or run.bodies:
+                        raise StreamBroken(f"offset {offset} came where {expected} was to come")
+                    begin = stop = stop + 1  # RabbitMQ begins with the chunk
+                    continue
+                if needs_headers:
+                    kept.append(header[_FLAGS_AT:])
+            elif needs_headers:
+                after = at + _MARK_OCTETS
+                kept.append(header[_FLAGS_AT:after] + _ZERO + header[after + 8 :])
+            expected += 1
+            stop += 1
+        bodies = self._bodies[begin:stop]
+        run.bodies += bodies
+        run.routes += self._routes[begin:stop]
+        run.octets += sum(map(len, bodies))
+        for waiting in (headers, self._bodies, self._routes):
+            del waiting[:stop]
+        return gap
+
+    # what reads
+
+    def deliver(self, delivery: Delivery) -> None:
+        """One delivery that the loop has not taken."""
+        self._headers.append(delivery.header)
+        self._bodies.append(delivery.body)
+        self._routes.append(encode_short(delivery.exchange) + encode_short(delivery.routing_key))
+        self._delivered += 1
+
+    def read(self, channels: Mapping[int, ChannelCore[Any]], data: bytes, start: int) -> int:
+        """Take the deliveries that begin at start and lie wholly in the data; the offset of the first octet unused."""
+        end = len(data)
+        headers, bodies, routes = self._headers, self._bodies, self._routes
+        before = len(headers)
+        while end - start >= 11:
+            kind, number, size, key = DELIVER_HEAD.unpack_from(data, start)
+            if key != grammar.BASIC_DELIVER.key or kind != 1 or number != self.number:
+                break
+            head = start + size + 8
+            if head + CONTENT_HEAD.size > end:
+                break
+            kind, _, header_size, _, _, body_size = CONTENT_HEAD.unpack_from(data, head)
+            body = head + header_size + 8
+            after = body + body_size + 8 if body_size else body
+            if kind != 2 or after > end or not data[head - 1] == data[body - 1] == data[after - 1] == 0xCE:
+                break
+            if body_size and (data[body] != 3 or int.from_bytes(data[body + 3 : body + 7], "big") != body_size):
+                break
+            # behind the consumer's tag, the delivery tag and redelivered
+            routes.append(data[start + 21 + data[start + 11] : head - 1])
+            headers.append(data[head + 7 : body - 1])
+            bodies.append(data[body + 7 : after - 1] if body_size else b"")
+            start = after
+        self._delivered += len(headers) - before
+        return start
+
+    def _has_own_offsets(self, missing: int) -> bool:
+        """Whether a gap is none of messages: RabbitMQ keeps notes of its own among them, which have offsets, too.
+
+        Only the oldest messages ever go. So nothing is lost if there is a message before the gap.
+        """
+        return self._span.id is None and first_message(self._connection, self._span.stream) < missing
+
+    def _lost(self, what: str) -> None:
+        lost(what, self._is_loss_failure)
+
+
+def _offset(header: bytes, expected: int) -> int:
+    """The offset that a delivery says; headers that fill a frame have no room for one."""
+    offset = (decode_header(header)[0].headers or {}).get(OFFSET, expected)
+    if not isinstance(offset, int):
+        raise StreamBroken(f"a delivery of a stream has the offset {offset!r}")
+    return offset

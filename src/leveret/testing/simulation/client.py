@@ -1,0 +1,122 @@
+"""A client program in the simulation: leveret's own client core on a virtual connection, made anew when it is lost."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from leveret.client import requests
+from leveret.client.channel_core import ChannelCore
+from leveret.client.errors import ClientError
+from leveret.client.protocol import ConnectionCore
+from leveret.client.requests import Request
+from leveret.client.url import parse_url
+from leveret.testing.simulation.clock import Event
+from leveret.testing.simulation.network import Host, Network
+from leveret.testing.simulation.stream import End
+from leveret.wire.method import Method
+
+HEARTBEAT_S: Final = 4
+RECONNECT_US: Final = 300_000
+HANDSHAKE_US: Final = 5_000_000
+
+
+class Client:
+    """broker: where it connects to. A subclass is told when a channel is open, and when it is gone."""
+
+    def __init__(self, network: Network, host: Host, broker: str) -> None:
+        self.name = host.name
+        self.network = network
+        self.clock = network.clock
+        self.is_stopped = False
+        self.channel: ChannelCore[int] | None = None
+        self._host = host
+        self._broker = broker
+        self._ticker: Event | None = None
+        self._connect()
+
+    def stop(self) -> None:
+        """Hang up, for good."""
+        if not self.is_stopped:
+            self.is_stopped = True
+            self._end.close()
+            self._gone("stopped")
+
+    # -- for subclasses ------------------------------------------------------------------------------------------------
+
+    def on_open(self, channel: ChannelCore[int]) -> None:
+        """The channel is there."""
+        raise NotImplementedError
+
+    def on_gone(self) -> None:
+        """It is there no more."""
+        raise NotImplementedError
+
+    def on_settled(self, number: int, error: Exception | None) -> None:
+        """A publish was confirmed, or refused."""
+        raise NotImplementedError
+
+    def flush(self) -> None:
+        """Send what was said, if there is anybody to hear it."""
+        if self._end.is_connected:
+            self._end.write(self._core.take())
+
+    # -- connections ---------------------------------------------------------------------------------------------------
+
+    def _connect(self) -> None:
+        if self.is_stopped:
+            return
+        core = self._core = ConnectionCore(parse_url(f"amqp://{self._broker}"), HEARTBEAT_S, self.name)
+        core.opened.on_done = lambda: self._opened(core)
+        self.clock.later(HANDSHAKE_US, lambda: self._hurry(core))
+        self._end: End = self.network.dial(self._host, self._broker, self, self.flush)
+
+    def _opened(self, core: ConnectionCore) -> None:
+        if core.opened.error is not None:
+            return
+        channel: ChannelCore[Any] = core.open_channel(self.on_settled, self._failed)
+        self.ask(channel, requests.open_channel())
+        self.channel = channel
+        self._ticker = self.clock.later(int(core.tick_interval_s * 1e6), self._tick)
+        self.on_open(channel)
+
+    def _hurry(self, core: ConnectionCore) -> None:
+        """The broker may have gone down in the midst of the handshake, without a word."""
+        if core is self._core and not core.opened.done:
+            self._end.abort()
+            self.lost("no answer")
+
+    def ask(self, channel: ChannelCore[int], request: Request) -> None:
+        """Say something that has an answer, which nobody waits for."""
+        waiter = channel.request(request)
+        assert not isinstance(waiter, Method)
+
+    def _failed(self, error: ClientError) -> None:
+        self.network.trace.note(self.name, "channel gone:", str(error))
+
+    def _tick(self) -> None:
+        self._core.tick()
+        if self._core.error is not None:
+            self._end.abort()
+            self.lost("missed heartbeats")
+            return
+        self.flush()
+        self._ticker = self.clock.later(int(self._core.tick_interval_s * 1e6), self._tick)
+
+    def received(self, data: bytes) -> None:
+        self._core.receive(data)
+        self.flush()
+        if self._core.error is not None or (self.channel is not None and self.channel.error is not None):
+            self._end.close()
+            self.lost(str(self._core.error))
+
+    def lost(self, reason: str) -> None:
+        self._gone(reason)
+        self.clock.later(RECONNECT_US, self._connect)
+
+    def _gone(self, reason: str) -> None:
+        if self._ticker is not None:
+            self._ticker.cancel()
+        self._core.lost(reason)
+        if self.channel is not None:
+            self.channel = None
+            self.on_gone()

@@ -1,0 +1,78 @@
+"""A client that consumes with acknowledgements, and remembers what it has seen."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import partial
+
+from leveret.client import requests
+from leveret.client.channel_core import ChannelCore, Sink
+from leveret.client.model import Delivery
+from leveret.testing.simulation.client import Client
+from leveret.testing.simulation.network import Host, Network
+from leveret.wire.table import Value
+
+
+@dataclass(frozen=True)
+class Received:
+    """A delivery. hops: the brokers that it came over, the last one first (x-received-from)."""
+
+    id: str
+    key: str
+    redelivered: bool
+    hops: tuple[str, ...]
+    headers: dict[str, Value]
+    body: bytes
+
+
+class Consumer(Client):
+    """deliveries: all of them, in order."""
+
+    def __init__(self, network: Network, host: Host, broker: str, queue: str, prefetch: int, work_ms: int) -> None:
+        self.queue = queue
+        self.deliveries: list[Received] = []
+        self._prefetch = prefetch
+        self._work_us = work_ms * 1000
+        super().__init__(network, host, broker)
+
+    def copies(self) -> Counter[str]:
+        """How many copies of each message it got, at least: a delivery that is marked as redelivered may be one that
+        came before, and counts only where no other did.
+
+        Not every second copy is a fault of a link: what a broker delivers before it is on its own disk, and loses at a
+        power cut, has to come again. Such copies are told from doubled ones in a queue that nobody reads until all is
+        over.
+        """
+        fresh = Counter(each.id for each in self.deliveries if not each.redelivered)
+        fresh.update({each.id for each in self.deliveries} - fresh.keys())
+        return fresh
+
+    def on_open(self, channel: ChannelCore[int]) -> None:
+        tag = "simulation"
+        channel.add_sink(Sink(tag, partial(self._deliver, channel), lambda error: None))
+        self.ask(channel, requests.qos(self._prefetch, shared=False))
+        self.ask(channel, requests.consume(self.queue, tag, False, False, {}))
+
+    def on_gone(self) -> None:
+        """What was not acknowledged comes again."""
+
+    def on_settled(self, number: int, error: Exception | None) -> None:
+        """Nothing is published."""
+
+    def _deliver(self, channel: ChannelCore[int], delivery: Delivery) -> None:
+        properties = delivery.properties
+        headers = properties.headers or {}
+        trail = headers.get("x-received-from")
+        entries = trail if isinstance(trail, list) else []
+        hops = tuple(str(each["cluster-name"]) for each in entries if isinstance(each, dict))
+        id = properties.message_id or ""
+        self.deliveries.append(Received(id, delivery.routing_key, delivery.redelivered, hops, headers, delivery.body))
+        self.network.trace.note(self.name, "received", id, int(delivery.redelivered))
+
+        def acknowledge() -> None:
+            if self.channel is channel and channel.error is None:
+                channel.ack(delivery.delivery_tag, False)
+                self.flush()
+
+        self.clock.later(self._work_us, acknowledge)

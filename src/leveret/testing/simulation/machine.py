@@ -1,0 +1,167 @@
+"""A machine with a broker on it: a disk that can lose what was not synced, and one life of the broker after another."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from random import Random
+from typing import Final
+
+from leveret.store.disk import MemoryDisk
+from leveret.testing.simulation.clock import Clock
+from leveret.testing.simulation.network import Network
+from leveret.testing.simulation.process import JOURNAL, Crash, Process
+from leveret.testing.simulation.sizes import Sizes
+from leveret.testing.simulation.trace import Trace
+
+RESTART_US: Final = 1_000_000
+DISK_US: Final = 500
+
+
+class Machine:
+    """disk_latency_us: what a sync takes, from half of it to twice as long. life: None while the broker is down.
+
+    on_fault: called before a crash. counts: of what befell it.
+    """
+
+    def __init__(self, name: str, seed: str, clock: Clock, network: Network, trace: Trace, sizes: Sizes) -> None:
+        self.name = name
+        self.clock = clock
+        self.network = network
+        self.trace = trace
+        self.sizes = sizes
+        self.host = network.host(name)
+        self.random = Random(f"{seed}/{name}")
+        self.disk = MemoryDisk(self._before)
+        self.disk_latency_us = DISK_US
+        self.gives_positions = True
+        self.life: Process | None = None
+        self.counts: Counter[str] = Counter()
+        self._link_counts: Counter[str] = Counter()
+        self.on_fault: Callable[[str], None] = lambda what: None
+        self.on_started: Callable[[], None] = lambda: None
+        self._seed = seed
+        self._lives = 0
+        self._crash_at = 0
+        self._off_us: int | None = RESTART_US
+
+    def disk_us(self) -> int:
+        """How long the disk takes this time."""
+        return self.random.randrange(self.disk_latency_us // 2, 2 * self.disk_latency_us + 1)
+
+    @property
+    def is_disk_quick(self) -> bool:
+        """It takes as long as it always did."""
+        return self.disk_latency_us <= DISK_US
+
+    def mend_disk(self) -> None:
+        """It is as quick as it was, and no operation of it is the one that the power fails at."""
+        self.disk_latency_us = DISK_US
+        self._crash_at = 0
+
+    def on_synced(self, batch: int) -> None:
+        """A batch is on the medium."""
+        self.trace.note(self.name, "synced", batch)
+
+    def _before(self, operation: str, path: str) -> None:
+        self.trace.note(self.name, operation, path)
+        if self.disk.operations == self._crash_at:
+            raise Crash
+
+    # -- what befalls it -----------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Switch it on. Without effect while it is."""
+        if self.life is not None:
+            return
+        self._lives += 1
+        self.trace.note(self.name, "starts")
+        self.host.is_on = True
+        life = self.life = Process(self, Random(f"{self._seed}/{self.name}/{self._lives}"))
+        life.run(life.start)
+        if self.life is life:
+            self.on_started()
+
+    def stop(self) -> None:
+        """An orderly stop."""
+        if self.life is not None:
+            self._count_links()
+            self.life.run(self.life.stop)
+            self._kill()
+
+    def crash_at(self, operations: int, off_us: int | None) -> None:
+        """The power fails at the disk operation that is so many ahead; off_us: how long, None = for good."""
+        self._crash_at = self.disk.operations + operations
+        self._off_us = off_us
+
+    def crash(self, off_us: int | None, is_power: bool) -> None:
+        """The power fails, or else only the process is killed; off_us: how long, None = for good."""
+        if self.life is None:
+            return
+        self._off_us = off_us
+        if is_power and self.life.work.is_waiting and self.random.random() < 0.6:
+            # the sync thread is in the midst of something
+            self._crash_at = self.disk.operations + self.random.randrange(1, 5)
+            try:
+                self.life.work.perform()
+            except Crash:
+                pass
+        self.crashed(is_power)
+
+    def crashed(self, is_power: bool = True) -> None:
+        """It has come to that."""
+        life = self.life
+        assert life is not None
+        self.on_fault("power cut" if is_power else "kill")
+        self._crash_at = 0
+        self._count_links()
+        life.is_alive = False
+        if is_power:
+            self._lose_unsynced()
+            self.host.is_on = False
+            self.host.accept = None
+            self.host.went_down()
+        self.counts["power cut" if is_power else "kill"] += 1
+        self._kill()
+        if self._off_us is not None:
+            self.trace.note(self.name, "is down for", f"{self._off_us / 1e6:.3f} s")
+            self.clock.later(self._off_us, self.start)
+
+    def _kill(self) -> None:
+        """No process any more: the system closes its connections."""
+        self.life = None
+        self.host.accept = None
+        for end in list(self.host.ends):
+            end.abort()
+
+    def _lose_unsynced(self) -> None:
+        """Any part of what was not synced reaches the medium, the last write of it perhaps in part."""
+        pending, random = self.disk.pending, self.random
+        kept = set(range(random.randrange(len(pending) + 1)))
+        if random.random() < 0.5:
+            kept = {index for index in range(len(pending)) if random.random() < 0.5}
+        writes = [pending[index] for index in sorted(kept) if pending[index].kind == "write"]
+        torn = random.randrange(writes[-1].size) if writes and writes[-1].size and random.random() < 0.7 else None
+        is_torn = torn is not None and writes[-1].path.startswith(JOURNAL)
+        self.counts["torn batch"] += is_torn
+        self.trace.note(self.name, "power cut,", len(pending) - len(kept), "of", len(pending), "writes lost", str(torn))
+        self.disk.crash(kept, torn, random.random() < 0.3)
+
+    def links_counted(self) -> Counter[str]:
+        """What links have counted: messages, looped, known, reconnects, in this life of the broker and those before."""
+        found = self._link_counts.copy()
+        if self.life is not None:
+            found += self._counts_of(self.life)
+        return found
+
+    def _count_links(self) -> None:
+        assert self.life is not None
+        self._link_counts += self._counts_of(self.life)
+
+    @staticmethod
+    def _counts_of(life: Process) -> Counter[str]:
+        found: Counter[str] = Counter()
+        for status in life.federator.statuses():
+            for name in ("messages", "looped", "known", "reconnects"):
+                found[name] += getattr(status, name)
+        return found

@@ -1,0 +1,249 @@
+"""A simulated broker, as tests speak to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from leveret.broker.broker import Broker
+from leveret.broker.definitions import PARAMETER, POLICY
+from leveret.broker.link_peer import LinkPeer
+from leveret.federation.status import LinkStatus
+from leveret.testing.simulation.client import Client
+from leveret.testing.simulation.consumer import Consumer
+from leveret.testing.simulation.machine import Machine
+from leveret.testing.simulation.network import Host
+from leveret.testing.simulation.publisher import Publisher
+from leveret.wire import grammar
+from leveret.wire.frames import FRAME_METHOD, FrameReader
+from leveret.wire.grammar import MethodSpec
+from leveret.wire.method import decode_method, method_frame
+from leveret.wire.table import Value
+
+if TYPE_CHECKING:
+    from leveret.testing.simulation.simulation import Simulation
+
+UPSTREAM: Final = "federation-upstream"
+UPSTREAM_SET: Final = "federation-upstream-set"
+Arguments = Mapping[str, Value]
+
+
+class BrokerDown(Exception):
+    """It was asked for something while it is down, or went down over it."""
+
+
+class Node:
+    """name: of the broker, of its machine on the network, and of its cluster.
+
+    What is declared here is done, and on the broker's disk, when the call returns; no virtual time passes. All methods
+    that ask the broker for something raise BrokerDown while it is down, and ValueError, with the broker's own words,
+    where it refuses.
+    """
+
+    def __init__(self, simulation: Simulation, machine: Machine) -> None:
+        self.name = machine.name
+        self.machine = machine
+        self._simulation = simulation
+        self.clients: list[Client] = []
+
+    def __repr__(self) -> str:
+        return f"<broker {self.name}>"
+
+    @property
+    def is_up(self) -> bool:
+        """Whether its process lives."""
+        return self.machine.life is not None
+
+    @property
+    def core(self) -> Broker:
+        """The broker itself, to look at: its virtual hosts, exchanges, queues, definitions."""
+        life = self.machine.life
+        if life is None:
+            raise BrokerDown(f"{self.name} is down")
+        return life.broker
+
+    # -- topology ------------------------------------------------------------------------------------------------------
+
+    def declare_exchange(
+        self, name: str, type: str = "topic", durable: bool = True, arguments: Arguments | None = None
+    ) -> None:
+        """exchange.declare."""
+        values = _with_arguments(arguments, exchange=name, durable=durable)
+        self._operate(grammar.EXCHANGE_DECLARE, {**values, "type": type})
+
+    def delete_exchange(self, name: str) -> None:
+        """exchange.delete."""
+        self._operate(grammar.EXCHANGE_DELETE, {"exchange": name})
+
+    def declare_queue(self, name: str, durable: bool = True, arguments: Arguments | None = None) -> None:
+        """queue.declare."""
+        self._operate(grammar.QUEUE_DECLARE, _with_arguments(arguments, queue=name, durable=durable))
+
+    def delete_queue(self, name: str) -> None:
+        """queue.delete."""
+        self._operate(grammar.QUEUE_DELETE, {"queue": name})
+
+    def bind(self, queue: str, exchange: str, key: str = "", arguments: Arguments | None = None) -> None:
+        """queue.bind."""
+        self._operate(grammar.QUEUE_BIND, _with_arguments(arguments, queue=queue, exchange=exchange, routing_key=key))
+
+    def unbind(self, queue: str, exchange: str, key: str = "", arguments: Arguments | None = None) -> None:
+        """queue.unbind."""
+        self._operate(grammar.QUEUE_UNBIND, _with_arguments(arguments, queue=queue, exchange=exchange, routing_key=key))
+
+    def _operate(self, spec: MethodSpec, values: dict[str, object]) -> None:
+        """One method, from a connection of its own within the broker."""
+        answers: list[str] = []
+
+        def call() -> None:
+            life = self.machine.life
+            assert life is not None
+            peer = LinkPeer(life.broker, life.broker.vhosts["/"], "simulation", False, "")
+            outlet = _Answers()
+            life.enter(peer, outlet)
+            life.turn(peer, method_frame(1, spec, **values))
+            life.sync()
+            life.forget(peer)
+            answers.extend(outlet.errors())
+
+        self._within(call)
+        if answers:
+            raise ValueError(answers[0])
+
+    def _within(self, call: Callable[[], object]) -> None:
+        life = self.machine.life
+        if life is None:
+            raise BrokerDown(f"{self.name} is down")
+        life.run(call)
+        if not life.is_alive:
+            raise BrokerDown(f"{self.name} went down")
+
+    # -- federation ----------------------------------------------------------------------------------------------------
+
+    def federate(self, exchange: str, upstream: Node, **settings: Value) -> None:
+        """Make an exchange here a federated one, which links to its namesake on another broker.
+
+        May be called for several upstreams of one exchange, and again for the same one with other settings: those of
+        RabbitMQ's federation-upstream parameter, with _ for - (max_hops=1, ack_mode="on-confirm").
+        """
+        value = {name.replace("_", "-"): setting for name, setting in settings.items()}
+        value.setdefault("uri", f"amqp://{upstream.name}")
+        value.setdefault("reconnect-delay", 1)
+        self.set_parameter(UPSTREAM, f"{upstream.name} {exchange}", value)
+        members = [*self._members(exchange), f"{upstream.name} {exchange}"]
+        self._link(exchange, list(dict.fromkeys(members)))
+
+    def unfederate(self, exchange: str, upstream: Node) -> None:
+        """Take one upstream of an exchange away: the link goes, and with it what still waits in the upstream queue."""
+        name = f"{upstream.name} {exchange}"
+        self._link(exchange, [each for each in self._members(exchange) if each != name])
+        self.set_parameter(UPSTREAM, name, None)
+
+    def _members(self, exchange: str) -> list[str]:
+        found = self.core.definitions.get(PARAMETER, "/", UPSTREAM_SET, exchange)
+        value = found["value"] if found is not None else []
+        assert isinstance(value, list)
+        return [str(each["upstream"]) for each in value if isinstance(each, dict)]
+
+    def _link(self, exchange: str, members: list[str]) -> None:
+        upstreams: list[Value] = [{"upstream": name} for name in members]
+        self.set_parameter(UPSTREAM_SET, exchange, upstreams if members else None)
+        definition = {UPSTREAM_SET: exchange} if members else None
+        self.set_policy(f"federate {exchange}", f"^{exchange}$", definition)
+
+    def set_parameter(self, component: str, name: str, value: Value) -> None:
+        """Set a runtime parameter of virtual host /; None: take it away. It is not validated."""
+        definitions = self.core.definitions
+        if value is None:
+            self._define(lambda: definitions.remove(PARAMETER, "/", component, name))
+            return
+        parameter: dict[str, Value] = {"vhost": "/", "component": component, "name": name, "value": value}
+        self._define(lambda: definitions.put(PARAMETER, parameter))
+
+    def set_policy(self, name: str, pattern: str, definition: Arguments | None, apply_to: str = "exchanges") -> None:
+        """Set a policy of virtual host /; None: take it away. It is not validated."""
+        definitions = self.core.definitions
+        if definition is None:
+            self._define(lambda: definitions.remove(POLICY, "/", name))
+            return
+        policy: dict[str, Value] = {"vhost": "/", "name": name, "pattern": pattern, "definition": dict(definition)}
+        self._define(lambda: definitions.put(POLICY, {**policy, "priority": 0, "apply-to": apply_to}))
+
+    def _define(self, change: Callable[[], object]) -> None:
+        def call() -> None:
+            life = self.machine.life
+            assert life is not None
+            change()
+            while life.broker.enforce_policies(life.clock.now_us):
+                life.broker.end_turn(life.clock.now_us)
+            life.broker.log.is_awaited = True
+            life.sync()
+
+        self._within(call)
+
+    def links(self) -> list[LinkStatus]:
+        """How its federation links stand."""
+        life = self.machine.life
+        return life.federator.statuses() if life is not None else []
+
+    def restart_link(self, id: str) -> None:
+        """As `leveret ctl restart_federation_link`. ValueError if there is no such link."""
+        life = self.machine.life
+        found: list[bool] = []
+        self._within(lambda: found.append(life is not None and life.federator.restart(id)))
+        if found != [True]:
+            raise ValueError(f"{self.name} has no link {id!r}")
+
+    # -- messages ------------------------------------------------------------------------------------------------------
+
+    def messages(self, queue: str) -> int:
+        """How many a queue holds, ready and unacknowledged."""
+        found = self.core.vhosts["/"].queues[queue]
+        return int(found.count() + found.unacked)
+
+    def publisher(self, exchange: str, repeats: bool = False) -> Publisher:
+        """A client that publishes to an exchange here, with confirms; it connects, and connects again, by itself.
+
+        repeats: what is unconfirmed when its connection is lost is published again, as a new message.
+        """
+        network = self._simulation.network
+        client = Publisher(network, self._client_host("publisher"), self.name, exchange, repeats)
+        self.clients.append(client)
+        return client
+
+    def consumer(self, queue: str, prefetch: int = 10, work_ms: int = 2) -> Consumer:
+        """A client that consumes from a queue here and acknowledges each message after so many virtual milliseconds;
+        it connects, and connects again, by itself."""
+        network = self._simulation.network
+        client = Consumer(network, self._client_host("consumer"), self.name, queue, prefetch, work_ms)
+        self.clients.append(client)
+        return client
+
+    def _client_host(self, what: str) -> Host:
+        return self._simulation.network.host(f"{self.name} {what} {len(self.clients) + 1}")
+
+
+def _with_arguments(arguments: Arguments | None, **values: object) -> dict[str, object]:
+    return {**values, "arguments": dict(arguments or {})}
+
+
+class _Answers:
+    """What the broker says to one method."""
+
+    def __init__(self) -> None:
+        self._reader = FrameReader(0)
+
+    def send(self, data: bytes) -> None:
+        self._reader.feed(data)
+
+    def end(self, reason: str) -> None:
+        """That is all."""
+
+    def errors(self) -> list[str]:
+        """Where it refuses: how it says so."""
+        found: list[str] = []
+        while (frame := self._reader.next()) is not None:
+            method = decode_method(frame.payload) if frame.kind == FRAME_METHOD else None
+            if method is not None and method.spec in (grammar.CHANNEL_CLOSE, grammar.CONNECTION_CLOSE):
+                found.append(method.text("reply_text"))
+        return found

@@ -1,0 +1,326 @@
+"""One life of a broker: the parts that a server process is made of, driven by virtual time instead of a loop.
+
+Core, journal, segments, commits and paging are the server's own, and so are the federation links; what is made here is
+only what net/server.py makes of asyncio: turns, writes, alarms, and the two threads that wait for the disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import TYPE_CHECKING, Final, Protocol
+
+import leveret
+from leveret.broker.broker import Broker, Settings
+from leveret.broker.peer import Peer
+from leveret.federation.federator import Federator
+from leveret.net.commit import LINGER_US, Committer
+from leveret.net.paging import Paging
+from leveret.session import lifecycle
+from leveret.session.connection import TICK_US
+from leveret.store.journal import Journal
+from leveret.store.segment import SegmentStore
+from leveret.store.sync import SyncWork
+from leveret.testing.simulation.clock import Event
+from leveret.testing.simulation.stream import End
+from leveret.testing.simulation.surroundings import VirtualSurroundings
+
+if TYPE_CHECKING:
+    from leveret.testing.simulation.machine import Machine
+
+JOURNAL: Final = "/data/journal"
+SEGMENTS: Final = "/data/segments"
+# with so much behind the batch that is being synced, links are told to wait: so that it happens in small worlds, too
+HELD_OCTETS: Final = 4000
+
+
+class Crash(BaseException):
+    """The process ends here; a BaseException, so that nothing in it can handle it."""
+
+
+class Outlet(Protocol):
+    """Where a peer's output goes."""
+
+    def send(self, data: bytes) -> None: ...
+
+    def end(self, reason: str) -> None:
+        """The broker has no more to say to it."""
+
+
+class Work(SyncWork):
+    """What the sync thread is asked for; the machine's disk takes its time."""
+
+    def __init__(self, process: Process, journal: Journal) -> None:
+        super().__init__(journal, process.done)
+        self._process = process
+
+    def submit(self, batch_id: int, payload: bytes | Sequence[bytes], rotate_snapshot: bytes | None = None) -> None:
+        super().submit(batch_id, payload, rotate_snapshot)
+        self._process.ask_disk()
+
+    def remove_before(self, number: int) -> None:
+        super().remove_before(number)
+        self._process.ask_disk()
+
+
+class Socket:
+    """A client's or a link's connection, as the broker has it."""
+
+    def __init__(self, process: Process, end: End) -> None:
+        self._process = process
+        self._end = end
+        self.peer = Peer(process.broker, f"{end.peer_name}:5672", True)
+
+    def received(self, data: bytes) -> None:
+        self._process.run(lambda: self._process.turn(self.peer, data))
+
+    def lost(self, reason: str) -> None:
+        self._process.run(lambda: self._process.forget(self.peer))
+
+    def send(self, data: bytes) -> None:
+        self._end.write(data)
+
+    def end(self, reason: str) -> None:
+        self._end.close()
+        self._process.forget(self.peer)
+
+
+class Process:
+    """is_alive: it has neither crashed nor stopped. random: what chance there is in it, of this life only."""
+
+    def __init__(self, machine: Machine, random: Random) -> None:
+        self.machine = machine
+        self.random = random
+        self.clock = machine.clock
+        self.is_alive = True
+        self.outlets: dict[Peer, Outlet] = {}
+        self._alarm: Event | None = None
+        self._linger: Event | None = None
+        self._is_paging = self._is_disk_asked = self._is_here = False
+        self._heard_us = 0  # when the loop has heard of all that was synced
+        self._unheard: list[int] = []
+        self._is_held = False
+        self.broker = Broker(self._settings(), random.randbytes)
+        self.broker.on_event = lambda text: machine.trace.note(machine.name, "log:", text)
+        disk, sizes = machine.disk, machine.sizes
+        self.journal = Journal(disk, JOURNAL, sizes.file_octets, random.randbytes, ahead_size=sizes.ahead_octets)
+        self.work = Work(self, self.journal)
+        self.segments = SegmentStore(disk, SEGMENTS, random.randbytes)
+        self.pager = sizes.pager(self.broker)
+        write, remove = self._write_segment, self._remove_segment
+        self.paging = Paging(self.broker, self.pager, self.segments, write, remove, sizes.ready_octets)
+        self.committer = Committer(self.broker, self.journal, self.work, self.paging)
+        self.surroundings = VirtualSurroundings(self)
+        self.federator = Federator(self.broker, self.surroundings)
+
+    def _settings(self) -> Settings:
+        # links ask an upstream for positions if it says which leveret it is
+        own_version = leveret.__version__ if self.machine.gives_positions else ""
+        return Settings(own_version=own_version, cluster_name=self.machine.name)
+
+    # -- life ----------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Read back what is on the disk, then listen."""
+        self.committer.recover(lambda: self.clock.now_us)
+        self.machine.host.accept = self._accept
+        self.later(TICK_US, self._tick)
+        self.federator.start()
+        self.end_turn()
+
+    def stop(self) -> None:
+        """An orderly stop, within this instant."""
+        self.federator.stop()
+        self.end_turn()
+        for peer in list(self.outlets):
+            peer.close(320, "broker forced connection closure with reason 'shutdown'")
+        self.end_turn()
+        for peer in list(self.outlets):
+            self.forget(peer)
+        self.broker.stop()
+        self.sync()
+        self.is_alive = False
+        self.journal.close()
+        self.segments.close()
+
+    def run(self, call: Callable[[], object]) -> None:
+        """A turn: do this, and all that follows from it; a crash in it is the machine's affair."""
+        if not self.is_alive:
+            return
+        try:
+            call()
+            self.end_turn()
+        except Crash:
+            self.machine.crashed()
+
+    def later(self, delay_us: int, call: Callable[[], object]) -> Event:
+        """A turn that is to come, if the process lives to see it."""
+        return self.clock.later(delay_us, lambda: self.run(call))
+
+    # -- connections ---------------------------------------------------------------------------------------------------
+
+    def _accept(self, end: End) -> Socket:
+        socket = Socket(self, end)
+        self.enter(socket.peer, socket)
+        return socket
+
+    def enter(self, peer: Peer, outlet: Outlet) -> None:
+        """A peer is there."""
+        peer.sent_us = peer.received_us = peer.now_us = self.clock.now_us
+        self.outlets[peer] = outlet
+
+    def forget(self, peer: Peer) -> None:
+        """Its connection is gone. Without effect the second time."""
+        if self.outlets.pop(peer, None) is not None:
+            peer.lost(self.clock.now_us)
+
+    def turn(self, peer: Peer, data: bytes) -> None:
+        """Bytes for a peer."""
+        if peer not in self.outlets:
+            return
+        peer.received_us = self.clock.now_us
+        peer.turn(data, self.clock.now_us)
+        self.paging.received(len(data) + int(peer.cost))
+        if peer.has_more:
+            self.later(0, lambda: self.turn(peer, b""))
+
+    # -- the end of a turn ---------------------------------------------------------------------------------------------
+
+    def end_turn(self) -> None:
+        """Write to whom there is something to say, hand the batch to the disk, set the alarm."""
+        while self.broker.dirty:
+            self._flush()
+        log = self.broker.log
+        self._hold(self.committer.is_syncing and log.size() > HELD_OCTETS)
+        if log.size():
+            if not self.committer.may_linger():
+                self._submit()
+            elif self._linger is None or not self._linger.is_due:
+                self._linger = self.later(LINGER_US, self._submit)
+        if (self.paging.is_due or log.dead_pages) and not self._is_paging and self.paging.step():
+            self._is_paging = True
+            self.later(0, self._page)
+        next_us = self.broker.timers.next_us()
+        if next_us and (self._alarm is None or not self._alarm.is_due or self._alarm.when_us > next_us):
+            if self._alarm is not None:
+                self._alarm.cancel()
+            self._alarm = self.later(next_us - self.clock.now_us, self._ring)
+
+    def _flush(self) -> None:
+        dirty, self.broker.dirty = self.broker.dirty, []
+        synced = self.broker.log.synced
+        for connection in dirty:
+            outlet = self.outlets.get(connection)  # type: ignore[call-overload]
+            data = connection.take(synced)
+            if outlet is None:
+                continue
+            connection.sent_us = self.clock.now_us
+            outlet.send(data)
+            if connection.is_gated:
+                self.committer.hold(connection)
+            elif connection.state == lifecycle.CLOSED:
+                outlet.end("")
+            elif connection.is_full or connection.is_flooded:
+                self.later(0, lambda peer=connection: peer.drained(self.clock.now_us))  # type: ignore[misc]
+
+    def _hold(self, is_held: bool) -> None:
+        """The disk is behind: links wait."""
+        if is_held != self._is_held:
+            self._is_held = is_held
+            self.surroundings.hold(is_held)
+
+    def _ring(self) -> None:
+        self.broker.run_timers(self.clock.now_us)
+
+    def _tick(self) -> None:
+        """Heartbeats, and a look at the memory, as the server does every second."""
+        now_us = self.clock.now_us
+        for peer, outlet in list(self.outlets.items()):
+            peer.now_us = now_us
+            is_over = peer.state >= lifecycle.CLOSING and not peer.is_gated and now_us - peer.sent_us > peer.linger_us
+            if is_over or not peer.tick():
+                outlet.end("missed heartbeats")
+        self.paging.look()
+        self.later(TICK_US, self._tick)
+
+    def _page(self) -> None:
+        self._is_paging = False
+        self.paging.is_due = True
+
+    # -- the threads ---------------------------------------------------------------------------------------------------
+
+    def _submit(self) -> None:
+        """A batch goes to the disk; to a quick one now and then from this very thread."""
+        self._is_here = True
+        self.committer.submit(here=self.machine.is_disk_quick and self.random.random() < 0.2)
+        self._is_here = False
+
+    def ask_disk(self) -> None:
+        """The sync thread has something to do."""
+        if not self._is_disk_asked:
+            self._is_disk_asked = True
+            self.clock.later(self.machine.disk_us(), lambda: self._guard(self._perform))
+
+    def _guard(self, call: Callable[[], None]) -> None:
+        """Work of a thread: the loop does not notice."""
+        if not self.is_alive:
+            return
+        try:
+            call()
+        except Crash:
+            self.machine.crashed()
+
+    def _perform(self) -> None:
+        self._is_disk_asked = False
+        if self.work.is_waiting:
+            self.work.perform()
+        if self.work.is_waiting:
+            self.ask_disk()
+
+    def done(self, batch: int, error: Exception | None) -> None:
+        """A batch is on the medium: the loop hears of it at once, if it has done the work itself, or later."""
+        if error is not None:
+            raise error
+        self.machine.on_synced(batch)
+        if self._is_here:
+            self.committer.on_disk(batch)
+            self.end_turn()
+            return
+        self._unheard.append(batch)
+        self._heard_us = max(self._heard_us, self.clock.now_us + self.random.randrange(10, 400))
+        self.later(self._heard_us - self.clock.now_us, self._hear)
+
+    def _hear(self) -> None:
+        for batch in self._unheard:
+            self.committer.on_disk(batch)
+        self._unheard.clear()
+
+    def sync(self) -> None:
+        """All that is recorded so far is on the disk when this returns, and everybody has heard of it."""
+        self.end_turn()
+        while self.broker.log.size() or self.committer.is_syncing:
+            self._submit()
+            while self.work.is_waiting:
+                self.work.perform()
+            self._hear()
+            self.end_turn()
+
+    def _write_segment(self, number: int, pages: list[bytes]) -> None:
+        def write() -> None:
+            try:
+                places = self.segments.write(number, pages)
+            except OSError as error:
+                failure = error
+                self.later(0, lambda: self.paging.written(None, failure))
+            else:
+                self.later(self.random.randrange(10, 400), lambda: self.paging.written(places, None))
+
+        self.clock.later(3 * self.machine.disk_us(), lambda: self._guard(write))
+
+    def _remove_segment(self, number: int) -> None:
+        def remove() -> None:
+            with contextlib.suppress(OSError):
+                self.segments.remove(number)
+
+        self.clock.later(self.machine.disk_us(), lambda: self._guard(remove))

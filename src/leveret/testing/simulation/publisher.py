@@ -1,0 +1,109 @@
+"""A client that publishes with confirms, and remembers what became of each message."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from leveret.client import requests
+from leveret.client.channel_core import ChannelCore
+from leveret.testing.simulation.client import Client
+from leveret.testing.simulation.network import Host, Network
+from leveret.wire.properties import Properties
+from leveret.wire.table import Value
+
+WAITING: Final = "waiting"  # for a connection
+SENT: Final = "sent"
+CONFIRMED: Final = "confirmed"
+REFUSED: Final = "refused"
+UNKNOWN: Final = "unknown"  # the connection was lost before the confirm
+
+
+@dataclass
+class Sent:
+    """A message of a publisher. state: one of the constants here; sent_us: when it left, 0 = it has not."""
+
+    id: str
+    key: str
+    body: bytes
+    properties: Properties
+    state: str = WAITING
+    sent_us: int = 0
+
+
+class Publisher(Client):
+    """messages: all that it was asked to publish, by message id."""
+
+    def __init__(self, network: Network, host: Host, broker: str, exchange: str, repeats: bool) -> None:
+        self.exchange = exchange
+        self.messages: dict[str, Sent] = {}
+        self._repeats = repeats
+        self._numbers: dict[int, Sent] = {}
+        self._waiting: list[Sent] = []
+        super().__init__(network, host, broker)
+
+    def publish(
+        self, key: str, body: bytes = b"", headers: dict[str, Value] | None = None, persistent: bool = True
+    ) -> str:
+        """Publish a message, as soon as there is a connection; returns its message id, which no other one has."""
+        id = f"{self.name} {len(self.messages) + 1}"
+        mode = 2 if persistent else 1
+        message = Sent(id, key, body or id.encode(), Properties(message_id=id, delivery_mode=mode, headers=headers))
+        self.messages[id] = message
+        self._send(message)
+        self.flush()
+        return id
+
+    def publish_every(self, interval_s: float, count: int, *keys: str, body_octets: int = 0) -> None:
+        """Publish so many messages from now on, one after each interval (virtual seconds), with these keys in turns."""
+        if count > 0 and not self.is_stopped:
+            self.publish(keys[0], bytes(body_octets))
+            rest = (*keys[1:], keys[0])
+            more = lambda: self.publish_every(interval_s, count - 1, *rest, body_octets=body_octets)  # noqa: E731
+            self.clock.later(int(interval_s * 1e6), more)
+
+    def ids(self, *states: str) -> list[str]:
+        """The ids of messages in these states."""
+        return [message.id for message in self.messages.values() if message.state in states]
+
+    @property
+    def confirmed(self) -> list[str]:
+        """The ids of those that the broker has confirmed: it must never lose them."""
+        return self.ids(CONFIRMED)
+
+    @property
+    def is_done(self) -> bool:
+        """Each message was sent, and answered, or its answer can't come any more."""
+        return not self.ids(WAITING, SENT)
+
+    def _send(self, message: Sent) -> None:
+        channel = self.channel
+        if channel is None:
+            self._waiting.append(message)
+            return
+        message.state = SENT
+        message.sent_us = self.clock.now_us
+        number = len(self._numbers) + 1
+        self._numbers[number] = message
+        channel.publish(number, message.body, self.exchange, message.key, message.properties, False)
+
+    def on_open(self, channel: ChannelCore[int]) -> None:
+        self._numbers = {}
+        self.ask(channel, requests.confirm_select())
+        channel.start_confirms()
+        waiting, self._waiting = self._waiting, []
+        for message in waiting:
+            self._send(message)
+
+    def on_settled(self, number: int, error: Exception | None) -> None:
+        message = self._numbers[number]
+        message.state = CONFIRMED if error is None else REFUSED
+        self.network.trace.note(self.name, message.state, message.id)
+
+    def on_gone(self) -> None:
+        lost = [message for message in self._numbers.values() if message.state == SENT]
+        for message in lost:
+            message.state = UNKNOWN
+        if self._repeats:
+            for message in lost:
+                self.publish(message.key, b"", message.properties.headers, message.properties.delivery_mode == 2)

@@ -1,0 +1,27 @@
+"""How much a broker has of what makes it act."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from leveret.broker.broker import Broker
+from leveret.broker.pager import Pager
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """In octets: file_octets: of a journal file; ahead_octets: written ahead of its batches; ready_octets: of messages
+    in memory before some go to pages; page_octets: of a page, 0 = as the server's. Small ones let a short history have
+    many files and pages."""
+
+    file_octets: int = 64 << 20
+    ahead_octets: int = 300
+    ready_octets: int = 48 << 20
+    page_octets: int = 0
+
+    def pager(self, broker: Broker) -> Pager:
+        """A pager of these sizes."""
+        size = self.page_octets
+        if not size:
+            return Pager(broker)
+        return Pager(broker, page_octets=size, step_octets=2 * size, segment_octets=4 * size, front_octets=size // 2)

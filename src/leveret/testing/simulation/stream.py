@@ -1,0 +1,191 @@
+"""A connection between two hosts: two ends, and bytes on their way that arrive in order, late, and in other pieces."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final, Protocol
+
+if TYPE_CHECKING:
+    from leveret.testing.simulation.clock import Event
+    from leveret.testing.simulation.network import Accept, Host, Network
+
+HUNG_UP: Final = "the other side has closed the connection"
+RESET: Final = "connection reset by peer"
+
+
+class EndUser(Protocol):
+    """Who uses one end of a connection."""
+
+    def received(self, data: bytes) -> None:
+        """Bytes came."""
+
+    def lost(self, reason: str) -> None:
+        """It is gone; nothing follows."""
+
+
+class End:
+    """One end. peer_name: the host at the other one. is_over: nothing happens here any more."""
+
+    def __init__(self, network: Network, host: Host, user: EndUser | None, peer_name: str) -> None:
+        self.host = host
+        self.peer_name = peer_name
+        self.is_over = False
+        self._network = network
+        self._user = user
+        self._other: End | None = None
+        self._coming: deque[tuple[int, bytes]] = deque()  # what is on its way here: when it arrives, bytes
+        self._end: tuple[int, str] | None = None  # the other side has ended it: when that arrives, and how
+        self._is_paused = False
+        self._event: Event | None = None
+
+    def meet(self, target: Host, accept: Accept) -> None:
+        """The connection is there."""
+        other = self._other = End(self._network, target, None, self.host.name)
+        other._other = self
+        target.ends.append(other)
+        other._user = accept(other)
+
+    @property
+    def is_connected(self) -> bool:
+        """There is, or was, another end."""
+        return self._other is not None
+
+    def comes_from(self, name: str) -> bool:
+        """Whether the other end is at this host."""
+        return self.peer_name == name
+
+    # -- what its user does --------------------------------------------------------------------------------------------
+
+    def write(self, data: bytes) -> None:
+        """Send."""
+        other = self._other
+        if self.is_over or other is None or not data:
+            return
+        self._network.trace.note(self.host.name, f"-> {self.peer_name}", data)
+        if other.is_over:
+            self._answered_by_nobody()
+            return
+        other._coming.append((other._arrival_us(), data))
+        other._look()
+
+    def pause(self, is_paused: bool) -> None:
+        """Hear nothing, or go on."""
+        self._is_paused = is_paused
+        if not is_paused:
+            self._look()
+
+    def close(self) -> None:
+        """What was written still arrives, then the other side hears that it is over."""
+        self._leave(HUNG_UP)
+
+    def abort(self) -> None:
+        """The same, and the other side is told that it is an error."""
+        self._leave(RESET)
+
+    def _leave(self, how: str) -> None:
+        if self.is_over:
+            return
+        self.die()
+        other = self._other
+        if other is not None and not other.is_over and other._end is None:
+            other._end = other._arrival_us(), how
+            other._look()
+
+    # -- what the network does -----------------------------------------------------------------------------------------
+
+    def die(self) -> None:
+        """Over, and nobody is told."""
+        self.is_over = True
+        self._coming.clear()
+        if self in self.host.ends:
+            self.host.ends.remove(self)
+        if self._event is not None:
+            self._event.cancel()
+
+    def fail(self, reason: str) -> None:
+        """Over: the user is told."""
+        self.die()
+        self._network.trace.note(self.host.name, f"lost {self.peer_name}:", reason)
+        if self._user is not None:
+            self._user.lost(reason)
+
+    def break_off(self) -> None:
+        """Both ends: of what is on its way some arrives, cut at any byte, then the connection is reset."""
+        for end in (self, self._other):
+            if end is not None and not end.is_over:
+                left = end._network.random.randrange(sum(len(data) for _, data in end._coming) + 1)
+                end._cut(left)
+                end._end = end._arrival_us(), RESET
+                end._look()
+
+    def wake(self, delay_us: int) -> None:
+        """The network lets packets through again."""
+        when_us = self._network.clock.now_us + delay_us
+        self._coming = deque((max(when_us, arrival_us), data) for arrival_us, data in self._coming)
+        self._look()
+
+    def _cut(self, left: int) -> None:
+        """Only so many octets of what is on its way arrive."""
+        kept: deque[tuple[int, bytes]] = deque()
+        for when_us, data in self._coming:
+            if left > 0:
+                kept.append((when_us, data[:left]))
+            left -= len(data)
+        self._coming = kept
+
+    def _answered_by_nobody(self) -> None:
+        """The other machine knows nothing of this connection; it says so when it is there."""
+        network = self._network
+
+        def answer() -> None:
+            if self.is_over:
+                return
+            there, here = self.peer_name, self.host.name
+            target = network.hosts.get(there)
+            if target is None or not target.is_on or network.is_blocked(here, there) or network.is_blocked(there, here):
+                network.clock.later(network.random.randrange(1_000_000, 2_000_000), answer)
+            else:
+                self.fail(RESET)
+
+        network.clock.later(2 * network.delay_us(self.host.name, self.peer_name), answer)
+
+    def _arrival_us(self) -> int:
+        """When what is sent here now arrives: behind all that was sent before."""
+        now_us = self._network.clock.now_us + self._network.delay_us(self.peer_name, self.host.name)
+        return max(now_us, self._coming[-1][0]) if self._coming else now_us
+
+    def _look(self) -> None:
+        """When is there something to hear?"""
+        if self.is_over or self._is_paused or (self._event is not None and self._event.is_due):
+            return
+        if self._coming:
+            when_us = self._coming[0][0]
+        elif self._end is not None:
+            when_us = self._end[0]
+        else:
+            return
+        clock = self._network.clock
+        self._event = clock.later(when_us - clock.now_us, self._arrive)
+
+    def _arrive(self) -> None:
+        """Hear what has come, or the first part of it."""
+        network, user = self._network, self._user
+        assert user is not None
+        if self._is_paused or network.is_blocked(self.peer_name, self.host.name):
+            return  # until pause() or wake()
+        if not self._coming:
+            if self._end is not None:
+                self.fail(self._end[1])
+            return
+        now_us, pieces = network.clock.now_us, []
+        while self._coming and self._coming[0][0] <= now_us:
+            pieces.append(self._coming.popleft()[1])
+        data = b"".join(pieces)
+        if len(data) > 1 and network.random.random() < 0.2:
+            size = network.random.randrange(1, len(data))
+            self._coming.appendleft((now_us + network.random.randrange(1, 300), data[size:]))
+            data = data[:size]
+        network.trace.note(self.host.name, f"<- {self.peer_name}", len(data))
+        self._look()
+        if data:
+            user.received(data)

@@ -1,0 +1,1 @@
+"""The tests. They import each other relatively, from here on."""

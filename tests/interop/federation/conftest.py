@@ -1,0 +1,73 @@
+"""Brokers for the tests of federation: one of each kind for the whole run, and virtual hosts for each test."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from leveret.testing.processes import RabbitMQProcess
+
+from .node import FEDERATING, LEVERET, PLAIN, RABBITMQ, Node
+from .site import Site
+from .tap import Tap
+
+# It tells a dozen lines of each attempt to reach a broker that is away.
+logging.getLogger("pika").setLevel(logging.CRITICAL)
+
+WITHOUT = "without"
+# upstream, downstream
+PAIRS = [(RABBITMQ, RABBITMQ), (LEVERET, RABBITMQ), (RABBITMQ, LEVERET), (LEVERET, LEVERET)]
+
+
+@pytest.fixture(scope="session")
+def nodes() -> Iterator[Callable[[str], Node]]:
+    """Brokers by their kinds, started when first asked for; "leveret 2" is another one of that kind, and
+    "rabbitmq without" one that has no plugin for federation."""
+    running: dict[str, Node] = {}
+    with ExitStack() as stack:
+
+        def node(kind: str) -> Node:
+            if kind not in running:
+                if kind.startswith(RABBITMQ) and RabbitMQProcess.program() is None:
+                    pytest.fail("RabbitMQ is not installed: apt-get install rabbitmq-server", pytrace=False)
+                kind_alone, _, rest = kind.partition(" ")
+                running[kind] = started = Node(kind_alone, PLAIN if rest == WITHOUT else FEDERATING)
+                stack.enter_context(started.process)
+            return running[kind]
+
+        yield node
+
+
+@pytest.fixture
+def site(nodes: Callable[[str], Node]) -> Iterator[Callable[..., Site]]:
+    """Makes a virtual host: on that kind of broker, with a word in its name for what it is there for, or a name.
+
+    The last one goes first: a downstream made after its upstream then has somewhere to tidy up.
+    """
+    made: list[Site] = []
+
+    def make(kind: str, role: str, name: str = "") -> Site:
+        made.append(nodes(kind).site(name or f"{role}-{uuid.uuid4().hex[:6]}"))
+        return made[-1]
+
+    yield make
+    for each in reversed(made):
+        each.remove()
+
+
+@pytest.fixture(params=[pytest.param(pair, id="-to-".join(pair), marks=pytest.mark.rabbitmq) for pair in PAIRS])
+def pair(request: pytest.FixtureRequest, site: Callable[..., Site]) -> tuple[Site, Site]:
+    """An upstream and a downstream, of all kinds of brokers. RabbitMQ alone shows that the test is right."""
+    upstream, downstream = request.param
+    return site(upstream, "up"), site(downstream, "down")
+
+
+@pytest.fixture
+def tap() -> Iterator[Callable[[Site], Tap]]:
+    """Makes a tap on the way to a site's broker."""
+    with ExitStack() as stack:
+        yield lambda to: stack.enter_context(Tap(to.node.process.port))

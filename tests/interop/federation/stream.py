@@ -1,0 +1,70 @@
+"""A stream of confirmed messages that faults happen to, and what came of it."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from typing import Final, Self
+
+import pika
+from pika.exceptions import AMQPError
+
+from ...waiting import ASK_AGAIN_S, until
+from .site import Site, X
+
+END: Final = "end"
+
+
+class Stream:
+    """Publishes numbers, one after the other, to the exchange of a site, on a thread of its own, until it is left.
+
+    confirmed: what the broker has taken. What a fault left without an answer is in doubt: it may come or not.
+    """
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._parameters = pika.URLParameters(f"{site.uri()}?heartbeat=0")
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True, name="stream")
+        self._published = 0
+        self.confirmed: list[str] = []
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        self._thread.join()
+
+    def more(self, count: int) -> None:
+        """Wait until so many more are confirmed."""
+        goal = len(self.confirmed) + count
+        until(lambda: len(self.confirmed) >= goal, lambda: f"{len(self.confirmed)} are confirmed, of {goal}")
+
+    def check(self, down: Site, queue: str) -> tuple[int, int]:
+        """End it, and look at all that came to a queue downstream. Gives what was lost, and copies too many."""
+        self.__exit__()
+        self._site.publish("k", END)
+        counts = Counter(down.read(queue, END))
+        lost = set(self.confirmed) - set(counts)
+        assert not down.channel.basic_get(queue)[0], "more came behind the last one"
+        return len(lost), counts.total() - len(counts)
+
+    def _run(self) -> None:
+        while not self._is_over.is_set():
+            try:
+                with pika.BlockingConnection(self._parameters) as connection:
+                    self._publish(connection)
+            except (AMQPError, OSError):
+                self._is_over.wait(ASK_AGAIN_S)  # the broker is away
+
+    def _publish(self, connection: pika.BlockingConnection) -> None:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        persistent = pika.BasicProperties(delivery_mode=2)
+        while not self._is_over.is_set():
+            body = str(self._published)
+            self._published += 1
+            channel.basic_publish(X, "k", body.encode(), persistent)
+            self.confirmed.append(body)

@@ -1,0 +1,312 @@
+"""Moving delayed messages from layout to layout and from broker to broker: none lost, none early."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import random
+import time
+from collections import Counter
+
+import pytest
+
+from leveret.client import ChannelClosed, Connection, ConnectionClosed, Delivery, Properties, connect
+from leveret.delay import CELERY, NSERVICEBUS, NSERVICEBUS_V2, Layout
+from leveret.delay.tools import Mover, Progress
+from leveret.delay.tools.destinations import Binding
+from leveret.testing.processes import LeveretProcess
+
+from .delayed import Ledger, counts, remove, utc
+
+OLD = dataclasses.replace(NSERVICEBUS, prefix="moves.v1")
+NEW = dataclasses.replace(NSERVICEBUS_V2, prefix="moves.v2")
+POISON = "moves.poison"
+
+
+async def waiting(connection: Connection, layout: Layout, queue: str, delays_s: list[float]) -> Ledger:
+    """An endpoint and messages for it that wait in the layout."""
+    channel = await connection.channel()
+    await channel.confirm_select()
+    await channel.declare_queue(queue)
+    await layout.declare(channel)
+    await layout.bind_destination(channel, queue)
+    ledger = Ledger()
+    await asyncio.gather(*(ledger.send(channel, layout, queue, delay_s) for delay_s in delays_s))
+    await channel.close()
+    return ledger
+
+
+async def taken(connection: Connection, queue: str) -> list[Delivery]:
+    """All that is in a queue, and the queue goes."""
+    channel = await connection.channel()
+    found = []
+    while (delivery := await channel.get(queue, no_ack=True)) is not None:
+        found.append(delivery)
+    await channel.delete_queue(queue)
+    await channel.close()
+    return found
+
+
+async def test_what_waits_moves_with_what_is_left_of_its_delay(url: str) -> None:
+    """Twice, the second time while messages of the first are under way: each comes once, and none before its time."""
+    random.seed(1)
+    async with await connect(url) as connection:
+        ledger = await waiting(connection, OLD, "moves.twice", [random.uniform(1, 8) for _ in range(300)])
+        first = await Mover(connection, OLD, connection, NEW, POISON).run()
+        assert await counts(connection, OLD) == {}
+        assert 0 < first.moved <= 300, "on a slow machine some are due before they can move"
+        assert (first.left, first.poisoned) == (Counter(), 0)
+        assert first.destinations == ["moves.twice"]
+        collecting = asyncio.create_task(ledger.collect(connection, "moves.twice"))
+        back = await Mover(connection, NEW, connection, OLD, POISON).run()
+        assert 0 < back.moved <= 300
+        await collecting
+        assert ledger.early == []
+        assert sorted(ledger.arrived) == sorted(ledger.due), "one came twice"
+        assert await taken(connection, "moves.twice") == []
+        await remove(connection, OLD, NEW)
+
+
+async def test_a_long_delay_keeps_its_second(url: str) -> None:
+    async with await connect(url) as connection:
+        delays_s = [268_435_455, 86_400 * 365, 3_600]
+        await waiting(connection, OLD, "moves.long", list(delays_s))
+        await Mover(connection, OLD, connection, NEW, POISON).run()
+        channel = await connection.channel()
+        left = []
+        for level in await counts(connection, NEW):
+            while (delivery := await channel.get(NEW.level_name(level))) is not None:
+                address = NEW.address(delivery.routing_key)
+                assert address is not None
+                left.append(address[0])
+        for delay_s, left_s in zip(sorted(delays_s), sorted(left), strict=True):
+            assert delay_s - 60 < left_s <= delay_s
+        await remove(connection, OLD, NEW)
+        await channel.delete_queue("moves.long")
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+async def test_a_cut_in_the_middle_loses_nothing(url: str, side: str) -> None:
+    """What was on the way may be there twice, with its id; run again, the rest moves, too."""
+    async with await connect(url) as connection:
+        ledger = await waiting(connection, OLD, "moves.cut", [5 + number % 3 for number in range(1500)])
+        source, target = await connect(url), await connect(url)
+        halves = iter([False, True])
+
+        def cut(progress: Progress) -> None:
+            if next(halves, False):
+                (source if side == "source" else target)._stream.abort()
+
+        with pytest.raises(ConnectionClosed):
+            await Mover(source, OLD, target, NEW, POISON, on_progress=cut).run()
+        for side_of_it in (source, target):
+            await side_of_it.close()
+        moved = sum((await counts(connection, NEW)).values())
+        assert 0 < moved < 1500
+        again = await Mover(connection, OLD, connection, NEW, POISON).run()
+        assert again.moved > 0
+        await ledger.collect(connection, "moves.cut")
+        assert ledger.early == []
+        twice = [name for name, times in Counter(ledger.arrived).items() if times > 1]
+        assert len(twice) <= 256, "only what was unacknowledged"
+        await remove(connection, OLD, NEW)
+        await (await connection.channel()).delete_queue("moves.cut")
+
+
+async def test_a_broker_that_is_killed_in_the_middle_loses_nothing() -> None:
+    with LeveretProcess() as source_process, LeveretProcess() as target_process:
+        async with await connect(source_process.url) as source:
+            ledger = await waiting(source, OLD, "moves.killed", [4 + number % 3 for number in range(1500)])
+            target = await connect(target_process.url)
+            await (await target.channel()).declare_queue("moves.killed")
+            kills = iter([False, True])
+
+            def kill(progress: Progress) -> None:
+                if next(kills, False):
+                    target_process.kill()
+
+            with pytest.raises(ConnectionClosed):
+                await Mover(source, OLD, target, NEW, POISON, on_progress=kill).run()
+            target_process.start()
+            async with await connect(target_process.url) as target:
+                await Mover(source, OLD, target, NEW, POISON).run()
+                # what was due before it could move has come to the old broker's queue
+                await asyncio.gather(*(ledger.collect(side, "moves.killed") for side in (source, target)))
+        assert ledger.early == []
+        assert len(ledger.arrived) - len(ledger.due) <= 256
+
+
+async def test_what_does_not_tell_when_it_is_due_is_put_aside(url: str) -> None:
+    async with await connect(url) as connection:
+        await waiting(connection, OLD, "moves.aside", [])
+        channel = await connection.channel()
+        await channel.confirm_select()
+        exchange, key = OLD.route(3600, "moves.aside")
+        await channel.publish(b"lost", exchange, key, Properties(message_id="m1", headers={"mine": 1}), mandatory=True)
+        await channel.publish(b"odd", "", OLD.level_name(3), mandatory=True)
+        summary = await Mover(connection, OLD, connection, NEW, POISON).run()
+        assert (summary.moved, summary.poisoned) == (0, 2)
+        odd, lost = sorted(await taken(connection, POISON), key=lambda delivery: len(delivery.body))
+        assert (lost.body, lost.properties.message_id) == (b"lost", "m1")
+        headers = lost.properties.headers or {}
+        assert (headers["mine"], headers["leveret-delay-routing-key"]) == (1, key)
+        assert (odd.properties.headers or {})["leveret-delay-queue"] == OLD.level_name(3)
+        await remove(connection, OLD, NEW)
+        await channel.delete_queue("moves.aside")
+
+
+async def test_or_waits_for_its_whole_level_again(url: str) -> None:
+    layout, target = Layout("moves.bare", unit_ms=1, levels=20), Layout("moves.bare2", unit_ms=1, levels=20)
+    async with await connect(url) as connection:
+        ledger = await waiting(connection, layout, "moves.restart", [1.5, 2.5])
+        summary = await Mover(connection, layout, connection, target, POISON, restarts=True).run()
+        assert (summary.moved, summary.poisoned) == (2, 0)
+        await ledger.collect(connection, "moves.restart")
+        assert ledger.early == []
+        await remove(connection, layout, target)
+        await (await connection.channel()).delete_queue("moves.restart")
+
+
+async def test_what_has_no_destination_stays_and_holds_nobody_up(url: str) -> None:
+    async with await connect(url) as connection:
+        ledger = await waiting(connection, OLD, "moves.there", [])
+        channel = await connection.channel()
+        await channel.confirm_select()
+        for _ in range(3):
+            await OLD.send(channel, b"x", "moves.nobody", 3600)
+        for _ in range(300):
+            await ledger.send(channel, OLD, "moves.there", 3600)
+        summary = await Mover(connection, OLD, connection, NEW, POISON).run()
+        assert summary.moved == 300
+        assert summary.left == Counter({"the destination 'moves.nobody' does not exist": 3})
+        assert sum((await counts(connection, OLD)).values()) == 3
+        await remove(connection, OLD, NEW)
+        await channel.delete_queue("moves.there")
+
+
+async def test_an_exchange_of_the_name_goes_before_a_queue(url: str) -> None:
+    """The conventional topology: the exchange is what others are bound to, and the queue behind it gets one copy."""
+    async with await connect(url) as connection:
+        ledger = await waiting(connection, OLD, "moves.both", [1.2])
+        channel = await connection.channel()
+        await channel.declare_exchange("moves.both", kind="fanout")
+        await channel.bind_queue("moves.both", "moves.both")
+        await Mover(connection, OLD, connection, NEW, POISON).run()
+        await ledger.collect(connection, "moves.both")
+        assert len(ledger.arrived) == 1
+        with pytest.raises(ChannelClosed, match="no exchange 'moves\\.nobody'"):
+            await channel.bind_exchange("moves.nobody", NEW.delivery_exchange, "#.moves.nobody")
+        channel = await connection.channel()
+        await channel.delete_exchange("moves.both")
+        await channel.delete_queue("moves.both")
+        await remove(connection, OLD, NEW)
+
+
+async def test_a_dry_run_changes_nothing(url: str) -> None:
+    async with await connect(url) as connection:
+        await waiting(connection, OLD, "moves.dry", [3600] * 1200 + [7])
+        channel = await connection.channel()
+        await channel.confirm_select()
+        await OLD.send(channel, b"x", "moves.nobody", 86_400)
+        exchange, key = OLD.route(500, "moves.dry")
+        await channel.publish(b"lost", exchange, key, mandatory=True)
+        before = await counts(connection, OLD)
+        summary = await Mover(connection, OLD, connection, NEW, POISON).dry_run()
+        assert (summary.moved, summary.poisoned, summary.unseen) == (1001, 1, 200)
+        assert summary.left == Counter({"the destination 'moves.nobody' does not exist": 1})
+        assert await counts(connection, OLD) == before
+        for name in (NEW.level_name(0), POISON):
+            with pytest.raises(ChannelClosed, match="NOT_FOUND"):
+                await (await connection.channel()).declare_queue(name, passive=True)
+        await remove(connection, OLD)
+        await channel.delete_queue("moves.dry")
+
+
+async def test_what_comes_meanwhile_does_not_make_it_endless(url: str) -> None:
+    """A sender that adds two messages for each that is moved: those are left for the next run."""
+    async with await connect(url) as connection, await connect(url) as other:
+        ledger = await waiting(connection, OLD, "moves.more", [3600] * 600)
+        sending: list[asyncio.Future[None]] = []
+        channel = await other.channel()
+        await channel.confirm_select()
+
+        def add(progress: Progress) -> None:
+            sending.extend(OLD.publish(channel, b"x", "moves.more", 3600) for _ in range(512 if progress.done else 0))
+
+        summary = await Mover(connection, OLD, connection, NEW, POISON, on_progress=add).run()
+        await asyncio.gather(*sending)
+        assert summary.moved == len(ledger.due)
+        assert sum((await counts(connection, OLD)).values()) == len(sending) > 600
+        await remove(connection, OLD, NEW)
+        await channel.delete_queue("moves.more")
+
+
+async def test_too_long_for_the_target_stays(url: str) -> None:
+    small = Layout("moves.small", unit_ms=1, levels=10)
+    async with await connect(url) as connection:
+        await waiting(connection, OLD, "moves.small-one", [3600])
+        summary = await Mover(connection, OLD, connection, small, POISON).run()
+        assert summary.moved == 0
+        assert ["too long" in reason for reason in summary.left] == [True]
+        await remove(connection, OLD, small)
+        await (await connection.channel()).delete_queue("moves.small-one")
+
+
+async def test_celery_binds_its_queues_itself(url: str) -> None:
+    """A task's key is that of an exchange of the worker's, and its eta is what tells the time."""
+    old = dataclasses.replace(CELERY, prefix="moves_celery")
+    new = dataclasses.replace(CELERY, prefix="moves_celery2")
+    async with await connect(url) as connection:
+        channel = await connection.channel()
+        await channel.confirm_select()
+        await old.declare(channel)
+        await new.declare(channel)
+        await channel.declare_exchange("moves.tasks", kind="topic")
+        await channel.declare_queue("moves.worker")
+        for layout in (old, new):
+            await channel.bind_exchange("moves.tasks", layout.delivery_exchange, "#.moves.key")
+        await channel.bind_queue("moves.worker", "moves.tasks", "#.moves.key")
+        ledger = Ledger()
+        eta = time.time() + 2.5
+        ledger.due["task-1"] = eta - 0.5  # Celery rounds the countdown down; the worker waits for the rest itself
+        headers = {"eta": utc(eta).isoformat(), "id": "task-1"}
+        exchange, key = old.route(2, "moves.key")
+        properties = Properties(message_id="task-1", headers=dict(headers), delivery_mode=2)
+        await channel.publish(b"task-1", exchange, key, properties, mandatory=True)
+        summary = await Mover(connection, old, connection, new, POISON, binding=Binding.NONE).run()
+        assert summary.moved == 1
+        await ledger.collect(connection, "moves.worker")
+        assert ledger.early == []
+        await remove(connection, old, new)
+        await channel.delete_queue("moves.worker")
+        await channel.delete_exchange("moves.tasks")
+
+
+async def test_no_layout_no_move(url: str) -> None:
+    async with await connect(url) as connection:
+        with pytest.raises(LookupError, match="no level of this layout"):
+            await Mover(connection, Layout("moves.none"), connection, NEW, POISON).run()
+
+
+@pytest.mark.parametrize("queue_type", ["classic", "quorum"])
+async def test_a_dry_run_does_not_begin_a_wait_anew(url: str, queue_type: str) -> None:
+    """What was looked at half-way through its 3 s comes before what waits 3.9 s in levels that nobody looked at."""
+    looked_at = Layout("moves.look", unit_ms=1, levels=13, queue_type="quorum" if queue_type == "quorum" else "classic")
+    other = Layout("moves.other", unit_ms=1, levels=13)
+    async with await connect(url) as connection:
+        ledger = await waiting(connection, other, "moves.order", [])
+        channel = await connection.channel()
+        await channel.confirm_select()
+        await looked_at.declare(channel)
+        await looked_at.bind_destination(channel, "moves.order")
+        half, late = [await ledger.send(channel, other, "moves.order", delay_s) for delay_s in (1.4, 3.9)]
+        touched = await ledger.send(channel, looked_at, "moves.order", 3)
+        consumer = await channel.consume("moves.order", no_ack=True)
+        ledger.note(await anext(consumer))
+        await Mover(connection, looked_at, connection, NEW, POISON, restarts=True).dry_run()
+        for _ in range(2):
+            ledger.note(await anext(consumer))
+        assert ledger.arrived == [half, touched, late]
+        assert ledger.early == []
+        await remove(connection, looked_at, other)
+        await channel.delete_queue("moves.order")

@@ -1,0 +1,91 @@
+"""The shapes of federations: who links to whom, and what must come of that for a message and for a binding."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from random import Random
+
+Link = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """links: (downstream, upstream), each with this max-hops."""
+
+    names: tuple[str, ...]
+    links: tuple[Link, ...]
+    max_hops: int
+
+    @cached_property
+    def _ways(self) -> list[tuple[str, ...]]:
+        """All ways from an upstream to a downstream over up to max-hops links, no broker twice: x-received-from keeps a
+        message, and x-bound-from a binding, from going round."""
+
+        def longer(way: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+            yield way
+            if len(way) <= self.max_hops:
+                for down, up in self.links:
+                    if up == way[-1] and down not in way:
+                        yield from longer((*way, down))
+
+        return [way for name in self.names for way in longer((name,))]
+
+    def copies(self, published_at: str, queue_at: str) -> int:
+        """How many copies of a message come to a queue that wants it: one on each way."""
+        return sum(way[0] == published_at and way[-1] == queue_at for way in self._ways)
+
+    def has_many_ways(self) -> bool:
+        """Whether there are two ways between any two brokers."""
+        return any(self.copies(one, other) > 1 for one in self.names for other in self.names)
+
+    def wanted(self, link: Link, bound: dict[str, Collection[str]]) -> set[str]:
+        """The keys by which the upstream's exchange must be bound for a link, if these are bound by queues."""
+        down, up = link
+        ends = {way[-1] for way in self._ways if way[:2] == (up, down)}
+        return {key for end in ends for key in bound.get(end, ())}
+
+
+def ring(count: int, max_hops: int) -> Shape:
+    """Each links to the one before it."""
+    names = tuple(f"r{index}" for index in range(count))
+    return Shape(names, tuple((names[index], names[index - 1]) for index in range(count)), max_hops)
+
+
+def complete(count: int) -> Shape:
+    """Each links to all others."""
+    names = tuple(f"c{index}" for index in range(count))
+    return Shape(names, tuple((one, other) for one in names for other in names if one != other), 1)
+
+
+PAIR = Shape(("a", "b"), (("a", "b"), ("b", "a")), 1)
+TREE = Shape(
+    ("root", "left", "right", "leaf1", "leaf2", "leaf3"),
+    (("left", "root"), ("right", "root"), ("leaf1", "left"), ("leaf2", "left"), ("leaf3", "right")),
+    2,
+)
+# the four of the specification
+SHAPES = {"pair": PAIR, "complete": complete(3), "tree": TREE, "ring": ring(6, 5)}
+
+
+def random_shape(random: Random) -> Shape:
+    """One of those, smaller rings, chains, or any links whatever among a few brokers."""
+    kind = random.randrange(10)
+    if kind < 3:
+        return PAIR
+    if kind < 4:
+        return complete(3)
+    if kind < 5:
+        return random.choice((TREE, ring(6, 5)))
+    if kind < 7:
+        return ring(random.choice((3, 4)), random.randrange(1, 4))
+    names = tuple("abcd"[: random.randrange(2, 5)])
+    pairs = [(one, other) for one in names for other in names if one != other]
+    links = tuple(sorted(random.sample(pairs, random.randrange(1, min(len(pairs), 5) + 1))))
+    return Shape(names, links, random.randrange(1, len(names) + 1))
+
+
+def matches(pattern: str, key: str) -> bool:
+    """Whether a topic pattern of those that are used here takes a key of two words."""
+    return pattern in ("#", key) or (pattern.endswith(".*") and pattern.partition(".")[0] == key.partition(".")[0])

@@ -1,0 +1,31 @@
+"""Many worlds, each from its seed, and what they saw together."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+
+CHUNKS = 10
+
+
+def seeds_of(chunk: int, seeds: int, only: str | None) -> Sequence[int]:
+    """Those of one chunk; only: the one to replay."""
+    return [int(only)] if only else range(chunk, seeds, CHUNKS)
+
+
+def hits_of(simulate: Callable[[int], Counter[str]], seeds: Sequence[int], again: str) -> Counter[str]:
+    """What these worlds saw; a failure tells how to see it again. again: that command, with {} for the seed."""
+    hits: Counter[str] = Counter()
+    for seed in seeds:
+        try:
+            hits += simulate(seed)
+        except BaseException as error:
+            error.add_note("again: " + again.format(seed))
+            raise
+    return hits
+
+
+def missing_in(hits: Counter[str], wanted: Collection[str], worlds: str) -> list[str]:
+    """What none of them saw; all is printed."""
+    print(f"{worlds}:", ", ".join(f"{what} {count}" for what, count in sorted(hits.items())))
+    return [what for what in wanted if not hits[what]]

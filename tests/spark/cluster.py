@@ -1,0 +1,173 @@
+"""A standalone Spark cluster whose executors run a Python that has pyarrow and nothing else, and a Connect server."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import venv
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import py4j
+import pyarrow
+import pyspark
+
+from leveret.spark import java_home
+from leveret.testing.processes import ServerProcess
+
+SPARK_HOME = Path(pyspark.__file__).parent
+FASTER = Path(__file__).parent / "path"
+PASSED_ON = ("PYTHONPATH", "VIRTUAL_ENV", "SPARK_REMOTE", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
+"""What the tests' own environment may say of Pythons and would reach executors."""
+CLEAN = ["env", *(f"--unset={name}" for name in PASSED_ON)]
+SMALL = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
+
+
+def bare_python(directory: Path) -> Path:
+    """A Python with pyarrow and Spark's own packages besides its library, and without numpy, pandas and leveret."""
+    venv.EnvBuilder(symlinks=True).create(directory)
+    [packages] = directory.glob("lib/python*/site-packages")
+    for package in (pyarrow, pyspark, py4j):
+        place = Path(package.__file__).parent
+        (packages / place.name).symlink_to(place)
+    (packages / "sitecustomize.py").symlink_to(FASTER / "sitecustomize.py")
+    return directory / "bin" / "python"
+
+
+class SparkProcess(ServerProcess):
+    """A daemon of Spark's, by its Java class; executors are children of their worker and end with it."""
+
+    start_timeout_s = 180.0
+
+    def __init__(self, daemon: str, arguments: Sequence[str], ready: str) -> None:
+        """daemon: the class; arguments: of its command line; ready: what it says when it is."""
+        self.name = daemon.rpartition(".")[2]
+        self.ready_pattern = re.compile(ready)
+        super().__init__()
+        self._line = [str(SPARK_HOME / "bin" / "spark-class"), daemon, *arguments]
+
+    def command(self) -> Sequence[str | Path]:
+        return [*CLEAN, *self._line]
+
+    def environment(self) -> Mapping[str, str]:
+        return {
+            "JAVA_HOME": str(java_home()),
+            "SPARK_HOME": str(SPARK_HOME),
+            "SPARK_DAEMON_MEMORY": "256m",
+            "SPARK_DAEMON_JAVA_OPTS": SMALL,
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_LOCAL_DIRS": str(self.data_dir),
+        }
+
+    def stop(self) -> int:
+        """Java ends a daemon that is asked to stop with 143, which is as it should be."""
+        status = super().stop()
+        return 0 if status == 143 else status
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Where the master is, the Python of the executors, and leveret for ``--py-files``."""
+
+    master: str
+    python: Path
+    archive: Path
+
+    def settings(self) -> dict[str, str]:
+        """What a driver must say to use two small executors, one on each worker, that get leveret by the archive."""
+        return {
+            "spark.master": self.master,
+            "spark.submit.pyFiles": str(self.archive),
+            "spark.executor.memory": "512m",
+            "spark.executor.cores": "1",
+            "spark.cores.max": "2",
+            "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.memory": "512m",
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "spark.ui.enabled": "false",
+            "spark.sql.shuffle.partitions": "2",
+        }
+
+    def submit(self, *arguments: str | Path) -> list[str]:
+        """The command line of spark-submit."""
+        conf = [word for name, text in self.settings().items() for word in ("--conf", f"{name}={text}")]
+        return [str(SPARK_HOME / "bin" / "spark-submit"), *conf, *map(str, arguments)]
+
+    def environment(self) -> dict[str, str]:
+        """The environment of a driver: Spark, Java, the workers' Python, and where its JVM finds pyspark_leveret."""
+        kept = {name: text for name, text in os.environ.items() if name not in PASSED_ON}
+        return {
+            **kept,
+            "JAVA_HOME": str(java_home()),
+            "SPARK_HOME": str(SPARK_HOME),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            # the search for pyspark_leveret hears the environment, and no settings
+            "PYSPARK_PYTHON": str(self.python),
+            "PYTHONPATH": f"{self.archive}:{FASTER}",
+        }
+
+
+@contextmanager
+def running_cluster(directory: Path, archive: Path) -> Iterator[Cluster]:
+    """A master and two workers of one core each, on free ports of 127.0.0.1."""
+    python = bare_python(directory / "python")
+    ports = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
+    with ExitStack() as stack:
+        master = SparkProcess("org.apache.spark.deploy.master.Master", ports, "I have been elected leader")
+        stack.enter_context(master)
+        found = re.search(r"spark://\S+", master.said("Starting Spark master at"))
+        assert found is not None
+        for number in (1, 2):
+            size = ["--cores", "1", "--memory", "1g", "--work-dir", str(directory / f"worker{number}")]
+            worker = SparkProcess(
+                "org.apache.spark.deploy.worker.Worker", [*ports, *size, found[0]], "Successfully registered with"
+            )
+            stack.enter_context(worker)
+        yield Cluster(found[0], python, archive)
+
+
+class ConnectServer(ServerProcess):
+    """A Spark Connect server on the cluster."""
+
+    name = "connect"
+    ready_pattern = re.compile("Spark Connect server started")
+    start_timeout_s = 180.0
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__()
+        self._cluster = cluster
+        self._python = self.data_dir / "python"
+
+    @property
+    def remote(self) -> str:
+        """What a client connects to."""
+        return f"sc://127.0.0.1:{self.port}"
+
+    def command(self) -> Sequence[str | Path]:
+        port = ["--conf", f"spark.connect.grpc.binding.port={self.port}"]
+        where = ["--conf", "spark.connect.grpc.binding.address=127.0.0.1"]
+        # what runs inside foreachBatch gets no artifacts of the client's session
+        executors = ["--conf", f"spark.executorEnv.PYTHONPATH={self._cluster.archive}"]
+        server = ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
+        return self._cluster.submit(*port, *where, *executors, *server)
+
+    def prepare(self) -> None:
+        # the function of foreachBatch runs beside the server, as a client of it, and that takes pandas and grpc
+        self._python.write_text(
+            f'#!/bin/sh\ncase "$*" in *foreach_batch_worker*) exec {sys.executable} "$@" ;; esac\n'
+            f'exec {self._cluster.python} "$@"\n'
+        )
+        self._python.chmod(0o755)
+
+    def environment(self) -> Mapping[str, str]:
+        return {**self._cluster.environment(), "PYSPARK_PYTHON": str(self._python)}
+
+    def stop(self) -> int:
+        """Java ends what is asked to stop with 143, which is as it should be."""
+        status = super().stop()
+        return 0 if status == 143 else status

@@ -1,0 +1,98 @@
+"""Fixtures of the Spark tests: one session for all of them, tuned for small amounts; a broker, a channel, a queue."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from leveret import spark as leveret_spark
+from leveret.client import BlockingChannel, BlockingConnection
+from leveret.testing.processes import LeveretProcess
+
+from ..waiting import until
+from . import sealed
+from .cluster import FASTER
+
+SETTINGS = {
+    # a task that fails is tried twice, as on a cluster it is tried several times
+    "spark.master": "local[2, 2]",
+    "spark.driver.memory": "1g",
+    # a run is over before the second compiler and a parallel collector pay
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.shuffle.partitions": 1,
+    "spark.sql.adaptive.enabled": False,
+    # compiling a plan's code takes longer than running it over a few rows
+    "spark.sql.codegen.wholeStage": False,
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.streaming.noDataMicroBatches.enabled": False,
+}
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """The session of the run: tests share it, start queries of their own and stop them."""
+    path = [str(FASTER), os.environ.get("PYTHONPATH", "")]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, path)))
+        session = leveret_spark.session("leveret-tests", **SETTINGS)
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()
+
+
+@pytest.fixture(params=["broker", pytest.param("rabbitmq", marks=pytest.mark.rabbitmq)])
+def url(request: pytest.FixtureRequest) -> str:
+    """The URL of a broker: leveret's own, then RabbitMQ."""
+    return str(request.getfixturevalue(request.param))
+
+
+@pytest.fixture
+def channel(url: str) -> Iterator[BlockingChannel]:
+    """A channel with confirms."""
+    with BlockingConnection(url) as connection:
+        channel = connection.channel()
+        channel.confirm_select()
+        yield channel
+
+
+@pytest.fixture
+def queue(channel: BlockingChannel) -> Iterator[str]:
+    """A queue of the test's own."""
+    name = f"spark.{uuid.uuid4().hex[:12]}"
+    channel.declare_queue(name)
+    yield name
+    channel.delete_queue(name)
+
+
+@pytest.fixture
+def stream(channel: BlockingChannel) -> Iterator[str]:
+    """A stream of the test's own."""
+    name = f"spark.{uuid.uuid4().hex[:12]}"
+    channel.declare_queue(name, arguments={"x-queue-type": "stream"})
+    yield name
+    channel.delete_queue(name)
+
+
+@pytest.fixture(scope="session")
+def sealed_broker() -> Iterator[LeveretProcess]:
+    """A leveret with an HTTP API and a stream of which all is sealed, in several files; tests leave it as it is."""
+    with LeveretProcess(admin=True) as process:
+        with BlockingConnection(process.url) as connection:
+            channel = connection.channel()
+            sealed.fill(channel)
+            until(lambda: channel.stream_facts(sealed.STREAM)["sealed_offset"] == sealed.COUNT)
+        process.said("the HTTP API is on")
+        yield process
+
+
+@pytest.fixture(scope="session")
+def sealed_facts(sealed_broker: LeveretProcess) -> dict[str, Any]:
+    """What this broker says of its stream."""
+    with BlockingConnection(sealed_broker.url) as connection:
+        return connection.channel().stream_facts(sealed.STREAM)

@@ -1,0 +1,328 @@
+"""Where a pipeline dies: the arrows between the calls of Spark's streaming engine, and who is killed there.
+
+Lives on the path of the driver and of its workers (sitecustomize.py), wraps the methods of readers and sinks there, and
+kills exactly at the arrow that the plan asks for. Nothing of it is in the package.
+
+All processes share a directory, ``$LEVERET_FAILPOINTS``: ``plan.json`` lists steps, of which the first one without a
+file in ``fired/`` is due; ``events.jsonl`` has a line for every arrow that was reached.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+PLANNED = ("offsets", "read", "read-end", "write", "write-end", "commit", "committed")
+"""Arrows where the batch stands in the offset log and not in the commit log: who dies here must replay it."""
+
+UNPLANNED = ("latest", "commits")
+"""Arrows between the commit log and the next entry of the offset log."""
+
+
+def reach(flow: str, arrow: str) -> None:
+    """The flow is at this arrow: note it, and kill whom the plan wants killed here."""
+    state = Path(os.environ["LEVERET_FAILPOINTS"])
+    batch, attempt = _task()
+    event = {"flow": flow, "arrow": arrow, "batch": batch, "attempt": attempt, "pid": os.getpid()}
+    append(state / "events.jsonl", json.dumps({**event, "driver": int(os.environ["LEVERET_DRIVER"])}) + "\n")
+    step = due(state)
+    if step is None or (step["flow"], step["arrow"]) != (flow, arrow):
+        return
+    # counted in a file, since a worker may not live to see the arrow twice
+    if append(state / f"passed-{step['number']}", ".") > step["skip"] and claim(state, step):
+        strike(state, step["victim"])
+
+
+def due(state: Path) -> dict[str, Any] | None:
+    """The first step of the plan that has not fired yet."""
+    steps: list[dict[str, Any]] = json.loads((state / "plan.json").read_text())
+    for number, step in enumerate(steps):
+        if not (state / "fired" / str(number)).exists():
+            return {**step, "number": number}
+    return None
+
+
+def claim(state: Path, step: dict[str, Any]) -> bool:
+    """Whether this process is the one that carries the step out."""
+    try:
+        os.close(os.open(state / "fired" / str(step["number"]), os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return False
+    return True
+
+
+def append(path: Path, text: str) -> int:
+    """Append a line at once; how long the file is then."""
+    handle = os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
+    try:
+        os.write(handle, text.encode())
+        return os.lseek(handle, 0, os.SEEK_CUR)
+    finally:
+        os.close(handle)
+
+
+def strike(state: Path, victim: str) -> None:
+    """kill -9: the driver with all of its processes, this worker alone, or the broker."""
+    if victim == "driver":
+        kill_session(os.getsid(0))
+    elif victim == "executor":
+        os.kill(os.getpid(), signal.SIGKILL)
+    else:
+        kill_and_see(int((state / "broker.pid").read_text()))
+
+
+def kill_session(session: int) -> None:
+    """Kill all processes of a session, the JVM first: it is the one that would go on without the others."""
+    while found := [pid for pid in processes(session) if pid != os.getpid()]:
+        for pid in sorted(found, key=lambda pid: command(pid) != "java"):
+            kill_and_see(pid)
+    if os.getsid(0) == session:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def kill_and_see(pid: int) -> None:
+    """Kill a process and wait until it does nothing any more."""
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+    while _stat(pid)[0] not in ("Z", "X", ""):
+        time.sleep(0.0005)
+
+
+def processes(session: int) -> list[int]:
+    """The living processes of a session."""
+    pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    return [pid for pid in pids if (stat := _stat(pid))[0] not in ("Z", "X", "") and stat[1] == session]
+
+
+def command(pid: int) -> str:
+    """The name of a process's program; empty if it is gone."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
+
+
+def _stat(pid: int) -> tuple[str, int]:
+    """State and session of a process; an empty state if it is gone."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
+    except OSError:
+        return "", 0
+    return fields[0], int(fields[3])
+
+
+def _task() -> tuple[int | None, int | None]:
+    """Batch and attempt of the running task; None in a driver's process."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    if context is None:
+        return None, None
+    batch = context.getLocalProperty("streaming.sql.batchId")
+    return None if batch is None else int(batch), context.attemptNumber()
+
+
+# -- where the arrows are
+
+
+def install() -> None:
+    """Wrap the methods at which arrows begin and end, as soon as their modules are imported.
+
+    Not before: Spark gives a new process 10 s to call back, and the imports take half of that on a busy machine.
+    """
+    sys.meta_path.insert(0, _Importing())
+
+
+class _Importing:
+    """A finder that finds nothing itself, and has the methods of what others find wrapped."""
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec | None:
+        if name not in _ARROWS:
+            return None
+        sys.meta_path.remove(self)
+        try:
+            spec = find_spec(name)
+        finally:
+            sys.meta_path.insert(0, self)
+        if spec is not None and spec.loader is not None:
+            spec.loader.exec_module = functools.partial(_loaded, spec.loader.exec_module)  # type: ignore[method-assign]
+        return spec
+
+
+def _loaded(load: Callable[[ModuleType], None], module: ModuleType) -> None:
+    load(module)
+    for owner, name, around in _ARROWS[module.__name__]:
+        _wrap(getattr(module, owner), name, around)
+
+
+def _wrap(owner: type, name: str, around: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    method = owner.__dict__[name]
+    setattr(owner, name, functools.wraps(method)(around(method)))
+
+
+def _between(before: str, after: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def around(method: Callable[..., Any]) -> Callable[..., Any]:
+        def called(self: Any, *arguments: Any, **named: Any) -> Any:
+            reach(self.flow, before)
+            result = method(self, *arguments, **named)
+            reach(self.flow, after)
+            return result
+
+        return called
+
+    return around
+
+
+def _named_by_source(method: Callable[..., Any]) -> Callable[..., Any]:
+    def called(self: Any, *arguments: Any, **named: Any) -> Any:
+        reader = method(self, *arguments, **named)
+        reader.flow = self.options.get("queue") or self.options.get("stream")
+        return reader
+
+    return called
+
+
+def _named_by_target(method: Callable[..., Any]) -> Callable[..., Any]:
+    def called(self: Any, *arguments: Any, **named: Any) -> Any:
+        sink = method(self, *arguments, **named)
+        sink.flow = self.options["queue"].removesuffix(".target")
+        return sink
+
+    return called
+
+
+def _taken(method: Callable[..., Any]) -> Callable[..., Any]:
+    """latestOffset, or read of a simple reader: asked for what follows a batch when its commit log is there."""
+
+    def called(self: Any, start: dict[str, Any], *limit: Any) -> Any:
+        if self.__dict__.pop("taken", None) == start:
+            reach(self.flow, "commits")
+        result = method(self, start, *limit)
+        end = result if limit else result[1]
+        if end != start:
+            self.taken = end
+            reach(self.flow, "latest")
+        return result
+
+    return called
+
+
+def _planned(method: Callable[..., Any]) -> Callable[..., Any]:
+    """partitions: the first call after the offset log."""
+
+    def called(self: Any, start: Any, end: Any) -> Any:
+        reach(getattr(self, "simple_reader", self).flow, "offsets")
+        return method(self, start, end)
+
+    return called
+
+
+def _read(method: Callable[..., Any]) -> Callable[..., Any]:
+    def called(self: Any, partition: Any) -> Iterator[Any]:
+        return _passing(method(self, partition), self.flow, "read")
+
+    return called
+
+
+def _write(method: Callable[..., Any]) -> Callable[..., Any]:
+    def called(self: Any, iterator: Iterator[Any]) -> Any:
+        rows = 0
+
+        def counted() -> Iterator[Any]:
+            nonlocal rows
+            for batch in iterator:
+                rows += batch.num_rows
+                yield batch
+
+        result = method(self, _passing(counted(), self.flow, "write", ended=False))
+        if rows:
+            reach(self.flow, "write-end")
+        return result
+
+    return called
+
+
+def _passing(batches: Iterator[Any], flow: str, arrow: str, ended: bool = True) -> Iterator[Any]:
+    """The batches; an arrow when rows of them are with whom they are for, and one when it has all of them."""
+    rows = 0
+    for batch in batches:
+        yield batch
+        rows += batch.num_rows
+        if rows:
+            reach(flow, arrow)
+    if rows and ended:
+        reach(flow, f"{arrow}-end")
+
+
+def _subscribed(method: Callable[..., Any]) -> Callable[..., Any]:
+    def called(self: Any, queue: str, *arguments: Any, **named: Any) -> None:
+        self.flow = queue
+        method(self, queue, *arguments, **named)
+
+    return called
+
+
+def _spool_opened(method: Callable[..., Any]) -> Callable[..., Any]:
+    def called(self: Any, queue: Any, *arguments: Any, **named: Any) -> None:
+        method(self, queue, *arguments, **named)
+        # from here on what is synced are segments
+        self._files.flow = queue.queue
+
+    return called
+
+
+def _synced(method: Callable[..., Any]) -> Callable[..., Any]:
+    def called(self: Any, path: str) -> None:
+        flow = getattr(self, "flow", None)
+        if flow is None:
+            method(self, path)
+            return
+        reach(flow, "spool")
+        method(self, path)
+        reach(flow, "spooled")
+
+    return called
+
+
+_ARROWS: dict[str, list[tuple[str, str, Callable[[Callable[..., Any]], Callable[..., Any]]]]] = {
+    "leveret.spark.source": [
+        ("LeveretDataSource", "simpleStreamReader", _named_by_source),
+        ("LeveretDataSource", "streamReader", _named_by_source),
+        ("LeveretDataSource", "streamWriter", _named_by_target),
+    ],
+    "leveret.spark.queues.reader": [("QueueReader", "read", _taken)],
+    "pyspark.sql.datasource_internal": [("_SimpleStreamReaderWrapper", "partitions", _planned)],
+    "leveret.spark.streams.reader": [
+        ("StreamReader", "latestOffset", _taken),
+        ("StreamReader", "partitions", _planned),
+        ("StreamReader", "read", _read),
+    ],
+    "leveret.spark.queues.spooling": [
+        ("SpoolReader", "latestOffset", _taken),
+        ("SpoolReader", "partitions", _planned),
+        ("SpoolReader", "read", _read),
+    ],
+    "leveret.spark.queues.subscription": [
+        ("Subscription", "__init__", _subscribed),
+        ("Subscription", "acknowledge", _between("ack", "acked")),
+    ],
+    "leveret.spark.queues.spool.spool": [("Spool", "__init__", _spool_opened)],
+    "leveret.spark.queues.spool.files": [("Files", "sync", _synced)],
+    "leveret.spark.sink.writer": [
+        ("StreamSink", "write", _write),
+        ("StreamSink", "commit", _between("commit", "committed")),
+    ],
+}
+"""Methods by module and class. One that has gone fails its import, and with it the run."""

@@ -1,0 +1,97 @@
+"""What has come out of a flow, and in which batch: Parquet by the log of Spark's file sink, messages from a queue."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import unquote, urlsplit
+
+import pyarrow.parquet as pq
+
+from leveret.client import BlockingChannel, BlockingConnection, ClientError
+
+
+class Row(NamedTuple):
+    """One row that came out; ``batch`` is None where the sink does not say."""
+
+    message_id: str
+    batch: int | None = None
+    redelivered: bool = False
+
+
+class ParquetOutput:
+    """Files that Spark's file sink has written. Those of failed attempts lie there, too: only its log tells."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._rows: dict[str, list[Row]] = {}
+
+    def rows(self) -> list[Row]:
+        """All rows of committed batches. Files are read once."""
+        for batch, path in self._committed():
+            if path not in self._rows:
+                table = pq.read_table(path).to_pydict()
+                redelivered = table.get("redelivered") or [False] * len(table["message_id"])
+                self._rows[path] = [
+                    Row(*row) for row in zip(table["message_id"], [batch] * len(redelivered), redelivered, strict=True)
+                ]
+        return [row for rows in self._rows.values() for row in rows]
+
+    def count(self) -> int:
+        """How many rows there are."""
+        return len(self.rows())
+
+    def _committed(self) -> list[tuple[int, str]]:
+        logs = {}
+        for path in (self._directory / "_spark_metadata").glob("[0-9]*"):
+            # every tenth one is "9.compact" and begins with all that came before
+            logs[int(path.name.partition(".")[0])] = path
+        found: dict[str, int] = {}
+        for batch in sorted(logs):
+            version, *entries = logs[batch].read_text().splitlines()
+            assert version == "v1", f"the file sink's log has another format: {version}"
+            for entry in entries:
+                found.setdefault(unquote(urlsplit(json.loads(entry)["path"]).path), batch)
+        return [(batch, path) for path, batch in found.items()]
+
+
+class QueueOutput:
+    """Messages in a queue. They stay there: what is read goes back when the connection is closed."""
+
+    def __init__(self, url: str, queue: str) -> None:
+        self._url = url
+        self._queue = queue
+        self._count = 0
+        self._connection: BlockingConnection | None = None
+        self._channel: BlockingChannel | None = None
+
+    def count(self) -> int:
+        """How many messages are ready, or were when the broker was there."""
+        try:
+            if self._channel is None:
+                self._connection = BlockingConnection(self._url)
+                self._channel = self._connection.channel()
+            self._count = self._channel.declare_queue(self._queue, passive=True).message_count
+        except ClientError:
+            self.close()
+        return self._count
+
+    def close(self) -> None:
+        """Close the connection that counts."""
+        connection, self._connection, self._channel = self._connection, None, None
+        if connection is not None:
+            connection.close()
+
+    def rows(self) -> list[Row]:
+        """All messages that are ready, by their bodies."""
+        with BlockingConnection(self._url) as connection:
+            channel = connection.channel()
+            count = channel.declare_queue(self._queue, passive=True).message_count
+            channel.consume(self._queue)
+            found: list[Row] = []
+            while len(found) < count:
+                more = channel.deliveries(count - len(found), 10.0)
+                assert more, f"only {len(found)} of {count} messages are delivered"
+                found += [Row(delivery.body.decode()) for delivery in more]
+            return found

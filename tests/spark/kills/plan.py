@@ -1,0 +1,66 @@
+"""What is to be killed where, and how each flow behaves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from .on_path.leveret_failpoints import PLANNED, UNPLANNED
+
+STREAM: Final = "stream-to-parquet"
+STAGED: Final = "stream-to-leveret"
+QUEUE: Final = "queue-to-parquet"
+SPOOL: Final = "spool-to-parquet"
+FLOWS: Final = (STREAM, STAGED, QUEUE, SPOOL)
+EXACT: Final = (STREAM, STAGED, SPOOL)
+"""Flows in which nothing may come twice, whatever dies."""
+
+ON_FILES: Final = ("write", "write-end", "committed")
+"""Arrows of Parquet's sink, between calls that the JVM makes: seen by the files that appear."""
+
+EVERYWHERE: Final = ("latest", "offsets", "read", "read-end", "write", "write-end", "committed", "commits")
+ARROWS: Final = {
+    STREAM: EVERYWHERE,
+    STAGED: (*EVERYWHERE, "commit"),
+    QUEUE: (*EVERYWHERE, "ack", "acked"),
+    SPOOL: (*EVERYWHERE, "spool", "spooled", "ack", "acked"),
+}
+IN_TASKS: Final = ("read", "read-end", "write", "write-end")
+"""Where there is an executor's Python process to kill."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """Kill ``victim`` when ``flow`` passes ``arrow`` after ``skip`` times that it was left alone there."""
+
+    flow: str
+    arrow: str
+    victim: str
+    skip: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.victim} at {self.arrow} of {self.flow}"
+
+    @property
+    def is_planned(self) -> bool | None:
+        """Whether the batch stands in the offset log and not in the commit log then; None: that is not known."""
+        if self.arrow in PLANNED:
+            return True
+        return False if self.arrow in UNPLANNED or self.flow == QUEUE else None
+
+    @property
+    def is_on_files(self) -> bool:
+        """Whether the harness watches for this arrow."""
+        return self.flow != STAGED and self.arrow in ON_FILES
+
+
+def every_step() -> list[Step]:
+    """Each arrow of each flow with each victim that can die there."""
+    steps = []
+    for flow, arrows in ARROWS.items():
+        for arrow in arrows:
+            steps += [Step(flow, arrow, "broker"), Step(flow, arrow, "driver")]
+            step = Step(flow, arrow, "executor")
+            if arrow in IN_TASKS and not step.is_on_files:
+                steps.append(step)
+    return steps

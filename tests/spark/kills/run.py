@@ -1,0 +1,323 @@
+"""One run: flows that are killed step by step, started again each time, until all that was produced has come out."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from leveret.client import BlockingConnection
+from leveret.testing.processes import LeveretProcess
+
+from ...waiting import ASK_AGAIN_S, until
+from .drivers import Death, Driver, deaths
+from .inotify import CLOSE_WRITE, CREATE, MOVED_TO, Inotify
+from .on_path.leveret_failpoints import append, claim, due, kill_and_see
+from .outputs import ParquetOutput, QueueOutput, Row
+from .plan import EXACT, SPOOL, Step
+from .producers import Producer
+
+STUCK_S: Final = 300.0
+"""A step that does not come for so long will not come at all."""
+
+REPORT_S: Final = 0.2
+
+MISSES_MAX: Final = 5
+"""How often the commit log may win the race against the kernel's word that the sink has committed."""
+
+WINDOW: Final = 2
+"""Batches of a queue that may come again: the last, and the one before if its acknowledgement died with the broker."""
+
+WATCHED: Final = {"write": CREATE, "write-end": CLOSE_WRITE, "committed": MOVED_TO}
+
+
+class Run:
+    """Steps, the broker and the driver that die by them, and what is known in the end."""
+
+    def __init__(self, directory: Path, flows: Sequence[str], steps: Sequence[Step]) -> None:
+        self.directory = directory
+        self.flows = list(flows)
+        self.steps = list(steps)
+        self.deaths: list[Death] = []
+        self.broker_kills = 0
+        self.misses = 0
+        self._last: dict[str, set[int]] = {flow: set() for flow in flows}
+        self._state = directory / "state"
+        (self._state / "fired").mkdir(parents=True)
+        (self._state / "plan.json").write_text(json.dumps([vars(step) for step in steps]))
+        self._broker = LeveretProcess(directory / "broker")
+        self._driver: Driver | None = None
+        self._standby: Driver | None = None
+        self._seen_s = time.monotonic()
+        self._reported_s = 0.0
+        self._fired = 0
+
+    def execute(self) -> None:
+        """Carry the plan out and check it: :class:`AssertionError` where something is lost, twice, or never hit."""
+        with self._broker, Inotify() as files:
+            self._broker_is_up()
+            self._declare()
+            watches = self._watch(files)
+            producer = Producer(self._broker.url, self.flows)
+            try:
+                self._next_driver()
+                self._kill_all(producer, files, watches)
+                producer.stop()
+                self._until_all_is_out(producer)
+                assert self._driver.stop() == 0, f"the driver failed:\n{self._driver.account()}"
+                self._check(producer)
+            except BaseException as error:
+                error.add_note(self.account())
+                raise
+            finally:
+                producer.stop()
+                for driver in (self._driver, self._standby):
+                    if driver is not None:
+                        driver.kill()
+
+    def _kill_all(self, producer: Producer, files: Inotify, watches: dict[int, str]) -> None:
+        """Go on until the last step has been carried out."""
+        while (step := due(self._state)) is not None:
+            self._on_files(step, files, watches)
+            self._supervise()
+            self._report_to(producer)
+
+    def _report_to(self, producer: Producer) -> None:
+        """How far the flows are; it costs too much to look all the time."""
+        if time.monotonic() > self._reported_s + REPORT_S:
+            for flow, output in self._outputs.items():
+                producer.came_out[flow] = output.count()
+            self._reported_s = time.monotonic()
+
+    # -- what dies is started again
+
+    def _supervise(self) -> None:
+        assert self._driver is not None
+        if not self._driver.is_running:
+            self._bury()
+        if not self._broker.is_running:
+            self._broker.kill()
+            self.broker_kills += 1
+            self._note()
+            self._broker.start()
+            self._broker_is_up()
+        fired = len(list((self._state / "fired").iterdir()))
+        if fired > self._fired:
+            self._fired, self._seen_s = fired, time.monotonic()
+        assert time.monotonic() < self._seen_s + STUCK_S, f"the flows do not come to: {self._next()}"
+
+    def _next(self) -> str:
+        step = due(self._state)
+        return "the end" if step is None else str(self.steps[step["number"]])
+
+    def _bury(self) -> None:
+        """Note what the dead driver leaves behind, and start the next one."""
+        assert self._driver is not None
+        self._driver.kill()
+        found = self._note()
+        self._judge(found)
+        self.deaths += found
+        self._next_driver()
+
+    def _next_driver(self) -> None:
+        number = 0 if self._driver is None else self._driver.number + 1
+        self._driver = self._standby or Driver(number, self.directory)
+        self._driver.begin()
+        self._standby = Driver(number + 1, self.directory) if self._is_needed(number + 1) else None
+
+    def _is_needed(self, number: int) -> bool:
+        """Whether there will be a driver of this number, as far as the plan says."""
+        return number <= sum(step.victim == "driver" for step in self.steps)
+
+    def _note(self) -> list[Death]:
+        """How far the flows are now that something has died."""
+        assert self._driver is not None
+        found = deaths(self._driver.number, self.directory, self.flows)
+        for flow in found:
+            self._last[flow.flow].add(flow.planned)
+        return found
+
+    def _judge(self, found: list[Death]) -> None:
+        """Whether the driver died where the plan says; a step that came too late comes again."""
+        assert self._driver is not None
+        struck = [step for step in self._carried_out() if step.victim == "driver"]
+        by_plan = len(struck) == self._driver.number + 1 - self.misses
+        assert by_plan, f"driver {self._driver.number} died by itself:\n{self._driver.account()}"
+        step = struck[-1]
+        hit = next(death for death in found if death.flow == step.flow)
+        if step.is_on_files and not hit.in_flight:
+            self._again(step)
+            return
+        told = f"{step}: planned {hit.planned}, committed {hit.committed}"
+        assert step.is_planned is None or hit.in_flight == step.is_planned, told
+
+    def _carried_out(self) -> list[Step]:
+        return [step for number, step in enumerate(self.steps) if (self._state / "fired" / str(number)).exists()]
+
+    def _again(self, step: Step) -> None:
+        """The commit log was faster than the kill: the step comes again."""
+        self.misses += 1
+        assert self.misses <= MISSES_MAX, f"{step}: the commit log is always faster"
+        number = max(int(path.name) for path in (self._state / "fired").iterdir())
+        (self._state / "fired" / str(number)).unlink()
+
+    def _broker_is_up(self) -> None:
+        (self._state / "broker.pid").write_text(str(self._broker.pid))
+
+    # -- arrows that only files tell of
+
+    def _watch(self, files: Inotify) -> dict[int, str]:
+        watches = {}
+        for flow in self.flows:
+            if flow.endswith("-parquet"):
+                for name in ("out", "out/_spark_metadata"):
+                    directory = self.directory / flow / name
+                    directory.mkdir(parents=True)
+                    watches[files.watch(directory, CREATE | CLOSE_WRITE | MOVED_TO)] = flow
+        return watches
+
+    def _on_files(self, step: dict[str, Any], files: Inotify, watches: dict[int, str]) -> None:
+        assert self._driver is not None
+        now = self.steps[step["number"]]
+        for watch, mask, name in files.events(0.02):
+            if not now.is_on_files or watches[watch] != now.flow or not mask & WATCHED[now.arrow]:
+                continue
+            is_log = name.partition(".")[0].isdigit()
+            if is_log != (now.arrow == "committed") or not (is_log or name.startswith("part-")):
+                continue
+            if append(self._state / f"passed-{step['number']}", ".") > now.skip and claim(self._state, step):
+                if now.victim == "driver":
+                    self._driver.kill()
+                else:
+                    kill_and_see(self._broker.pid)
+                return
+
+    # -- sources and outputs
+
+    def _declare(self) -> None:
+        with BlockingConnection(self._broker.url) as connection:
+            channel = connection.channel()
+            for flow in self.flows:
+                # what comes in a second is sealed and read from files, what is newer comes over AMQP
+                stream = {"x-queue-type": "stream", "x-leveret-seal-after-ms": 1000}
+                arguments = stream if flow.startswith("stream") else {}
+                channel.declare_queue(flow, arguments=arguments)
+                if flow.endswith("-leveret"):
+                    channel.declare_queue(f"{flow}.target")
+        job = {"url": self._broker.url, "flows": self.flows, "directory": str(self.directory)}
+        (self.directory / "job.json").write_text(json.dumps(job))
+        self._outputs = {
+            flow: ParquetOutput(self.directory / flow / "out")
+            if flow.endswith("-parquet")
+            else QueueOutput(self._broker.url, f"{flow}.target")
+            for flow in self.flows
+        }
+
+    def _until_all_is_out(self, producer: Producer) -> None:
+        """Wait until all that is confirmed has come out and is acknowledged: as long as it takes, if it goes on."""
+        wanted = {flow: len(producer.confirmed[flow]) for flow in self.flows}
+        found: dict[str, int] = {}
+        while not self._is_all_out(found, wanted):
+            self._supervise()
+            now = {flow: output.count() for flow, output in self._outputs.items()}
+            if now != found:
+                found, self._seen_s = now, time.monotonic()
+            time.sleep(ASK_AGAIN_S)
+
+    def _is_all_out(self, found: dict[str, int], wanted: dict[str, int]) -> bool:
+        is_out = all(found.get(flow, 0) >= count for flow, count in wanted.items())
+        return is_out and all(self._is_acknowledged(flow) for flow in self.flows)
+
+    def _is_acknowledged(self, flow: str) -> bool:
+        """Whether a source that acknowledges has done so for what it handed out last."""
+        if flow.startswith("stream"):
+            return True
+        owed = "spooled" if flow == SPOOL else "latest"
+        arrows = [event["arrow"] for event in self.events() if event["flow"] == flow]
+        return next((arrow for arrow in reversed(arrows) if arrow in (owed, "acked")), None) == "acked"
+
+    def events(self) -> list[dict[str, Any]]:
+        """All arrows that were reached, in their order."""
+        return _lines(self._state / "events.jsonl")
+
+    def failures(self) -> list[dict[str, Any]]:
+        """All queries that ended with an exception."""
+        return _lines(self.directory / "failures.jsonl")
+
+    # -- what must be so in the end
+
+    def _check(self, producer: Producer) -> None:
+        for flow in self.flows:
+            rows = self._outputs[flow].rows()
+            times = Counter(row.message_id for row in rows)
+            lost = producer.confirmed[flow] - times.keys()
+            strange = times.keys() - producer.confirmed[flow] - producer.uncertain[flow]
+            twice = {one: count for one, count in times.items() if count > 1}
+            print(f"{flow}: {len(rows)} rows of {len(producer.confirmed[flow])}, {len(twice)} twice")
+            assert not lost, f"{flow}: {len(lost)} lost: {sorted(lost)[:5]}"
+            assert not strange, f"{flow}: {sorted(strange)[:5]} were never published"
+            if flow in EXACT:
+                assert not twice, f"{flow}: {len(twice)} came twice: {sorted(twice)[:5]}"
+            else:
+                self._check_window(flow, rows)
+            if not flow.startswith("stream"):
+                self._check_queue_is_empty(flow)
+        self._check_hits()
+
+    def _check_window(self, flow: str, rows: list[Row]) -> None:
+        """A second copy says that it may be one, and its first was in one of the last batches before something died."""
+        first: dict[str, Row] = {}
+        for row in sorted(rows, key=_batch):
+            before = first.setdefault(row.message_id, row)
+            if before is row:
+                continue
+            assert row.redelivered, f"{flow}: {before} came again as {row}"
+            window = any(last - WINDOW < _batch(before) <= last for last in self._last[flow])
+            assert window, f"{flow}: {before} came again as {row}, and died {sorted(self._last[flow])}"
+
+    def _check_queue_is_empty(self, flow: str) -> None:
+        with BlockingConnection(self._broker.url) as connection:
+            channel = connection.channel()
+            until(lambda: not channel.declare_queue(flow, passive=True).consumer_count, "the consumer is still there")
+            left = channel.declare_queue(flow, passive=True).message_count
+            assert not left, f"{flow}: {left} messages are in the sink and were never acknowledged"
+
+    def _check_hits(self) -> None:
+        """Every kill was felt: batches replayed, tasks repeated, a broker that came back."""
+        committed = {death.flow: death.committed for death in deaths(0, self.directory, self.flows)}
+        replayed = [death for death in self.deaths if death.in_flight and committed[death.flow] >= death.planned]
+        retried = [event for event in self.events() if event["attempt"]]
+        print(f"{len(replayed)} batches replayed, {len({(e['flow'], e['batch']) for e in retried})} tasks repeated,")
+        print(f"{self.broker_kills} times a broker came back, {len(self.failures())} failed queries started again,")
+        print(f"{self.misses} misses")
+        assert replayed or not self.deaths, "no batch was replayed"
+        self._check_steps({event["flow"] for event in retried})
+
+    def _check_steps(self, repeated: set[str]) -> None:
+        """Each step of the plan was felt. repeated: flows of which a task was repeated."""
+        victims = Counter(step.victim for step in self.steps)
+        assert self.broker_kills == victims["broker"]
+        for step in self.steps:
+            assert step.victim != "executor" or step.flow in repeated, f"{step}: no task was repeated"
+        # Spark's own limit of 10 s for a new process to call back says something of the machine
+        failed = [failure for failure in self.failures() if "failed to connect back" not in failure["error"]]
+        assert self.broker_kills or not failed, f"queries failed: {failed}"
+
+    def account(self) -> str:
+        """What there is to explain a failure."""
+        driver = "" if self._driver is None else self._driver.account()
+        events = "\n".join(json.dumps(event) for event in self.events()[-30:])
+        failures = "\n".join(failure["error"][-3000:] for failure in self.failures()[-3:])
+        return f"next: {self._next()}\n{events}\nfailures:\n{failures}\ndriver:\n{driver}"
+
+
+def _batch(row: Row) -> int:
+    assert row.batch is not None
+    return row.batch
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []

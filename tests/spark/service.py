@@ -1,0 +1,58 @@
+"""A service that is asked over AMQP: it hands every request to a function of the test, which answers when it likes."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable
+from types import TracebackType
+
+from leveret.client import BlockingChannel, BlockingConnection, Delivery, Properties
+
+Answer = Callable[[Delivery, bytes], None]
+
+
+class Service:
+    """Serves a queue of its own in a thread. A context manager.
+
+    behaviour: called with each request and a function that answers one; None: answers with the request in capitals.
+    queue: its name, or one of its own. seen: the bodies of all requests.
+    """
+
+    def __init__(
+        self, url: str, behaviour: Callable[[Delivery, Answer], None] | None = None, queue: str | None = None
+    ) -> None:
+        self.queue = queue or f"spark.rpc.{uuid.uuid4().hex[:12]}"
+        self.seen: list[bytes] = []
+        self._url = url
+        self._behaviour = behaviour or (lambda request, answer: answer(request, request.body.upper()))
+        self._ready = threading.Event()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._serve, name="service")
+
+    def __enter__(self) -> Service:
+        self._thread.start()
+        assert self._ready.wait(60)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _serve(self) -> None:
+        with BlockingConnection(self._url) as connection, connection.channel() as channel:
+            channel.declare_queue(self.queue, durable=False, auto_delete=True)
+            channel.consume(self.queue, no_ack=True)
+            self._ready.set()
+            while not self._stop.is_set():
+                for request in channel.deliveries(1000, 0.05):
+                    self.seen.append(request.body)
+                    self._behaviour(request, lambda asked, body: _answer(channel, asked, body))
+                channel.flush()
+
+
+def _answer(channel: BlockingChannel, request: Delivery, body: bytes) -> None:
+    properties = Properties(correlation_id=request.properties.correlation_id)
+    channel.publish(body, "", request.properties.reply_to or "", properties)

@@ -1,0 +1,50 @@
+"""What the tests of queries do again and again: fill a queue, run a query over what there is, look at what came."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
+
+from leveret.client import BlockingChannel, Properties
+
+from ..waiting import until
+
+
+def fill(channel: BlockingChannel, queue: str, first: int, count: int) -> set[str]:
+    """Publish messages numbered from ``first``: their ids."""
+    ids = [f"id-{number}" for number in range(first, first + count)]
+    for message_id in ids:
+        properties = Properties(message_id=message_id, delivery_mode=2)
+        channel.publish(message_id.encode(), routing_key=queue, properties=properties)
+    channel.wait_for_confirms(30)
+    return set(ids)
+
+
+def messages(channel: BlockingChannel, queue: str) -> int:
+    """Messages that are ready in the queue."""
+    return channel.declare_queue(queue, passive=True).message_count
+
+
+def unattended(channel: BlockingChannel, queue: str) -> None:
+    """Wait until the broker has noticed that the query's consumer is gone, and has put its messages back."""
+    until(lambda: channel.declare_queue(queue, passive=True).consumer_count == 0, "the consumer is still there")
+
+
+def stream(spark: SparkSession, url: str, queue: str, rows_max: int = 1000) -> DataFrame:
+    """The queue as a stream of rows."""
+    options = {"url": url, "queue": queue, "maxRowsPerTrigger": str(rows_max)}
+    return spark.readStream.format("leveret").options(**options).load()
+
+
+def run_available(writer: DataStreamWriter, checkpoint: Path) -> StreamingQuery:
+    """Run the query over what is there, to its end."""
+    query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+    assert query.awaitTermination(200), "AvailableNow does not end"
+    return query
+
+
+def ids_in(spark: SparkSession, directory: Path) -> list[str]:
+    """The ids in the Parquet files of a directory, those that stand twice twice."""
+    return [row.message_id for row in spark.read.parquet(str(directory)).select("message_id").collect()]

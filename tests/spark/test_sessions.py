@@ -1,0 +1,103 @@
+"""What a session is started with, without starting one."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from leveret.spark import RECOMMENDED, sessions
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Java is there, and nothing is said of Pythons; what the test sets is undone."""
+    monkeypatch.setattr(sessions, "java_home", lambda: Path("/java"))
+    for name in ("JAVA_HOME", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+
+
+def test_a_session_on_this_machine_needs_no_network_and_has_the_settings() -> None:
+    settings = sessions._prepared({})
+    assert settings.pop("spark.master") == "local[*]"
+    assert {settings.pop(f"spark.driver.{name}") for name in ("host", "bindAddress")} == {"127.0.0.1"}
+    assert settings == RECOMMENDED
+    assert os.environ["JAVA_HOME"] == "/java"
+    assert os.environ["PYSPARK_PYTHON"] == os.environ["PYSPARK_DRIVER_PYTHON"] == sys.executable
+
+
+def test_what_is_given_wins() -> None:
+    given = {"spark.master": "spark://h:7077", "spark.sql.shuffle.partitions": "7", "spark.pyspark.python": "/python"}
+    assert sessions._prepared(given) == {**RECOMMENDED, **given}
+    assert os.environ["PYSPARK_PYTHON"] == "/python"
+    assert os.environ["PYSPARK_DRIVER_PYTHON"] == sys.executable
+
+
+def test_the_environment_names_the_pythons(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYSPARK_PYTHON", "/workers")
+    sessions._prepared({"spark.pyspark.python": "/python"})
+    assert os.environ["PYSPARK_PYTHON"] == "/workers"
+
+
+class Builder:
+    """Takes what a session is asked for, as SparkSession.builder does."""
+
+    def __init__(self) -> None:
+        self.settings: dict[str, str] = {}
+        self.registered: list[object] = []
+        self.dataSource = self
+
+    def appName(self, name: str) -> Builder:
+        return self.config("spark.app.name", name)
+
+    def remote(self, url: str) -> Builder:
+        return self.config("spark.remote", url)
+
+    def config(self, name: str, text: str) -> Builder:
+        self.settings[name] = text
+        return self
+
+    def getOrCreate(self) -> Builder:
+        return self
+
+    def register(self, source: object) -> None:
+        self.registered.append(source)
+
+
+@pytest.fixture
+def builder(monkeypatch: pytest.MonkeyPatch) -> Builder:
+    builder = Builder()
+    monkeypatch.setattr(sessions, "SparkSession", type("SparkSession", (), {"builder": builder}))
+    return builder
+
+
+@pytest.mark.parametrize("by", ["argument", "environment", "setting"])
+def test_a_connect_server_is_asked_for_sql_settings_only_and_needs_no_java(
+    by: str, builder: Builder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SPARK_REMOTE", raising=False)
+    if by == "environment":
+        monkeypatch.setenv("SPARK_REMOTE", "sc://server")
+    conf = {"spark.remote": "sc://server"} if by == "setting" else {}
+    sessions.session("job", remote="sc://server" if by == "argument" else None, **conf)
+    assert builder.settings.pop("spark.remote") == "sc://server"
+    assert builder.settings.pop("spark.app.name") == "job"
+    assert builder.settings == {name: text for name, text in RECOMMENDED.items() if name.startswith("spark.sql.")}
+    assert "JAVA_HOME" not in os.environ
+    assert builder.registered == [sessions.LeveretDataSource]
+
+
+def test_a_connect_server_that_is_started_here_has_all_settings(builder: Builder) -> None:
+    sessions.session("job", remote="local[2]")
+    assert builder.settings["spark.remote"] == "local[2]"
+    assert "spark.master" not in builder.settings
+    assert RECOMMENDED.items() <= builder.settings.items()
+
+
+def test_booleans_are_given_as_spark_writes_them(builder: Builder) -> None:
+    sessions.session("job", **{"spark.ui.enabled": True, "spark.sql.shuffle.partitions": 3})
+    assert builder.settings["spark.ui.enabled"] == "true"
+    assert builder.settings["spark.sql.shuffle.partitions"] == "3"

@@ -1,0 +1,108 @@
+"""Native files of a stream as the broker writes them, and tables as others read them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow.dataset as ds
+
+from leveret.broker.streams.chunk import Group, encode
+from leveret.lake.sealer import Request
+from leveret.store.disk import RealDisk
+from leveret.store.stream_files import SEGMENT_OCTETS_DEFAULT, Chunk, StreamFiles
+from leveret.store.tables import stream_directory
+from leveret.wire.frames import content_frames
+from leveret.wire.properties import Properties, encode_header
+from leveret.wire.table import encode_short
+
+NOON_US = 1_795_348_800_000_000
+"""2026-11-22, 12:00 UTC."""
+CREATION = "00000000000000aa"
+
+
+@dataclass
+class Message:
+    """One that was published. header: the payload of its content header, if it is none that `properties` make."""
+
+    body: bytes = b"x"
+    properties: Properties = field(default_factory=Properties)
+    time_us: int = NOON_US
+    exchange: str = "x"
+    routing_key: str = "k"
+    frame_max: int = 131_072
+    header: bytes = b""
+
+    @property
+    def payload(self) -> bytes:
+        return self.header or encode_header(self.properties, len(self.body))
+
+    @property
+    def content(self) -> bytes:
+        return content_frames(1, self.payload, self.body, self.frame_max)
+
+    @property
+    def key(self) -> bytes:
+        return encode_short(self.exchange) + encode_short(self.routing_key)
+
+
+def groups(messages: Sequence[Message], offset: int = 0) -> list[Group]:
+    """As a stream keeps them: those alike up to their bodies together."""
+    found: list[Group] = []
+    alike: object = None
+    for message in messages:
+        content = message.content
+        this = (message.time_us, message.key, message.payload, len(content))
+        if this == alike:
+            found[-1].data += content
+            found[-1].count += 1
+        else:
+            found.append(Group(offset, message.time_us, message.key, content, len(content), 1, 0))
+        alike = this
+        offset += 1
+    return found
+
+
+class NativeFiles:
+    """The files of a stream in a directory of a test."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.files = StreamFiles(RealDisk(), str(path / "streams" / "1"))
+        self.messages: list[Message] = []
+
+    def append(
+        self, messages: Sequence[Message], per_chunk: int = 1000, segment_octets: int = SEGMENT_OCTETS_DEFAULT
+    ) -> None:
+        chunks = []
+        for start in range(0, len(messages), per_chunk):
+            part = groups(messages[start : start + per_chunk], len(self.messages) + start)
+            first, last = part[0], part[-1]
+            chunks.append(Chunk(first.offset, last.end - first.offset, first.time_us, last.time_us, encode(part)))
+        self.messages += messages
+        self.files.appended(self.files.append(chunks, segment_octets))
+
+    @property
+    def tables(self) -> str:
+        return str(self.path / "tables")
+
+    @property
+    def folder(self) -> str:
+        """Where the table is."""
+        return stream_directory(self.tables, "/", "events")
+
+    def request(self, first: int = 0, end: int | None = None, schema: str = "") -> Request:
+        end = len(self.messages) if end is None else end
+        return Request(1, self.files.directory, "/", "events", CREATION, first, end, schema)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """What the table says, in the order of the offsets."""
+        return read_rows(self.folder)
+
+
+def read_rows(folder: str) -> list[dict[str, Any]]:
+    """All rows of a table, in the order of the offsets."""
+    table = ds.dataset(folder, format="parquet", partitioning="hive").to_table()
+    return list(table.sort_by("offset").to_pylist())

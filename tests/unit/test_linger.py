@@ -1,0 +1,99 @@
+"""When a batch goes to the disk: at once if somebody waits for it, and soon if nobody does."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from leveret.net.commit import LINGER_OCTETS_MAX, LINGER_US
+from leveret.net.linger import Linger
+from leveret.store.disk import MemoryDisk
+from leveret.wire import grammar
+
+from .house import House
+from .support import Client
+
+
+@pytest.fixture
+def house() -> House:
+    return House(MemoryDisk(), file_size=1 << 24)
+
+
+@pytest.fixture
+def client(house: House) -> Client:
+    client = house.bench.connect()
+    client.queue("q", durable=True)
+    house.write()
+    return client
+
+
+def test_what_nobody_waits_for_may_linger(house: House, client: Client) -> None:
+    client.publish("q", delivery_mode=2)
+    client.send(1, grammar.BASIC_GET, queue="q", no_ack=True)
+    assert house.bench.broker.log.size() > 0
+    assert house.committer.may_linger()
+
+
+def test_nobody_waits_for_a_confirm(house: House, client: Client) -> None:
+    client.call(1, grammar.CONFIRM_SELECT)
+    client.publish("q", delivery_mode=2)
+    assert not house.committer.may_linger()
+    house.write()
+    client.send(1, grammar.BASIC_GET, queue="q", no_ack=True)
+    assert house.committer.may_linger()
+
+
+def test_nobody_waits_for_an_answer(house: House, client: Client) -> None:
+    client.publish("q", delivery_mode=2)
+    client.send(1, grammar.QUEUE_PURGE, queue="q")
+    assert not house.committer.may_linger()
+
+
+def test_a_long_batch_does_not_linger(house: House, client: Client) -> None:
+    client.publish("q", bytes(LINGER_OCTETS_MAX), delivery_mode=2)
+    assert not house.committer.may_linger()
+
+
+def test_the_last_batch_of_an_orderly_stop_does_not_linger(house: House, client: Client) -> None:
+    house.bench.broker.stop()
+    assert not house.committer.may_linger()
+
+
+class Loop(asyncio.SelectorEventLoop):
+    """Its timers are rung by the test."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[tuple[float, object]] = []
+
+    def call_later(self, delay: float, callback: object, *args: object, context: object = None) -> None:  # type: ignore[override]
+        self.calls.append((delay, callback))
+
+
+def test_it_is_submitted_in_time_and_once(house: House, client: Client) -> None:
+    submitted: list[int] = []
+    loop = Loop()
+    linger = Linger(loop, house.committer, lambda: submitted.append(house.bench.broker.log.batch))
+    client.publish("q", delivery_mode=2)
+    linger.end_turn(False)
+    linger.end_turn(False)
+    ((delay, ring),) = loop.calls
+    assert (delay, submitted) == (LINGER_US / 1e6, [])
+    ring()  # type: ignore[operator]
+    assert len(submitted) == 1
+    linger.end_turn(False)
+    assert len(loop.calls) == 2
+    client.send(1, grammar.QUEUE_PURGE, queue="q")
+    linger.end_turn(False)
+    assert len(submitted) == 2
+    loop.close()
+
+
+def test_an_orderly_stop_waits_for_nothing(house: House, client: Client) -> None:
+    submitted: list[int] = []
+    loop = Loop()
+    client.publish("q", delivery_mode=2)
+    Linger(loop, house.committer, lambda: submitted.append(1)).end_turn(True)
+    assert (submitted, loop.calls) == ([1], [])
+    loop.close()

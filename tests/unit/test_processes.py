@@ -1,0 +1,88 @@
+"""What a server's process has said is known at once, however late the thread gets its turn that listens to it."""
+
+import os
+import re
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from leveret.testing.lines import Lines
+from leveret.testing.processes import ProcessFailed, ServerProcess
+
+SCRIPT = """
+trap 'echo its last words; exit 5' TERM
+trap 'echo something' HUP
+echo ready
+sleep 600 &
+while :; do wait $!; done
+"""
+
+
+class Talker(ServerProcess):
+    """Says something at SIGHUP and at its end; its child outlives it, and could go on writing."""
+
+    name = "talker"
+    ready_pattern = re.compile("^ready$")
+
+    def command(self) -> Sequence[str | Path]:
+        return ["sh", "-c", SCRIPT]
+
+
+@pytest.fixture
+def turn(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """While it is cleared, threads that listen do not go on."""
+    event = threading.Event()
+    event.set()
+    wait = Lines.wait
+
+    def wait_for_turn(self: Lines) -> None:
+        wait(self)
+        event.wait()
+
+    monkeypatch.setattr(Lines, "wait", wait_for_turn)
+    yield event
+    event.set()
+
+
+def test_its_last_words_are_there_when_it_has_ended(turn: threading.Event) -> None:
+    process = Talker().start()
+    try:
+        turn.clear()
+        os.kill(process.pid, signal.SIGTERM)
+        assert process.wait() == 5
+        assert process.output == "ready\nits last words\n"
+        turn.set()
+        process.start()
+        assert process.output == "ready\nits last words\nready\n"
+    finally:
+        turn.set()
+        process.kill()
+
+
+def test_a_failure_tells_its_last_words(turn: threading.Event) -> None:
+    process = Talker().start()
+    os.kill(process.pid, signal.SIGHUP)
+    assert process.said("something") == "something\n"
+    turn.clear()
+    with pytest.raises(ProcessFailed, match=r"exit status 5:\nready\nsomething\nits last words\n$"):
+        process.__exit__(None, None, None)
+
+
+def test_lines_are_cut_at_newlines_alone_and_the_last_one_needs_none() -> None:
+    reading, writing = os.pipe()
+    with os.fdopen(reading, "rb", 0) as pipe:
+        lines = Lines(pipe)
+        assert lines.take() == []
+        os.write(writing, b"one\r\ntwo\x0band \xe2\x80\xa8half\nof \xc3")
+        assert lines.take() == ["one\n", "two\x0band \u2028half\n"]
+        os.write(writing, b"\xa4 \xff")
+        assert lines.take() == []
+        os.close(writing)
+        assert not lines.have_ended
+        lines.wait()
+        assert lines.take() == ["of ä \ufffd"]
+        assert lines.have_ended
+        assert lines.take() == []

@@ -1,0 +1,67 @@
+"""When a server's streams are not sealed at all."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from leveret.net import tables
+from leveret.net.tables import Tables
+
+
+@pytest.fixture
+async def server() -> Any:
+    """As much of one as tables need."""
+    return SimpleNamespace(
+        loop=asyncio.get_running_loop(), streams=SimpleNamespace(archives={}), now_us=lambda: 7,
+        stopping=asyncio.Event(), alarms=SimpleNamespace(is_low_on_disk=False),
+    )  # fmt: skip
+
+
+def looks(it: Tables, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The times at which it looks for what is due."""
+    found: list[int] = []
+    monkeypatch.setattr(it.sealing, "look", found.append)
+    return found
+
+
+async def test_while_the_disk_is_nearly_full(server: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    it = Tables(server, str(tmp_path))
+    found = looks(it, monkeypatch)
+    server.alarms.is_low_on_disk = True
+    it._look()
+    assert found == []
+    server.alarms.is_low_on_disk = False
+    it._look()
+    assert found == [7]
+    await it.stop()
+
+
+async def test_while_the_server_stops(server: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The threads that write to files have ended then."""
+    it = Tables(server, str(tmp_path))
+    found = looks(it, monkeypatch)
+    server.stopping.set()
+    it._look()
+    await it.stop()
+    it._look()
+    assert found == []
+
+
+async def test_without_the_extra_it_is_said_once(
+    server: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(tables, "is_installed", lambda: False)
+    it = Tables(server, str(tmp_path))
+    found = looks(it, monkeypatch)
+    with caplog.at_level("INFO"):
+        it._ask(b"{}")
+    it._look()
+    assert found == []
+    assert caplog.messages == ["streams have no tables: pip install 'leveret[lake]', or --tables-dir off"]
+    assert it.pid is None
+    await it.stop()

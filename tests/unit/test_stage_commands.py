@@ -1,0 +1,107 @@
+"""What operators see of queries and stages, and what they forget."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from leveret.control.command import COMMANDS
+from leveret.control.metrics import of_stages
+from leveret.control.refusal import NOT_FOUND, Refused
+from leveret.wire import grammar
+
+from .admin import MINE, Browser
+from .stages import attach, queries, release, settle, stage
+from .support import recovered
+from .test_queries import House
+
+
+@pytest.fixture
+def house() -> House:
+    house = House()
+    house.bench.batches.append(house.bench.broker.snapshot())
+    house.client.queue("staged", durable=True)
+    house.client.send(1, grammar.CONFIRM_SELECT)
+    stage(house.client, 6, "a", b"six", key="staged")
+    release(house.client, 6, "a")
+    settle(house.bench)
+    stage(house.client, 7, "b", b"seven", b"eight", key="staged")
+    house.bench.pass_time(2_000_000)
+    attach(house.client, 7, "a", expires_ms=5000)
+    house.bench.sync()
+    return house
+
+
+def columns(rows: Any, *names: str) -> list[tuple[object, ...]]:
+    return [tuple(row[name] for name in names) for row in rows]
+
+
+def test_queries_are_listed(house: House) -> None:
+    row = {
+        "vhost": "/", "name": "Q", "owner": "guest", "last_batch": 6, "stages": 2, "messages": 2, "octets": 10,
+        "idle_ms": 2000,
+    }  # fmt: skip
+    assert house.ask("list_queries") == house.ask("list_queries", vhost="/") == [row]
+    assert house.ask("list_queries", name="other") == []
+    assert house.ask("get_query", vhost="/", name="Q") == row
+    assert house.refusal("get_query", vhost="/", name="P") == (NOT_FOUND, "no query 'P' in vhost '/'")
+
+
+def test_stages_are_listed_by_batch_and_attempt(house: House) -> None:
+    rows = house.ask("list_stages", query="Q")
+    assert columns(rows, "batch", "attempt", "state", "messages", "octets", "idle_ms", "expires_ms") == [
+        (7, "a", "open", 0, 0, 0, 5000),
+        (7, "b", "open", 2, 10, 2000, 86_398_000),
+    ]
+    assert house.ask("list_stages", query="P") == []
+
+
+def test_what_moves_is_a_stage_still_and_none_of_the_query(house: House) -> None:
+    release(house.client, 7, "b")
+    rows = house.ask("list_stages")
+    assert columns(rows, "attempt", "state", "messages", "expires_ms") == [("b", "releasing", 2, None)]
+    assert columns(house.ask("list_queries"), "last_batch", "stages", "messages", "idle_ms") == [(7, 0, 0, None)]
+
+
+def test_a_query_is_forgotten_with_its_stages(house: House) -> None:
+    command = COMMANDS["forget_query"](name="Q")  # type: ignore[call-arg]
+    assert command.changes
+    command.run(house.node)
+    assert house.ask("list_queries") == []
+    assert house.ask("list_stages") == []
+    house.bench.sync()
+    assert queries(recovered(house.bench.batches)).by_name == {}
+
+
+def test_nothing_is_forgotten_that_is_not_there(house: House) -> None:
+    with pytest.raises(Refused) as refused:
+        COMMANDS["forget_query"](name="P").run(house.node)  # type: ignore[call-arg]
+    assert (refused.value.kind, refused.value.reason) == (NOT_FOUND, "no query 'P' in vhost '/'")
+
+
+def test_what_is_staged_is_told_to_monitors_and_counts_nowhere_else(house: House) -> None:
+    found = {sample.name: (sample.labels, sample.value) for sample in of_stages(house.node)}
+    labels = {"vhost": "/"}
+    assert found == {"leveret_staged_messages": (labels, 2), "leveret_staged_bytes": (labels, 10)}
+    guide = (Path(__file__).parents[2] / "docs" / "CTL.md").read_text()
+    assert all(f"`{name}`" in guide for name in found)
+    assert columns(house.ask("list_queues", name="staged"), "messages", "messages_ready") == [(1, 1)]
+    assert house.ask("overview")["queue_totals"]["messages"] == 1
+
+
+async def test_over_http() -> None:
+    browse = Browser()
+    row = {"vhost": MINE, "name": "Q", "last_batch": 3}
+    browse.control.answers |= {
+        "list_queries": lambda fields: [row], "list_stages": lambda fields: [{"batch": 4}],
+        "get_query": lambda fields: row, "forget_query": lambda fields: None,
+    }  # fmt: skip
+    assert (await browse("GET", f"/api/queries/{MINE}")).json() == [row]
+    assert (await browse("GET", f"/api/queries/{MINE}/Q")).json() == row
+    assert (await browse("GET", f"/api/queries/{MINE}/Q/stages")).json() == [{"batch": 4}]
+    assert (await browse("DELETE", f"/api/queries/{MINE}/Q")).status_code == 204
+    assert browse.control.fields_of("forget_query") == {"vhost": MINE, "name": "Q"}
+    guide = (Path(__file__).parents[2] / "docs" / "HTTP_API.md").read_text()
+    assert "`/api/queries/VHOST/NAME`" in guide

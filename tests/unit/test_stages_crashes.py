@@ -1,0 +1,167 @@
+"""A crash at every disk operation while batches are staged, go to pages, are released and move to their queues."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Iterator
+
+import pytest
+
+from leveret.store.disk import MemoryDisk
+from leveret.wire import grammar
+
+from .house import SEGMENTS, House
+from .stages import MILLISECOND_US, asked, attach, detach, drain, queries, release
+from .support import Bench, Client
+
+BATCHES = 3
+QUEUES = ("q", "r")
+# each attempt's messages: to one queue, to both, alike ones in one read
+ATTEMPTS = {"a": ("q", "both", "q", "run"), "b": ("run", "both", "r"), "dropped": ("both", "run")}
+
+
+class Crash(BaseException):
+    """The process ends here."""
+
+
+def bodies(batch: int, attempt: str, queue: str) -> list[bytes]:
+    """What one attempt brings to a queue, in order."""
+    found = []
+    for number, where in enumerate(ATTEMPTS[attempt]):
+        if where in (queue, "both"):
+            found.append(b"%d %d" % (batch, number) + attempt.encode())
+        elif where == "run" and queue == "q":
+            found += [b"%d %d" % (batch, number) + attempt.encode() + b"%d" % each for each in range(5)]
+    return found
+
+
+def expected(batch: int, queue: str) -> list[bytes]:
+    """What a batch brings to a queue; b is released before a."""
+    return bodies(batch, "b", queue) + bodies(batch, "a", queue)
+
+
+def publish(client: Client, batch: int, attempt: str, name: str) -> None:
+    """Stage all messages of an attempt, under a name that may be that of a retry."""
+    attach(client, batch, name)
+    for number, where in enumerate(ATTEMPTS[attempt]):
+        body = b"%d %d" % (batch, number) + attempt.encode()
+        if where == "run":
+            read = [client.encoded("q", body + b"%d" % each, delivery_mode=2) for each in range(5)]
+            client.raw(b"".join(read))
+        elif where == "both":
+            client.publish("", body, exchange="amq.fanout")
+        else:
+            client.publish(where, body, delivery_mode=2)
+    detach(client)
+
+
+def declare(client: Client) -> None:
+    client.send(1, grammar.CONFIRM_SELECT)
+    for queue in QUEUES:
+        client.send(1, grammar.QUEUE_DECLARE, queue=queue, durable=True)
+        client.send(1, grammar.QUEUE_BIND, queue=queue, exchange="amq.fanout")
+
+
+def counts(bench: Bench) -> list[int]:
+    found = bench.broker.vhosts["/"].queues
+    return [int(found[queue].count()) for queue in QUEUES]
+
+
+class Story:
+    """asked: batches whose release was sent; released: those whose release was confirmed."""
+
+    def __init__(self, crash_at: int) -> None:
+        self.asked = self.released = 0
+        self.is_over = False
+        self.seen = {"page": 0, "journal": 0}
+        self._crash_at = crash_at
+        self.disk = MemoryDisk(self._before)
+        with contextlib.suppress(Crash):
+            self._tell()
+            self.is_over = True
+        self.disk.before = None
+
+    def _before(self, operation: str, path: str) -> None:
+        self.seen["page" if path.startswith(SEGMENTS) else "journal"] += 1
+        if self.disk.operations == self._crash_at:
+            raise Crash
+
+    def _tell(self) -> None:
+        self.house = house = House(self.disk, octets_max=1500)
+        client = house.bench.connect()
+        declare(client)
+        house.write()
+        for batch in range(BATCHES):
+            for attempt in ATTEMPTS:
+                publish(client, batch, attempt, attempt)
+                house.page()
+            assert counts(house.bench) == [sum(len(expected(n, queue)) for n in range(batch)) for queue in QUEUES]
+            self.asked = batch + 1
+            release(client, batch, "b", "a")
+            client.frames()
+            house.write()
+            assert [method.name for method in client.methods()][-1] == "basic.ack"
+            self.released = batch + 1
+            while queries(house.bench).unstaging.is_busy:
+                house.bench.pass_time(MILLISECOND_US)
+                house.write()
+            house.page()
+
+
+def endings(disk: MemoryDisk) -> Iterator[MemoryDisk]:
+    """The disk after a power cut that took all that was not synced, and after one that took nothing."""
+    for keep in ((), range(len(disk.pending))):
+        other = copy.deepcopy(disk)
+        other.crash(keep)
+        yield other
+
+
+def check(story: Story, disk: MemoryDisk) -> None:
+    """A driver that goes on as Spark does brings each message to its queues once, in order; what was not asked for is
+    not there, what was confirmed is."""
+    house = House(disk, octets_max=1500)
+    bench = house.bench
+    client = bench.connect()
+    declare(client)
+    house.write()
+    known = asked(client)
+    last = known["last_batch"] if known is not None else None
+    done = 0 if last is None else int(str(last)) + 1
+    assert story.released <= done <= story.asked
+    move(house)
+    assert counts(bench) == [sum(len(expected(batch, queue)) for batch in range(done)) for queue in QUEUES]
+    for batch in range(max(0, done - 1), BATCHES):  # the last one may come again
+        for attempt in ("a", "b"):
+            publish(client, batch, attempt, f"again {attempt}")
+        release(client, batch, "again b", "again a")
+        move(house)
+    for queue in QUEUES:
+        assert drain(client, queue) == [body for batch in range(BATCHES) for body in expected(batch, queue)]
+    assert queries(bench).stages() == []
+
+
+def move(house: House) -> None:
+    house.write()
+    while queries(house.bench).unstaging.is_busy:
+        house.bench.pass_time(MILLISECOND_US)
+        house.write()
+
+
+def test_the_story_has_pages_and_several_files() -> None:
+    story = Story(-1)
+    assert story.is_over
+    assert story.seen["page"] > 10
+    assert story.house.journal.current > 5
+    check(story, story.disk)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("part", range(4))
+def test_a_crash_at_any_disk_operation_loses_nothing_and_shows_nothing_twice_or_early(part: int) -> None:
+    crash_at = part + 1
+    while not (story := Story(crash_at)).is_over:
+        for disk in endings(story.disk):
+            check(story, disk)
+        crash_at += 4
+    assert crash_at > 100

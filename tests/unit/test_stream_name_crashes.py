@@ -1,0 +1,132 @@
+"""A crash at every disk operation while a named consumer acknowledges and a publisher repeats itself."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Iterator
+
+import pytest
+
+from leveret.broker.streams.stream import Stream
+from leveret.store.disk import MemoryDisk
+from leveret.wire import grammar
+
+from .house import House
+from .support import Bench, Client
+
+COUNT = 14
+ARGUMENTS = {"x-leveret-consumer": "c", "x-stream-offset": "first"}
+
+
+class Crash(BaseException):
+    """The process ends here."""
+
+
+def publish(client: Client, number: int) -> None:
+    headers = {"x-leveret-publisher": "p", "x-leveret-sequence": number}
+    client.publish("s", b"%d" % number, headers=headers)
+
+
+def consume(bench: Bench) -> Client:
+    client = bench.connect()
+    client.send(1, grammar.BASIC_QOS, prefetch_count=COUNT)
+    client.send(1, grammar.BASIC_CONSUME, queue="s", arguments=ARGUMENTS)
+    return client
+
+
+class Story:
+    """confirmed: how many messages were; acknowledged: up to where the consumer did; stored: what of that must be on
+    disk, since something was confirmed that was published later. files: of the journal, the newest one's number."""
+
+    def __init__(self, crash_at: int) -> None:
+        self.confirmed = 0
+        self.acknowledged = 0
+        self.stored = 0
+        self.files = 0
+        self.is_over = False
+        self._crash_at = crash_at
+        self.disk = MemoryDisk(self._before)
+        with contextlib.suppress(Crash):
+            self._tell()
+            self.is_over = True
+        self.disk.before = None
+
+    def _before(self, operation: str, path: str) -> None:
+        if self.disk.operations == self._crash_at:
+            raise Crash
+
+    def _tell(self) -> None:
+        house = House(self.disk)
+        client = house.bench.connect()
+        client.send(1, grammar.CONFIRM_SELECT)
+        client.send(1, grammar.QUEUE_DECLARE, queue="s", durable=True, arguments={"x-queue-type": "stream"})
+        house.write()
+        reader = consume(house.bench)
+        house.write()
+        client.frames()
+        tag = 0
+        for number in range(COUNT):
+            for each in (number, number, max(0, number - 2)):  # what it is not sure of it sends again
+                publish(client, each)
+            acknowledged = self.acknowledged
+            house.write()
+            house.bench.broker.end_turn(house.bench.now_us)
+            if any(method.spec is grammar.BASIC_ACK for method in client.methods()):
+                self.confirmed, self.stored = number + 1, acknowledged
+            tag += len(reader.bodies())
+            if number % 3 and tag > self.acknowledged:
+                self.acknowledged += 1
+                reader.send(1, grammar.BASIC_ACK, delivery_tag=self.acknowledged)
+        self.files = house.journal.current
+
+
+def endings(disk: MemoryDisk) -> Iterator[MemoryDisk]:
+    """The disk after a power cut that took all that was not synced, and after one that took nothing."""
+    for keep in ((), range(len(disk.pending))):
+        other = copy.deepcopy(disk)
+        other.crash(keep)
+        yield other
+
+
+def check(story: Story, disk: MemoryDisk) -> None:
+    """Nothing confirmed is missing, the publisher's repetitions of everything add nothing, and the consumer goes on
+    where it acknowledged, or a little before."""
+    bench = House(disk).bench
+    stream = bench.broker.vhosts["/"].queues.get("s")
+    if stream is None:
+        assert story.confirmed == 0
+        return
+    assert isinstance(stream, Stream)
+    there = int(stream.committed)
+    assert there >= story.confirmed
+    mark = stream.offsets.get("c")
+    offset = 0 if mark is None else int(mark.value)
+    assert story.stored <= offset <= story.acknowledged
+    client = bench.connect()
+    for number in range(COUNT):
+        publish(client, number)
+    bench.sync()
+    reader = consume(bench)
+    bench.sync()
+    assert reader.bodies() == [b"%d" % number for number in range(offset, COUNT)]
+
+
+def test_the_story_has_several_files() -> None:
+    story = Story(-1)
+    assert story.is_over
+    assert story.files > 3
+    assert story.confirmed == COUNT
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_a_crash_at_every_operation(part: int) -> None:
+    crash_at = part + 1
+    while True:
+        story = Story(crash_at)
+        for disk in endings(story.disk):
+            check(story, disk)
+        if story.is_over:
+            break
+        crash_at += 4
+    assert crash_at > 40

@@ -1,0 +1,211 @@
+"""What operators see of streams: list_streams and get_stream, and streams among the queues."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from leveret.control.control import Control
+from leveret.control.direct import reply_refusal
+from leveret.control.line import SOMEBODY, call_line, result_of
+from leveret.control.node import Node
+from leveret.control.refusal import BAD_REQUEST, NOT_FOUND, Refused
+from leveret.wire import grammar
+from leveret.wire.errors import NOT_IMPLEMENTED, ProtocolError
+
+from .stream_house import StreamHouse
+from .test_queries import Host
+
+START_MS = 1_700_000_000_000
+
+
+class Asked(StreamHouse):
+    """A broker with streams that can be asked about them."""
+
+    def ask(self, command: str, **fields: Any) -> Any:
+        host = Host(self.bench)
+        host.streams = self.streams  # type: ignore[attr-defined]
+        host.federator = SimpleNamespace(statuses=list)  # type: ignore[attr-defined]
+        host.clients.append(self.client)
+        control = Control(Node(self.bench.broker, host, "leveret@test", "/data", "1.0", "interpreted"))  # type: ignore[arg-type]
+        line = call_line(command, fields, SOMEBODY).rstrip()
+        return result_of(b"".join(asyncio.run(control.answer(line))))
+
+    def row(self) -> Any:
+        (row,) = self.ask("list_streams")
+        return row
+
+
+@pytest.fixture
+def house() -> Asked:
+    house = Asked()
+    house.declare()
+    house.client.queue("classic", durable=True)
+    return house
+
+
+def test_a_stream_without_messages(house: Asked) -> None:
+    row = house.row()
+    assert (row["name"], row["vhost"], row["messages"], row["segments"], row["octets"]) == ("s", "/", 0, 0, 0)
+    assert (row["first_offset"], row["next_offset"], row["committed_offset"]) == (0, 0, 0)
+    assert {row[name] for name in ("oldest_ms", "newest_ms", "sealed_offset", "lag", "max_age_s")} == {None}
+    assert row["creation"] == house.stream().creation
+
+
+def test_what_is_in_files_and_in_the_tail(house: Asked) -> None:
+    house.bench.pass_time(1_000_000)
+    house.fill(3)
+    house.bench.pass_time(1_000_000)
+    house.fill(2)
+    house.bench.pass_time(1_000_000)
+    house.client.publish("s", b"x" * 50)
+    row = house.row()
+    assert (row["messages"], row["first_offset"], row["next_offset"], row["segments"]) == (6, 0, 6, 2)
+    assert (row["committed_offset"], row["sealed_offset"]) == (5, 5)
+    assert row["file_octets"] == sum(house.disk.size(house.archive().files.path(first)) for first in (0, 3))
+    assert row["octets"] == row["file_octets"] + row["tail_octets"]
+    assert row["tail_octets"] > 50
+    assert (row["oldest_ms"], row["newest_ms"]) == (START_MS + 1000, START_MS + 3000)
+    house.step()
+    assert house.row()["committed_offset"] == 6
+
+
+def test_the_oldest_time_is_known_after_a_restart(house: Asked) -> None:
+    house.bench.pass_time(5_000_000)
+    house.fill(1)
+    house.bench.pass_time(5_000_000)
+    house.fill(1)
+    again = Asked(house.disk, house.bench.batches, house.bench.now_us)
+    assert again.archive().files.segments[0].places is None
+    assert (again.row()["oldest_ms"], again.row()["newest_ms"]) == (START_MS + 5000, START_MS + 10_000)
+    assert again.archive().files.segments[0].places is None  # one head was read, not all of them
+
+
+def test_how_far_behind_readers_are(house: Asked) -> None:
+    house.fill(10)
+    for tag, offset in (("slow", 0), ("quick", 9)):
+        channel = {"slow": 1, "quick": 2}[tag]
+        if channel == 2:
+            house.client.call(2, grammar.CHANNEL_OPEN)
+        house.client.send(channel, grammar.BASIC_QOS, prefetch_count=3)
+        arguments = {"x-stream-offset": offset}
+        house.client.send(channel, grammar.BASIC_CONSUME, queue="s", consumer_tag=tag, arguments=arguments)
+    house.bench.broker.end_turn(house.bench.now_us)
+    row = house.row()
+    assert (row["consumers"], row["lag"], row["unacknowledged"]) == (2, 7, 4)
+    found = {each["consumer_tag"]: each for each in house.ask("get_stream", vhost="/", name="s")["consumer_details"]}
+    assert (found["slow"]["next_offset"], found["slow"]["lag"], found["slow"]["messages_unacknowledged"]) == (3, 7, 3)
+    assert (found["quick"]["next_offset"], found["quick"]["lag"]) == (10, 0)
+
+
+def test_a_reader_is_not_behind_what_is_gone() -> None:
+    house = Asked()
+    house.declare(**{"x-max-length-bytes": 1})
+    house.fill(10)
+    house.client.send(1, grammar.BASIC_QOS, prefetch_count=1)
+    house.client.send(1, grammar.BASIC_CONSUME, queue="s", consumer_tag="c", arguments={"x-stream-offset": "first"})
+    house.bench.broker.end_turn(house.bench.now_us)
+    house.fill(10)
+    row = house.row()
+    assert (row["first_offset"], row["next_offset"], row["lag"]) == (10, 20, 10)
+
+
+def test_what_was_sealed_of_an_older_stream_of_this_name_does_not_count(house: Asked) -> None:
+    house.seal(0, 99, "0" * 16)
+    assert house.row()["sealed_offset"] is None
+    house.fill(3)
+    assert house.row()["sealed_offset"] == 3
+
+
+def test_limits_and_policies(house: Asked) -> None:
+    definition = {"max-age": "2h", "max-length-bytes": 5_000}
+    policy = {"vhost": "/", "name": "short", "pattern": "s", "apply-to": "queues", "priority": 0}
+    house.bench.broker.definitions.put("policy", policy | {"definition": definition})
+    while house.bench.broker.enforce_policies(house.bench.now_us):
+        pass
+    row = house.row()
+    assert (row["policy"], row["max_age_s"], row["max_length_bytes"]) == ("short", 7200, 5000)
+    assert row["max_segment_size_bytes"] == 1
+
+
+def test_what_limits_would_keep_and_what_could_not_be_written(house: Asked) -> None:
+    house.declare("t", **{"x-max-length-bytes": 1})
+    for _ in range(2):
+        house.grant(0, 60_000, "t")
+        house.fill(5, "t")
+    house.disk.before = _refuse
+    house.client.publish("t")
+    house.step()
+    house.archive("t").write()
+    house.run()
+    row = house.ask("get_stream", vhost="/", name="t")
+    assert (row["first_offset"], row["retention_offset"], row["write_errors"]) == (0, 5, 1)
+
+
+def _refuse(operation: str, path: str) -> None:
+    raise OSError(5, "Input/output error")
+
+
+def test_streams_are_found_by_name_and_nothing_else_is(house: Asked) -> None:
+    house.declare("other")
+    assert [row["name"] for row in house.ask("list_streams", columns=["name"])] == ["other", "s"]
+    page = house.ask("list_streams", page=1, name="oth")
+    assert (page["filtered_count"], page["total_count"]) == (1, 2)
+    for name, reason in (("classic", "queue 'classic' in vhost '/' is no stream"), ("n", "no stream 'n' in vhost '/'")):
+        with pytest.raises(Refused) as refused:
+            house.ask("get_stream", vhost="/", name=name)
+        assert (refused.value.kind, refused.value.reason) == (NOT_FOUND, reason)
+
+
+def test_a_stream_among_the_queues_keeps_what_its_consumers_have(house: Asked) -> None:
+    house.fill(2)
+    house.client.publish("s", b"x" * 50)
+    house.step()
+    house.client.send(1, grammar.BASIC_QOS, prefetch_count=3)
+    house.client.send(1, grammar.BASIC_CONSUME, queue="s", consumer_tag="c", arguments={"x-stream-offset": "first"})
+    house.bench.broker.end_turn(house.bench.now_us)
+    row = house.ask("get_queue", vhost="/", name="s")
+    assert (row["type"], row["readers"], row["consumers"]) == ("stream", {"leveret@test": 1}, 1)
+    assert (row["messages"], row["messages_ready"], row["messages_unacknowledged"]) == (3, 3, 0)
+    assert (row["messages_ram"], row["messages_paged_out"], row["messages_persistent"]) == (1, 2, 3)
+    stream = house.row()
+    assert stream["unacknowledged"] == 3
+    assert (row["message_bytes"], row["memory"] > stream["tail_octets"]) == (stream["octets"], True)
+    assert house.ask("list_vhosts")[0]["messages"] == 3
+    by_length = house.ask("list_queues", sort="messages", sort_reverse=True)
+    assert [each["name"] for each in by_length] == ["s", "classic"]
+
+
+def test_numbers_for_monitoring(house: Asked) -> None:
+    house.fill(10)
+    house.client.publish("s", b"x" * 50)
+    house.step()
+    found = {sample["name"]: sample for sample in house.ask("metrics") if sample["name"].startswith("leveret_stream")}
+    assert {tuple(sample["labels"].items()) for sample in found.values()} == {(("vhost", "/"), ("stream", "s"))}
+    row = house.row()
+    for name, column in (
+        ("messages", "messages"), ("next_offset", "next_offset"), ("committed_offset", "committed_offset"),
+        ("file_bytes", "file_octets"), ("tail_bytes", "tail_octets"), ("segments", "segments"),
+        ("consumers", "consumers"), ("write_errors_total", "write_errors"),
+    ):  # fmt: skip
+        assert found[f"leveret_stream_{name}"]["value"] == row[column]
+    assert row["messages"] == 11
+    assert "leveret_stream_lag_messages" not in found
+    house.client.send(1, grammar.BASIC_QOS, prefetch_count=1)
+    house.client.send(1, grammar.BASIC_CONSUME, queue="s", consumer_tag="c", arguments={
+        "x-stream-offset": 4, "x-leveret-consumer": "reader",
+    })  # fmt: skip
+    house.bench.broker.end_turn(house.bench.now_us)
+    samples = {sample["name"]: sample["value"] for sample in house.ask("metrics")}
+    assert (samples["leveret_stream_lag_messages"], samples["leveret_stream_consumer_lag_messages"]) == (6, 7)
+    guide = (Path(__file__).parents[2] / "docs" / "CTL.md").read_text()
+    assert all(f"`{name}`" in guide for name in samples if name.startswith("leveret_stream"))
+
+
+def test_what_streams_have_not_is_said_in_rabbitmqs_words() -> None:
+    refused = reply_refusal(ProtocolError(NOT_IMPLEMENTED, "basic.get not supported by stream queues queue 's'"))
+    assert (refused.kind, refused.reason) == (BAD_REQUEST, "540 basic.get not supported by stream queues queue 's'")

@@ -1,0 +1,196 @@
+"""What a consumer of a stream gets, octet by octet: from the tail and from chunks, alike messages and others."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from leveret.broker.streams.chunk import encode
+from leveret.broker.streams.history import Fetched, History
+from leveret.broker.streams.stream import Stream
+from leveret.wire import grammar
+from leveret.wire.frames import Frame, content_frames
+from leveret.wire.method import Method, decode_method, method_frame
+from leveret.wire.properties import Properties, decode_header, encode_header
+from leveret.wire.table import Value
+
+from .support import Bench
+
+STREAM = {"x-queue-type": "stream"}
+FRAME_MAX_MIN = 4096
+
+
+class Delivery(NamedTuple):
+    """A message as a client sees it."""
+
+    method: Method
+    properties: Properties
+    body: bytes
+
+    @property
+    def offset(self) -> Value:
+        return (self.properties.headers or {})["x-stream-offset"]
+
+
+def deliveries(frames: list[Frame], channel: int, frame_max: int = 131_072) -> list[Delivery]:
+    """Whole contents only, in frames that are no longer than they may be, on this channel."""
+    found: list[Delivery] = []
+    rest = iter(frames)
+    for frame in rest:
+        method, (properties, size), body = decode_method(frame.payload), decode_header(next(rest).payload), b""
+        while len(body) < size:
+            part = next(rest)
+            assert part.kind == 3
+            body += part.payload
+        assert method.name == "basic.deliver"
+        found.append(Delivery(method, properties, body))
+    assert {frame.channel for frame in frames} <= {channel}
+    assert all(len(frame.payload) + 8 <= frame_max for frame in frames)
+    return found
+
+
+class Shelves:
+    """A history in memory, which gets a stream's tail chunk by chunk."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+        self._chunks: list[Fetched] = []
+        self.history = History()
+        self.history.fetch = self._fetch
+
+    def store(self) -> None:
+        """Move what is committed of the tail."""
+        for groups in self._stream.chunks(1 << 40):
+            self._chunks.append(Fetched(groups[0].offset, groups[-1].end, encode(groups)))
+            self.history.end = groups[-1].end
+        self._stream.stored()
+
+    def _fetch(self, offset: int) -> Fetched:
+        return next(chunk for chunk in self._chunks if chunk.first <= offset < chunk.end)
+
+
+class House:
+    """A stream "s", and a client that publishes on channel 1 and consumes on whichever it is told."""
+
+    def __init__(self, frame_max: int = 131_072) -> None:
+        self.bench = Bench()
+        self.publisher = self.bench.connect()
+        self.bench.broker.log.open_history = self._open
+        self.publisher.queue("s", durable=True, arguments=STREAM)
+        self.consumer = self.bench.connect()
+        self.consumer.peer.frame_max = frame_max
+        self._channel = 1
+        self._unacked = 0
+
+    def _open(self, stream: Stream) -> History:
+        self.shelves = Shelves(stream)
+        return self.shelves.history
+
+    def publish(self, messages: list[tuple[Properties, bytes]]) -> None:
+        """In one read, so that those alike up to their bodies become one group."""
+        method = method_frame(1, grammar.BASIC_PUBLISH, exchange="", routing_key="s")
+        frames = (content_frames(1, encode_header(given, len(body)), body, 131_072) for given, body in messages)
+        self.publisher.raw(b"".join(method + content for content in frames))
+        self.bench.sync()
+
+    def consume(self, channel: int, prefetch: int, offset: int = 0) -> None:
+        self._channel = channel
+        if channel != 1:
+            self.consumer.call(channel, grammar.CHANNEL_OPEN)
+        self.consumer.call(channel, grammar.BASIC_QOS, prefetch_count=prefetch)
+        self.consumer.send(
+            channel, grammar.BASIC_CONSUME, queue="s", consumer_tag="me", arguments={"x-stream-offset": offset}
+        )
+
+    def read(self, count: int, frame_max: int = 131_072) -> list[Delivery]:
+        """Acknowledge all of each answer, until so many have come."""
+        found: list[Delivery] = []
+        while len(found) < count:
+            frames = [frame for frame in self.consumer.frames() if not is_answer(frame)]
+            assert frames, f"{len(found)} of {count} messages came"
+            found += deliveries(frames, self._channel, frame_max)
+            tag = found[-1].method.number("delivery_tag")
+            self.consumer.send(self._channel, grammar.BASIC_ACK, delivery_tag=tag, multiple=True)
+        return found
+
+
+def is_answer(frame: Frame) -> bool:
+    return frame.kind == 1 and decode_method(frame.payload).name != "basic.deliver"
+
+
+def with_offset(given: Properties, offset: int) -> Properties:
+    """As a consumer gets them."""
+    headers = {key: value for key, value in (given.headers or {}).items() if key != "x-stream-offset"}
+    return Properties(**{**vars_of(given), "headers": {**headers, "x-stream-offset": offset}})  # type: ignore[arg-type]
+
+
+def vars_of(given: Properties) -> dict[str, object]:
+    return {name: getattr(given, name) for name in Properties.__dataclass_fields__}
+
+
+PROPERTIES = st.builds(
+    Properties,
+    content_type=st.none() | st.sampled_from(["a", "application/json", "x" * 255]),
+    content_encoding=st.none() | st.just("gzip"),
+    headers=st.none() | st.sampled_from([{}, {"k": "v", "n": 7}, {"x-stream-offset": 1_000_000, "k": "v"}]),
+    delivery_mode=st.none() | st.just(2),
+    message_id=st.none() | st.just("id"),
+)
+# several of the same size in one read are a group
+RUNS = st.lists(st.tuples(PROPERTIES, st.integers(0, 40), st.integers(1, 9), st.booleans()), min_size=1, max_size=6)
+
+
+@given(RUNS, st.sampled_from([1, 3]), st.integers(1, 12), st.integers(0, 10))
+def test_every_message_comes_as_it_was_with_its_offset(
+    runs: list[tuple[Properties, int, int, bool]], channel: int, prefetch: int, begin: int
+) -> None:
+    house = House()
+    sent: list[tuple[Properties, bytes]] = []
+    for given_properties, size, count, is_stored in runs:
+        part = [(given_properties, bytes([len(sent) + index]) * size) for index in range(count)]
+        house.publish(part)
+        sent += part
+        if is_stored:
+            house.shelves.store()
+    begin = min(begin, len(sent) - 1)
+    house.consume(channel, prefetch, begin)
+    found = house.read(len(sent) - begin)
+    assert [delivery.offset for delivery in found] == list(range(begin, len(sent)))
+    assert [delivery.body for delivery in found] == [body for _, body in sent[begin:]]
+    for delivery, (given_properties, _) in zip(found, sent[begin:], strict=True):
+        assert delivery.properties == with_offset(given_properties, delivery.offset)  # type: ignore[arg-type]
+        assert delivery.method.text("routing_key") == "s"
+        assert delivery.method.text("consumer_tag") == "me"
+        assert not delivery.method.flag("redelivered")
+
+
+def test_bodies_are_cut_for_a_consumer_with_smaller_frames() -> None:
+    house = House(FRAME_MAX_MIN)
+    sent = [(Properties(), b"x" * 10_000)] * 5 + [(Properties(), b"y" * 9_000)]
+    house.publish(sent)
+    house.shelves.store()
+    house.consume(2, 100)
+    assert [found.body for found in house.read(6, FRAME_MAX_MIN)] == [body for _, body in sent]
+
+
+def test_headers_without_room_for_an_offset_come_without_one() -> None:
+    house = House(FRAME_MAX_MIN)
+    full = Properties(headers={"k": "v" * 4050})
+    house.publish([(full, b"1")] * 5)
+    house.publish([(full, b"12")])
+    house.consume(1, 100)
+    found = house.read(6, FRAME_MAX_MIN)
+    assert [delivery.body for delivery in found] == [b"1"] * 5 + [b"12"]
+    assert all(delivery.properties == full for delivery in found)
+
+
+def test_no_more_than_the_prefetch_is_outstanding() -> None:
+    house = House()
+    house.publish([(Properties(), b"x")] * 20)
+    house.consume(1, 7)
+    frames = [frame for frame in house.consumer.frames() if not is_answer(frame)]
+    assert [delivery.offset for delivery in deliveries(frames, 1)] == list(range(7))
+    house.consumer.send(1, grammar.BASIC_ACK, delivery_tag=2, multiple=True)
+    assert [delivery.offset for delivery in deliveries(house.consumer.frames(), 1)] == [7, 8]

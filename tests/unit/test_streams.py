@@ -1,0 +1,652 @@
+"""Streams in the core: what consumers may see and when; tail and files, retention, deletion, damage."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from leveret.broker.streams.chunk import Group, encode
+from leveret.net.archive import CACHE_OCTETS_MAX, Cache
+from leveret.store.disk import MemoryDisk
+from leveret.store.format import BATCH_HEADER_SIZE, DATA_START
+from leveret.store.stream_files import Chunk
+from leveret.wire import grammar
+from leveret.wire.frames import content_frames
+from leveret.wire.method import decode_method, method_frame
+from leveret.wire.properties import Properties, decode_header, encode_header
+
+from .stream_house import HOME, StreamHouse
+from .support import SECOND_US, Client
+
+SMALLEST = {"x-queue-type": "stream", "x-stream-max-segment-size-bytes": 1}
+Seen = list[tuple[int, bytes]]
+
+
+class Watcher:
+    """A consumer of a stream, on a connection of its own; what it has got collects."""
+
+    def __init__(self, house: StreamHouse, offset: object = "first", prefetch: int = 1000, name: str = "s") -> None:
+        self.house = house
+        self.client: Client = house.bench.connect()
+        self.tag = 0
+        qos = method_frame(1, grammar.BASIC_QOS, prefetch_count=prefetch)
+        arguments = {"x-stream-offset": offset}
+        self.client.raw(qos + method_frame(1, grammar.BASIC_CONSUME, queue=name, consumer_tag="c", arguments=arguments))
+
+    def got(self) -> Seen:
+        """Offsets and bodies since the last look."""
+        self.house.bench.broker.end_turn(self.house.bench.now_us)
+        found: Seen = []
+        offset, body, left = -1, b"", 0
+        frames = self.client.frames()
+        for frame in frames:
+            if frame is frames[-1]:  # one turn is too short for much
+                self.client.peer.drained(self.house.bench.now_us)
+                self.house.bench.broker.end_turn(self.house.bench.now_us)
+                frames += self.client.frames()
+            if frame.kind == 1:
+                method = decode_method(frame.payload)
+                self.tag = method.number("delivery_tag") if method.name == "basic.deliver" else self.tag
+                continue
+            if frame.kind == 2:
+                properties, left = decode_header(frame.payload)
+                shown = (properties.headers or {})["x-stream-offset"]
+                assert isinstance(shown, int)
+                offset, body = shown, b""
+            else:
+                body += frame.payload
+                left -= len(frame.payload)
+            if not left:
+                found.append((offset, body))
+        return found
+
+    def ack(self) -> None:
+        """All that it has."""
+        self.client.send(1, grammar.BASIC_ACK, delivery_tag=self.tag, multiple=True)
+
+
+@pytest.fixture
+def house() -> StreamHouse:
+    made = StreamHouse()
+    made.declare()
+    return made
+
+
+def publish(house: StreamHouse, first: int, count: int, name: str = "s") -> None:
+    for number in range(first, first + count):
+        house.client.publish(name, b"%d" % number)
+
+
+def store(house: StreamHouse, first: int, count: int, name: str = "s") -> None:
+    """These go to a file of their own."""
+    publish(house, first, count, name)
+    house.step()
+    assert house.archive(name).write()
+    house.run()
+
+
+def all_of(house: StreamHouse, offset: object = "first") -> Seen:
+    """What there is from an offset on, when all has been read that is not in memory."""
+    watcher = Watcher(house, offset)
+    found = watcher.got()
+    while house.works:
+        house.run()
+        found += watcher.got()
+    return found
+
+
+def messages(first: int, end: int) -> Seen:
+    return [(number, b"%d" % number) for number in range(first, end)]
+
+
+# -- what may be seen --------------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_seen_that_a_crash_could_take_away(house: StreamHouse) -> None:
+    watcher = Watcher(house)
+    publish(house, 0, 3)
+    assert watcher.got() == []
+    batch = house.bench.broker.log.batch
+    house.bench.batches.append(house.bench.broker.log.close_batch())
+    publish(house, 3, 2)  # into the next batch, while this one is on its way
+    assert watcher.got() == []
+    house.bench.broker.log.on_disk(batch)
+    assert watcher.got() == messages(0, 3)
+    after = house.crash()
+    again = Watcher(after)
+    assert again.got() == messages(0, 3)
+    publish(after, 3, 1)
+    after.step()
+    assert again.got() == messages(3, 4)
+
+
+def test_what_is_not_synced_goes_to_no_file(house: StreamHouse) -> None:
+    publish(house, 0, 2)
+    house.step()
+    publish(house, 2, 2)
+    assert house.archive().write()
+    house.run()
+    assert (house.stream().history.end, house.stream().committed) == (2, 2)
+
+
+def test_a_transient_message_stays_like_any_other(house: StreamHouse) -> None:
+    house.client.publish("s", b"0", delivery_mode=1)
+    house.client.publish("s", b"1", delivery_mode=2)
+    house.step()
+    assert Watcher(house.crash()).got() == messages(0, 2)
+
+
+def test_a_message_with_a_time_to_live_stays(house: StreamHouse) -> None:
+    house.client.publish("s", b"0", expiration="1")
+    house.step()
+    house.bench.pass_time(10 * SECOND_US)
+    assert Watcher(house).got() == messages(0, 1)
+
+
+def test_messages_of_a_transaction_come_with_its_commit(house: StreamHouse) -> None:
+    watcher = Watcher(house)
+    house.client.send(1, grammar.TX_SELECT)
+    publish(house, 0, 2)
+    house.step()
+    assert watcher.got() == []
+    house.client.send(1, grammar.TX_COMMIT)
+    house.step()
+    assert watcher.got() == messages(0, 2)
+
+
+# -- between tail and files --------------------------------------------------------------------------------------------
+
+
+def test_a_reader_goes_from_the_files_into_the_tail(house: StreamHouse) -> None:
+    store(house, 0, 5)
+    store(house, 5, 5)
+    publish(house, 10, 5)
+    house.step()
+    assert Watcher(house).got() == messages(0, 15)
+    assert Watcher(house, 7).got() == messages(7, 15)
+    assert Watcher(house, 12).got() == messages(12, 15)
+
+
+def test_one_message_at_a_time_while_the_tail_moves(house: StreamHouse) -> None:
+    """At each place of the way from the tail to the files: nothing comes twice, nothing is passed over."""
+    slow, fast, late = Watcher(house, prefetch=1), Watcher(house), Watcher(house, "next", 2)
+    seen: list[Seen] = [[], [], []]
+
+    def look() -> None:
+        for index, watcher in enumerate((slow, fast, late)):
+            if new := watcher.got():
+                seen[index] += new
+                watcher.ack()
+
+    for first in range(0, 40, 4):
+        publish(house, first, 4)
+        house.step()
+        look()
+        house.archive().write()
+        look()
+        publish(house, first + 4, 0)
+        house.run()
+        look()
+    for _ in range(60):
+        look()
+    assert seen == [messages(0, 40)] * 3
+
+
+def test_readers_at_many_places_at_once(house: StreamHouse) -> None:
+    for first in range(0, 30, 10):
+        store(house, first, 10)
+    publish(house, 30, 10)
+    house.step()
+    watchers = [Watcher(house, offset, 7) for offset in range(0, 40, 3)]
+    for offset, watcher in zip(range(0, 40, 3), watchers, strict=True):
+        assert watcher.got() == messages(offset, min(offset + 7, 40))
+        watcher.ack()
+        assert watcher.got() == messages(min(offset + 7, 40), min(offset + 14, 40))
+
+
+def test_a_cold_chunk_comes_when_it_was_read() -> None:
+    class Cold(MemoryDisk):
+        def read_cached(self, path: str, offset: int, length: int) -> bytes | None:
+            return None
+
+    house = StreamHouse(Cold())
+    house.declare()
+    store(house, 0, 3)
+    store(house, 3, 3)
+    watcher = Watcher(house)
+    assert watcher.got() == []
+    assert len(house.works) == 1, "however often it is asked for"
+    house.run()
+    assert watcher.got() == messages(0, 3)
+    house.run()
+    assert watcher.got() == messages(3, 6)
+
+
+@pytest.mark.parametrize("refusal", [errno.EMFILE, errno.ENOMEM])
+def test_what_the_system_refuses_to_read_for_now_is_read_later(house: StreamHouse, refusal: int) -> None:
+    """No message is passed over because there are too many open files."""
+    store(house, 0, 3)
+    read = house.disk.read
+    attempts = []
+
+    def refuse(path: str, offset: int = 0, length: int | None = None) -> bytes:
+        attempts.append(path)
+        raise OSError(refusal, "refused", path)
+
+    house.disk.read = refuse  # type: ignore[method-assign]
+    watcher = Watcher(house)
+    assert watcher.got() == []
+    house.run()
+    assert len(attempts) < 5, "it is not asked for again and again"
+    house.disk.read = read  # type: ignore[method-assign]
+    house.look()
+    assert watcher.got() == messages(0, 3)
+
+
+def test_a_damaged_chunk_is_told_and_passed_over(house: StreamHouse, caplog: pytest.LogCaptureFixture) -> None:
+    for first in (0, 3, 6):
+        store(house, first, 3)
+    path = f"{HOME}/{house.stream().number}/{3:020d}.lvs"
+    house.disk._find(path).content[DATA_START + BATCH_HEADER_SIZE + 60] ^= 1
+    assert Watcher(house).got() == [*messages(0, 3), *messages(6, 9)]
+    assert caplog.text.count("queue 's' in vhost '/': messages 3 to 5 are lost: ") == 1
+
+
+# -- credit ------------------------------------------------------------------------------------------------------------
+
+
+def test_an_acknowledgement_is_credit_and_takes_nothing_away(house: StreamHouse) -> None:
+    publish(house, 0, 6)
+    house.step()
+    watcher = Watcher(house, prefetch=2)
+    for first in (0, 2, 4):
+        assert watcher.got() == messages(first, first + 2)
+        assert watcher.got() == []
+        assert house.stream().unacked == 2
+        watcher.ack()
+    assert house.stream().unacked == 0
+    assert house.stream().count() == 6
+    assert Watcher(house).got() == messages(0, 6)
+
+
+def test_a_channel_that_ends_gives_back_what_it_had(house: StreamHouse) -> None:
+    publish(house, 0, 3)
+    house.step()
+    watcher = Watcher(house)
+    watcher.got()
+    assert house.stream().unacked == 3
+    watcher.client.peer.lost(house.bench.now_us)
+    assert (house.stream().unacked, house.stream().consumers.count) == (0, 0)
+    assert Watcher(house).got() == messages(0, 3)
+
+
+# -- retention and deletion --------------------------------------------------------------------------------------------
+
+
+def test_retention_under_a_reader(house: StreamHouse) -> None:
+    """It goes on with the oldest message that is left, and what it has got already is no matter."""
+    house = StreamHouse()
+    house.declare(**{"x-max-length-bytes": 2 * (DATA_START + 400)})
+    store(house, 0, 2)
+    watcher = Watcher(house, prefetch=1)
+    assert watcher.got() == messages(0, 1)
+    for first in range(2, 14, 2):
+        store(house, first, 2)
+    assert house.natives() == [10, 12]
+    watcher.ack()
+    found: Seen = []
+    while new := watcher.got():
+        found += new
+        watcher.ack()
+    assert found[-4:] == messages(10, 14)
+    assert [offset for offset, _ in found] in ([1, 10, 11, 12, 13], [10, 11, 12, 13])
+    assert (house.stream().first, house.stream().count()) == (10, 4)
+    assert Watcher(house, 0).got() == messages(10, 14)
+
+
+def test_retention_keeps_the_newest_file_however_small_the_limit(house: StreamHouse) -> None:
+    house.declare("tiny", **{"x-max-length-bytes": 1})
+    for first in range(0, 6, 2):
+        store(house, first, 2, "tiny")
+    assert house.natives("tiny") == [4]
+    assert Watcher(house, name="tiny").got() == messages(4, 6)
+
+
+def test_retention_takes_no_more_than_it_must(house: StreamHouse) -> None:
+    house.declare("long", **{"x-max-length-bytes": 1 << 20})
+    for first in range(0, 20, 2):
+        store(house, first, 2, "long")
+    assert house.natives("long") == list(range(0, 20, 2))
+
+
+def test_what_is_too_old_goes_and_the_rest_stays(house: StreamHouse) -> None:
+    house.declare("aged", **{"x-max-age": "10s"})
+    for first in range(0, 8, 2):
+        store(house, first, 2, "aged")
+        house.bench.pass_time(4 * SECOND_US)
+    house.look()
+    assert house.natives("aged") == [4, 6], "the others are 16 and 12 s old"
+    house.look(3_600_000)
+    assert house.natives("aged") == [6]
+
+
+def test_offsets_go_on_after_all_but_the_newest_has_gone(house: StreamHouse) -> None:
+    house.declare("tiny", **{"x-max-length-bytes": 1})
+    for first in range(0, 6, 2):
+        store(house, first, 2, "tiny")
+    after = house.crash()
+    publish(after, 6, 1, "tiny")
+    after.step()
+    assert Watcher(after, name="tiny").got() == messages(4, 7)
+
+
+def test_a_deleted_stream_leaves_nothing_behind(house: StreamHouse) -> None:
+    store(house, 0, 3)
+    publish(house, 3, 3)
+    house.step()
+    number, watcher = int(house.stream().number), Watcher(house)
+    watcher.got()
+    house.delete()
+    house.run()
+    assert house.disk.list_names(f"{HOME}/{number}") == []
+    assert number not in house.streams.archives
+    assert house.bench.broker.log.tail_octets == 0
+    watcher.ack()  # of what it had
+    house.declare()
+    assert house.stream().count() == 0
+    publish(house, 7, 1)
+    house.step()
+    assert Watcher(house).got() == [(0, b"7")]
+
+
+def test_files_stay_until_the_deletion_is_on_disk(house: StreamHouse) -> None:
+    store(house, 0, 3)
+    house.bench.batches = [house.bench.broker.snapshot()]  # the journal has none of them any more
+    house.bench.broker.vhosts["/"].delete_queue(house.stream())
+    house.streams.step()
+    house.run()
+    assert Watcher(house.crash()).got() == messages(0, 3)
+
+
+def test_a_crash_after_a_deletion_leaves_no_files(house: StreamHouse) -> None:
+    store(house, 0, 3)
+    number = int(house.stream().number)
+    house.bench.broker.vhosts["/"].delete_queue(house.stream())
+    house.bench.sync()
+    after = house.crash()
+    assert after.disk.list_names(f"{HOME}/{number}") == []
+
+
+def test_a_deletion_while_the_tail_is_being_written(house: StreamHouse) -> None:
+    publish(house, 0, 3)
+    house.step()
+    number = int(house.stream().number)
+    house.archive().write()
+    house.delete()
+    house.run()
+    assert house.disk.list_names(f"{HOME}/{number}") == []
+
+
+def test_a_deletion_in_the_journal_gives_up_no_file_of_it(house: StreamHouse) -> None:
+    """What a deleted stream had never counted in the next life: other queues' messages do."""
+    house.client.queue("q", durable=True)
+    house.client.publish("q", b"kept", delivery_mode=2)
+    publish(house, 0, 5)
+    house.step()
+    house.delete()
+    log = house.crash().bench.broker.log
+    log.recovered(1, 1)
+    assert log.live() == 1
+
+
+# -- what comes into a stream ------------------------------------------------------------------------------------------
+
+
+def test_dead_letters_come_with_offsets_and_stay(house: StreamHouse) -> None:
+    """Of a durable queue and of one that is not, persistent and not."""
+    arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "s", "x-message-ttl": 1000}
+    number = 0
+    for durable in (True, False):
+        house.client.queue("q", durable=durable, exclusive=not durable, arguments=arguments)
+        for mode in (1, 2):
+            house.client.publish("q", b"%d" % number, delivery_mode=mode)
+            house.bench.pass_time(SECOND_US + 1)
+            number += 1
+        house.bench.sync()
+        house.client.call(1, grammar.QUEUE_DELETE, queue="q")
+    house.step()
+    assert Watcher(house).got() == messages(0, 4)
+    assert Watcher(house.crash()).got() == messages(0, 4)
+
+
+def test_dead_letters_at_least_once_wait_for_a_stream(house: StreamHouse) -> None:
+    house.client.queue("sure", durable=True, arguments={
+        "x-queue-type": "quorum", "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "later",
+        "x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish",
+    })  # fmt: skip
+    publish(house, 0, 3, "sure")
+    house.bench.sync()
+    client = house.bench.connect()
+    client.send(1, grammar.BASIC_CONSUME, queue="sure", consumer_tag="c")
+    assert len(client.bodies()) == 3
+    client.send(1, grammar.BASIC_NACK, delivery_tag=3, multiple=True, requeue=False)
+    house.bench.sync()
+    house.declare("later")
+    for _ in range(3):
+        house.bench.pass_time(60 * SECOND_US)
+        house.step()
+    assert sorted(body for _, body in Watcher(house, name="later").got()) == [b"0", b"1", b"2"]
+    after = Watcher(house.crash(), name="later").got()
+    assert sorted(after) == sorted(Watcher(house, name="later").got())
+
+
+def test_a_stream_as_an_alternate(house: StreamHouse) -> None:
+    house.client.call(1, grammar.EXCHANGE_DECLARE, exchange="unrouted", type="fanout", durable=True)
+    house.client.call(1, grammar.QUEUE_BIND, queue="s", exchange="unrouted", routing_key="")
+    arguments = {"alternate-exchange": "unrouted"}
+    house.client.call(1, grammar.EXCHANGE_DECLARE, exchange="x", type="direct", durable=True, arguments=arguments)
+    for number in range(3):
+        house.client.publish("nowhere", b"%d" % number, exchange="x")
+    house.step()
+    assert Watcher(house.crash()).got() == messages(0, 3)
+
+
+def test_delayed_messages_come_when_they_are_due(house: StreamHouse) -> None:
+    kind = "x-delayed-message"
+    arguments = {"x-delayed-type": "fanout"}
+    house.client.call(1, grammar.EXCHANGE_DECLARE, exchange="d", type=kind, durable=True, arguments=arguments)
+    house.client.call(1, grammar.QUEUE_BIND, queue="s", exchange="d", routing_key="")
+    for number in (2, 1, 0):
+        headers = {"x-delay": 1000 * (number + 1)}
+        house.client.publish("", b"%d" % number, exchange="d", headers=headers, delivery_mode=1 + number % 2)
+    house.bench.sync()
+    watcher = Watcher(house)
+    assert watcher.got() == []
+    for number in range(3):
+        house.bench.pass_time(SECOND_US)
+        house.step()
+        assert watcher.got() == messages(number, number + 1)
+    assert Watcher(house.crash()).got() == messages(0, 3)
+
+
+def test_a_stream_beside_queues_with_limits(house: StreamHouse) -> None:
+    """One record for all; each message is in all of them or in none."""
+    house.client.call(1, grammar.EXCHANGE_DECLARE, exchange="f", type="fanout", durable=True)
+    limited = {"x-max-length": 2, "x-overflow": "drop-head"}
+    house.client.queue("q", durable=True, arguments=limited)
+    for name in ("q", "s"):
+        house.client.call(1, grammar.QUEUE_BIND, queue=name, exchange="f", routing_key="")
+    for number in range(5):
+        house.client.publish("", b"%d" % number, exchange="f", delivery_mode=2)
+    house.step()
+    after = house.crash()
+    assert Watcher(after).got() == messages(0, 5)
+    assert after.bench.broker.vhosts["/"].queues["q"].count() == 2
+
+
+@pytest.mark.parametrize("size", [0, 1, 4088, 4089, 200_000, 1_500_000])
+def test_bodies_of_every_size_through_file_and_tail(house: StreamHouse, size: int) -> None:
+    """Empty, longer than a frame, longer than a chunk, longer than a tail may be."""
+    body = bytes(index % 251 for index in range(size))
+    for _ in range(2):
+        method = method_frame(1, grammar.BASIC_PUBLISH, routing_key="s")
+        house.client.raw(method + content_frames(1, encode_header(Properties(), size), body, 4096))
+        house.step()
+        house.archive().write()
+    house.client.publish("s", body)
+    house.step()
+    assert Watcher(house).got() == [(offset, body) for offset in range(3)]
+    house.run()
+    assert Watcher(house).got() == [(offset, body) for offset in range(3)]
+    assert Watcher(house.crash()).got() == [(offset, body) for offset in range(3)]
+
+
+def test_many_routes_in_one_chunk_and_keys_of_every_length(house: StreamHouse) -> None:
+    house.client.call(1, grammar.EXCHANGE_DECLARE, exchange="t", type="topic", durable=True)
+    house.client.call(1, grammar.QUEUE_BIND, queue="s", exchange="t", routing_key="#")
+    keys = ["", "a", "a", "b" * 255, "c.d", "a"]
+    for number, key in enumerate(keys):
+        house.client.publish(key, b"%d" % number, exchange="t")
+    house.step()
+    house.archive().write()
+    house.run()
+    watcher = Watcher(house)
+    house.bench.broker.end_turn(house.bench.now_us)
+    methods = [method for method in watcher.client.methods() if method.name == "basic.deliver"]
+    assert [(method.text("exchange"), method.text("routing_key")) for method in methods] == [("t", key) for key in keys]
+
+
+# -- between journal and files -----------------------------------------------------------------------------------------
+
+
+def test_a_start_finds_in_the_journal_what_the_files_have_too(house: StreamHouse) -> None:
+    """The journal is read from its beginning: nothing is there twice, and all that it alone has comes back."""
+    store(house, 0, 3)
+    store(house, 3, 3)
+    publish(house, 6, 3)
+    house.step()
+    after = house.crash()
+    assert (after.stream().history.end, after.stream().tail[0].offset) == (6, 6)
+    assert all_of(after) == messages(0, 9)
+    publish(after, 9, 1)
+    after.step()
+    assert all_of(after.crash()) == messages(0, 10)
+
+
+def test_a_run_of_which_a_part_is_in_the_files(house: StreamHouse) -> None:
+    """Messages that came in one piece, and a chunk of them that a crash has torn."""
+    frame = method_frame(1, grammar.BASIC_PUBLISH, routing_key="s")
+    run = b"".join(
+        frame + content_frames(1, encode_header(Properties(), 1), b"%d" % number, 131072) for number in range(6)
+    )
+    house.client.raw(run)
+    house.step()
+    *before, last = house.stream().tail
+    assert last.count > 3
+    end = int(last.offset) + 2
+    part = Group(last.offset, last.time_us, last.key, last.data[: 2 * last.size], last.size, 2, last.id)
+    house.archive().files.append([Chunk(0, end, 0, 0, encode([*before, part]))])
+    after = house.crash()
+    assert (after.stream().history.end, after.stream().tail[0].offset) == (end, end)
+    assert all_of(after) == messages(0, 6)
+    after.archive().write()
+    after.run()
+    assert after.stream().tail == []
+    assert all_of(after.crash()) == messages(0, 6)
+
+
+def test_the_files_know_more_than_a_journal_that_was_lost(house: StreamHouse) -> None:
+    """An operator has put back an older journal: offsets go on behind the files, none means two messages."""
+    declared = len(house.bench.batches)
+    store(house, 0, 3)
+    del house.bench.batches[declared:]
+    after = house.crash()
+    publish(after, 3, 1)
+    after.step()
+    assert all_of(after) == messages(0, 4)
+
+
+def test_the_journal_lets_go_of_what_is_in_the_files_and_of_nothing_else(house: StreamHouse) -> None:
+    log = house.bench.broker.log
+    publish(house, 0, 3)
+    house.step()
+    publish(house, 3, 2)
+    assert log.live() == 5
+    house.archive().write()
+    house.run()
+    assert (log.live(), len(house.stream().tail)) == (2, 2)
+    house.delete()
+    assert log.live() == 0
+
+
+def test_a_new_journal_file_knows_the_offset_of_what_follows(house: StreamHouse) -> None:
+    store(house, 0, 3)
+    house.bench.batches = [house.bench.broker.snapshot()]
+    publish(house, 3, 2)
+    house.step()
+    after = house.crash()
+    assert all_of(after) == messages(0, 5)
+    assert after.stream().creation == house.stream().creation
+
+
+def test_a_gap_in_the_tail_shifts_no_offset(house: StreamHouse) -> None:
+    """The journal has lost a part: what follows keeps its offsets, in the tail and in the files."""
+    publish(house, 0, 3)
+    house.step()
+    house.bench.batches.append(house.bench.broker.snapshot())
+    del house.bench.batches[-2]
+    publish(house, 3, 3)
+    house.step()
+    lost = house.crash()
+    store(lost, 6, 1)
+    assert all_of(lost) == messages(3, 7)
+    stream = lost.stream()
+    publish(lost, 7, 2)
+    lost.step()
+    stream.tail.append(Group(20, 1, stream.tail[0].key, stream.tail[0].data, stream.tail[0].size, 1, 0))
+    stream.next_offset = stream.committed = 21
+    assert [[int(group.offset) for group in chunk] for chunk in stream.chunks(1 << 20)] == [[7, 8], [20]]
+    watcher = Watcher(lost, 9)
+    assert watcher.got() == [(20, b"7")]
+
+
+def test_a_tail_is_not_written_twice_at_once(house: StreamHouse) -> None:
+    publish(house, 0, 3)
+    house.step()
+    assert house.archive().write()
+    assert not house.archive().write()
+    publish(house, 3, 2)
+    house.step()
+    house.run()
+    assert house.archive().write()
+    house.run()
+    assert house.natives() == [0, 3]
+
+
+def test_a_reader_is_told_when_its_chunk_was_read() -> None:
+    class Cold(MemoryDisk):
+        def read_cached(self, path: str, offset: int, length: int) -> bytes | None:
+            return None
+
+    house = StreamHouse(Cold())
+    house.declare()
+    store(house, 0, 3)
+    Watcher(house).got()
+    vhost = house.bench.broker.vhosts["/"]
+    assert not vhost.touched
+    house.run()
+    assert vhost.touched == [house.stream()]
+
+
+def test_the_cache_is_bounded_by_octets() -> None:
+    cache = Cache()
+    for first in range(20):
+        cache.put(1, first, bytes(CACHE_OCTETS_MAX // 4))
+    kept = [first for first in range(20) if cache.get(1, first) is not None]
+    assert kept == [16, 17, 18, 19]
+    cache.put(1, 99, bytes(2 * CACHE_OCTETS_MAX))
+    assert [first for first in (16, 17, 18, 19, 99) if cache.get(1, first) is not None] == [99], "one is always there"
+    for first in range(1000):
+        cache.put(2, first, b"x" * 100)
+    assert cache.get(2, 0) is not None, "small ones are not counted by number"

@@ -1,0 +1,387 @@
+"""A link's hot path: deliveries in, publishes out, confirms in, acknowledgements out. No sockets, no time."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from leveret.broker.link_peer import FRAME_OCTETS_MAX, LinkPeer
+from leveret.client import requests
+from leveret.client.channel_core import ChannelCore, Sink
+from leveret.client.protocol import ConnectionCore
+from leveret.client.url import parse_url
+from leveret.federation.transfer import Transfer
+from leveret.wire import grammar
+from leveret.wire.frames import FrameReader, content_frames
+from leveret.wire.method import Method, decode_method, method_frame
+from leveret.wire.properties import Properties, decode_header, encode_header
+from leveret.wire.table import Value
+
+from .support import Bench
+from .test_rewriting import HOP, ORIGIN, positioned
+from .test_rewriting import properties as any_properties
+
+TAG = "ctag"
+Received = tuple[str, str, dict[str, Value] | None, bytes]
+
+
+class House:
+    """A broker with a federated exchange "fed" and a queue "q" behind it; a link into it, whose upstream is the test.
+
+    near: another house, whose broker it shares.
+    """
+
+    def __init__(
+        self,
+        *,
+        has_acks: bool = True,
+        acks_on_publish: bool = False,
+        max_hops: int = 1,
+        has_positions: bool = False,
+        is_general: bool = False,
+        queue_arguments: dict[str, Value] | None = None,
+        near: House | None = None,
+    ) -> None:
+        self.bench = near.bench if near is not None else Bench()
+        self.events: list[str] = []
+        self.bench.broker.on_event = self.events.append
+        self.client = near.client if near is not None else self.bench.connect()
+        if near is None:
+            self.client.call(1, grammar.EXCHANGE_DECLARE, exchange="fed", type="fanout", durable=True)
+            self.client.queue("q", durable=True, arguments=queue_arguments or {})
+            self.client.call(1, grammar.QUEUE_BIND, queue="q", exchange="fed")
+        vhost = self.client.peer.vhost
+        has_confirms = has_acks and not acks_on_publish
+        self.peer = LinkPeer(self.bench.broker, vhost, "the link", has_confirms, "key")
+        self.transfer = Transfer(
+            has_acks, acks_on_publish, max_hops, "down", "/", "fed", ORIGIN, False, self.peer,
+            has_positions, TAG, 1,
+        )  # fmt: skip
+        self.core = ConnectionCore(parse_url("amqp://h/v"), 0, "link")
+        self._open()
+        if not is_general:
+            self.core.deliveries = self.transfer
+        self._reader = FrameReader(0)
+        self._tag = 0
+
+    def _open(self) -> None:
+        core = self.core
+        start = {"version_minor": 9, "mechanisms": b"PLAIN", "locales": b"en_US"}
+        core.receive(method_frame(0, grammar.CONNECTION_START, **start))
+        core.receive(method_frame(0, grammar.CONNECTION_TUNE, channel_max=5, frame_max=131072, heartbeat=0))
+        core.receive(method_frame(0, grammar.CONNECTION_OPEN_OK))
+        channel: ChannelCore[None] = core.open_channel(lambda _token, _error: None, lambda _error: None)
+        channel.request(requests.open_channel())
+        core.receive(method_frame(1, grammar.CHANNEL_OPEN_OK))
+        channel.add_sink(Sink(TAG, self.transfer.deliver, self.transfer.ended))
+        core.take()
+
+    def delivery(
+        self, header: bytes, body: bytes, *, key: str = "rk", again: bool = False, room: int = 131072
+    ) -> bytes:
+        """The next delivery. room: the upstream's frame_max."""
+        self._tag += 1
+        values = {"consumer_tag": TAG, "exchange": "fed", "routing_key": key, "redelivered": again}
+        method = method_frame(1, grammar.BASIC_DELIVER, delivery_tag=self._tag, **values)
+        return method + content_frames(1, header, body, room)
+
+    def cross(self, data: bytes) -> None:
+        """What a link does with bytes of its upstream."""
+        self.core.receive(data)
+        assert self.core.error is None
+        self.publish()
+
+    def publish(self) -> None:
+        published = self.transfer.take_publishes()
+        if published:
+            self.peer.turn(published, self.bench.now_us)
+        self.hear()
+
+    def hear(self) -> None:
+        """What a link does with what its own broker says."""
+        self.transfer.answered(self.peer.take(self.bench.broker.log.synced))
+
+    def sync(self) -> None:
+        self.bench.sync()
+        self.hear()
+
+    def acks(self) -> list[Method]:
+        self._reader.feed(self.transfer.take_acks())
+        found: list[Method] = []
+        while (frame := self._reader.next()) is not None:
+            found.append(decode_method(frame.payload))
+        return found
+
+    def acked(self) -> list[tuple[str, int, bool]]:
+        return [(each.name, each.number("delivery_tag"), each.flag("multiple")) for each in self.acks()]
+
+    def arrived(self) -> list[Received]:
+        """(exchange, routing key, headers, body) of all that is in the queue."""
+        reader = self.bench.connect()
+        reader.send(1, grammar.BASIC_CONSUME, queue="q", no_ack=True)
+        found: list[Received] = []
+        where, headers, size, body = ("", ""), None, 0, b""
+        for frame in reader.frames():
+            if frame.kind == 1:
+                method = decode_method(frame.payload)
+                if method.spec is grammar.BASIC_DELIVER:
+                    where = (method.text("exchange"), method.text("routing_key"))
+                continue
+            if frame.kind == 2:
+                properties, size = decode_header(frame.payload)
+                headers, body = properties.headers, b""
+            else:
+                body += frame.payload
+            if len(body) == size:
+                found.append((*where, headers, body))
+        reader.send(0, grammar.CONNECTION_CLOSE)
+        return found
+
+
+def header(body: bytes, headers: dict[str, Value] | None = None, mode: int | None = 2, id: int | None = None) -> bytes:
+    found = encode_header(Properties(headers=headers, delivery_mode=mode), len(body))
+    return found if id is None else positioned(found, id)
+
+
+def test_a_message_crosses_and_is_acknowledged_when_it_is_on_disk() -> None:
+    house = House()
+    house.cross(house.delivery(header(b"hello", {"a": 1}), b"hello"))
+    assert house.acks() == []
+    assert house.transfer.unacknowledged == 1
+    house.sync()
+    assert house.acked() == [("basic.ack", 1, False)]
+    assert house.transfer.unacknowledged == 0
+    assert house.arrived() == [("fed", "rk", {"x-received-from": [HOP], "a": 1}, b"hello")]
+    assert house.transfer.messages == 1
+
+
+def test_a_run_of_messages_is_acknowledged_by_one_frame() -> None:
+    house = House()
+    bodies = [bytes([number]) * 9 for number in range(100)]
+    house.cross(b"".join(house.delivery(header(body), body) for body in bodies))
+    house.sync()
+    assert house.acked() == [("basic.ack", 100, True)]
+    assert [body for *_, body in house.arrived()] == bodies
+
+
+def test_messages_of_one_length_keep_their_own_headers() -> None:
+    house = House(has_positions=True)
+    house.publish()
+    data = [house.delivery(header(b"xyz", {"a": word}, id=id), b"xyz") for id, word in enumerate("abbca", 1)]
+    house.cross(b"".join(data))
+    house.sync()
+    assert [headers["a"] for _, _, headers, _ in house.arrived() if headers] == list("abbca")
+
+
+def test_a_transient_message_is_acknowledged_at_once() -> None:
+    house = House()
+    house.cross(house.delivery(header(b"x", mode=1), b"x"))
+    assert house.acked() == [("basic.ack", 1, False)]
+
+
+def test_on_publish_acknowledges_what_is_published() -> None:
+    house = House(acks_on_publish=True)
+    house.cross(house.delivery(header(b"x"), b"x") + house.delivery(header(b"y"), b"y"))
+    assert house.acked() == [("basic.ack", 2, True)]
+    assert house.transfer.messages == 2
+
+
+def test_no_ack_acknowledges_nothing() -> None:
+    house = House(has_acks=False)
+    house.cross(house.delivery(header(b"x"), b"x") + house.delivery(b"\0" * 20, b""))
+    house.sync()
+    assert house.acks() == []
+    assert (house.transfer.messages, house.transfer.unacknowledged) == (1, 0)
+
+
+def test_a_message_that_has_gone_far_enough_is_acknowledged_and_dropped() -> None:
+    house = House(max_hops=1)
+    house.cross(house.delivery(header(b"x", {"x-received-from": [{"cluster-name": "a"}]}), b"x"))
+    assert house.acked() == [("basic.ack", 1, False)]
+    assert (house.transfer.looped, house.transfer.messages, house.arrived()) == (1, 0, [])
+
+
+def test_what_is_dropped_waits_for_what_came_before_it() -> None:
+    house = House()
+    first = house.delivery(header(b"x"), b"x")
+    house.cross(first + house.delivery(header(b"y", {"x-received-from": [{}]}), b"y"))
+    assert house.acks() == []
+    house.sync()
+    assert house.acked() == [("basic.ack", 2, True)]
+
+
+def test_what_was_recorded_is_known_after_a_reconnect() -> None:
+    house = House(has_positions=True)
+    house.sync()
+    house.cross(house.delivery(header(b"x", id=5), b"x") + house.delivery(header(b"y", id=6), b"y"))
+    house.sync()
+    assert house.acked() == [("basic.ack", 2, True)]
+    again = House(has_positions=True, near=house)
+    again.publish()
+    again.cross(again.delivery(header(b"y", id=6), b"y", again=True) + again.delivery(header(b"z", id=7), b"z"))
+    again.sync()
+    assert again.acked() == [("basic.ack", 2, True)]
+    assert (again.transfer.known, again.transfer.messages) == (1, 1)
+    assert [body for *_, body in again.arrived()] == [b"x", b"y", b"z"]
+
+
+def test_what_is_known_from_an_unsynced_batch_is_not_acknowledged_before_that_is_synced() -> None:
+    house = House(has_positions=True)
+    house.publish()
+    house.cross(house.delivery(header(b"x", id=5), b"x"))
+    again = House(has_positions=True, near=house)  # the line was cut; the record is not on disk yet
+    again.publish()
+    again.cross(again.delivery(header(b"x", id=5), b"x", again=True))
+    assert again.transfer.known == 1
+    assert again.acks() == []
+    again.sync()
+    assert again.acked() == [("basic.ack", 1, False)]
+
+
+def test_a_message_without_a_position_crosses() -> None:
+    house = House(has_positions=True)
+    house.publish()
+    for _ in range(2):
+        house.cross(house.delivery(header(b"x", mode=1, id=0), b"x"))
+    assert [headers for _, _, headers, _ in house.arrived()] == [{"x-received-from": [HOP]}] * 2
+    assert house.transfer.known == 0
+
+
+def test_what_a_full_queue_rejects_goes_back_later() -> None:
+    house = House(queue_arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
+    house.cross(b"".join(house.delivery(header(body), body) for body in (b"x", b"y")))
+    house.sync()
+    assert house.acked() == [("basic.ack", 1, False)]
+    assert house.transfer.has_refused
+    house.transfer.give_back()
+    (nack,) = house.acks()
+    assert (nack.spec, nack.number("delivery_tag"), nack.flag("requeue")) == (grammar.BASIC_NACK, 2, True)
+    assert not house.transfer.has_refused
+
+
+def test_a_header_that_does_not_fit_into_a_frame_any_more_is_buried_and_said() -> None:
+    house = House()
+    size = FRAME_OCTETS_MAX - 8 - len(header(b"x", {"a": ""}))
+    large = header(b"x", {"a": "a" * size})
+    assert len(large) == FRAME_OCTETS_MAX - 8
+    house.cross(house.delivery(large, b"x", key="rk1") + house.delivery(header(b"y"), b"y"))
+    (nack,) = house.acks()
+    assert (nack.number("delivery_tag"), nack.flag("requeue")) == (1, False)
+    house.sync()
+    assert house.acked() == [("basic.ack", 2, False)]
+    (event,) = (event for event in house.events if event.startswith("the link "))
+    assert ": a message with routing key 'rk1' was dropped: its header of 131" in event
+    assert [body for *_, body in house.arrived()] == [b"y"]
+    assert (house.transfer.buried, house.transfer.messages) == (1, 1)
+
+
+def test_the_largest_header_that_fits_crosses() -> None:
+    house = House()
+    room = FRAME_OCTETS_MAX - 8 - len(header(b"x", {"x-received-from": [HOP], "a": ""}))
+    house.cross(house.delivery(header(b"x", {"a": "a" * room}), b"x"))
+    assert house.transfer.buried == 0
+    assert len(house.arrived()) == 1
+
+
+def test_a_malformed_header_is_buried() -> None:
+    house = House()
+    broken = encode_header(Properties(), 1)[:12] + b"\x80\x00\x05abc"
+    house.cross(house.delivery(broken, b"x") + house.delivery(header(b"y"), b"y"))
+    house.sync()
+    assert [method.name for method in house.acks()] == ["basic.nack", "basic.ack"]
+    assert house.transfer.buried == 1
+
+
+def test_a_message_at_fault_is_buried() -> None:
+    house = House()
+    house.cross(b"".join(house.delivery(header(b"x", mode=mode), b"x") for mode in (2, 9, 2)))
+    house.sync()
+    nack, ack = house.acks()
+    assert (nack.spec, nack.number("delivery_tag"), nack.flag("requeue")) == (grammar.BASIC_NACK, 2, False)
+    assert (ack.spec, ack.number("delivery_tag"), ack.flag("multiple")) == (grammar.BASIC_ACK, 3, True)
+    assert (house.transfer.messages, house.transfer.buried, house.transfer.unacknowledged) == (3, 1, 0)
+
+
+def test_a_large_body_is_cut_as_the_door_wants_it() -> None:
+    house = House()
+    body = bytes(range(256)) * 1200
+    house.cross(house.delivery(header(body), body, room=4096) + house.delivery(header(body), body))
+    house.sync()
+    assert [found for *_, found in house.arrived()] == [body, body]
+
+
+def test_the_end_of_the_own_channel_is_told() -> None:
+    house = House()
+    house.client.send(1, grammar.EXCHANGE_DELETE, exchange="fed")
+    house.cross(house.delivery(header(b"x"), b"x"))
+    house.sync()
+    assert house.transfer.failure == "404 NOT_FOUND - no exchange 'fed' in vhost '/'"
+
+
+def test_a_route_whose_lengths_do_not_add_up_ends_the_connection() -> None:
+    house = House()
+    data = bytearray(house.delivery(header(b"x"), b"x", key="abc"))
+    data[data.index(b"\x03abc")] = 2
+    house.core.receive(bytes(data))
+    assert house.core.error is not None
+    assert house.core.error.code == 501
+
+
+def test_deliveries_to_another_consumer_are_left_alone() -> None:
+    house = House()
+    data = house.delivery(header(b"x"), b"x").replace(b"\x04ctag", b"\x04gatc")
+    house.cross(data)
+    assert house.transfer.messages == 0
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 3])
+def test_answers_may_come_in_pieces(size: int) -> None:
+    house = House()
+    house.core.receive(house.delivery(header(b"x"), b"x"))
+    house.peer.turn(house.transfer.take_publishes(), house.bench.now_us)
+    house.bench.sync()
+    data = house.peer.take(house.bench.broker.log.synced)
+    for start in range(len(data)):
+        house.transfer.answered(data[start : start + 1])
+    assert house.acked() == [("basic.ack", 1, False)]
+
+
+messages = st.lists(
+    st.tuples(
+        any_properties,
+        st.integers(0, 3),  # how often: alike messages follow each other
+        st.sampled_from(["rk", "a.b", ""]),
+        st.sampled_from([b"", b"x", b"xy", bytes(4097)]),
+        st.booleans(),
+    ),
+    max_size=6,
+)
+
+
+@settings(max_examples=150)
+@given(messages, st.lists(st.integers(1, 400), min_size=1, max_size=5), st.booleans())
+def test_runs_and_single_deliveries_are_published_alike(
+    story: list[tuple[Properties, int, str, bytes, bool]], cuts: list[int], has_positions: bool
+) -> None:
+    houses = [House(is_general=is_general, has_positions=has_positions, max_hops=3) for is_general in (False, True)]
+    published: list[bytes] = []
+    for house in houses:
+        data, id = b"", 0
+        for properties, times, key, body, again in story:
+            for _ in range(times):
+                id += 1
+                each = encode_header(properties, len(body))
+                data += house.delivery(
+                    positioned(each, id) if has_positions else each, body, key=key, again=again, room=4096
+                )
+        at = 0
+        while at < len(data):
+            size = cuts[at % len(cuts)]
+            house.core.receive(data[at : at + size])
+            at += size
+        assert house.core.error is None
+        published.append(house.transfer.take_publishes() + house.transfer.take_acks())
+    assert published[0] == published[1]
+    first, second = (house.transfer for house in houses)
+    assert (first.messages, first.looped, first.buried) == (second.messages, second.looped, second.buried)
