@@ -85,7 +85,7 @@ def drain(client: Client, queue: str) -> list[bytes]:
 
 def staged(client: Client, query: str = "Q") -> dict[str, object] | None:
     """What basic.get tells of a query, on a bench of its own."""
-    client.bench.sync()
+    settle(client.bench)
     return asked(client, query)
 
 

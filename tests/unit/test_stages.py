@@ -206,6 +206,19 @@ def test_a_release_is_confirmed_when_it_is_on_disk_and_nothing_moves_before() ->
     assert bench.broker.vhosts["/"].queues["q"].count() == 1
 
 
+def test_who_has_the_confirm_of_a_release_finds_its_messages_at_once() -> None:
+    """However quick: no time passes between the confirm and the question."""
+    bench = Bench()
+    client = opened(bench, "q")
+    stage(client, 0, "a", b"1", b"2")
+    release(client, 0, "a")
+    bench.sync()
+    client.frames()
+    for _ in range(3):
+        client.send(1, grammar.BASIC_GET, queue="q", no_ack=True)
+    assert names(client) == ["basic.get-ok", "basic.get-ok", "basic.get-empty"]
+
+
 def test_a_second_release_is_confirmed_and_does_nothing() -> None:
     bench = Bench()
     client = opened(bench, "q")
@@ -338,6 +351,23 @@ def test_much_moves_in_turns_of_bounded_size() -> None:
     steps = [after - before for before, after in pairwise(counts)]
     assert max(steps) <= 1000
     assert len(steps) == 3
+
+
+def test_what_moves_is_no_reason_for_a_release_that_is_not_on_disk_to_move_with_it() -> None:
+    bench = Bench()
+    client = opened(bench, "q")
+    attach(client, 0, "a")
+    for number in range(1500):
+        client.publish("q", b"x" * (number % 7))
+    detach(client)
+    stage(client, 1, "a", b"last")
+    release(client, 0, "a")
+    bench.sync()
+    release(client, 1, "a")
+    bench.pass_time(10 * MILLISECOND_US)
+    assert bench.broker.vhosts["/"].queues["q"].count() == 1500
+    settle(bench)
+    assert bench.broker.vhosts["/"].queues["q"].count() == 1501
 
 
 # -- abort, expiry, forgetting -----------------------------------------------------------------------------------------

@@ -64,6 +64,8 @@ PAGE_HEAD: Final = struct.Struct(">7qIB")
 
 # what the tails of all streams may take in memory before they go to files
 TAILS_OCTETS_MAX: Final[i64] = 16 << 20
+# a time that is past: of alarms that are due whatever time it is
+AT_ONCE_US: Final[i64] = 1
 # files that the journal may have, besides what cannot be moved yet, before messages go to pages
 FILES_MAX: Final = 3
 
@@ -106,6 +108,9 @@ class Log:
         self.open_history: Callable[[Stream], History] = _no_history
         self._in_flight: list[tuple[Connection, BrokerChannel]] = []
         self.is_awaited = False  # somebody wants to hear when the batch under construction is on disk
+        # alarms that ring when the batch under construction is on disk, and the one that is being synced
+        self._alarms: list[Queue] = []
+        self._closing_alarms: list[Queue] = []
         self.is_replaying = False
         self.is_stopped = False
         # journal files, oldest first: number, first message id, live entries
@@ -344,6 +349,11 @@ class Log:
         """It wants to hear when what is being synced is on disk."""
         self._in_flight.append((connection, channel))
 
+    def ring_on_disk(self, alarm: Queue) -> None:
+        """This alarm is due as soon as the batch under construction is on disk: before anything that who hears of it by
+        a confirm can ask."""
+        self._alarms.append(alarm)
+
     def is_open(self, id: i64) -> bool:
         """Whether the message with this id is in the batch under construction."""
         return id >= self._closed_below
@@ -378,6 +388,7 @@ class Log:
         self.appended = []
         for stream in self._closing:
             stream.close_batch()
+        self._closing_alarms, self._alarms = self._alarms, []
         self.batch += 1
         return data
 
@@ -394,6 +405,9 @@ class Log:
         for stream in self._closing:
             stream.synced()
         self._closing = []
+        for alarm in self._closing_alarms:
+            alarm.wake(AT_ONCE_US)
+        self._closing_alarms = []
 
     # -- files -------------------------------------------------------------------------------------------------------
 

@@ -78,7 +78,7 @@ class Queries:
 
     # -- decisions -----------------------------------------------------------------------------------------------------
 
-    def release(self, query: Query, batch: int, attempts: list[str], now_us: i64) -> None:
+    def release(self, query: Query, batch: int, attempts: list[str]) -> None:
         """Release a batch: what these attempts have staged goes to its queues, in this order; all others of this batch,
         and of those before, are dropped. Without effect if it is released, or a later one. StageError if one of them
         is not there, and nothing has happened."""
@@ -100,7 +100,7 @@ class Queries:
         log.meta(fields | {"stages": numbers})
         for stage in self._decide(query, batch, chosen):
             self._let_go(stage)
-        self.unstaging.wake(now_us)
+        self.unstaging.released()
 
     def _decide(self, query: Query, batch: int, chosen: list[Stage]) -> list[Stage]:
         """Returns the stages that are to be dropped."""

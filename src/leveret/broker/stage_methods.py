@@ -113,7 +113,7 @@ def _release(peer: Peer, query: Query | None, name: str, fields: dict[str, objec
         if attempts:
             raise StageError(f"query '{name}' is not known: no attempt of batch {batch} is there")
         query = queries.of(name, peer.user)
-    queries.release(query, batch, attempts, peer.now_us)
+    queries.release(query, batch, attempts)
 
 
 def _standing(peer: Peer) -> i64:

@@ -1,6 +1,7 @@
 """What is released moves from its stages to its queues, a part in each turn, in the order of the releases.
 
 Nothing moves before the release is on disk: who has seen a message has seen one that was released, whatever happens.
+Then the first part moves at once, before the broker reads what is said by somebody who has heard of the release.
 What moves in one turn is in one batch of the journal, so a message is in its stage or in all its queues. Queues take
 what comes, full or not, as they take dead letters; times to live and delays count from here.
 """
@@ -74,6 +75,10 @@ class Unstaging:
         """This one is released, after those that were added before."""
         self._moving.append(stage)
 
+    def released(self) -> None:
+        """Those that were added last move when the batch under construction is on disk."""
+        self.vhost.log.ring_on_disk(self.alarm)
+
     def remove(self, stage: Stage) -> None:
         """It is gone."""
         if stage in self._moving:
@@ -89,8 +94,12 @@ class Unstaging:
 
     def wake(self, now_us: i64) -> None:
         """Go on soon, if there is something to do."""
-        if self._moving:
+        if self._is_movable():
             self.alarm.wake(now_us + NEXT_US)
+
+    def _is_movable(self) -> bool:
+        """Whether something is released, and the release is on disk; the log rings when it is."""
+        return len(self._moving) > 0 and self._moving[0].decided_in <= self.vhost.log.synced
 
     def ring(self, now_us: i64) -> None:
         """Move a part of what is released."""
@@ -98,10 +107,8 @@ class Unstaging:
         log = self.vhost.log
         pieces = TURN_PIECES
         octets = TURN_OCTETS
-        while self._moving and pieces > 0 and octets > 0 and log.size() < LOG_OCTETS_MAX:
+        while self._is_movable() and pieces > 0 and octets > 0 and log.size() < LOG_OCTETS_MAX:
             stage = self._moving[0]
-            if stage.decided_in > log.synced:
-                break
             if self._begun is not stage:
                 self._begun = stage
                 stage.begin_to_move()

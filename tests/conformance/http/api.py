@@ -13,8 +13,8 @@ import httpx
 __all__ = ["Answer", "Api", "segment"]
 
 TIMEOUT_S = 60.0
-# RabbitMQ hangs up after 5 s without a request, which is httpx's time, too: it would be asked just then
-LIMITS = httpx.Limits(keepalive_expiry=2)
+# a connection for each request: RabbitMQ ends one that was idle or had many, and may do so while it is asked
+LIMITS = httpx.Limits(max_keepalive_connections=0)
 
 
 def segment(name: str) -> str:
@@ -43,7 +43,7 @@ class Answer:
 
 
 class Api:
-    """The API of one broker, asked by one user. Connections are kept open between calls."""
+    """The API of one broker, asked by one user."""
 
     def __init__(self, url: str, user: str = "guest", password: str = "guest") -> None:
         """A client.
