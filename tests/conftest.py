@@ -25,6 +25,9 @@ LONGEST = (
     "suites/test_suites.py",
 )
 
+# Erlang's schedulers spin before they sleep; a dozen RabbitMQ nodes that do nothing would take half a processor.
+os.environ.setdefault("ERL_AFLAGS", "+sbwt none +sbwtdcpu none +sbwtdio none")
+
 # A broker that a test starts has no HTTP API, unless the test asks for one: there is only one default port.
 os.environ["LEVERET_ADMIN_PORT"] = "0"
 

@@ -85,10 +85,17 @@ class StreamLedger:
 
 
 async def load_and_end(
-    process: ServerProcess, ledger: StreamLedger, last_moments: AbstractContextManager[None] | None = None
+    process: ServerProcess,
+    ledger: StreamLedger,
+    last_moments: AbstractContextManager[object] | None = None,
+    *,
+    least: float = 0.3,
 ) -> None:
-    """Publish and consume until the broker is killed at a random moment, the last of its time in a given context."""
-    end = ledger.octets + LIFE_OCTETS * ledger.generator.uniform(0.3, 1.5)
+    """Publish and consume until the broker is killed at a random moment, the last of its time in a given context.
+
+    least: of LIFE_OCTETS.
+    """
+    end = ledger.octets + LIFE_OCTETS * ledger.generator.uniform(least, 1.5)
     enough = asyncio.Event()
     async with asyncio.TaskGroup() as tasks:
         for publisher in range(PUBLISHERS):

@@ -32,6 +32,12 @@ def unattended(channel: BlockingChannel, queue: str) -> None:
     until(lambda: channel.declare_queue(queue, passive=True).consumer_count == 0, "the consumer is still there")
 
 
+def left(channel: BlockingChannel, queue: str) -> int:
+    """Messages in the queue when no consumer is left."""
+    unattended(channel, queue)
+    return messages(channel, queue)
+
+
 def stream(spark: SparkSession, url: str, queue: str, rows_max: int = 1000) -> DataFrame:
     """The queue as a stream of rows."""
     options = {"url": url, "queue": queue, "maxRowsPerTrigger": str(rows_max)}

@@ -5,9 +5,13 @@ import time
 import pytest
 
 from leveret.client import Delivery
-from leveret.spark.queues.subscription import FILL_S, Subscription
+from leveret.spark.queues.subscription import FILL_S, GAP_S, Subscription
 
 PERIOD_S = 0.005
+
+
+def message() -> Delivery:
+    return Delivery(b"x", b"", "", "q", 1, False, "t")
 
 
 class Trickle(Subscription):
@@ -18,7 +22,24 @@ class Trickle(Subscription):
 
     def _take(self, rows: int, octets: int, wait_s: float) -> tuple[list[Delivery], int]:
         self.now_s += PERIOD_S
-        return [Delivery(b"x", b"", "", "q", 1, False, "t")], octets - 1
+        return [message()], octets - 1
+
+
+class Pause(Subscription):
+    """A queue that has given all that is on its way, and says how many more it has."""
+
+    def __init__(self, ready: int) -> None:
+        self.ready = ready
+        self.coming = [message()]
+        self.waits_s: list[float] = []
+
+    def _take(self, rows: int, octets: int, wait_s: float) -> tuple[list[Delivery], int]:
+        self.waits_s.append(wait_s)
+        found, self.coming = self.coming, []
+        return found, octets - len(found)
+
+    def count_ready(self) -> int:
+        return self.ready
 
 
 @pytest.mark.parametrize(("rows", "least", "most"), [(10_000, 1, 5), (round(FILL_S / PERIOD_S / 2), 50, 50)])
@@ -28,3 +49,15 @@ def test_a_trickle_waits_for_no_more_than_can_come_soon(
     queue = Trickle()
     monkeypatch.setattr(time, "monotonic", lambda: queue.now_s)
     assert least <= len(queue.collect(rows, 1 << 20, 0.05)) <= most
+
+
+def test_a_queue_that_has_no_more_is_not_waited_for() -> None:
+    queue = Pause(0)
+    assert len(queue.collect(10, 1 << 20, 0.05)) == 1
+    assert queue.waits_s == [0.05, 0.0, 0.0]
+
+
+def test_a_queue_that_has_more_is_waited_for() -> None:
+    queue = Pause(7)
+    assert len(queue.collect(10, 1 << 20, 0.05)) == 1
+    assert queue.waits_s == [0.05, 0.0, GAP_S]

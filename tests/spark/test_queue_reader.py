@@ -18,6 +18,7 @@ from leveret.spark.rows.columns import QUEUE_SCHEMA
 from leveret.spark.rows.shape import RowOptions
 
 from ..waiting import until
+from .support import left
 
 SHAPE = RowOptions().shape(StructType([QUEUE_SCHEMA["body"], QUEUE_SCHEMA["redelivered"]]), QUEUE_SCHEMA)
 
@@ -55,12 +56,6 @@ def take_until(reader: QueueReader, offset: int, end: int) -> list[bytes]:
 
     until(is_reached, lambda: f"stays at {offset}")
     return bodies
-
-
-def left(channel: BlockingChannel, queue: str) -> int:
-    """Messages in the queue when no consumer is left."""
-    until(lambda: not channel.declare_queue(queue, passive=True).consumer_count, "the consumer is still there")
-    return channel.declare_queue(queue, passive=True).message_count
 
 
 def test_a_batch_is_acknowledged_when_the_next_one_is_asked_for(

@@ -16,7 +16,7 @@ from pyspark import TaskContext
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from leveret.client import AuthenticationFailed, BlockingChannel, ConnectionClosed, Delivery
-from leveret.spark import patience
+from leveret.spark import lending, patience
 from leveret.spark.rows.columns import PROPERTIES
 from leveret.spark.sink import connecting
 from leveret.spark.sink import staged as staged_module
@@ -432,6 +432,7 @@ def tries(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     for module in (connecting, staged_module):
         monkeypatch.setattr(module, "BlockingConnection", at_first_nowhere)
+    monkeypatch.setattr(lending, "_idle", {})
     monkeypatch.setattr(patience, "RETRY_S", 0.0)
     return called
 

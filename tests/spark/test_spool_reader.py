@@ -26,6 +26,7 @@ from leveret.spark.rows.columns import QUEUE_SCHEMA
 from leveret.spark.rows.shape import RowOptions
 
 from ..waiting import until
+from .support import left
 
 SHAPE = RowOptions().shape(StructType([QUEUE_SCHEMA["body"], QUEUE_SCHEMA["message_id"]]), QUEUE_SCHEMA)
 ROWS = ReadMaxRows(10)
@@ -85,12 +86,6 @@ def advance(reader: SpoolReader, start: dict[str, Any], messages: int) -> dict[s
 
     until(is_reached, lambda: f"stays at {end}")
     return end
-
-
-def left(channel: BlockingChannel, queue: str) -> int:
-    """Messages in the queue when no consumer is left."""
-    until(lambda: not channel.declare_queue(queue, passive=True).consumer_count, "the consumer is still there")
-    return channel.declare_queue(queue, passive=True).message_count
 
 
 def test_messages_are_planned_in_order_and_acknowledged_at_once(
@@ -188,28 +183,6 @@ def test_a_quorum_queue_counts_deliveries_and_its_messages_are_known_all_the_sam
     channel.delete_queue(name)
 
 
-def test_what_waited_too_long_is_taken_again(
-    queries: Queries, channel: BlockingChannel, queue: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bodies = fill(channel, queue, 0, 10)
-    reader = queries.start()
-    start = reader.initialOffset()
-    acknowledge = BlockingChannel.ack
-
-    def late(self: BlockingChannel, tag: int, multiple: bool = False) -> None:
-        monkeypatch.setattr(BlockingChannel, "ack", acknowledge)
-        raise ChannelClosed(406, "PRECONDITION_FAILED - delivery acknowledgement on channel 1 timed out.")
-
-    monkeypatch.setattr(BlockingChannel, "ack", late)
-    monkeypatch.setattr(patience, "RETRY_S", 0.01)
-    end = advance(reader, start, 10)
-    bodies += fill(channel, queue, 10, 1)
-    end = advance(reader, end, 11)
-    assert rows(reader, start, end) == bodies
-    queries.stop()
-    assert left(channel, queue) == 0
-
-
 @pytest.mark.parametrize(("knows_content", "expected"), [(False, 20), (True, 10)])
 def test_messages_without_an_id_come_twice_unless_their_content_counts(
     queries: Queries,
@@ -282,19 +255,27 @@ def test_another_message_with_the_same_id_is_new(queries: Queries, channel: Bloc
     assert rows(reader, end, advance(reader, end, 11)) == [b"another"]
 
 
-def test_a_lost_connection_is_made_again(
-    queries: Queries, channel: BlockingChannel, queue: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "error",
+    [
+        ConnectionClosed(0, "the cable is cut"),
+        ChannelClosed(406, "PRECONDITION_FAILED - delivery acknowledgement on channel 1 timed out."),
+    ],
+    ids=["lost", "late"],
+)
+def test_what_could_not_be_acknowledged_is_taken_again_and_comes_once(
+    queries: Queries, channel: BlockingChannel, queue: str, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     bodies = fill(channel, queue, 0, 10)
     reader = queries.start()
     start = reader.initialOffset()
-    acknowledge = Subscription.acknowledge
+    acknowledge = BlockingChannel.ack
 
-    def lost(self: Subscription, tag: int) -> None:
-        monkeypatch.setattr(Subscription, "acknowledge", acknowledge)
-        raise ConnectionClosed(0, "the cable is cut")
+    def fails_once(self: BlockingChannel, tag: int, multiple: bool = False) -> None:
+        monkeypatch.setattr(BlockingChannel, "ack", acknowledge)
+        raise error
 
-    monkeypatch.setattr(Subscription, "acknowledge", lost)
+    monkeypatch.setattr(BlockingChannel, "ack", fails_once)
     monkeypatch.setattr(patience, "RETRY_S", 0.01)
     end = advance(reader, start, 10)
     bodies += fill(channel, queue, 10, 1)

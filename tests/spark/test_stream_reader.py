@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Any
 from unittest import mock
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxBytes, ReadMaxRows
 
-from leveret.client import BlockingChannel, BlockingConnection, ConnectionClosed
-from leveret.spark import patience
-from leveret.spark.streams import lending
+from leveret.client import BlockingChannel
 from leveret.spark.streams import reader as reader_module
 from leveret.spark.streams.bounds import Streams
 from leveret.spark.streams.errors import NoStream
-from leveret.spark.streams.lending import lent
 from leveret.spark.streams.loss import DataLoss
 
 from ..waiting import until
@@ -293,34 +289,3 @@ def test_a_stream_that_goes_while_nothing_comes_is_noticed(
 
     until(is_noticed, "it still waits for a stream that is gone")
     source.stop()
-
-
-def test_tasks_of_a_process_share_a_connection_while_it_works(broker: str) -> None:
-    with lent(broker) as first:
-        first.channel().close()
-    with lent(broker) as second:
-        assert second is first
-        second.close()
-    with lent(broker) as third:
-        assert not third.is_closed
-    with pytest.raises(ValueError, match="the task failed"), lent(broker):
-        raise ValueError("the task failed")
-    assert third.is_closed
-    with lent(broker) as fifth:
-        assert not fifth.is_closed
-
-
-def test_a_task_waits_for_a_broker_that_starts_again(broker: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "RETRY_S", 0.01)
-    refused = iter([ConnectionClosed(0, "cannot connect"), ConnectionClosed(0, "cannot connect")])
-
-    def connect(*arguments: Any, **named: Any) -> BlockingConnection:
-        for error in refused:
-            raise error
-        return BlockingConnection(*arguments, **named)
-
-    monkeypatch.setattr(lending, "_idle", {})
-    monkeypatch.setattr(lending, "BlockingConnection", connect)
-    with lent(broker) as connection:
-        assert not connection.is_closed
-    connection.close()

@@ -19,6 +19,8 @@ RECOMMENDED: Final[dict[str, str]] = {
     # half of a small micro-batch is spent between the JVM and Python on loopback TCP, and in the checkpoint's files
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINTS,
+    # Hadoop's other one keeps checksums beside local files, and starts a chmod for each of the two
+    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     # one state store and one task per shuffle partition and micro-batch: 200 of them cost more than the work
     "spark.sql.shuffle.partitions": "4",
     "spark.ui.enabled": "false",

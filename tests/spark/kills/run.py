@@ -46,7 +46,8 @@ class Run:
         self.misses = 0
         self._last: dict[str, set[int]] = {flow: set() for flow in flows}
         self._state = directory / "state"
-        (self._state / "fired").mkdir(parents=True)
+        for name in ("fired", "repeated"):
+            (self._state / name).mkdir(parents=True)
         (self._state / "plan.json").write_text(json.dumps([vars(step) for step in steps]))
         self._broker = LeveretProcess(directory / "broker")
         self._driver: Driver | None = None
@@ -101,7 +102,9 @@ class Run:
         if not self._broker.is_running:
             self._broker.kill()
             self.broker_kills += 1
-            self._note()
+            for flow in self._note():
+                # what was collected before may be handed out after its broker's death
+                self._last[flow.flow].add(flow.planned + 1)
             self._broker.start()
             self._broker_is_up()
         fired = len(list((self._state / "fired").iterdir()))
@@ -183,7 +186,7 @@ class Run:
         assert self._driver is not None
         now = self.steps[step["number"]]
         for watch, mask, name in files.events(0.02):
-            if not now.is_on_files or watches[watch] != now.flow or not mask & WATCHED[now.arrow]:
+            if step["is_held"] or not now.is_on_files or watches[watch] != now.flow or not mask & WATCHED[now.arrow]:
                 continue
             is_log = name.partition(".")[0].isdigit()
             if is_log != (now.arrow == "committed") or not (is_log or name.startswith("part-")):

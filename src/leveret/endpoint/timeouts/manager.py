@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import uuid
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
@@ -200,7 +201,9 @@ class TimeoutManager:
             logger.error("other processes of %s keep timeouts in another database: let them share one; this is %s",
                          self.queues.endpoint, self._store.place)  # fmt: skip
         loop = asyncio.get_running_loop()
-        loop.call_later(PASS_ON_S, lambda: None if channel.is_closed else channel.nack(tag))
+        # with the same pauses two processes can hand each other the same orders for ever
+        pause_s = PASS_ON_S * random.uniform(0.5, 1.5)
+        loop.call_later(pause_s, lambda: None if channel.is_closed else channel.nack(tag))
 
     async def _carry_out(self, orders: list[Order], outbox: Outbox) -> None:
         """Send what is ordered, if the claim still holds; forget it when it is confirmed."""

@@ -14,7 +14,7 @@ FIRST_WAIT_S: Final = 0.05
 """How long a reader listens to an idle queue before it tells Spark that there is nothing (Spark asks again at once)."""
 
 GAP_S: Final = 0.01
-"""A pause this long means that the queue is drained for now, and the micro-batch is complete."""
+"""A queue that has more and gives none for so long gives none for now, and the micro-batch is complete."""
 
 FILL_S: Final = 0.5
 """A micro-batch that would not be full within this long, as messages come, is complete with what is there."""
@@ -91,7 +91,7 @@ class Subscription:
     def collect(self, rows: int, octets: int, wait_s: float) -> list[Delivery]:
         """What is there: at most so many messages, or up to the one that reaches so many octets of bodies.
 
-        Waits up to ``wait_s`` seconds for the first.
+        Waits up to ``wait_s`` seconds for the first, and for none that is not in the queue yet.
         """
         found, octets = self._take(rows, octets, wait_s)
         begun_s = time.monotonic()
@@ -100,7 +100,11 @@ class Subscription:
             # who publishes now and then shall not wait for those who publish later
             if passed_s > GAP_S and len(found) * FILL_S < rows * passed_s:
                 break
-            more, octets = self._take(rows - len(found), octets, GAP_S)
+            more, octets = self._take(rows - len(found), octets, 0.0)
+            if not more:
+                # a pause says little, and the answer comes behind what was sent before
+                gap_s = GAP_S if self.count_ready() else 0.0
+                more, octets = self._take(rows - len(found), octets, gap_s)
             if not more:
                 break
             found += more

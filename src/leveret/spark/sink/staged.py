@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from pyspark.sql.datasource import WriterCommitMessage
 
@@ -15,8 +16,11 @@ from leveret.client import (
     ClientError,
     StagesMissing,
 )
+from leveret.spark.lending import lent
 from leveret.spark.sink.connecting import SinkError, patiently
 from leveret.spark.sink.options import EXACTLY_ONCE, SinkOptions
+
+COMMIT: Final = "leveret spark commit"
 
 _log = logging.getLogger("leveret.spark")
 _warned: set[str] = set()
@@ -55,6 +59,7 @@ def attached(
     try:
         known = channel.staged(batch.query)
         if known is not None and known["last_batch"] is not None and known["last_batch"] >= batch.batch:
+            channel.close()
             return None
         channel.attach_stage(batch.query, batch.batch, attempt, options.stage_expires_s * 1000)
         return channel, True
@@ -98,19 +103,25 @@ def _partition(message: Published) -> int:
 def _with_channel(options: SinkOptions, ask: Callable[[BlockingChannel], None]) -> None:
     """Ask, and once more where the connection breaks: to release a batch a second time does nothing."""
 
-    def once() -> None:
-        with BlockingConnection(options.url, name="leveret spark commit") as connection:
-            ask(connection.channel())
-
-    patiently(once)
+    patiently(lambda: _ask(options, ask))
 
 
 def _leave(options: SinkOptions, ask: Callable[[BlockingChannel], None]) -> None:
     try:
-        with BlockingConnection(options.url, name="leveret spark commit") as connection:
-            ask(connection.channel())
+        _ask(options, ask)
     except ClientError as error:
         _log.warning("what is left of a write stays with the broker until it expires: %s", error)
+
+
+def _ask(options: SinkOptions, ask: Callable[[BlockingChannel], None]) -> None:
+    with lent(options.url, COMMIT, _connected) as connection:
+        channel = connection.channel()
+        ask(channel)
+        channel.close()
+
+
+def _connected(url: str, name: str) -> BlockingConnection:
+    return BlockingConnection(url, name=name)
 
 
 def _warn_once(url: str) -> None:

@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from typing import Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from leveret.client import ClientError
+from leveret.spark.lending import lent
 from leveret.spark.sink.columns import check_columns
 from leveret.spark.sink.connecting import SinkError, connect
 from leveret.spark.sink.options import AT_LEAST_ONCE, EXACTLY_ONCE, SinkOptions
 from leveret.spark.sink.publisher import Publisher, forget_levels
 from leveret.spark.sink.staged import Batch, Published, attached, drop, release
 from leveret.spark.sink.task import Task
+
+TASK: Final = "leveret spark sink"
 
 
 class StreamSink(DataSourceStreamArrowWriter):
@@ -92,7 +96,7 @@ def write_partition(options: SinkOptions, batches: Iterator[pa.RecordBatch], bat
     if first is None:
         return Published(task.partition, 0)
     try:
-        with connect(options.url, "leveret spark sink") as connection:
+        with lent(options.url, TASK, connect) as connection:
             is_staged = options.delivery != AT_LEAST_ONCE and bool(batch.query)
             found = attached(connection, options, batch, task.attempt) if is_staged else (connection.channel(), False)
             if found is None:
@@ -105,6 +109,7 @@ def write_partition(options: SinkOptions, batches: Iterator[pa.RecordBatch], bat
             publisher.publish(first)
             for each in batches:
                 publisher.publish(each)
+            channel.close()
     except (ClientError, SinkError) as error:
         forget_levels(options)
         if isinstance(error, SinkError):

@@ -8,17 +8,21 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
+from leveret.client import BlockingConnection
+from leveret.spark.lending import lent
+from leveret.spark.patience import Patience
 from leveret.spark.rows.shape import RowShape
 from leveret.spark.segments.errors import SegmentGone
 from leveret.spark.segments.planner import Facts, Sealed
 from leveret.spark.segments.pruning import EVERYTHING, Pruning
 from leveret.spark.segments.task import SealedTask
 from leveret.spark.streams.errors import explained
-from leveret.spark.streams.lending import lent
 from leveret.spark.streams.loss import log
 from leveret.spark.streams.offsets import Span
 from leveret.spark.streams.options import StreamOptions
 from leveret.spark.streams.tail import read_tail
+
+TASK: Final = "leveret spark stream task"
 
 ROWS_PER_TASK: Final = 250_000
 """What one task reads over AMQP at most: seconds, so that there is work for several executors, and little to repeat."""
@@ -105,6 +109,10 @@ def read_task(options: StreamOptions, shape: RowShape, task: StreamTask) -> Iter
         except SegmentGone as gone:
             log.warning("%s; reading them over AMQP", gone)
             span = Span(span.stream, span.id, gone.first, gone.end)
-    with explained(), lent(options.url) as connection:
+    with explained(), lent(options.url, TASK, _connected) as connection:
         for batch in read_tail(connection, span, shape.raw, options.is_loss_failure):
             yield shape.finish(batch)
+
+
+def _connected(url: str, name: str) -> BlockingConnection:
+    return Patience("task of a stream").run(lambda: BlockingConnection(url, name=name))

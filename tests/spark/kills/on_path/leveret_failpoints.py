@@ -4,7 +4,8 @@ Lives on the path of the driver and of its workers (sitecustomize.py), wraps the
 kills exactly at the arrow that the plan asks for. Nothing of it is in the package.
 
 All processes share a directory, ``$LEVERET_FAILPOINTS``: ``plan.json`` lists steps, of which the first one without a
-file in ``fired/`` is due; ``events.jsonl`` has a line for every arrow that was reached.
+file in ``fired/`` is due; ``events.jsonl`` has a line for every arrow that was reached. What follows the death of an
+executor is held until the task was repeated, which ``repeated/`` says: nobody would see it if the driver died first.
 """
 
 from __future__ import annotations
@@ -35,8 +36,10 @@ def reach(flow: str, arrow: str) -> None:
     batch, attempt = _task()
     event = {"flow": flow, "arrow": arrow, "batch": batch, "attempt": attempt, "pid": os.getpid()}
     append(state / "events.jsonl", json.dumps({**event, "driver": int(os.environ["LEVERET_DRIVER"])}) + "\n")
+    if attempt:
+        _repeated(state, flow)
     step = due(state)
-    if step is None or (step["flow"], step["arrow"]) != (flow, arrow):
+    if step is None or step["is_held"] or (step["flow"], step["arrow"]) != (flow, arrow):
         return
     # counted in a file, since a worker may not live to see the arrow twice
     if append(state / f"passed-{step['number']}", ".") > step["skip"] and claim(state, step):
@@ -44,12 +47,26 @@ def reach(flow: str, arrow: str) -> None:
 
 
 def due(state: Path) -> dict[str, Any] | None:
-    """The first step of the plan that has not fired yet."""
-    steps: list[dict[str, Any]] = json.loads((state / "plan.json").read_text())
-    for number, step in enumerate(steps):
+    """The first step of the plan that has not fired yet; is_held: not now."""
+    is_held = False
+    for number, step in enumerate(_plan(state)):
         if not (state / "fired" / str(number)).exists():
-            return {**step, "number": number}
+            return {**step, "number": number, "is_held": is_held}
+        is_held = step["victim"] == "executor" and not (state / "repeated" / str(number)).exists()
     return None
+
+
+def _plan(state: Path) -> list[dict[str, Any]]:
+    steps: list[dict[str, Any]] = json.loads((state / "plan.json").read_text())
+    return steps
+
+
+def _repeated(state: Path, flow: str) -> None:
+    """A task of this flow was repeated."""
+    for number, step in enumerate(_plan(state)):
+        is_fired = (state / "fired" / str(number)).exists()
+        if is_fired and step["victim"] == "executor" and step["flow"] == flow:
+            (state / "repeated" / str(number)).touch()
 
 
 def claim(state: Path, step: dict[str, Any]) -> bool:
