@@ -2,48 +2,30 @@
 
 from __future__ import annotations
 
-import copy
 from collections import Counter
-from collections.abc import Iterator
 
 import pytest
 
 from leveret.store.disk import MemoryDisk
 
+from .crash_stories import CrashStory, crash_everywhere
 from .delays import Site, fetch, send
-from .house import SEGMENTS, House
+from .house import House
 from .support import SECOND_US
 
 HOUR_MS = 3_600_000
 
 
-class Crash(BaseException):
-    """The process ends here."""
-
-
-class Story:
+class Story(CrashStory):
     """due_us: when each message is due that was sent; safe: those that were confirmed."""
 
     def __init__(self, crash_at: int) -> None:
         self.due_us: dict[int, int] = {}
         self.safe: set[int] = set()
-        self.is_over = False
         self.site: Site | None = None
-        self.seen: Counter[str] = Counter()
-        self._crash_at = crash_at
-        self.disk = MemoryDisk(self._before)
-        try:
-            self._tell()
-            self.is_over = True
-        except Crash:
-            self.disk.before = None
+        super().__init__(crash_at)
 
-    def _before(self, operation: str, path: str) -> None:
-        self.seen["page" if path.startswith(SEGMENTS) else "journal"] += 1
-        if self.disk.operations == self._crash_at:
-            raise Crash
-
-    def _tell(self) -> None:
+    def tell(self) -> None:
         self.site = site = Site(octets_max=1500, disk=self.disk)
         for delays_ms in ([HOUR_MS + 1000 * (n * 37 % 60) for n in range(14)], [3000, 1000, 2000], [HOUR_MS] * 5):
             for delay_ms in delays_ms:
@@ -66,14 +48,6 @@ class Story:
     def _pass(self, site: Site, us: int) -> None:
         site.pass_time(us)
         self._save(site)
-
-
-def endings(disk: MemoryDisk) -> Iterator[MemoryDisk]:
-    """The disk after a power cut that took all that was not synced, and after one that took nothing."""
-    for keep in ((), range(len(disk.pending))):
-        other = copy.deepcopy(disk)
-        other.crash(keep)
-        yield other
 
 
 def check(story: Story, disk: MemoryDisk) -> None:
@@ -101,10 +75,6 @@ def check(story: Story, disk: MemoryDisk) -> None:
 
 @pytest.mark.timeout(600)
 def test_a_crash_at_any_disk_operation_leaves_each_message_in_one_place() -> None:
-    number = 1
-    while not (story := Story(number)).is_over:
-        for disk in endings(story.disk):
-            check(story, disk)
-        number += 1
-    assert story.seen["page"] > 5
-    assert number > 100
+    story = crash_everywhere(Story, check, 0, 1)
+    assert story.operations["page"] > 5
+    assert story.operations.total() > 100

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import copy
-from collections.abc import Iterator
-
 import pytest
 
 from leveret.store.disk import MemoryDisk
 from leveret.wire import grammar
 
-from .house import SEGMENTS, House
+from .crash_stories import CrashStory, crash_everywhere
+from .house import House
 from .stages import MILLISECOND_US, asked, attach, detach, drain, queries, release
 from .support import Bench, Client
 
@@ -19,10 +16,6 @@ BATCHES = 3
 QUEUES = ("q", "r")
 # each attempt's messages: to one queue, to both, alike ones in one read
 ATTEMPTS = {"a": ("q", "both", "q", "run"), "b": ("run", "both", "r"), "dropped": ("both", "run")}
-
-
-class Crash(BaseException):
-    """The process ends here."""
 
 
 def bodies(batch: int, attempt: str, queue: str) -> list[bytes]:
@@ -68,26 +61,14 @@ def counts(bench: Bench) -> list[int]:
     return [int(found[queue].count()) for queue in QUEUES]
 
 
-class Story:
+class Story(CrashStory):
     """asked: batches whose release was sent; released: those whose release was confirmed."""
 
     def __init__(self, crash_at: int) -> None:
         self.asked = self.released = 0
-        self.is_over = False
-        self.seen = {"page": 0, "journal": 0}
-        self._crash_at = crash_at
-        self.disk = MemoryDisk(self._before)
-        with contextlib.suppress(Crash):
-            self._tell()
-            self.is_over = True
-        self.disk.before = None
+        super().__init__(crash_at)
 
-    def _before(self, operation: str, path: str) -> None:
-        self.seen["page" if path.startswith(SEGMENTS) else "journal"] += 1
-        if self.disk.operations == self._crash_at:
-            raise Crash
-
-    def _tell(self) -> None:
+    def tell(self) -> None:
         self.house = house = House(self.disk, octets_max=1500)
         client = house.bench.connect()
         declare(client)
@@ -107,14 +88,6 @@ class Story:
                 house.bench.pass_time(MILLISECOND_US)
                 house.write()
             house.page()
-
-
-def endings(disk: MemoryDisk) -> Iterator[MemoryDisk]:
-    """The disk after a power cut that took all that was not synced, and after one that took nothing."""
-    for keep in ((), range(len(disk.pending))):
-        other = copy.deepcopy(disk)
-        other.crash(keep)
-        yield other
 
 
 def check(story: Story, disk: MemoryDisk) -> None:
@@ -151,7 +124,7 @@ def move(house: House) -> None:
 def test_the_story_has_pages_and_several_files() -> None:
     story = Story(-1)
     assert story.is_over
-    assert story.seen["page"] > 10
+    assert story.operations["page"] > 10
     assert story.house.journal.current > 5
     check(story, story.disk)
 
@@ -159,9 +132,4 @@ def test_the_story_has_pages_and_several_files() -> None:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("part", range(4))
 def test_a_crash_at_any_disk_operation_loses_nothing_and_shows_nothing_twice_or_early(part: int) -> None:
-    crash_at = part + 1
-    while not (story := Story(crash_at)).is_over:
-        for disk in endings(story.disk):
-            check(story, disk)
-        crash_at += 4
-    assert crash_at > 100
+    assert crash_everywhere(Story, check, part, 4).operations.total() > 100

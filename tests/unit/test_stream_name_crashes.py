@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
-import copy
-from collections.abc import Iterator
-
 import pytest
 
 from leveret.broker.streams.stream import Stream
 from leveret.store.disk import MemoryDisk
 from leveret.wire import grammar
 
+from .crash_stories import CrashStory, crash_everywhere
 from .house import House
 from .support import Bench, Client
 
 COUNT = 14
 ARGUMENTS = {"x-leveret-consumer": "c", "x-stream-offset": "first"}
-
-
-class Crash(BaseException):
-    """The process ends here."""
 
 
 def publish(client: Client, number: int) -> None:
@@ -35,7 +28,7 @@ def consume(bench: Bench) -> Client:
     return client
 
 
-class Story:
+class Story(CrashStory):
     """confirmed: how many messages were; acknowledged: up to where the consumer did; stored: what of that must be on
     disk, since something was confirmed that was published later. files: of the journal, the newest one's number."""
 
@@ -44,19 +37,9 @@ class Story:
         self.acknowledged = 0
         self.stored = 0
         self.files = 0
-        self.is_over = False
-        self._crash_at = crash_at
-        self.disk = MemoryDisk(self._before)
-        with contextlib.suppress(Crash):
-            self._tell()
-            self.is_over = True
-        self.disk.before = None
+        super().__init__(crash_at)
 
-    def _before(self, operation: str, path: str) -> None:
-        if self.disk.operations == self._crash_at:
-            raise Crash
-
-    def _tell(self) -> None:
+    def tell(self) -> None:
         house = House(self.disk)
         client = house.bench.connect()
         client.send(1, grammar.CONFIRM_SELECT)
@@ -79,14 +62,6 @@ class Story:
                 self.acknowledged += 1
                 reader.send(1, grammar.BASIC_ACK, delivery_tag=self.acknowledged)
         self.files = house.journal.current
-
-
-def endings(disk: MemoryDisk) -> Iterator[MemoryDisk]:
-    """The disk after a power cut that took all that was not synced, and after one that took nothing."""
-    for keep in ((), range(len(disk.pending))):
-        other = copy.deepcopy(disk)
-        other.crash(keep)
-        yield other
 
 
 def check(story: Story, disk: MemoryDisk) -> None:
@@ -121,12 +96,4 @@ def test_the_story_has_several_files() -> None:
 
 @pytest.mark.parametrize("part", range(4))
 def test_a_crash_at_every_operation(part: int) -> None:
-    crash_at = part + 1
-    while True:
-        story = Story(crash_at)
-        for disk in endings(story.disk):
-            check(story, disk)
-        if story.is_over:
-            break
-        crash_at += 4
-    assert crash_at > 40
+    assert crash_everywhere(Story, check, part, 4).operations.total() > 40
