@@ -97,6 +97,12 @@ def _but_late(seen: Seen, closed: set[str]) -> object:
     return {where: frames for where, frames in kept.items() if frames}
 
 
+def _expired_together(step: Step, ours: Seen, theirs: Seen) -> bool:
+    """Several messages that expire as they come were published at once, and where their dead letters are differs."""
+    together = step.does == "basic.publish" and step.count > 1 and step.properties.get("expiration") == "0"
+    return together and ours.frames == theirs.frames and ours.queues.keys() == theirs.queues.keys()
+
+
 KINDS = (
     Kind(
         "texts of frame errors",
@@ -123,6 +129,14 @@ KINDS = (
         "still be sent, in vain; ours end together, and nothing follows the error",
         "specification 0-9-1, connection.close: nothing but close-ok is heeded after it",
         _closed_before_consumers_moved,
+    ),
+    Kind(
+        "which of several messages is first to expire",
+        "messages that expire at the head of a queue alone, and are dead letters to each other's queues, stay or go by "
+        "what arrives first: RabbitMQ's queues are processes and see all that was published before any dead letter, or "
+        "do not, as its schedulers like; ours see one message and its dead letters, then the next",
+        "RabbitMQ, Time-To-Live: only the head of a queue expires; Broker Semantics: order within one queue",
+        _expired_together,
     ),
     Kind(
         "x-last-death headers",
