@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
+from typing import TypeVar
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
@@ -10,6 +12,17 @@ from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 from leveret.client import BlockingChannel, Properties
 
 from ..waiting import until
+
+T = TypeVar("T")
+COMPILED = (b"leveret.wire", b"leveret.session", b"leveret.broker")
+
+
+def sent(value: T) -> T:
+    """What an executor gets of it: nothing that is compiled here, for there it may not be."""
+    data = pickle.dumps(value)
+    assert not [name for name in COMPILED if name in data]
+    copy: T = pickle.loads(data)
+    return copy
 
 
 def fill(channel: BlockingChannel, queue: str, first: int, count: int) -> set[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ from leveret.spark.rows.columns import QUEUE_SCHEMA
 from leveret.spark.rows.shape import RowOptions
 
 from ..waiting import until
+from .support import sent
 
 SHAPE = RowOptions().shape(StructType([QUEUE_SCHEMA["body"], QUEUE_SCHEMA["redelivered"]]), QUEUE_SCHEMA)
 
@@ -33,8 +33,8 @@ def fill(channel: BlockingChannel, queue: str, first: int, count: int) -> list[b
 
 def rows(reader: PeekReader | DrainReader) -> list[tuple[bytes, bool]]:
     """Bodies and whether they are marked as redelivered, read as Spark does it: planned here, read elsewhere."""
-    parts = pickle.loads(pickle.dumps(reader.partitions()))
-    task = pickle.loads(pickle.dumps(reader))
+    parts = sent(reader.partitions())
+    task = sent(reader)
     found = [row for part in parts for batch in task.read(part) for row in batch.to_pylist()]
     return [(row["body"], row["redelivered"]) for row in found]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterator
 
 import pytest
@@ -10,7 +9,7 @@ from pyspark.sql.types import StructType
 
 from leveret.client import BlockingChannel, ChannelClosed, ConnectionClosed
 from leveret.spark import patience
-from leveret.spark.queues.errors import SourceError
+from leveret.spark.queues.errors import SourceError, explained
 from leveret.spark.queues.options import QueueOptions
 from leveret.spark.queues.reader import QueueReader
 from leveret.spark.queues.subscription import Subscription
@@ -18,7 +17,7 @@ from leveret.spark.rows.columns import QUEUE_SCHEMA
 from leveret.spark.rows.shape import RowOptions
 
 from ..waiting import until
-from .support import left
+from .support import left, sent
 
 SHAPE = RowOptions().shape(StructType([QUEUE_SCHEMA["body"], QUEUE_SCHEMA["redelivered"]]), QUEUE_SCHEMA)
 
@@ -213,5 +212,11 @@ def test_available_now_on_an_empty_queue_ends_at_once(reader: QueueReader) -> No
 
 def test_a_reader_can_be_pickled_before_it_connects() -> None:
     options = QueueOptions("q", "amqp://nowhere/")
-    copy: QueueReader = pickle.loads(pickle.dumps(QueueReader(options, SHAPE)))
+    copy: QueueReader = sent(QueueReader(options, SHAPE))
     assert copy.initialOffset() == {"messages": 0}
+
+
+def test_a_queue_that_may_not_be_read_is_told_with_the_option() -> None:
+    refused = "ACCESS_REFUSED - access to queue 'q' in vhost '/' refused for user 'guest'"
+    with pytest.raises(SourceError, match="give the user of option url the permission to read 'q'"), explained("q"):
+        raise ChannelClosed(403, refused)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import pickle
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,7 @@ from leveret.spark.rows.columns import QUEUE_SCHEMA
 from leveret.spark.rows.shape import RowOptions
 
 from ..waiting import until
-from .support import left
+from .support import left, sent
 
 SHAPE = RowOptions().shape(StructType([QUEUE_SCHEMA["body"], QUEUE_SCHEMA["message_id"]]), QUEUE_SCHEMA)
 ROWS = ReadMaxRows(10)
@@ -70,8 +69,8 @@ def fill(channel: BlockingChannel, queue: str, first: int, count: int, *, has_id
 
 def rows(reader: SpoolReader, start: dict[str, Any], end: dict[str, Any]) -> list[bytes]:
     """The bodies of a micro-batch, read as executors do."""
-    parts = pickle.loads(pickle.dumps(reader.partitions(start, end)))
-    task = pickle.loads(pickle.dumps(SpoolReader(reader._options, reader._spool_options, SHAPE)))
+    parts = sent(reader.partitions(start, end))
+    task = sent(SpoolReader(reader._options, reader._spool_options, SHAPE))
     return [row["body"] for part in parts for batch in task.read(part) for row in batch.to_pylist()]
 
 

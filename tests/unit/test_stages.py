@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from leveret.broker.kinds.recent_history import RecentHistory
 from leveret.broker.peer import Peer
-from leveret.broker.queries import QUERIES_MAX
+from leveret.broker.queries import QUERIES_MAX, STAGES_MAX
 from leveret.broker.records import records
 from leveret.broker.users import SHA256, hash_password
 from leveret.cli.store import fields_of
@@ -581,6 +581,22 @@ def test_queries_are_not_without_number() -> None:
     assert refusal(client) == (406, f"PRECONDITION_FAILED - {text}", 60, 20)
     stage(client, 0, "a", b"1", query="7")
     release(client, 0, "a", query="7")
+    settle(bench)
+    assert fetch(client) == [b"1"]
+
+
+def test_stages_are_not_without_number() -> None:
+    bench = Bench()
+    client = opened(bench, "q")
+    known = queries(bench)
+    for number in range(STAGES_MAX):
+        known.attach("Q", "guest", 0, f"{number}", 10**9, bench.now_us)
+    attach(client, 0, "one more")
+    assert refusal(client) == (406, "PRECONDITION_FAILED - vhost '/' has 100000 stages: release or abort some", 60, 20)
+    abort(client, 0)
+    bench.sync()
+    stage(client, 1, "a", b"1")
+    release(client, 1, "a")
     settle(bench)
     assert fetch(client) == [b"1"]
 
