@@ -229,7 +229,9 @@ def _until_a_stage_is_gone(url: str) -> Any:
         for batch in batches:
             with BlockingConnection(url) as connection:
                 was_there = False
+                deadline_s = time.monotonic() + 60
                 while context.partitionId() == 1:
+                    assert time.monotonic() < deadline_s, "the stage does not expire"
                     stages = (connection.channel().staged(query) or {"stages": []})["stages"]
                     if was_there and not stages:
                         break
