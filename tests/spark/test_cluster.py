@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from leveret.cli.spark import write_zip
+from leveret.cli.spark.zip import write_zip
 from leveret.client import BlockingChannel, BlockingConnection
 from leveret.spark import RECOMMENDED
 

@@ -16,7 +16,7 @@ from pyspark.cloudpickle import dumps
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StringType, StructField, StructType
 
-from leveret.cli.spark import write_zip
+from leveret.cli.spark.zip import write_zip
 from leveret.client import BlockingConnection, Properties
 from leveret.spark import LeveretDataSource
 from leveret.spark.rows.columns import QUEUE_SCHEMA, STREAM_SCHEMA
@@ -73,7 +73,7 @@ def test_everything_in_it_can_be_imported_with_nothing_but_pyarrow(archive: Path
     names = zipfile.ZipFile(archive).namelist()
     assert int(bare(tmp_path, archive, IMPORT_ALL, archive)) == len(names)
     rooms = {name.split("/")[1] for name in names if name.count("/") > 1}
-    assert rooms == {"wire", "client", "delay", "spark"}
+    assert rooms == {"wire", "client", "delay", "spark", "pipelines"}
     assert {name for name in names if name.count("/") < 2} == {"pyspark_leveret.py", "leveret/__init__.py"}
 
 

@@ -13,6 +13,7 @@ import click
 
 from leveret.demo.errors import DemoError
 from leveret.demo.plan import ALL_FLIGHTS, DEFAULT_OUTPUT, FAULTS
+from leveret.pipelines.errors import PipelineError
 
 if TYPE_CHECKING:
     from leveret.demo.reconcile import Reconciliation
@@ -41,7 +42,7 @@ def run(
         The account by message ids; its ``adds_up`` is what the exit status tells.
 
     Raises:
-        DemoError: something needed is missing, or a part of the pipeline failed.
+        PipelineError: something needed is missing (then a ``DemoError``), or a part of the pipeline failed.
     """
     if federated and url is not None:
         raise DemoError("a federated run kills a broker, so it starts all four by itself: it takes no URL")
@@ -87,7 +88,7 @@ def command(url: str | None, flights: int, seed: int, output: Path, federated: b
     signal.signal(signal.SIGTERM, _terminated)
     try:
         account = run(flights, url=url, seed=seed, output=output, faults=faults, federated=federated)
-    except DemoError as error:
+    except PipelineError as error:
         raise click.ClickException(str(error)) from error
     if not account.adds_up:
         sys.exit(1)

@@ -16,7 +16,7 @@ from leveret.demo.data import CODES, LATE_MINUTES, NUMBERS
 from leveret.demo.lookups import look_up
 from leveret.demo.plan import DELAY_HEADER, FLIGHTS_QUEUE, NOTICES_QUEUE, Plan
 from leveret.demo.timed import TimedDataSource
-from leveret.demo.watch import WatchedQuery
+from leveret.pipelines.watch import WatchedQuery
 
 ROWS_PER_TRIGGER = 30_000
 """Flights of a micro-batch: few large ones, since each costs planning, commits and a file."""

@@ -6,18 +6,19 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from typing import Final
 
 from leveret.demo import faults, topology, workspace
 from leveret.demo.children import Child
 from leveret.demo.copies import FOLDER
 from leveret.demo.crossing import Copies
 from leveret.demo.data import Flights, load_flights
-from leveret.demo.engine import spark_session
 from leveret.demo.job import Job
 from leveret.demo.plan import Plan
 from leveret.demo.progress import Display
 from leveret.demo.reconcile import Notice, Records
 from leveret.demo.senders import Senders
+from leveret.pipelines.engine import started
 
 POLL_S = 0.2
 
@@ -28,6 +29,17 @@ SETTLE_S = 0.5
 """When everything is there, so long is waited for what should not come: duplicates."""
 
 LONGEST_FLIGHT_H = 12
+
+SETTINGS: Final[dict[str, str]] = {
+    "spark.master": "local[2]",
+    "spark.driver.memory": "1g",
+    # A run is over before the second compiler pays: with it, Java took almost twice the processor time.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    # Tasks of both queries take turns, or the second waits until the first has none left.
+    "spark.scheduler.mode": "FAIR",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "1",
+}
 
 
 @dataclass(frozen=True)
@@ -64,7 +76,7 @@ class Pipeline:
         """Runs it, and stops whatever it started, however it ends.
 
         Raises:
-            DemoError: a part failed.
+            PipelineError: a part failed.
             DataMissing: the input is not there.
         """
         with ExitStack() as parts:
@@ -73,7 +85,7 @@ class Pipeline:
             self._senders.prepare(parts, self._display)
             for role in ("lookup", "collector"):
                 self._children[role] = parts.enter_context(Child(role, self._plan))
-            spark = parts.enter_context(spark_session(self._plan.records / "spark.log"))
+            spark = parts.enter_context(started("leveret demo", self._plan.records / "spark.log", **SETTINGS))
             flights = load_flights(self._plan.flights, self._plan.seed)
             due = flights.due()
             self._display.total("delivered", len(due))

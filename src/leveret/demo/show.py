@@ -47,7 +47,7 @@ class Show:
         """Runs everything, prints the account, leaves picture and Parquet files in the output directory.
 
         Raises:
-            DemoError: something is missing or failed; everything that was started is stopped.
+            PipelineError: something is missing or failed; everything that was started is stopped.
         """
         started_s = time.monotonic()
         workspace.prepare(self.output)

@@ -10,40 +10,35 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
 
 from pyspark.sql import SparkSession
 
-from leveret.demo.errors import DemoError
+from leveret.pipelines.errors import PipelineError, cause
 from leveret.spark import session
-
-SETTINGS: Final[dict[str, str]] = {
-    "spark.master": "local[2]",
-    "spark.driver.memory": "1g",
-    # A run is over before the second compiler pays: with it, Java took almost twice the processor time.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    # Tasks of both queries take turns, or the second waits until the first has none left.
-    "spark.scheduler.mode": "FAIR",
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.shuffle.partitions": "1",
-}
 
 
 @contextmanager
-def spark_session(log: Path) -> Iterator[SparkSession]:
-    """A session on two cores of this machine, stopped at the end together with its queries.
+def started(app_name: str, log: Path, *, remote: str | None = None, **conf: object) -> Iterator[SparkSession]:
+    """The session that is active, as it is; else one of our own, which is stopped at the end with its queries.
 
     Args:
-        log: file for what Java and Spark's Python workers say; between the bars it would be unreadable.
+        app_name: how Spark calls it.
+        log: file for what Java and Spark's Python workers say; between bars it would be unreadable.
+        remote: a Spark Connect server.
+        conf: settings.
 
     Raises:
-        DemoError: no Java, or it does not start.
+        PipelineError: no Java, or it does not start, or the server can't be reached.
     """
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        yield active
+        return
     try:
         with _stderr_to(log), _interrupts_as_they_are():
-            spark = session("leveret demo", **SETTINGS)
-    except RuntimeError as error:
-        raise DemoError(f"Spark did not start: {error}; see {log}") from error
+            spark = session(app_name, remote=remote, **conf)
+    except Exception as error:
+        raise PipelineError(f"Spark did not start: {cause(error)}; see {log}") from error
     # The Python side logs interrupted calls, with their tracebacks, by the root logger.
     chatter = logging.FileHandler(log)
     logging.getLogger().addHandler(chatter)

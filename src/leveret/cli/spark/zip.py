@@ -11,22 +11,17 @@ import click
 
 import leveret
 
-ROOMS: Final = ("wire", "client", "delay", "spark")
+ROOMS: Final = ("wire", "client", "delay", "spark", "pipelines")
 EXCLUDED: Final = frozenset({"wire/scan.py"})
 """Only brokers look at headers without decoding them, and only by the helpers of compiled code, which need librt."""
 EPOCH: Final = (1980, 1, 1, 0, 0, 0)
 """The earliest time that a zip can hold: the same sources give the same file."""
 
 
-@click.group("spark")
-def command() -> None:
-    """Spark jobs that read and write messages (docs/SPARK.md)."""
-
-
-@command.command("zip")
+@click.command("zip")
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), default=Path("leveret.zip"),
               show_default=True, help="The file to write.")  # fmt: skip
-def zip_command(output: Path) -> None:
+def command(output: Path) -> None:
     """Write leveret for executors that have nothing but pyarrow: spark-submit --py-files leveret.zip.
 
     The file holds the clients, the delay levels and the data source as pure Python, and nothing of the broker.

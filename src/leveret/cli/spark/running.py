@@ -1,0 +1,119 @@
+"""What all pipelines have in common on the command line: options, a session, progress, the summary, exit codes.
+
+Exit codes: 0 done; 1 done, and something does not add up; 2 wrong options; 3 it could not be done, the text says why;
+130 and 143 after a second Ctrl-C or SIGTERM. The first one lets the pipeline finish what it is at.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from leveret.cli.options import options
+from leveret.pipelines.errors import PipelineError
+from leveret.pipelines.summary import Summary
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from leveret.pipelines.reporter import Reporter
+
+EXIT_AMISS: Final = 1
+EXIT_FAILED: Final = 3
+
+URL: Final = click.option(
+    "--url", envvar="LEVERET_URL", default="amqp://guest:guest@localhost:5672/", show_default=True, help="The broker."
+)
+OPTIONS: Final = (
+    click.option("--master", help="Spark's master: local[4], spark://host:7077, yarn, k8s://…  [default: local[*]]"),
+    click.option(
+        "--remote", envvar="SPARK_REMOTE", help="A Spark Connect server, sc://host:15002, in place of a master."
+    ),
+    click.option("--conf", "conf", multiple=True, metavar="NAME=VALUE", help="A setting of Spark's; may be repeated."),
+    click.option("--dry-run", is_flag=True, help="Say what would be done, and change nothing."),
+    click.option("--json", "as_json", is_flag=True, help="The summary as JSON."),
+)
+
+Job = Callable[["SparkSession", "Reporter", bool], Summary]
+"""What a command runs: session, reporter, whether it is a dry run."""
+
+
+@dataclass(frozen=True)
+class Running:
+    """How a pipeline is to be run: what its command got by ``OPTIONS``."""
+
+    name: str
+    master: str | None
+    remote: str | None
+    conf: tuple[str, ...]
+    dry_run: bool
+    as_json: bool
+
+    def run(self, job: Job) -> None:
+        """Run it in a session, show how far it is, and print its summary; ends the process unless the status is 0."""
+        from leveret.cli.spark.telling import Teller
+
+        settings = self._settings()
+        log = Path(tempfile.gettempdir()) / f"leveret-spark-{os.getuid()}-{os.getpid()}.log"
+        try:
+            from leveret.pipelines.engine import started
+        except ImportError as error:
+            raise click.UsageError(f"pipelines need more packages ({error}): pip install 'leveret[spark]'") from None
+        try:
+            with Teller(self.name) as teller, started(f"leveret {self.name}", log, **settings) as spark:
+                summary = job(spark, teller, self.dry_run)
+        except PipelineError as error:
+            click.echo(f"Error: {error}", err=True)
+            _say_where(log)
+            sys.exit(EXIT_FAILED)
+        log.unlink(missing_ok=True)
+        if self.as_json:
+            click.echo(json.dumps(summary.document(), indent=2))
+        else:
+            teller.tell(summary)
+        if not summary.adds_up:
+            sys.exit(EXIT_AMISS)
+
+    def _settings(self) -> dict[str, Any]:
+        settings: dict[str, Any] = {}
+        for text in self.conf:
+            name, is_there, value = text.partition("=")
+            if not is_there or not name:
+                raise click.UsageError(f"--conf {text}: a setting is NAME=VALUE")
+            settings[name] = value
+        if self.master and self.remote:
+            raise click.UsageError("--master and --remote: say one of them")
+        if self.master:
+            settings["spark.master"] = self.master
+        if self.remote:
+            settings["remote"] = self.remote
+        return settings
+
+
+def pipeline(function: Callable[..., None]) -> Callable[..., None]:
+    """Adds ``OPTIONS`` to a command's function, which gets what they say as its first argument, ``running``."""
+
+    @options(*OPTIONS)
+    @functools.wraps(function)
+    def called(
+        master: str | None, remote: str | None, conf: tuple[str, ...], dry_run: bool, as_json: bool, **given: Any
+    ) -> None:
+        name = click.get_current_context().info_name or ""
+        function(Running(name, master, remote, conf, dry_run, as_json), **given)
+
+    return called
+
+
+def _say_where(log: Path) -> None:
+    """Spark's own words are worth a look only if there are any."""
+    if log.exists() and log.stat().st_size:
+        click.echo(f"What Spark said is in {log}", err=True)

@@ -1,0 +1,32 @@
+"""Pipelines that people need, on Structured Streaming: each is a command (``leveret spark NAME``) and a function here.
+
+All of them take a session first, return a :class:`Summary`, raise :class:`PipelineError`, go on from their checkpoint
+when they are run again, and change nothing with ``dry_run``. Needs ``leveret[spark]``. docs/PIPELINES.md.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, Final
+
+from leveret.pipelines.errors import PipelineError
+from leveret.pipelines.reporter import Reporter
+from leveret.pipelines.summary import Summary, Table
+
+__all__ = ["PipelineError", "Reporter", "Summary", "Table"]
+
+# A pipeline is imported when it is used: what runs on executors needs one of them, and none of them all packages.
+_HOMES: Final[dict[str, str]] = {
+    "archive": "leveret.pipelines.archives.archive",
+    "audit": "leveret.pipelines.audits.audit",
+    "deadletters": "leveret.pipelines.dead.deadletters",
+    "enrich": "leveret.pipelines.enriching.enrich",
+    "replay": "leveret.pipelines.replays.replay",
+    "schedule": "leveret.pipelines.schedules.schedule",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'leveret.pipelines' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)

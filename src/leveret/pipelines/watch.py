@@ -1,0 +1,78 @@
+"""A streaming query as a pipeline watches it: how many rows it has done, whether it is at work, whether it failed."""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+from pyspark.sql.streaming.query import StreamingQuery
+
+from leveret.pipelines.errors import PipelineError, cause
+from leveret.pipelines.reporter import Reporter
+
+POLL_S: Final = 1
+
+
+class WatchedQuery:
+    """A running query.
+
+    Attributes:
+        rows: input rows of its finished micro-batches, as of the last ``look``.
+        grown_s: when that was first seen (``time.monotonic``).
+    """
+
+    def __init__(self, query: StreamingQuery) -> None:
+        self.rows = 0
+        self.grown_s = time.monotonic()
+        self._query = query
+        self._rows_by_batch: dict[int, int] = {}
+
+    def look(self) -> None:
+        """Brings ``rows`` up to date.
+
+        Raises:
+            PipelineError: the query has failed.
+        """
+        failure = self._query.exception()
+        if failure is not None:
+            raise PipelineError(f"Spark's query {self._query.name or self._query.id} failed: {cause(failure)}")
+        # Spark keeps the progress of its last micro-batches only, so it is noted while it is there.
+        self._rows_by_batch.update({one.batchId: one.numInputRows for one in self._query.recentProgress})
+        rows = sum(self._rows_by_batch.values())
+        if rows > self.rows:
+            self.rows, self.grown_s = rows, time.monotonic()
+
+    @property
+    def busy(self) -> bool:
+        """True while it works on a micro-batch."""
+        return bool(self._query.status["isDataAvailable"])
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended, by itself or otherwise."""
+        return not self._query.isActive
+
+    def stop(self) -> None:
+        """Ends it; without effect if it has ended."""
+        self._query.stop()
+
+    def run(self, reporter: Reporter, stage: str, total: int | None = None) -> int:
+        """Watches it to its end, or until the reporter asks for the end: input rows of its finished micro-batches.
+
+        A query that is asked to end is stopped where it stands; its next run replays an unfinished micro-batch.
+
+        Raises:
+            PipelineError: the query has failed.
+        """
+        try:
+            while not self._query.awaitTermination(POLL_S) and not reporter.is_ended:
+                self.look()
+                reporter.show(stage, self.rows, total)
+        except Exception as error:
+            self.look()
+            raise PipelineError(f"Spark's query failed: {cause(error)}") from error
+        finally:
+            self._query.stop()
+        self.look()
+        reporter.show(stage, self.rows, total)
+        return self.rows

@@ -1,0 +1,79 @@
+"""Runs pipelines as people do: lines of the documentation, in this process; and one that is killed on its way."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from click.testing import CliRunner
+
+import leveret
+from leveret.cli.main import main
+
+from ..kills.on_path.leveret_failpoints import kill_session
+
+DOCS = Path(__file__).parents[3] / "docs"
+PATIENCE_S = 150.0
+
+
+def commands(page: str) -> list[list[str]]:
+    """The command lines of a page's sh blocks that call ``leveret spark``, as words behind ``leveret``."""
+    text = "\n".join(re.findall(r"```sh\n(.*?)```", (DOCS / page).read_text(), re.S)).replace("\\\n", " ")
+    lines = [shlex.split(line, comments=True) for line in text.splitlines()]
+    return [words[1:] for words in lines if words[:2] == ["leveret", "spark"]]
+
+
+def invoke(words: Sequence[str], replaced: Mapping[str, str] | None = None, exit_code: int = 0) -> str:
+    """What ``leveret WORDS`` prints on standard output; it uses the session that is active, and leaves it.
+
+    ``replaced``: parts of words, as ``/data`` or a URL, that are something else here.
+    """
+    for old, new in (replaced or {}).items():
+        words = [word.replace(old, new) for word in words]
+    result = CliRunner().invoke(main, list(words), catch_exceptions=False)
+    assert result.exit_code == exit_code, f"{words}: exit code {result.exit_code}\n{result.output}"
+    return result.stdout
+
+
+def summary(words: Sequence[str], replaced: Mapping[str, str] | None = None, exit_code: int = 0) -> dict[str, Any]:
+    """What ``leveret WORDS --json`` says."""
+    found: dict[str, Any] = json.loads(invoke([*words, "--json"], replaced, exit_code))
+    return found
+
+
+def run_and_kill(words: Sequence[str], when: Callable[[], bool], log: Path) -> None:
+    """Start ``leveret WORDS`` in a session of its own, and kill -9 all of its processes as soon as ``when`` is true.
+
+    It is an error if it ends before.
+    """
+    environment = {**os.environ, "PYTHONPATH": str(Path(leveret.__file__).parents[1])}
+    conf = ["--conf", "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC", "--master", "local[2]"]
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "leveret.cli.main", *words, *conf],
+            env=environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
+        )  # fmt: skip
+    try:
+        deadline_s = time.monotonic() + PATIENCE_S
+        while not when():
+            assert process.poll() is None, f"it ended too early:\n{log.read_text()[-3000:]}"
+            assert time.monotonic() < deadline_s, f"it does not come to where it is to be killed:\n{log.read_text()}"
+            time.sleep(0.005)
+        assert process.poll() is None, f"it ended before it was killed:\n{log.read_text()[-3000:]}"
+    finally:
+        kill_session(process.pid)
+        process.wait()
+
+
+def committed(checkpoint: Path) -> int:
+    """The last micro-batch that a checkpoint says is done, -1 = none."""
+    names = [path.name for path in (checkpoint / "commits").glob("*") if path.name.isdigit()]
+    return max(map(int, names), default=-1)
