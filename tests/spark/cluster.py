@@ -7,7 +7,7 @@ import re
 import sys
 import venv
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,13 +17,9 @@ import pyspark
 
 from leveret.spark import java_home
 from leveret.testing.processes import ServerProcess
+from leveret.testing.spark_cluster import PASSED_ON, SPARK_HOME, SparkCluster, spark_cluster
 
-SPARK_HOME = Path(pyspark.__file__).parent
 FASTER = Path(__file__).parent / "path"
-PASSED_ON = ("PYTHONPATH", "VIRTUAL_ENV", "SPARK_REMOTE", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
-"""What the tests' own environment may say of Pythons and would reach executors."""
-CLEAN = ["env", *(f"--unset={name}" for name in PASSED_ON)]
-SMALL = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
 
 
 def bare_python(directory: Path) -> Path:
@@ -37,56 +33,24 @@ def bare_python(directory: Path) -> Path:
     return directory / "bin" / "python"
 
 
-class SparkProcess(ServerProcess):
-    """A daemon of Spark's, by its Java class; executors are children of their worker and end with it."""
-
-    start_timeout_s = 180.0
-
-    def __init__(self, daemon: str, arguments: Sequence[str], ready: str) -> None:
-        """daemon: the class; arguments: of its command line; ready: what it says when it is."""
-        self.name = daemon.rpartition(".")[2]
-        self.ready_pattern = re.compile(ready)
-        super().__init__()
-        self._line = [str(SPARK_HOME / "bin" / "spark-class"), daemon, *arguments]
-
-    def command(self) -> Sequence[str | Path]:
-        return [*CLEAN, *self._line]
-
-    def environment(self) -> Mapping[str, str]:
-        return {
-            "JAVA_HOME": str(java_home()),
-            "SPARK_HOME": str(SPARK_HOME),
-            "SPARK_DAEMON_MEMORY": "256m",
-            "SPARK_DAEMON_JAVA_OPTS": SMALL,
-            "SPARK_LOCAL_IP": "127.0.0.1",
-            "SPARK_LOCAL_DIRS": str(self.data_dir),
-        }
-
-    def stop(self) -> int:
-        """Java ends a daemon that is asked to stop with 143, which is as it should be."""
-        status = super().stop()
-        return 0 if status == 143 else status
-
-
 @dataclass(frozen=True)
 class Cluster:
-    """Where the master is, the Python of the executors, and leveret for ``--py-files``."""
+    """The processes, the Python of the executors, and leveret for ``--py-files``."""
 
-    master: str
+    spark: SparkCluster
     python: Path
     archive: Path
+
+    @property
+    def master(self) -> str:
+        """Its URL."""
+        return self.spark.master
 
     def settings(self) -> dict[str, str]:
         """What a driver must say to use two small executors, one on each worker, that get leveret by the archive."""
         return {
-            "spark.master": self.master,
+            **self.spark.settings(),
             "spark.submit.pyFiles": str(self.archive),
-            "spark.executor.memory": "512m",
-            "spark.executor.cores": "1",
-            "spark.cores.max": "2",
-            "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.memory": "512m",
             "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
             "spark.ui.enabled": "false",
@@ -116,19 +80,8 @@ class Cluster:
 def running_cluster(directory: Path, archive: Path) -> Iterator[Cluster]:
     """A master and two workers of one core each, on free ports of 127.0.0.1."""
     python = bare_python(directory / "python")
-    ports = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
-    with ExitStack() as stack:
-        master = SparkProcess("org.apache.spark.deploy.master.Master", ports, "I have been elected leader")
-        stack.enter_context(master)
-        found = re.search(r"spark://\S+", master.said("Starting Spark master at"))
-        assert found is not None
-        for number in (1, 2):
-            size = ["--cores", "1", "--memory", "1g", "--work-dir", str(directory / f"worker{number}")]
-            worker = SparkProcess(
-                "org.apache.spark.deploy.worker.Worker", [*ports, *size, found[0]], "Successfully registered with"
-            )
-            stack.enter_context(worker)
-        yield Cluster(found[0], python, archive)
+    with spark_cluster(directory) as spark:
+        yield Cluster(spark, python, archive)
 
 
 class ConnectServer(ServerProcess):

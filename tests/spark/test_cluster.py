@@ -17,8 +17,9 @@ import pytest
 from leveret.cli.spark.zip import write_zip
 from leveret.client import BlockingChannel, BlockingConnection
 from leveret.spark import RECOMMENDED
+from leveret.testing.spark_cluster import PASSED_ON
 
-from .cluster import PASSED_ON, Cluster, ConnectServer, running_cluster
+from .cluster import Cluster, ConnectServer, running_cluster
 from .service import Service
 from .support import fill
 

@@ -21,8 +21,9 @@ from leveret.client import BlockingConnection, Properties
 from leveret.spark import LeveretDataSource
 from leveret.spark.rows.columns import QUEUE_SCHEMA, STREAM_SCHEMA
 from leveret.spark.rpc import Caller
+from leveret.testing.spark_cluster import SPARK_HOME
 
-from .cluster import SPARK_HOME, bare_python
+from .cluster import bare_python
 from .service import Service
 
 SOURCES = Path(__file__).parents[2] / "src"
@@ -42,6 +43,7 @@ ASK = """
 import sys
 import pyarrow as pa
 from leveret.spark.rpc import Caller
+from leveret.testing.spark_cluster import SPARK_HOME
 batch = pa.record_batch([pa.array(["a", None, "b"])], names=["body"])
 [answered] = Caller(sys.argv[1], "", sys.argv[2], "body", "reply", 2, 60.0)(iter([batch]))
 print(answered["reply"].to_pylist())

@@ -1,0 +1,128 @@
+"""A standalone Spark cluster on this machine: a master, and workers of one core each, in processes of their own.
+
+Needs ``leveret[spark]``. An executor is a child of its worker and ends with it; the master gives the application
+another one when one is killed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pyspark
+
+from leveret.spark.java import java_home
+from leveret.testing.processes import ServerProcess
+
+SPARK_HOME: Final = Path(pyspark.__file__).parent
+PASSED_ON: Final = ("PYTHONPATH", "VIRTUAL_ENV", "SPARK_REMOTE", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
+"""What our own environment may say of Pythons and would reach executors."""
+SMALL: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
+WORKERS: Final = 2
+EXECUTOR: Final = "CoarseGrainedExecutorBackend"
+
+
+class SparkProcess(ServerProcess):
+    """A daemon of Spark's, by its Java class; executors are children of their worker and end with it."""
+
+    start_timeout_s = 180.0
+
+    def __init__(self, daemon: str, arguments: Sequence[str], ready: str) -> None:
+        """daemon: the class; arguments: of its command line; ready: what it says when it is."""
+        self.name = daemon.rpartition(".")[2]
+        self.ready_pattern = re.compile(ready)
+        super().__init__()
+        self._line = [str(SPARK_HOME / "bin" / "spark-class"), daemon, *arguments]
+
+    def command(self) -> Sequence[str | Path]:
+        return ["env", *(f"--unset={name}" for name in PASSED_ON), *self._line]
+
+    def environment(self) -> Mapping[str, str]:
+        return {
+            "JAVA_HOME": str(java_home()),
+            "SPARK_HOME": str(SPARK_HOME),
+            "SPARK_DAEMON_MEMORY": "256m",
+            "SPARK_DAEMON_JAVA_OPTS": SMALL,
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_LOCAL_DIRS": str(self.data_dir),
+        }
+
+    def stop(self) -> int:
+        """Java ends a daemon that is asked to stop with 143, which is as it should be."""
+        status = super().stop()
+        return 0 if status == 143 else status
+
+
+@dataclass(frozen=True)
+class SparkCluster:
+    """master: its URL, ``spark://host:port``; workers: their processes."""
+
+    master: str
+    workers: tuple[SparkProcess, ...]
+
+    def settings(self) -> dict[str, str]:
+        """What a driver on this machine must say to use a small executor of one core on each worker."""
+        return {
+            "spark.master": self.master,
+            "spark.executor.memory": "512m",
+            "spark.executor.cores": "1",
+            "spark.cores.max": str(len(self.workers)),
+            "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+        }
+
+    def executors(self) -> list[int]:
+        """Process ids of the executors that run at this moment."""
+        parents = {worker.pid for worker in self.workers if worker.is_running}
+        return [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if _is_executor(pid, parents)]
+
+    def kill_executor(self) -> bool:
+        """kill -9 one of them; False if there is none."""
+        for pid in self.executors():
+            try:
+                os.kill(pid, signal.SIGKILL)
+                return True
+            except ProcessLookupError:
+                continue
+        return False
+
+
+@contextmanager
+def spark_cluster(directory: Path) -> Iterator[SparkCluster]:
+    """A master and two workers of one core each, on free ports of 127.0.0.1. directory: where executors work.
+
+    Raises ``ProcessFailed`` where one does not start, and ``RuntimeError`` without a Java.
+    """
+    ports = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
+    with ExitStack() as stack:
+        master = SparkProcess("org.apache.spark.deploy.master.Master", ports, "I have been elected leader")
+        stack.enter_context(master)
+        found = re.search(r"spark://\S+", master.said("Starting Spark master at"))
+        assert found is not None
+        workers = []
+        for number in range(1, WORKERS + 1):
+            size = ["--cores", "1", "--memory", "1g", "--work-dir", str(directory / f"worker{number}")]
+            daemon = "org.apache.spark.deploy.worker.Worker"
+            workers.append(SparkProcess(daemon, [*ports, *size, found[0]], "Successfully registered with"))
+            stack.enter_context(workers[-1])
+        yield SparkCluster(found[0], tuple(workers))
+
+
+def _is_executor(pid: int, parents: set[int]) -> bool:
+    """Whether it is one, and a descendant of one of these: a worker may start it by a shell."""
+    try:
+        line = Path(f"/proc/{pid}/cmdline").read_bytes()
+        if EXECUTOR.encode() not in line or b"java" not in line.partition(b"\0")[0]:
+            return False
+        while pid > 1 and pid not in parents:
+            pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except (OSError, ValueError):
+        return False  # it has just ended
+    return pid in parents
