@@ -15,6 +15,7 @@ from leveret.demo.federation import Brokers, Headquarters, Link
 from leveret.demo.outage import Outage
 from leveret.demo.plan import AIRPORTS, Plan
 from leveret.demo.progress import Display
+from leveret.demo.recording import record
 from leveret.testing.processes import ProcessFailed
 
 CUT, KILLED = "JFK", "LGA"
@@ -72,6 +73,9 @@ class Airports:
         """Makes the airports upstreams of hq; returns when messages can cross all links."""
         for folder in ("published", "confirmed"):
             (self._plan.records / folder).mkdir()
+        if self._plan.cluster:
+            for broker in (self._brokers.hq, *self._brokers.airports.values()):
+                record(broker)
         ports = {airport: broker.port for airport, broker in self._brokers.airports.items()}
         self._relay = parts.enter_context(Child("relay", self._plan, CUT, str(ports[CUT])))
         self._relay.wait_ready()
@@ -193,4 +197,6 @@ class Airports:
             self._brokers.airports[KILLED].start()
         except ProcessFailed as error:
             raise DemoError(f"the broker {KILLED} did not come back: {error}") from error
+        if self._plan.cluster:
+            record(self._brokers.airports[KILLED])  # a broker that starts has its firehose off
         self._dead.discard(KILLED)

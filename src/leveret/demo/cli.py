@@ -27,6 +27,7 @@ def run(
     output: Path | str = DEFAULT_OUTPUT,
     faults: Sequence[str] = (),
     federated: bool = False,
+    cluster: bool = False,
 ) -> Reconciliation:
     """Runs the demo and prints what happens.
 
@@ -37,6 +38,8 @@ def run(
         output: directory for the results; it is made, or emptied of the results of an earlier run.
         faults: faults to inject, members of ``leveret.demo.plan.FAULTS``: for tests.
         federated: each airport has a broker of its own, upstream of that where the pipeline runs.
+        cluster: the flights come into a partitioned stream, which a Spark cluster of the demo's own reads; one of its
+            executors is killed, and at the end the brokers' records are audited. Needs ``federated``.
 
     Returns:
         The account by message ids; its ``adds_up`` is what the exit status tells.
@@ -46,12 +49,16 @@ def run(
     """
     if federated and url is not None:
         raise DemoError("a federated run kills a broker, so it starts all four by itself: it takes no URL")
+    if cluster and not federated:
+        raise DemoError("a run on a cluster reads what the airports' brokers send: it has to be federated")
+    if cluster and "lost" in faults:
+        raise DemoError("a stream keeps what it has, so no flight can be taken out of it: inject another fault")
     try:
         from leveret.demo.show import Show
     except ImportError as error:
         raise DemoError(f"the demo needs more packages ({error}): pip install 'leveret[demo]'") from error
-    show = Show(flights=flights, url=url, seed=seed, output=Path(output), faults=tuple(faults), federated=federated)
-    return show.run()
+    place = Path(output)
+    return Show(flights, url, seed, place, tuple(faults), federated=federated, cluster=cluster).run()
 
 
 def _terminated(_number: int, _frame: FrameType | None) -> None:
@@ -77,17 +84,22 @@ def _terminated(_number: int, _frame: FrameType | None) -> None:
     help="Directory for the results.",
 )
 @click.option("--federated", is_flag=True, help="A broker at each airport, linked to one where the pipeline runs.")
+@click.option("--cluster", is_flag=True, help="With --federated: streams, a Spark cluster, and an audit at the end.")
 @click.option("--inject", "faults", type=click.Choice(FAULTS), multiple=True, hidden=True)
-def command(url: str | None, flights: int, seed: int, output: Path, federated: bool, faults: tuple[str, ...]) -> None:
+def command(
+    url: str | None, flights: int, seed: int, output: Path, federated: bool, cluster: bool, faults: tuple[str, ...]
+) -> None:
     """Send the flights of 2013 through broker, Spark and delay levels, and account for every message.
 
     Exits with 0 if all adds up, with 1 if a message was lost, duplicated or early, or if a part failed.
     """
     if federated and url is not None:
         raise click.UsageError("--federated starts four brokers and kills one of them: it can't be used with --url")
+    if cluster and not federated:
+        raise click.UsageError("--cluster needs --federated: its streams are fed by the airports' brokers")
     signal.signal(signal.SIGTERM, _terminated)
     try:
-        account = run(flights, url=url, seed=seed, output=output, faults=faults, federated=federated)
+        account = run(flights, url=url, seed=seed, output=output, faults=faults, federated=federated, cluster=cluster)
     except PipelineError as error:
         raise click.ClickException(str(error)) from error
     if not account.adds_up:

@@ -8,10 +8,14 @@ from leveret.demo.errors import DemoError
 from leveret.demo.plan import EXCHANGE, FLIGHTS_QUEUE, Plan
 
 CONFIRM_TIMEOUT_S = 10.0
+OFFSET_HEADER = "x-stream-offset"
+"""What a stream adds to what it gives out."""
 
 
 def disturb_flights(plan: Plan) -> None:
     """Takes one flight out of the queue (``lost``), puts another one in twice (``duplicated``), as the plan says.
+
+    A stream gives nothing away: there one flight more is put in, a copy of what it has.
 
     Raises:
         DemoError: there is no flight in the queue.
@@ -22,8 +26,8 @@ def disturb_flights(plan: Plan) -> None:
         if "lost" in plan.faults:
             _take(channel)
         if "duplicated" in plan.faults:
-            flight = _take(channel)
-            for _ in range(2):
+            flight = _copied(connection, plan) if plan.cluster else _take(channel)
+            for _ in range(1 if plan.cluster else 2):
                 channel.publish(flight.body, EXCHANGE, flight.routing_key, flight.properties, mandatory=True)
             channel.wait_for_confirms(CONFIRM_TIMEOUT_S)
 
@@ -33,6 +37,18 @@ def _take(channel: BlockingChannel) -> Delivery:
     if flight is None:
         raise DemoError("no flight in the queue to inject a fault with")
     return flight
+
+
+def _copied(connection: BlockingConnection, plan: Plan) -> Delivery:
+    """The first flight of one of the streams."""
+    with connection.channel() as channel:
+        for stream in plan.partitions:
+            channel.consume(stream, prefetch_count=1, arguments={"x-stream-offset": "first"})
+        found = channel.deliveries(1, CONFIRM_TIMEOUT_S)
+    if not found:
+        raise DemoError("no flight in the streams to inject a fault with")
+    (found[0].properties.headers or {}).pop(OFFSET_HEADER, None)
+    return found[0]
 
 
 def hasty_notice(plan: Plan, flights: Flights) -> str | None:

@@ -99,6 +99,10 @@ class Brokers:
     hq: LeveretProcess
     airports: dict[str, LeveretProcess]
 
+    def urls(self) -> dict[str, str]:
+        """The URL of each, by name."""
+        return {name: broker.url for name, broker in (("hq", self.hq), *self.airports.items())}
+
 
 @contextmanager
 def four_brokers(data: Path, records: Path) -> Iterator[Brokers]:

@@ -14,7 +14,7 @@ from leveret.demo.copies import SCHEMA as COPIES_SCHEMA
 from leveret.demo.copies import without_repeats
 from leveret.demo.data import CODES, LATE_MINUTES, NUMBERS
 from leveret.demo.lookups import look_up
-from leveret.demo.plan import DELAY_HEADER, FLIGHTS_QUEUE, NOTICES_QUEUE, Plan
+from leveret.demo.plan import AIRPORTS, DELAY_HEADER, FLIGHTS_QUEUE, NOTICES_QUEUE, Plan
 from leveret.demo.timed import TimedDataSource
 from leveret.pipelines.watch import WatchedQuery
 
@@ -59,7 +59,7 @@ class Job:
         )
 
     def _enriched(self) -> DataFrame:
-        answered = look_up(self._once() if self._plan.federated else self._queue(SOURCE_SCHEMA), self._plan)
+        answered = look_up(self._once() if self._plan.federated else self._flights(SOURCE_SCHEMA), self._plan)
         flight = f.from_json(f.col("body").cast("string"), BODY_SCHEMA)
         reply = f.from_json(f.col("reply").cast("string"), REPLY_SCHEMA)
         rows = answered.select("message_id", flight.alias("flight"), reply.alias("reply"))
@@ -71,11 +71,13 @@ class Job:
         """The flights of a federated run, without what their publishers repeated."""
         # One task would otherwise make all the lookups.
         self._spark.conf.set("spark.sql.shuffle.partitions", FEDERATED_PARTITIONS)
-        return without_repeats(self._queue(COPIES_SCHEMA), self._plan)
+        return without_repeats(self._flights(COPIES_SCHEMA), self._plan)
 
-    def _queue(self, schema: str) -> DataFrame:
+    def _flights(self, schema: str) -> DataFrame:
         source = self._spark.readStream.format("leveret").schema(schema)
-        return source.options(url=self._plan.url, queue=FLIGHTS_QUEUE, maxRowsPerTrigger=ROWS_PER_TRIGGER).load()
+        named = {"stream": FLIGHTS_QUEUE, "partitions": ",".join(AIRPORTS)} if self._plan.cluster else {}
+        where = named or {"queue": FLIGHTS_QUEUE}
+        return source.options(url=self._plan.url, maxRowsPerTrigger=ROWS_PER_TRIGGER, **where).load()
 
     def _notices(self, schema: StructType, hasty: str | None) -> DataFrame:
         flights = self._spark.readStream.schema(schema).parquet(str(self._plan.enriched))

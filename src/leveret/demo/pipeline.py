@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import dataclass
 from typing import Final
 
+from pyspark.sql import SparkSession
+
 from leveret.demo import faults, topology, workspace
 from leveret.demo.children import Child
+from leveret.demo.cluster import Loss, own_cluster, settings
 from leveret.demo.copies import FOLDER
 from leveret.demo.crossing import Copies
 from leveret.demo.data import Flights, load_flights
@@ -64,13 +67,16 @@ class Pipeline:
         plan: what to do.
         senders: who publishes the flights.
         display: where to show how far it is.
+        audited: what the brokers recorded is read from these, by name; none is audited if there are none.
     """
 
-    def __init__(self, plan: Plan, senders: Senders, display: Display) -> None:
+    def __init__(self, plan: Plan, senders: Senders, display: Display, audited: Mapping[str, str]) -> None:
         self._plan = plan
         self._senders = senders
         self._display = display
+        self._audited = audited
         self._children: dict[str, Child] = {}
+        self._loss: Loss | None = None
 
     def run(self) -> Outcome:
         """Runs it, and stops whatever it started, however it ends.
@@ -80,12 +86,12 @@ class Pipeline:
             DataMissing: the input is not there.
         """
         with ExitStack() as parts:
-            server = parts.enter_context(topology.declared(self._plan.url))
+            server = parts.enter_context(topology.declared(self._plan))
             self._display.phase(f"broker: {server} at {self._plan.url.rpartition('@')[2]}")
             self._senders.prepare(parts, self._display)
             for role in ("lookup", "collector"):
                 self._children[role] = parts.enter_context(Child(role, self._plan))
-            spark = parts.enter_context(started("leveret demo", self._plan.records / "spark.log", **SETTINGS))
+            spark = parts.enter_context(self._spark(parts))
             flights = load_flights(self._plan.flights, self._plan.seed)
             due = flights.due()
             self._display.total("delivered", len(due))
@@ -110,14 +116,25 @@ class Pipeline:
             records = self._records(flights, due)
         return Outcome(records, self._rates(records, job_s), server)
 
+    def _spark(self, parts: ExitStack) -> AbstractContextManager[SparkSession]:
+        """The session to be, here or on a cluster that is started for it."""
+        chosen = dict(SETTINGS)
+        if self._plan.cluster:
+            cluster = parts.enter_context(own_cluster(self._plan.output / "spark"))
+            self._loss = Loss(cluster)
+            chosen.update(settings(cluster))
+            self._display.phase(f"Spark cluster of {len(cluster.workers)} workers at {cluster.master}")
+        return started("leveret demo", self._plan.records / "spark.log", **chosen)
+
     def _drain(self, job: Job, due: int) -> None:
         """Waits until each part has done what there is for it to do."""
         collector = self._children["collector"]
         self._wait(lambda: self._senders.finished, job)
-        depth = topology.Depth(self._plan.url)
+        depth = topology.Depth(self._plan)
         with closing(depth):
             arrived = self._senders.arrived
-            self._settle(lambda: job.writing.rows, arrived, job, lambda: job.writing.busy or depth.flights() > 0)
+            writing = job.writing
+            self._settle(lambda: writing.rows, arrived, job, lambda: writing.busy or depth.waiting(writing.rows) > 0)
         job.writing.stop()
         written = min(job.writing.rows, self._plan.flights)  # what publishers repeated is written once
         self._settle(lambda: job.noticing.rows, written, job, lambda: job.noticing.busy)
@@ -153,6 +170,10 @@ class Pipeline:
             for query, stage in ((job.writing, "written"), (job.noticing, "notices sent")):
                 query.look()
                 self._display.show(stage, query.rows)
+            if self._loss is not None:
+                said = self._loss.step(self._senders.arrived, self._plan.flights, job.writing.busy)
+                if said:
+                    self._display.phase(said)
 
     def _records(self, flights: Flights, due: list[str]) -> Records:
         kept = self._plan.records

@@ -18,7 +18,9 @@ EXCHANGE = "flights"
 FLIGHTS_QUEUE = "leveret.demo.flights"
 PLANES_QUEUE = "leveret.demo.planes"
 NOTICES_QUEUE = "leveret.demo.notices"
-QUEUES = (FLIGHTS_QUEUE, PLANES_QUEUE, NOTICES_QUEUE)
+
+AUDIT_STREAM = "leveret.demo.audit"
+"""With ``--cluster``: where each broker records its firehose."""
 
 HOUR_MS = 20
 """A notice is delayed by this many milliseconds per hour in the air."""
@@ -54,6 +56,7 @@ class Plan:
         faults: faults to inject, members of ``FAULTS``.
         hour_ms: a notice is delayed by this many milliseconds per hour in the air.
         federated: whether the flights come by links from their airports' brokers; ``url`` is then that of ``hq``.
+        cluster: whether they come to ``hq`` into a partitioned stream, which a Spark cluster reads.
     """
 
     url: str
@@ -63,6 +66,17 @@ class Plan:
     faults: tuple[str, ...] = ()
     hour_ms: int = HOUR_MS
     federated: bool = False
+    cluster: bool = False
+
+    @property
+    def queues(self) -> tuple[str, ...]:
+        """All queues and streams of the pipeline, those with flights first."""
+        return (*self.partitions, PLANES_QUEUE, NOTICES_QUEUE)
+
+    @property
+    def partitions(self) -> tuple[str, ...]:
+        """Where the flights wait: one queue, or the streams of a super stream, one for each airport."""
+        return tuple(f"{FLIGHTS_QUEUE}-{airport}" for airport in AIRPORTS) if self.cluster else (FLIGHTS_QUEUE,)
 
     @property
     def records(self) -> Path:

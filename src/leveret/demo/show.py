@@ -30,7 +30,7 @@ class Show:
     """A run that has not begun: what ``leveret demo`` was asked for.
 
     Attributes:
-        flights, seed, url, faults, federated: as of ``leveret.demo.run``.
+        flights, seed, url, faults, federated, cluster: as of ``leveret.demo.run``.
         output: directory for the results.
         console: where to print.
     """
@@ -41,6 +41,7 @@ class Show:
     output: Path
     faults: tuple[str, ...] = ()
     federated: bool = False
+    cluster: bool = False
     console: Console = field(default_factory=Console)
 
     def run(self) -> Reconciliation:
@@ -56,7 +57,8 @@ class Show:
             with self._brokers() as place, Display(self.console, self.flights, stages) as display:
                 plan = self._plan(place if isinstance(place, str) else place.hq.url)
                 senders = self._senders(plan, place)
-                outcome = Pipeline(plan, senders, display).run()
+                recorded = place.urls() if self.cluster and isinstance(place, Brokers) else {}
+                outcome = Pipeline(plan, senders, display, recorded).run()
             account = reconcile(outcome.records)
             shares = picture.punctuality_by_hour(plan.enriched)
             picture.draw(shares, load_airlines(), plan.output / "punctuality.png")
@@ -86,7 +88,8 @@ class Show:
 
     def _plan(self, url: str) -> Plan:
         hour_ms = SLOW_HOUR_MS if self.faults else HOUR_MS
-        return Plan(url, self.flights, self.seed, self.output.resolve(), self.faults, hour_ms, self.federated)
+        output = self.output.resolve()
+        return Plan(url, self.flights, self.seed, output, self.faults, hour_ms, self.federated, self.cluster)
 
     def _senders(self, plan: Plan, place: str | Brokers) -> OnePublisher | Airports:
         if isinstance(place, str):

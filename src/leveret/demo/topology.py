@@ -8,13 +8,13 @@ from contextlib import contextmanager, suppress
 from leveret.client import BlockingConnection, ChannelClosed, ConnectionClosed
 from leveret.delay import MILLISECONDS
 from leveret.demo.errors import DemoError
-from leveret.demo.plan import EXCHANGE, FLIGHTS_QUEUE, NOTICES_QUEUE, QUEUES
+from leveret.demo.plan import AIRPORTS, EXCHANGE, FLIGHTS_QUEUE, NOTICES_QUEUE, Plan
 
 _TROUBLE = (OSError, ConnectionClosed, ChannelClosed)
 
 
 @contextmanager
-def declared(url: str) -> Iterator[str]:
+def declared(plan: Plan) -> Iterator[str]:
     """Declares everything and empties the queues of an earlier run; takes exchange and queues away at the end.
 
     The delay levels stay: they are the same for everybody, and others may be using them.
@@ -26,8 +26,8 @@ def declared(url: str) -> Iterator[str]:
         DemoError: the broker can't be reached or refuses, or another demo is using it right now.
     """
     try:
-        with BlockingConnection(url) as connection:
-            server = _declare(connection)
+        with BlockingConnection(plan.url) as connection:
+            server = _declare(connection, plan)
     except _TROUBLE as error:
         raise DemoError(f"the broker can't be used: {error}") from error
     try:
@@ -35,48 +35,56 @@ def declared(url: str) -> Iterator[str]:
     except BaseException:
         # The failure of the run is the news; that its broker is perhaps gone too is not.
         with suppress(*_TROUBLE):
-            _remove(url)
+            _remove(plan)
         raise
     try:
-        _remove(url)
+        _remove(plan)
     except _TROUBLE as error:
         raise DemoError(f"the demo's queues can't be removed: {error}") from error
 
 
-def _declare(connection: BlockingConnection) -> str:
+def _declare(connection: BlockingConnection, plan: Plan) -> str:
     channel = connection.channel()
     channel.declare_exchange(EXCHANGE, kind="topic", durable=True)
-    for queue in QUEUES:
-        info = channel.declare_queue(queue, durable=True)
+    for queue in plan.queues:
+        is_stream = plan.cluster and queue in plan.partitions
+        info = channel.declare_queue(queue, arguments={"x-queue-type": "stream"} if is_stream else None)
         if info.consumer_count:
             raise DemoError(f"queue {queue} has a consumer: another demo is running on this broker")
         if info.message_count:
             channel.purge_queue(queue)
-    channel.bind_queue(FLIGHTS_QUEUE, EXCHANGE, "flight.#")
+    if plan.cluster:
+        for airport, stream in zip(AIRPORTS, plan.partitions, strict=True):
+            channel.bind_queue(stream, EXCHANGE, f"flight.{airport}.#")
+    else:
+        channel.bind_queue(FLIGHTS_QUEUE, EXCHANGE, "flight.#")
     MILLISECONDS.declare_blocking(channel)
     MILLISECONDS.bind_destination_blocking(channel, NOTICES_QUEUE)
     properties = connection.server_properties
     return f"{properties.get('product', 'broker')!s} {properties.get('version', '')!s}".strip()
 
 
-def _remove(url: str) -> None:
-    with BlockingConnection(url) as connection:
+def _remove(plan: Plan) -> None:
+    with BlockingConnection(plan.url) as connection:
         channel = connection.channel()
-        for queue in QUEUES:
+        for queue in plan.queues:
             channel.delete_queue(queue)
         channel.delete_exchange(EXCHANGE)
 
 
 class Depth:
-    """Asks how many flights wait in their queue."""
+    """Asks how many flights wait to be read."""
 
-    def __init__(self, url: str) -> None:
-        self._connection = BlockingConnection(url)
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._connection = BlockingConnection(plan.url)
         self._channel = self._connection.channel()
 
-    def flights(self) -> int:
-        """Messages that are ready in the flights' queue; those on their way to the source do not count."""
-        return self._channel.declare_queue(FLIGHTS_QUEUE, passive=True).message_count
+    def waiting(self, read: int) -> int:
+        """Messages that are ready in the flights' queue, without those on their way to the source; in their streams,
+        which keep what is read, those beyond the ``read`` first ones."""
+        there = [self._channel.declare_queue(name, passive=True).message_count for name in self._plan.partitions]
+        return sum(there) - read if self._plan.cluster else sum(there)
 
     def close(self) -> None:
         """Closes the connection."""

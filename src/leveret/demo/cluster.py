@@ -1,0 +1,70 @@
+"""The Spark cluster of a run with ``--cluster``, and the executor that is killed on the way."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import leveret
+from leveret.demo.errors import DemoError
+from leveret.testing.processes import ProcessFailed
+from leveret.testing.spark_cluster import SparkCluster, spark_cluster
+
+KILL_SHARE: Final = 0.5
+"""One executor is killed in a micro-batch after so much of the flights has come to hq, 0 to 1."""
+
+
+@contextmanager
+def own_cluster(directory: Path) -> Iterator[SparkCluster]:
+    """A master and two workers, for as long as the context lasts. directory: where executors work.
+
+    Raises:
+        DemoError: one of them did not start, or did not stop as it should.
+    """
+    try:
+        with spark_cluster(directory) as cluster:
+            yield cluster
+    except ProcessFailed as error:
+        raise DemoError(f"the Spark cluster failed: {error}") from error
+
+
+def settings(cluster: SparkCluster) -> dict[str, str]:
+    """What the driver says to use it: its executors import this leveret, compiled or not."""
+    return {**cluster.settings(), "spark.executorEnv.PYTHONPATH": str(Path(leveret.__file__).parents[1])}
+
+
+@dataclass
+class Loss:
+    """The executor that is lost on the way.
+
+    Attributes:
+        cluster: whose executor.
+        killed_s, replaced_s: when it was killed, and when there were as many as before, by ``time.monotonic``; None
+            until then.
+    """
+
+    cluster: SparkCluster
+    killed_s: float | None = None
+    replaced_s: float | None = None
+
+    def step(self, arrived: int, flights: int, is_busy: bool) -> str:
+        """Does what is due. Returns what there is to say of it, ``""`` if nothing.
+
+        Args:
+            arrived: flights that have come to hq.
+            flights: all of them.
+            is_busy: whether Spark works on a micro-batch.
+        """
+        if self.killed_s is None:
+            if arrived < KILL_SHARE * flights or not is_busy or not self.cluster.kill_executor():
+                return ""
+            self.killed_s = time.monotonic()
+            return f"Spark: executor killed in a micro-batch, {arrived:,} of {flights:,} flights at hq"
+        if self.replaced_s is None and len(self.cluster.executors()) == len(self.cluster.workers):
+            self.replaced_s = time.monotonic()
+            return f"Spark: another executor is started {self.replaced_s - self.killed_s:.1f} s later"
+        return ""
