@@ -22,7 +22,7 @@ def record(broker: LeveretProcess) -> None:
         with BlockingConnection(broker.url) as connection:
             channel = connection.channel()
             channel.declare_queue(AUDIT_STREAM, arguments={"x-queue-type": "stream"})
-            channel.bind_queue(AUDIT_STREAM, FIREHOSE, "#")
+            channel.bind_queue(AUDIT_STREAM, FIREHOSE, "#", arguments={"x-leveret-audit": True})
         with ControlClient(str(broker.data_dir), timeout_s=30.0) as control:
             control.call("trace_on", vhost="/")
     except (OSError, ClientError, Refused) as error:
