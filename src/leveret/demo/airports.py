@@ -75,7 +75,7 @@ class Airports:
             (self._plan.records / folder).mkdir()
         if self._plan.cluster:
             for broker in (self._brokers.hq, *self._brokers.airports.values()):
-                record(broker)
+                record(broker.url)
         ports = {airport: broker.port for airport, broker in self._brokers.airports.items()}
         self._relay = parts.enter_context(Child("relay", self._plan, CUT, str(ports[CUT])))
         self._relay.wait_ready()
@@ -197,6 +197,4 @@ class Airports:
             self._brokers.airports[KILLED].start()
         except ProcessFailed as error:
             raise DemoError(f"the broker {KILLED} did not come back: {error}") from error
-        if self._plan.cluster:
-            record(self._brokers.airports[KILLED])  # a broker that starts has its firehose off
         self._dead.discard(KILLED)

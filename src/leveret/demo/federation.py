@@ -5,7 +5,7 @@ Everything is said to hq, by its control socket, as an operator says it with `le
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -105,12 +105,13 @@ class Brokers:
 
 
 @contextmanager
-def four_brokers(data: Path, records: Path) -> Iterator[Brokers]:
+def four_brokers(data: Path, records: Path, arguments: Sequence[str] = ()) -> Iterator[Brokers]:
     """Starts the four and stops them.
 
     Args:
         data: directory for their data directories, which stay.
         records: where their last lines of output go.
+        arguments: more options of ``leveret serve``.
 
     Raises:
         DemoError: one did not start, or did not stop as it should.
@@ -118,6 +119,7 @@ def four_brokers(data: Path, records: Path) -> Iterator[Brokers]:
     with ExitStack() as parts:
 
         def start(name: str) -> LeveretProcess:
-            return parts.enter_context(broker_process(f"broker {name}", data / name, records / f"broker-{name}.log"))
+            log = records / f"broker-{name}.log"
+            return parts.enter_context(broker_process(f"broker {name}", data / name, log, arguments))
 
         yield Brokers(start("hq"), {airport: start(airport) for airport in AIRPORTS})

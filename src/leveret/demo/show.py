@@ -22,6 +22,7 @@ from leveret.demo.pipeline import Outcome, Pipeline
 from leveret.demo.plan import HOUR_MS, SLOW_HOUR_MS, Plan
 from leveret.demo.progress import FEDERATED, STAGES, Display
 from leveret.demo.reconcile import Reconciliation, reconcile
+from leveret.demo.recording import RECORDED
 from leveret.demo.senders import OnePublisher
 
 
@@ -78,7 +79,7 @@ class Show:
             return
         data, records = self.output / "broker", self.output / "records"
         if self.federated:
-            with four_brokers(data, records) as brokers:
+            with four_brokers(data, records, RECORDED if self.cluster else ()) as brokers:
                 yield brokers
         else:
             with own_broker(data, records / "broker.log") as url:
