@@ -7,8 +7,9 @@ message singly; while it is off, it costs nothing.
 
 Beyond RabbitMQ: while something is bound to amq.rabbitmq.trace with the argument x-leveret-audit=true, it tells more,
 to all who listen: when each event was (timestamp_in_us, by the wall's clock), the number of a publish that is to be
-confirmed (publish_seq_no), and, by events of their own, what was confirmed or refused (confirm.ack and confirm.nack,
-from first_seq_no to last_seq_no). docs/AUDIT.md.
+confirmed (publish_seq_no), which of its queues are streams (routed_streams), whether it stands in a transaction or a
+stage, so that perhaps nobody will see it (is_provisional), and, by events of their own, what was confirmed or refused
+(confirm.ack and confirm.nack, from first_seq_no to last_seq_no). docs/AUDIT.md.
 """
 
 from __future__ import annotations
@@ -73,11 +74,8 @@ class Tracing:
         entries = self._message(name, route.keys, content) + self._circumstances(connection, int(channel.number))
         names: list[Value] = [*sorted(queues)]
         entries.append((b"routed_queues", encode_value(names)))
-        confirms = channel.confirms
-        if confirms is not None and self.is_audited:
-            entries.append((b"publish_seq_no", encode_value(int(confirms.published + 1))))
-            if confirms.told is None:
-                confirms.told = []
+        if self.is_audited:
+            entries += _more(channel, route)
         self._tell(f"publish.{name}", entries, content)
 
     def answered(self, connection: Connection, channel: BrokerChannel, told: list[tuple[i64, i64, i64]]) -> None:
@@ -163,6 +161,22 @@ def _look_anew(vhost: VHost) -> None:
     for channel in vhost.channels:
         for consumer in channel.consumers.values():
             consumer.forget_key()
+
+
+def _more(channel: BrokerChannel, route: Route) -> list[tuple[bytes, bytes]]:
+    """What an audit asks of a publish; from now on the channel notes what is confirmed."""
+    entries: list[tuple[bytes, bytes]] = []
+    confirms = channel.confirms
+    if confirms is not None:
+        entries.append((b"publish_seq_no", encode_value(int(confirms.published + 1))))
+        if confirms.told is None:
+            confirms.told = []
+    if route.has_stream:
+        streams: list[Value] = [*sorted(queue.name for queue in route.queues if queue.is_stream)]
+        entries.append((b"routed_streams", encode_value(streams)))
+    if channel.is_kept_back:
+        entries.append((b"is_provisional", encode_value(True)))
+    return entries
 
 
 def _event(entries: list[tuple[bytes, bytes]], content: bytes) -> bytes:
