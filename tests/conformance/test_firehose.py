@@ -104,16 +104,35 @@ def test_everything_about_a_publish_and_its_delivery(
     node = headers["node"]
     assert "@" in node
     assert list(headers.items()) == [
-        ("exchange_name", ""), ("routing_keys", [unique]), ("properties", ALL), ("node", node), ("vhost", "/"),
-        ("connection", connection(client)), ("channel", 2), ("user", "guest"), ("routed_queues", [unique])]
+        ("exchange_name", ""),
+        ("routing_keys", [unique]),
+        ("properties", ALL),
+        ("node", node),
+        ("vhost", "/"),
+        ("connection", connection(client)),
+        ("channel", 2),
+        ("user", "guest"),
+        ("routed_queues", [unique]),
+    ]
     assert list(headers["properties"]) == list(reversed(ALL))
     assert (deliver["exchange"], deliver["routing_key"], deliver.body) == (
-        "amq.rabbitmq.trace", f"deliver.{unique}", b"hello")
+        "amq.rabbitmq.trace",
+        f"deliver.{unique}",
+        b"hello",
+    )
     headers = deliver.properties.pop("headers")
     assert deliver.properties == {}
     assert list(headers.items()) == [
-        ("exchange_name", ""), ("routing_keys", [unique]), ("properties", ALL), ("node", node), ("redelivered", 0),
-        ("vhost", "/"), ("connection", connection(client)), ("channel", 1), ("user", "guest")]
+        ("exchange_name", ""),
+        ("routing_keys", [unique]),
+        ("properties", ALL),
+        ("node", node),
+        ("redelivered", 0),
+        ("vhost", "/"),
+        ("connection", connection(client)),
+        ("channel", 1),
+        ("user", "guest"),
+    ]
 
 
 def test_where_messages_go(traced: str, witness: Witness, client: RawClient, unique: str) -> None:
@@ -134,8 +153,15 @@ def test_where_messages_go(traced: str, witness: Witness, client: RawClient, uni
         (f"publish.{unique}", unique, ["key"], None, queues, {}, b"1"),
         ("publish.amq.topic", "amq.topic", [f"{unique}.nowhere"], None, [], {}, b"2"),
         ("publish.", "", [f"{unique}-z"], None, [f"{unique}-z"], {}, b"3"),
-        ("publish.", "", [f"{unique}-b", "y", f"{unique}-a"], None, [*queues[:2], "y"],
-         {"headers": {"CC": ["y"]}}, b"4"),
+        (
+            "publish.",
+            "",
+            [f"{unique}-b", "y", f"{unique}-a"],
+            None,
+            [*queues[:2], "y"],
+            {"headers": {"CC": ["y"]}},
+            b"4",
+        ),
     ]
 
 
@@ -186,9 +212,7 @@ def test_transactions_are_told_when_they_are_published(
     assert [each.body for each in witness.told(traced)] == [b"undone"]
 
 
-def test_replies_are_published_but_not_delivered(
-    traced: str, witness: Witness, client: RawClient, unique: str
-) -> None:
+def test_replies_are_published_but_not_delivered(traced: str, witness: Witness, client: RawClient, unique: str) -> None:
     client.call("queue.declare", queue=unique, exclusive=True)
     client.call("basic.consume", queue="amq.rabbitmq.reply-to", no_ack=True)
     client.publish(b"ask", "", unique, reply_to="amq.rabbitmq.reply-to")
@@ -215,7 +239,9 @@ def test_dead_letters_are_told_when_they_are_delivered(
     client.read("basic.deliver")
     told = witness.told(traced)
     assert [(each["routing_key"], each.body) for each in told] == [
-        ("publish.", b"dead"), (f"deliver.{unique}", b"dead")]
+        ("publish.", b"dead"),
+        (f"deliver.{unique}", b"dead"),
+    ]
     death = told[1].properties["headers"]["properties"]["headers"]["x-death"][0]
     assert (death["queue"], death["reason"]) == (f"{unique}-first", "expired")
 
@@ -232,8 +258,9 @@ def test_what_the_firehose_tells_is_not_told_again(
         while client.call("basic.get", queue=unique, no_ack=True).name != "basic.get-ok":
             pass
     told = [(each["routing_key"], each.body) for each in witness.told(traced)]
-    assert sorted(told) == sorted([
-        ("publish.amq.topic", b"once"), ("publish.", b"direct"), (f"deliver.{unique}", b"direct")])
+    assert sorted(told) == sorted(
+        [("publish.amq.topic", b"once"), ("publish.", b"direct"), (f"deliver.{unique}", b"direct")]
+    )
 
 
 def test_headers_keep_their_types(traced: str, witness: Witness, client: RawClient, unique: str) -> None:
@@ -250,3 +277,22 @@ def test_a_large_body_is_told_whole(traced: str, witness: Witness, client: RawCl
     client.publish(body, "", unique)
     client.quiet()
     assert [each.body for each in witness.told(traced)] == [body]
+
+
+def test_deliveries_from_a_stream_are_told_with_their_offsets(
+    traced: str, witness: Witness, client: RawClient, unique: str
+) -> None:
+    client.call("queue.declare", queue=unique, durable=True, arguments={"x-queue-type": "stream"})
+    client.call("confirm.select")
+    for body in (b"0", b"1"):
+        client.publish(body, "", unique, headers={"a": 1} if body == b"1" else {})
+        client.read("basic.ack")
+    client.call("basic.qos", prefetch_count=10)
+    client.call("basic.consume", queue=unique, arguments={"x-stream-offset": "first"})
+    client.deliveries(2)
+    told = [summary(each) for each in witness.told(traced) if each["routing_key"] == f"deliver.{unique}"]
+    assert told == [
+        (f"deliver.{unique}", "", [unique], 0, None, {"headers": {"x-stream-offset": 0}}, b"0"),
+        (f"deliver.{unique}", "", [unique], 0, None, {"headers": {"a": 1, "x-stream-offset": 1}}, b"1"),
+    ]
+    client.call("queue.delete", queue=unique)

@@ -8,6 +8,7 @@ from leveret.wire import grammar
 from leveret.wire.frames import content_frames
 from leveret.wire.method import method_frame
 from leveret.wire.properties import Properties, decode_header, encode_header
+from leveret.wire.table import Value
 
 from .support import Bench, Client
 
@@ -118,3 +119,84 @@ def test_what_a_delayed_exchange_holds_is_on_its_way_to_no_queue_yet(bench: Benc
     client.publish("", exchange="d", headers={"x-delay": 0})
     told = [decode_header(frame.payload)[0].headers or {} for frame in witness.frames() if frame.kind == 2]
     assert [headers["routed_queues"] for headers in told] == [[], ["q"]]
+
+
+# -- beyond RabbitMQ ---------------------------------------------------------------------------------------------------
+
+
+def audited(bench: Bench, key: str = "#") -> Client:
+    """A witness that asks for more, and gets what is told."""
+    client = bench.connect()
+    client.queue("audited", exclusive=True)
+    binding = {"queue": "audited", "exchange": "amq.rabbitmq.trace", "routing_key": key}
+    client.send(1, grammar.QUEUE_BIND, **binding, arguments={"x-leveret-audit": True})
+    client.send(1, grammar.BASIC_CONSUME, queue="audited", no_ack=True)
+    client.frames()
+    bench.broker.trace("/", True)
+    return client
+
+
+def told_headers(client: Client) -> list[dict[str, Value]]:
+    return [decode_header(frame.payload)[0].headers or {} for frame in client.frames() if frame.kind == 2]
+
+
+def stretches(headers: list[dict[str, Value]]) -> list[tuple[Value, Value]]:
+    return [(each["first_seq_no"], each["last_seq_no"]) for each in headers if "first_seq_no" in each]
+
+
+def test_confirms_are_told_when_they_are_written(bench: Bench) -> None:
+    witness = audited(bench, "confirm.*")
+    client = bench.connect()
+    client.queue("q", durable=True)
+    client.send(1, grammar.CONFIRM_SELECT)
+    for _ in range(3):
+        client.publish("q", delivery_mode=2)
+    client.publish("q")
+    assert stretches(told_headers(witness)) == [(4, 4)]
+    bench.sync()
+    assert bench.broker.log.is_stirred
+    bench.broker.end_turn(bench.now_us)
+    (headers,) = told_headers(witness)
+    assert (headers["first_seq_no"], headers["last_seq_no"], headers["channel"]) == (1, 3, 1)
+    assert headers["connection"] == client.peer.name
+    bench.broker.end_turn(bench.now_us)
+    assert told_headers(witness) == []
+
+
+def test_a_refusal_is_told_as_one(bench: Bench) -> None:
+    witness = audited(bench, "confirm.*")
+    client = bench.connect()
+    client.queue("q", arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
+    client.send(1, grammar.CONFIRM_SELECT)
+    client.publish("q")
+    client.publish("q")
+    assert keys(witness) == ["confirm.ack", "confirm.nack"]
+
+
+def test_publishes_have_numbers_and_all_has_a_time(bench: Bench) -> None:
+    witness = audited(bench)
+    client = bench.connect()
+    client.queue("q")
+    client.publish("q")
+    client.send(1, grammar.CONFIRM_SELECT)
+    client.publish("q")
+    client.send(1, grammar.BASIC_GET, queue="q", no_ack=True)
+    headers = told_headers(witness)
+    assert [each.get("publish_seq_no") for each in headers] == [None, 1, None, None]
+    assert {each["timestamp_in_us"] for each in headers} == {int(bench.broker.timeline.wall_us(bench.now_us))}
+
+
+def test_without_the_argument_it_tells_what_rabbitmq_tells(bench: Bench) -> None:
+    """Also when it was there before: what a channel has noted for nobody goes."""
+    plain, witness = listening(bench), audited(bench)
+    client = bench.connect()
+    client.send(1, grammar.CONFIRM_SELECT)
+    client.publish("nowhere")
+    assert {"publish_seq_no", "first_seq_no"} <= {name for each in told_headers(plain) for name in each}
+    witness.send(1, grammar.QUEUE_DELETE, queue="audited")
+    client.publish("nowhere")
+    bare = ["exchange_name", "routing_keys", "properties", "node", "vhost", "connection", "channel", "user"]
+    assert [list(each) for each in told_headers(plain)] == [[*bare, "routed_queues"]]
+    channel = client.peer.channels[1]
+    assert channel.confirms is not None
+    assert channel.confirms.told is None

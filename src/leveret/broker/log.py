@@ -401,6 +401,8 @@ class Log:
             if confirms is not None and not channel.is_closed:
                 confirms.synced(connection.out, channel.number)
                 connection.mark()
+                if confirms.told is not None and connection.answered(channel):
+                    self.is_stirred = True
         self._in_flight = []
         for stream in self._closing:
             stream.synced()

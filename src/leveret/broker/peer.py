@@ -152,6 +152,8 @@ class Peer(Connection):
             confirms = channel.confirms
             if confirms is not None and not channel.is_closed and confirms.flush(self.out, channel.number):
                 self.mark()
+                if confirms.told is not None:
+                    self.answered(channel)
         self._confirming.clear()
         self.broker.end_turn(now_us)
         if self.is_publisher and (self.cost > COST_WORTH_A_LOOK or self.vhost.crowded):
@@ -198,6 +200,18 @@ class Peer(Connection):
             assert isinstance(channel, BrokerChannel)
             self.touch_consumed(channel)
         self.broker.end_turn(now_us)
+
+    def answered(self, channel: Channel) -> bool:
+        assert isinstance(channel, BrokerChannel)
+        tracing, confirms = self.vhost.tracing, channel.confirms
+        if confirms is None or not confirms.told:
+            return False
+        if tracing is None or not tracing.is_audited:
+            confirms.told = None
+            return False
+        told, confirms.told = confirms.told, []
+        tracing.answered(self, channel, told)
+        return True
 
     def mark(self) -> None:
         if not self.is_dirty:
@@ -392,7 +406,7 @@ class Peer(Connection):
                 else:
                     standing = routing.look(vhost, route, content, channel.staging is not None)
             if vhost.tracing is not None:
-                vhost.tracing.published(self, int(channel.number), route, content)
+                vhost.tracing.published(self, channel, route, content)
         for requester in route.replies:
             if channel.staging is not None:
                 raise ProtocolError(NOT_IMPLEMENTED, "a direct reply cannot be staged", 60, 40)

@@ -4,21 +4,32 @@ Routing keys, headers and what is told at all are those of RabbitMQ 3.10.8, meas
 (before their transaction commits), deliveries from queues; no direct replies, no dead letters on their way, and no
 delivery of what comes from amq.rabbitmq.trace itself. While the firehose is on, routes and consumers look at each
 message singly; while it is off, it costs nothing.
+
+Beyond RabbitMQ: while something is bound to amq.rabbitmq.trace with the argument x-leveret-audit=true, it tells more,
+to all who listen: when each event was (timestamp_in_us, by the wall's clock), the number of a publish that is to be
+confirmed (publish_seq_no), which of its queues are streams (routed_streams), whether it stands in a transaction or a
+stage, so that perhaps nobody will see it (is_provisional), and, by events of their own, what was confirmed or refused
+(confirm.ack and confirm.nack, from first_seq_no to last_seq_no). docs/AUDIT.md.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+from mypy_extensions import i64
 
 from leveret.broker import copies, routing
 from leveret.broker.deadletter import HEADER_AT, header_of
 from leveret.broker.kinds.envelope import Envelope
 from leveret.broker.names import REPLY_PREFIX
+from leveret.session.confirms import ACKED, NACKED
 from leveret.wire.errors import ProtocolError
-from leveret.wire.properties import property_spans
-from leveret.wire.table import Value, decode_table, encode_short, encode_value, join_table
+from leveret.wire.frames import content_frames
+from leveret.wire.properties import Properties, encode_header, property_spans
+from leveret.wire.table import Value, decode_table, encode_short, encode_table, encode_value, join_table
 
 if TYPE_CHECKING:
+    from leveret.broker.channel import BrokerChannel
     from leveret.broker.entry import Entry
     from leveret.broker.queue import Queue
     from leveret.broker.route import Route
@@ -26,7 +37,11 @@ if TYPE_CHECKING:
     from leveret.session.connection import Connection
 
 EXCHANGE = "amq.rabbitmq.trace"
+AUDIT = "x-leveret-audit"
 _EXCHANGE_KEY = encode_short(EXCHANGE)
+_AUDIT_ARGUMENT = encode_table({AUDIT: True})[4:]
+_WORDS: Final = {ACKED: "ack", NACKED: "nack"}
+_EMPTY: Final = content_frames(1, encode_header(Properties(), 0), b"", 4096)
 
 
 class Tracing:
@@ -35,9 +50,20 @@ class Tracing:
     def __init__(self, vhost: VHost, node: str) -> None:
         self.vhost = vhost
         self.node = node
-        self._told: list[tuple[str, bytes]] = []
+        self._told: list[tuple[str, list[tuple[bytes, bytes]], bytes]] = []
+        self._generation: i64 = 0  # of the bindings when is_audited was found out
+        self._is_audited = False
 
-    def published(self, connection: Connection, channel: int, route: Route, content: bytes) -> None:
+    @property
+    def is_audited(self) -> bool:
+        """Whether it tells more than RabbitMQ's does."""
+        if self._generation != self.vhost.generation:
+            self._generation = self.vhost.generation
+            outgoing = self.vhost.exchanges[EXCHANGE].outgoing.values()
+            self._is_audited = any(_AUDIT_ARGUMENT in binding.arguments for binding in outgoing)
+        return self._is_audited
+
+    def published(self, connection: Connection, channel: BrokerChannel, route: Route, content: bytes) -> None:
         """A message was accepted, and goes where the route says."""
         name = route.exchange.name if route.exchange is not None else ""
         if route.exchange is None:
@@ -45,10 +71,21 @@ class Tracing:
             queues = {key for key in route.keys if not key.startswith(REPLY_PREFIX)}
         else:
             queues = {queue.name for queue in route.queues if not queue.is_schedule}
-        entries = self._message(name, route.keys, content) + self._circumstances(connection, channel)
+        entries = self._message(name, route.keys, content) + self._circumstances(connection, int(channel.number))
         names: list[Value] = [*sorted(queues)]
         entries.append((b"routed_queues", encode_value(names)))
+        if self.is_audited:
+            entries += _more(channel, route)
         self._tell(f"publish.{name}", entries, content)
+
+    def answered(self, connection: Connection, channel: BrokerChannel, told: list[tuple[i64, i64, i64]]) -> None:
+        """The channel's publisher is about to read that these were confirmed, or refused."""
+        circumstances = self._circumstances(connection, int(channel.number))
+        for word, first, last in told:
+            entries = [(b"node", encode_value(self.node)), *circumstances]
+            entries.append((b"first_seq_no", encode_value(int(first))))
+            entries.append((b"last_seq_no", encode_value(int(last))))
+            self._tell(f"confirm.{_WORDS[word]}", entries, _EMPTY)
 
     def delivered(self, connection: Connection, channel: int, queue: Queue, entry: Entry) -> None:
         """A message leaves its queue for a consumer, or for who asked for it."""
@@ -72,7 +109,11 @@ class Tracing:
         self._told = []
         vhost = self.vhost
         exchange = vhost.exchanges[EXCHANGE]
-        for name, content in told:
+        time = encode_value(int(vhost.timeline.wall_us(now_us)))
+        for name, entries, told_content in told:
+            if self.is_audited:
+                entries.append((b"timestamp_in_us", time))
+            content = _event(entries, told_content)
             route = routing.find(vhost, exchange, _EXCHANGE_KEY + encode_short(name), [name])
             route.set_queues(routing.targets(vhost, exchange, Envelope(route.keys, route.key, content)))
             vhost.accept(route, content, False, -1, now_us)
@@ -98,12 +139,8 @@ class Tracing:
     def _tell(self, key: str, entries: list[tuple[bytes, bytes]], content: bytes) -> None:
         if not self.vhost.exchanges[EXCHANGE].outgoing:
             return
-        # class, weight and size of the body stay as they are
-        head = content[HEADER_AT : HEADER_AT + 12] + b"\x20\x00" + join_table(entries)
-        body = content[8 + int.from_bytes(content[3:7], "big") :]
-        frame = content[:3] + len(head).to_bytes(4, "big") + head + b"\xce"
         name = key.encode("utf-8", "surrogateescape")[:255].decode("utf-8", "surrogateescape")
-        self._told.append((name, frame + body))
+        self._told.append((name, entries, content))
 
 
 def start(vhost: VHost, node: str) -> None:
@@ -124,6 +161,29 @@ def _look_anew(vhost: VHost) -> None:
     for channel in vhost.channels:
         for consumer in channel.consumers.values():
             consumer.forget_key()
+
+
+def _more(channel: BrokerChannel, route: Route) -> list[tuple[bytes, bytes]]:
+    """What an audit asks of a publish; from now on the channel notes what is confirmed."""
+    entries: list[tuple[bytes, bytes]] = []
+    confirms = channel.confirms
+    if confirms is not None:
+        entries.append((b"publish_seq_no", encode_value(int(confirms.published + 1))))
+        if confirms.told is None:
+            confirms.told = []
+    if route.has_stream:
+        streams: list[Value] = [*sorted(queue.name for queue in route.queues if queue.is_stream)]
+        entries.append((b"routed_streams", encode_value(streams)))
+    if channel.is_kept_back:
+        entries.append((b"is_provisional", encode_value(True)))
+    return entries
+
+
+def _event(entries: list[tuple[bytes, bytes]], content: bytes) -> bytes:
+    """What is told of a message: its body with other properties; class, weight and size stay as they are."""
+    head = content[HEADER_AT : HEADER_AT + 12] + b"\x20\x00" + join_table(entries)
+    body = content[8 + int.from_bytes(content[3:7], "big") :]
+    return content[:3] + len(head).to_bytes(4, "big") + head + b"\xce" + body
 
 
 def _properties(header: bytes) -> list[tuple[bytes, bytes]]:

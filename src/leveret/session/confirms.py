@@ -35,6 +35,8 @@ class Confirms:
         self._last: i64 = ACKED  # how the stretch stands that ends at `published`
         self._before: list[tuple[i64, i64]] = []  # (last tag, how it stands) of the stretches before that one
         self._fresh: i64 = 0  # from this index on there may be stretches that are ready
+        # what was answered since somebody took this list: ACKED or NACKED, first and last tag; None = nobody asks
+        self.told: list[tuple[i64, i64, i64]] | None = None
 
     def confirmed(self) -> i64:
         """How many were answered with basic.ack."""
@@ -94,7 +96,7 @@ class Confirms:
                 break
             answer = standing & 1
             if answer != word and last != 0:
-                write_answer(out, channel, word, last, last > first)
+                self._answer(out, channel, word, first, last)
                 last = 0
             word = answer
             if answer == NACKED:
@@ -105,7 +107,7 @@ class Confirms:
             self.answered = tag
             done += 1
         if last != 0:
-            write_answer(out, channel, word, last, last > first)
+            self._answer(out, channel, word, first, last)
         return done
 
     def _answer_singly(self, out: BytesWriter, channel: i64, index: i64) -> None:
@@ -116,9 +118,14 @@ class Confirms:
                 tag = before[index - 1][0] if index > 0 else self.answered
                 while tag < stop:
                     tag += 1
-                    write_answer(out, channel, standing & 1, tag, False)
+                    self._answer(out, channel, standing & 1, tag, tag)
                 before[index] = (stop, standing & 1)
             index += 1
+
+    def _answer(self, out: BytesWriter, channel: i64, word: i64, first: i64, last: i64) -> None:
+        write_answer(out, channel, word, last, last > first)
+        if self.told is not None:
+            self.told.append((word, first, last))
 
 
 def write_answer(out: BytesWriter, channel: i64, word: i64, tag: i64, multiple: bool) -> None:

@@ -118,6 +118,10 @@ class Connection:
         """The client does not speak AMQP 0-9-1: for the log."""
         raise AssertionError("the broker's part")
 
+    def answered(self, channel: Channel) -> bool:
+        """Somebody wants to hear which publishes of this channel were answered; True if that is to be delivered."""
+        raise AssertionError("the broker's part")
+
     def mark(self) -> None:
         """There is output to be taken."""
         raise AssertionError("the broker's part")

@@ -231,13 +231,21 @@ class Reader:
         out.append(0xCE)
 
     def _trace(self, index: i64, count: i64) -> None:
-        """The firehose hears of each delivery."""
+        """The firehose hears of each delivery, with the offset that the consumer is told."""
         tracing = self.stream.vhost.tracing
         assert tracing is not None
         number, cursor = int(self.consumer.channel.number), self._cursor
-        at = cursor.at + index * cursor.size
+        size, frame_max = cursor.size, self.consumer.connection.frame_max
+        at = cursor.at + index * size
+        offset = cursor.offset + index
         while count > 0:
-            entry = Entry(self.stream.shelf, cursor.data[at : at + cursor.size], cursor.key, 0, 0, 0)
+            out = BytesWriter()
+            rest = write_head(out, cursor.data, at, number, frame_max)
+            if rest != 0:
+                write_i64_be(out, offset)
+            out.write(cursor.data[at + rest : at + size])
+            entry = Entry(self.stream.shelf, out.getvalue(), cursor.key, 0, 0, 0)
             tracing.delivered(self.consumer.connection, number, self.stream, entry)
-            at += cursor.size
+            at += size
+            offset += 1
             count -= 1

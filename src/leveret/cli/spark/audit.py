@@ -1,0 +1,148 @@
+"""leveret spark audit: what became of each message on several brokers (docs/AUDIT.md)."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import click
+
+from leveret.cli.spark.running import Running, pipeline
+
+_PAIR = "BROKER=SOURCE"
+
+
+@click.command("audit")
+@click.option(
+    "--firehose",
+    "firehoses",
+    multiple=True,
+    metavar=_PAIR,
+    help="A broker's name, and what its firehose told: an AMQP URL, or the path of a lake.",
+)
+@click.option("--lake", "lakes", multiple=True, metavar=_PAIR, help="A lake of this broker's archived streams.")
+@click.option(
+    "--broker",
+    "brokers",
+    multiple=True,
+    metavar="BROKER=URL",
+    help="Ask this broker how many messages wait in its queues.",
+)
+@click.option("--table", help="Directory for the table with a row for each message, Parquet.")
+@click.option("--report", type=click.Path(dir_okay=False), help="File for the report, HTML.")
+@click.option("--stream", default="audit", show_default=True, help="The stream that firehoses are recorded into.")
+@click.option(
+    "--identity",
+    type=click.Choice(["message_id", "content"]),
+    default="message_id",
+    show_default=True,
+    help="content: what has no id is known by its body.",
+)
+@click.option(
+    "--cluster",
+    "clusters",
+    multiple=True,
+    metavar="CLUSTER=BROKER",
+    help="How links call a broker, where its firehose calls it otherwise.",
+)
+@click.option("--delay-unit-ms", "units", multiple=True, metavar="PREFIX=MS", help="Unit of a delay layout of yours.")
+@click.option("--since", help="Only messages published from this time on, ISO 8601; UTC where no zone is said.")
+@click.option("--until", help="Only messages published before this time.")
+@click.option(
+    "--grace-ms",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="Do not judge yet what was published, or due, so shortly before the last event.",
+)
+@click.option(
+    "--record",
+    "recorded",
+    multiple=True,
+    metavar="URL",
+    help="Let this broker record its firehose into the stream, and audit nothing.",
+)
+@pipeline
+def command(
+    running: Running,
+    firehoses: tuple[str, ...],
+    lakes: tuple[str, ...],
+    brokers: tuple[str, ...],
+    table: str | None,
+    report: str | None,
+    stream: str,
+    identity: str,
+    clusters: tuple[str, ...],
+    units: tuple[str, ...],
+    since: str | None,
+    until: str | None,
+    grace_ms: int,
+    recorded: tuple[str, ...],
+) -> None:
+    """What became of each message: published, confirmed, over which links, delivered, how late, lost or twice.
+
+    Each broker records its firehose (--record, once; leveret ctl trace_on), and this reads what all of them recorded.
+    """  # fmt: skip
+    if recorded:
+        _record(recorded, stream, running.dry_run)
+        return
+    sources = _pairs("--firehose", firehoses)
+    if not sources:
+        raise click.UsageError("--firehose BROKER=SOURCE is missing: what is to be audited?")
+    kept: dict[str, list[str]] = {}
+    for text in lakes:
+        name, path = _pair("--lake", text)
+        kept.setdefault(name, []).append(path)
+    asked, named = _pairs("--broker", brokers), _pairs("--cluster", clusters)
+    units_ms = {name: _number("--delay-unit-ms", value) for name, value in _pairs("--delay-unit-ms", units).items()}
+    start, stop = _time("--since", since), _time("--until", until)
+
+    from leveret.pipelines.audits.audit import audit
+
+    running.run(
+        lambda spark, reporter, is_dry: audit(
+            spark, sources, lakes=kept, brokers=asked, table=table, report=report, stream=stream, identity=identity,
+            clusters=named, delay_units_ms=units_ms, since=start, until=stop, grace_ms=grace_ms, dry_run=is_dry,
+            reporter=reporter,
+        )
+    )  # fmt: skip
+
+
+def _record(urls: tuple[str, ...], stream: str, is_dry: bool) -> None:
+    from leveret.pipelines.audits.recording import bare, record
+    from leveret.pipelines.errors import PipelineError
+
+    for url in urls:
+        try:
+            if not is_dry:
+                record(url, stream)
+        except PipelineError as error:
+            raise click.ClickException(str(error)) from None
+        will = "would record" if is_dry else "records"
+        click.echo(f"{bare(url)} {will} its firehose into stream {stream!r} while that is on: leveret ctl trace_on")
+
+
+def _pairs(option: str, texts: tuple[str, ...]) -> dict[str, str]:
+    return dict(_pair(option, text) for text in texts)
+
+
+def _pair(option: str, text: str) -> tuple[str, str]:
+    name, is_there, value = text.partition("=")
+    if not is_there or not name or not value:
+        raise click.UsageError(f"{option} {text}: say NAME=VALUE")
+    return name, value
+
+
+def _number(option: str, text: str) -> int:
+    if not text.isdigit() or int(text) == 0:
+        raise click.UsageError(f"{option}: {text!r} is no number of milliseconds")
+    return int(text)
+
+
+def _time(option: str, text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        raise click.UsageError(f"{option} {text}: say a time as in 2013-01-01T06:00:00") from None
+    return time if time.tzinfo is not None else time.replace(tzinfo=UTC)

@@ -1,0 +1,320 @@
+"""audit: what became of each message on several brokers, from what their firehoses told."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.storagelevel import StorageLevel
+
+from leveret.pipelines.audits import figures, recording, verdicts
+from leveret.pipelines.audits import places as tracks
+from leveret.pipelines.audits import report as reports
+from leveret.pipelines.audits import table as tables
+from leveret.pipelines.audits.events import CONFIRM, DELIVER, PUBLISH, arrivals, events
+from leveret.pipelines.errors import PipelineError, cause
+from leveret.pipelines.reporter import Reporter
+from leveret.pipelines.summary import Summary, Table, Value
+
+KINDS: Final = (PUBLISH, CONFIRM, DELIVER)
+
+FINDINGS_MAX: Final = 100
+"""So many of each kind are listed; the table has all."""
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What the firehose of one broker told, in all.
+
+    Attributes:
+        broker: its name in the audit.
+        nodes: what it calls itself, and so what links call it.
+        events: how many there are, by kind.
+        begun_us, ended_us: the first and the last one, µs since 1970, None where none has a time.
+        streams: queues that are streams.
+        anonymous: publishes that have nothing they could be known by.
+    """
+
+    broker: str
+    nodes: tuple[str, ...]
+    events: dict[str, int]
+    begun_us: int | None
+    ended_us: int | None
+    streams: tuple[str, ...]
+    anonymous: int
+
+
+def audit(
+    spark: SparkSession,
+    firehoses: Mapping[str, str | DataFrame],
+    *,
+    lakes: Mapping[str, str | DataFrame | Sequence[str | DataFrame]] | None = None,
+    waiting: Mapping[tuple[str, str], int] | None = None,
+    brokers: Mapping[str, str] | None = None,
+    table: str | None = None,
+    report: str | None = None,
+    stream: str = "audit",
+    identity: str = "message_id",
+    clusters: Mapping[str, str] | None = None,
+    delay_units_ms: Mapping[str, int] | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    grace_ms: int = 0,
+    dry_run: bool = False,
+    reporter: Reporter = Reporter(),  # noqa: B008  (it has no state)
+) -> Summary:
+    """Find out what became of each message. docs/AUDIT.md defines what counts as lost, duplicated and early.
+
+    Args:
+        spark: the session.
+        firehoses: by broker's name, what its firehose told: an AMQP URL, the path of a lake, rows of messages, or what
+            ``events`` returned.
+        lakes: by broker's name, archived streams: what stands there has arrived, and nothing else has.
+        waiting: messages that a queue still has, by broker and queue: that many are not lost.
+        brokers: by broker's name, the AMQP URL to ask it at what waits in its queues.
+        table: directory that gets a row for each message, as Parquet; what is there is replaced.
+        report: file that gets the report, HTML.
+        stream: into which firehoses were recorded.
+        identity: ``message_id`` or ``content``.
+        clusters: names of brokers by those of their clusters, where links call a broker otherwise than its firehose.
+        delay_units_ms: units of delay levels by prefix, where they are neither seconds nor those of ``nsb.ms``.
+        since, until: messages that were published from then on, and before then; with a zone.
+        grace_ms: messages published or due within so many before the last event are not judged yet.
+        dry_run: say what there is to audit, and change nothing.
+        reporter: hears how far it is.
+
+    Returns:
+        Figures and tables; ``adds_up`` is false if anything is lost, duplicated or early.
+
+    Raises:
+        PipelineError: there is nothing to audit, it can't be read, or the results can't be written.
+    """
+    began_s = time.monotonic()
+    if not firehoses:
+        raise PipelineError("there is nothing to audit: name at least one broker and what its firehose told")
+    for name, limit in (("since", since), ("until", until)):
+        if limit is not None and limit.tzinfo is None:
+            raise PipelineError(
+                f"{name}: say in which time zone {limit.isoformat()} is, as in {limit.isoformat()}+00:00"
+            )
+    strangers = sorted(
+        ({broker for broker, _ in waiting or {}} | set(lakes or {}) | set(brokers or {})) - set(firehoses)
+    )
+    if strangers:
+        raise PipelineError(f"there is no firehose of broker {', '.join(strangers)}")
+    units_ms = delay_units_ms or {}
+    reporter.phase("reading what the firehoses told: " + ", ".join(firehoses))
+    try:
+        told = _union([
+            events(spark, source, stream, identity=identity, delay_units_ms=units_ms).withColumn("broker", F.lit(name))
+            for name, source in firehoses.items()
+        ])  # fmt: skip
+        kept = [
+            arrivals(spark, source, identity=identity, delay_units_ms=units_ms).withColumn("broker", F.lit(broker))
+            for broker, sources in (lakes or {}).items()
+            for source in ([sources] if isinstance(sources, (str, DataFrame)) else sources)
+        ]  # fmt: skip
+        everything = _union([told, *kept]).persist(StorageLevel.DISK_ONLY)
+        try:
+            recordings = _recordings(everything, list(firehoses))
+            if dry_run:
+                return _planned(recordings)
+            counts = dict(waiting or {}) | _asked(everything, brokers or {}, reporter)
+            reporter.phase("following the messages")
+            messages = _messages(spark, everything, recordings, lakes or {}, counts, clusters or {}, grace_ms)
+            chosen = messages.where(_published(since, until))
+            return _told(everything, chosen, recordings, table, report, reporter, began_s)
+        finally:
+            everything.unpersist()
+    except PipelineError:
+        raise
+    except Exception as error:
+        raise PipelineError(f"the audit failed: {cause(error)}") from error
+
+
+def _union(frames: list[DataFrame]) -> DataFrame:
+    union = frames[0]
+    for frame in frames[1:]:
+        union = union.unionByName(frame)
+    return union
+
+
+def _recordings(everything: DataFrame, brokers: list[str]) -> list[Recording]:
+    is_told = F.col("kind") != "arrive"
+    queue = F.when(F.col("stream_offset").isNotNull() & is_told, F.col("queue"))
+    found = everything.groupBy("broker").agg(
+        F.sort_array(F.collect_set("node")).alias("nodes"),
+        *[F.count_if(F.col("kind") == kind).alias(kind) for kind in KINDS],
+        F.unix_micros(F.min(F.when(is_told, F.col("at")))).alias("begun_us"),
+        F.unix_micros(F.max(F.when(is_told, F.col("at")))).alias("ended_us"),
+        F.collect_set(queue).alias("read"), F.flatten(F.collect_set("streams")).alias("routed"),
+        F.count_if((F.col("kind") == "publish") & F.col("id").isNull()).alias("anonymous"),
+    ).collect()  # fmt: skip
+    rows = {row["broker"]: row for row in found}
+    empty = [broker for broker in brokers if broker not in rows or not any(rows[broker][kind] for kind in KINDS)]
+    if empty:
+        raise PipelineError(
+            f"the firehose of {', '.join(empty)} has told nothing: was it on (leveret ctl trace_on) and recorded "
+            "(leveret spark audit --record URL)?"
+        )
+    return [
+        Recording(
+            broker, tuple(row["nodes"]), {kind: row[kind] for kind in KINDS}, row["begun_us"], row["ended_us"],
+            tuple(sorted({*row["read"], *row["routed"]})), row["anonymous"],
+        )
+        for broker in brokers for row in [rows[broker]]
+    ]  # fmt: skip
+
+
+def _asked(everything: DataFrame, brokers: Mapping[str, str], reporter: Reporter) -> dict[tuple[str, str], int]:
+    """What waits in the queues that messages were routed to."""
+    if not brokers:
+        return {}
+    reporter.phase("asking what waits at " + ", ".join(brokers))
+    routed = everything.where((F.col("kind") == PUBLISH) & F.col("broker").isin(*brokers)).select(
+        "broker", F.explode(F.concat("queues", F.array_compact(F.array("destination")))).alias("queue")
+    )
+    queues: dict[str, list[str]] = {}
+    for row in routed.distinct().collect():
+        queues.setdefault(row["broker"], []).append(row["queue"])
+    return {
+        (broker, queue): count
+        for broker, url in brokers.items()
+        for queue, count in recording.waiting(url, sorted(queues.get(broker, ()))).items()
+    }
+
+
+def _messages(
+    spark: SparkSession,
+    everything: DataFrame,
+    recordings: Sequence[Recording],
+    lakes: Mapping[str, Any],
+    waiting: Mapping[tuple[str, str], int],
+    clusters: Mapping[str, str],
+    grace_ms: int,
+) -> DataFrame:
+    """A row for each message."""
+    audited = [one.broker for one in recordings]
+    brokers = {node: one.broker for one in recordings for node in one.nodes} | dict(clusters)
+    named = tracks.named(everything, brokers)
+    replies = tracks.replies(named)
+    found = tracks.places(named, audited, _streams(spark, everything, recordings, lakes), replies)
+    ends_us = [one.ended_us for one in recordings if one.ended_us is not None]
+    judged = verdicts.judged(found, max(ends_us, default=None), grace_ms)
+    if waiting:
+        rows = [
+            (broker, tracks.link_name(queue, brokers), count) for (broker, queue), count in waiting.items() if count
+        ]
+        judged = verdicts.excused(judged, spark.createDataFrame(rows, "broker STRING, place STRING, count INT"))
+    return verdicts.messages(judged)
+
+
+def _streams(
+    spark: SparkSession, everything: DataFrame, recordings: Sequence[Recording], lakes: Mapping[str, Any]
+) -> DataFrame:
+    """Which queues are streams, and whether their lake says what has arrived."""
+    kept: set[tuple[str, str]] = set()
+    if lakes:
+        arrived = everything.where("kind = 'arrive' AND stream_offset IS NOT NULL")
+        kept = {(row["broker"], row["queue"]) for row in arrived.select("broker", "queue").distinct().collect()}
+    told = {(one.broker, stream) for one in recordings for stream in one.streams}
+    rows = [(broker, stream, (broker, stream) in kept) for broker, stream in sorted(told | kept)]
+    return spark.createDataFrame(rows, "broker STRING, place STRING, is_kept BOOLEAN")
+
+
+def _published(since: datetime | None, until: datetime | None) -> Any:
+    chosen = F.lit(True)
+    if since is not None:
+        chosen &= F.col("seen_at") >= F.lit(since)
+    if until is not None:
+        chosen &= F.col("seen_at") < F.lit(until)
+    return chosen
+
+
+def _told(
+    everything: DataFrame,
+    chosen: DataFrame,
+    recordings: Sequence[Recording],
+    table: str | None,
+    report: str | None,
+    reporter: Reporter,
+    began_s: float,
+) -> Summary:
+    messages = chosen.persist(StorageLevel.DISK_ONLY)
+    try:
+        total = figures.totals(messages)
+        findings = figures.findings(messages, FINDINGS_MAX)
+        summary = _summary(total, recordings, figures.by_exchange(messages), findings)
+        notes = list(summary.notes)
+        if table is not None:
+            reporter.phase(f"writing {table}")
+            tables.replace(messages.drop("seen_at"), table)
+            notes.append(f"A row for each message: {table}")
+        if report is not None:
+            reporter.phase(f"drawing {report}")
+            reports.write(report, replace(summary, notes=tuple(notes)), reports.Pictures(
+                figures.per_minute(everything),
+                figures.histogram(messages, F.lit("all"), F.col("lateness_ms")),
+                figures.histogram(messages, F.col("exchange"), F.col("reply_ms")),
+                figures.histogram(figures.crossings(messages), F.col("link"), F.col("ms")),
+            ))  # fmt: skip
+            notes.append(f"The report: {report}")
+        seconds = round(time.monotonic() - began_s, 1)
+        return replace(summary, figures={**summary.figures, "seconds": seconds}, notes=tuple(notes))
+    finally:
+        messages.unpersist()
+
+
+def _summary(total: Mapping[str, Any], recordings: Sequence[Recording], by_exchange: Table, findings: Table) -> Summary:
+    wrong = {name: int(total[name]) for name in ("lost", "duplicated", "early")}
+    counted = ("published", "confirmed", "delivered", *wrong, "repeated", "unrecorded", "delayed", "calls")
+    numbers: dict[str, Value] = {
+        "brokers": len(recordings),
+        "events": sum(sum(one.events.values()) for one in recordings),
+    }
+    numbers |= {name: int(total[name]) for name in counted}
+    numbers |= {name: total[name] for name in total if name.endswith("_ms") and total[name] is not None}
+    notes = []
+    if any(wrong.values()):
+        notes.append("Not all is well: " + ", ".join(f"{count} {name}" for name, count in wrong.items() if count) + ".")
+    anonymous = sum(one.anonymous for one in recordings)
+    if anonymous:
+        notes.append(
+            f"{anonymous} publishes have no message_id and could not be followed; with identity=content their bodies "
+            "stand for it."
+        )
+    if total["unrecorded"]:
+        notes.append(
+            f"{total['unrecorded']} messages were seen although no firehose told of their publish: it was off, or not "
+            "recorded. They are not judged where they entered."
+        )
+    timeless = [one.broker for one in recordings if one.ended_us is None]
+    if timeless:
+        notes.append(
+            f"The firehose of {', '.join(timeless)} tells no times: there is no lateness, and nothing by hour."
+        )
+    unasked = [one.broker for one in recordings if not one.events["confirm"]]
+    if unasked:
+        notes.append(f"The firehose of {', '.join(unasked)} tells no confirms: all that was published counts.")
+    return Summary("audit", numbers, (by_exchange, findings), tuple(notes), adds_up=not any(wrong.values()))
+
+
+def _planned(recordings: Sequence[Recording]) -> Summary:
+    columns = ("broker", "calls itself", *KINDS, "from", "to")
+    rows: tuple[tuple[Value, ...], ...] = tuple(
+        (one.broker, ", ".join(one.nodes), *one.events.values(), _time(one.begun_us), _time(one.ended_us))
+        for one in recordings
+    )
+    total = sum(sum(one.events.values()) for one in recordings)
+    return Summary(
+        "audit", {"brokers": len(recordings), "events": total}, (Table("firehoses", columns, rows),), is_dry=True
+    )
+
+
+def _time(us: int | None) -> str:
+    return "" if us is None else datetime.fromtimestamp(us / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S")

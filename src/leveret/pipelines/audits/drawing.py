@@ -1,0 +1,100 @@
+"""The pictures of an audit's report, as SVG. Needs matplotlib, and no display."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import matplotlib
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from leveret.pipelines.audits.figures import BINS_PER_DECADE
+
+if TYPE_CHECKING:
+    from leveret.pipelines.audits.report import Pictures
+
+SIZE: Final = (7.2, 3.0)
+GROUPS_MAX: Final = 8
+"""So many lines can be told apart; the largest groups are drawn."""
+
+_STYLES: Final = {"publish": "-", "deliver": ":"}
+
+
+def draw(pictures: Pictures) -> list[tuple[str, str]]:
+    """Titles and SVG of those that there is something to draw for."""
+    drawn = []
+    if pictures.minutes:
+        drawn.append(("Messages per minute, by broker", _svg(minutes(pictures.minutes))))
+    for title, axis, bins in (
+        ("Lateness of delayed messages", "late by (ms)", pictures.lateness),
+        ("Round trips of requests, by exchange", "until the reply (ms)", pictures.replies),
+        ("Federation links: from publish to publish", "crossing time (ms)", pictures.crossings),
+    ):
+        if bins:
+            drawn.append((title, _svg(histogram(bins, axis))))
+    return drawn
+
+
+def minutes(rows: Sequence[tuple[str, str, Any, int]]) -> Figure:
+    """Lines of messages per minute: what was published, and dotted what was delivered."""
+    figure, axes = _axes()
+    brokers = sorted({broker for broker, *_ in rows})[:GROUPS_MAX]
+    counts = {(broker, kind, int(minute)): count for broker, kind, minute, count in rows}
+    first, last = (int(choose(minute for _, _, minute, _ in rows)) for choose in (min, max))
+    # where nothing was told the line is at zero; a long time has too many minutes for that
+    grid = list(range(first, last + 60, 60)) if last - first <= 60 * 1440 else sorted({int(row[2]) for row in rows})
+    for number, broker in enumerate(brokers):
+        for kind, style in _STYLES.items():
+            values = [counts.get((broker, kind, minute), 0) for minute in grid]
+            times = [datetime.fromtimestamp(minute, UTC) for minute in grid]
+            label = f"{broker} {'published' if kind == 'publish' else 'delivered'}"
+            marker = "o" if len(grid) < 40 else ""
+            axes.plot(times, values, style, color=f"C{number}", label=label, marker=marker, markersize=3, linewidth=1.5)
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("UTC")
+    axes.legend(fontsize=7, ncols=2)
+    figure.autofmt_xdate()
+    return figure
+
+
+def histogram(bins: Sequence[tuple[str, int, int]], axis: str) -> Figure:
+    """Steps over logarithmic bins, one for each group."""
+    figure, axes = _axes()
+    totals: dict[str, int] = {}
+    for group, _, count in bins:
+        totals[group] = totals.get(group, 0) + count
+    groups = sorted(totals, key=lambda group: (-totals[group], group))[:GROUPS_MAX]
+    places = [place for _, place, _ in bins]
+    span = range(min(places), max(places) + 1)
+    edges = [10 ** (place / BINS_PER_DECADE) for place in [*span, span[-1] + 1]]
+    for number, group in enumerate(groups):
+        found = {place: count for name, place, count in bins if name == group}
+        heights = [found.get(place, 0) for place in span]
+        label = f"{group or '(default exchange)'}: {totals[group]:,}"
+        axes.stairs(heights, edges, label=label, color=f"C{number}", fill=len(groups) == 1, linewidth=1.5)
+    axes.set_xscale("log")
+    axes.set_xlabel(axis)
+    axes.set_ylabel("messages")
+    axes.legend(fontsize=7)
+    return figure
+
+
+def _axes() -> tuple[Figure, Any]:
+    figure = Figure(figsize=SIZE, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    axes.grid(alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure, axes
+
+
+def _svg(figure: Figure) -> str:
+    out = io.StringIO()
+    # text as text: a tenth of the size, and names that can be searched for
+    with matplotlib.rc_context({"svg.fonttype": "none"}):
+        figure.savefig(out, format="svg", metadata={"Date": None})
+    text = out.getvalue()
+    return text[text.index("<svg") :]

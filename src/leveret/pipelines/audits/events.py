@@ -1,0 +1,205 @@
+"""What a firehose told, as rows: a publish, a delivery, a confirm, or an arrival in an archived stream each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from leveret.pipelines.archives import lake
+from leveret.pipelines.audits import delays
+from leveret.pipelines.errors import PipelineError
+
+EXCHANGE: Final = "amq.rabbitmq.trace"
+PUBLISH, DELIVER, CONFIRM, ARRIVE = "publish", "deliver", "confirm", "arrive"
+
+IDENTITIES: Final = ("message_id", "content")
+
+_PROPERTIES: Final = (
+    "message_id STRING, correlation_id STRING, reply_to STRING, app_id STRING, expiration STRING, "
+    "headers MAP<STRING, STRING>"
+)
+_RECEIVED: Final = "ARRAY<STRUCT<uri: STRING, exchange: STRING, redelivered: BOOLEAN, `cluster-name`: STRING>>"
+_DEATHS: Final = "ARRAY<STRUCT<queue: STRING, exchange: STRING, `routing-keys`: ARRAY<STRING>, count: BIGINT>>"
+_RETRIES: Final = "NServiceBus.Retries"
+_NEEDED: Final = {
+    "body": "binary", "exchange": "string", "routing_key": "string", "headers": "map<string,string>",
+    "correlation_id": "string", "reply_to": "string", "app_id": "string", "expiration": "string",
+    "message_id": "string", "source": "string", "offset": "bigint", "arrived": "timestamp",
+}  # fmt: skip
+
+
+def events(
+    spark: SparkSession,
+    source: str | DataFrame,
+    stream: str = "audit",
+    *,
+    identity: str = "message_id",
+    delay_units_ms: Mapping[str, int] | None = None,
+) -> DataFrame:
+    """What the firehose of a broker told.
+
+    Args:
+        spark: the session.
+        source: an AMQP URL, to read the stream over; the path of a lake that the stream was archived to; or rows as a
+            lake or Spark's source ``leveret`` has them. What this function returned is returned as it is.
+        stream: into which the firehose was recorded; of a lake with several sources the others are passed over.
+        identity: ``message_id``, or ``content``: what has no id is known by its body.
+        delay_units_ms: units of delay levels by prefix, where they are neither seconds nor those of ``nsb.ms``.
+
+    Returns:
+        A row for each event, whose columns are for ``audit`` alone.
+
+    Raises:
+        PipelineError: ``identity`` is none, or the rows have not the columns of messages.
+    """
+    if identity not in IDENTITIES:
+        raise PipelineError(f"identity {identity!r}: say one of {', '.join(IDENTITIES)}")
+    frame = rows(spark, source, stream)
+    if is_events(frame):
+        return frame
+    told = frame.where(F.col("exchange") == EXCHANGE)
+    return _described(_told(told), identity, delay_units_ms or {})
+
+
+def arrivals(
+    spark: SparkSession, source: str | DataFrame, *, identity: str, delay_units_ms: Mapping[str, int]
+) -> DataFrame:
+    """Rows of archived streams as events: each message has arrived in its stream, at its offset."""
+    frame = rows(spark, source, None)
+    kept = frame.where((F.col("exchange") != EXCHANGE) & F.col("source").isNotNull())
+    seen = kept.select(
+        F.lit(ARRIVE).alias("kind"),
+        F.col("offset").alias("seq"),
+        F.col("arrived").alias("at"),
+        *_nothing("node", "connection", "user", "outcome"),
+        F.lit(None).cast("bigint").alias("channel"),
+        F.col("exchange"),
+        F.array("routing_key").alias("keys"),
+        F.struct("message_id", "correlation_id", "reply_to", "app_id", "expiration", "headers").alias("p"),
+        F.lit(None).cast("array<string>").alias("queues"),
+        F.lit(None).cast("array<string>").alias("streams"),
+        F.col("source").alias("queue"),
+        F.lit(False).alias("redelivered"),
+        *[F.lit(None).cast("bigint").alias(name) for name in ("tag", "first_tag", "last_tag")],
+        F.lit(False).alias("is_provisional"),
+        F.col("offset").alias("stream_offset"),
+        F.col("body"),
+    )
+    return _described(seen, identity, delay_units_ms)
+
+
+def rows(spark: SparkSession, source: str | DataFrame, stream: str | None) -> DataFrame:
+    """Messages of a stream over AMQP, of a lake, or as they are; columns that a lake may lack are null."""
+    if isinstance(source, str) and source.startswith(("amqp://", "amqps://")):
+        if stream is None:
+            raise PipelineError("a lake is a path, not a broker")
+        options = {"url": source, "stream": stream, "columns": "body,exchange,routing_key,headers,offset,arrived"}
+        frame = spark.read.format("leveret").options(**options).load()
+    else:
+        frame = lake.read(spark, source) if isinstance(source, str) else source
+        if is_events(frame):
+            return frame
+        if stream is not None and "source" in frame.columns:
+            frame = frame.where(F.col("source").isNull() | (F.col("source") == stream))
+    missing = {"routing_key", "headers"} - set(frame.columns)
+    if missing:
+        raise PipelineError(f"these are no rows of messages: they have no column {', '.join(sorted(missing))}")
+    absent = {name: F.lit(None).cast(kind) for name, kind in _NEEDED.items() if name not in frame.columns}
+    return frame.withColumns(absent) if absent else frame
+
+
+def is_events(frame: DataFrame) -> bool:
+    """Whether ``events`` has made it."""
+    return {"kind", "seq", "hops", "subject"} <= set(frame.columns)
+
+
+def _told(rows: DataFrame) -> DataFrame:
+    headers = F.col("headers")
+    kind = F.substring_index("routing_key", ".", 1)
+    rest = F.expr("substring(routing_key, locate('.', routing_key) + 1)")
+    properties = F.from_json(headers["properties"], _PROPERTIES)
+    micros = headers["timestamp_in_us"].try_cast("bigint")
+    millis = headers["timestamp_in_ms"].try_cast("bigint")
+    return rows.where(kind.isin(PUBLISH, DELIVER, CONFIRM)).select(
+        kind.alias("kind"),
+        F.col("offset").alias("seq"),
+        F.coalesce(F.timestamp_micros(micros), F.timestamp_millis(millis), F.col("arrived")).alias("at"),
+        headers["node"].alias("node"),
+        headers["connection"].alias("connection"),
+        headers["user"].alias("user"),
+        F.when(kind == CONFIRM, rest).alias("outcome"),
+        headers["channel"].try_cast("bigint").alias("channel"),
+        headers["exchange_name"].alias("exchange"),
+        F.from_json(headers["routing_keys"], "ARRAY<STRING>").alias("keys"),
+        properties.alias("p"),
+        F.from_json(headers["routed_queues"], "ARRAY<STRING>").alias("queues"),
+        F.from_json(headers["routed_streams"], "ARRAY<STRING>").alias("streams"),
+        F.when(kind == DELIVER, rest).alias("queue"),
+        F.coalesce(headers["redelivered"].isin("1", "true"), F.lit(False)).alias("redelivered"),
+        headers["publish_seq_no"].try_cast("bigint").alias("tag"),
+        headers["first_seq_no"].try_cast("bigint").alias("first_tag"),
+        headers["last_seq_no"].try_cast("bigint").alias("last_tag"),
+        F.coalesce(headers["is_provisional"] == "true", F.lit(False)).alias("is_provisional"),
+        properties["headers"]["x-stream-offset"].try_cast("bigint").alias("stream_offset"),
+        F.col("body"),
+    )
+
+
+def _described(told: DataFrame, identity: str, units_ms: Mapping[str, int]) -> DataFrame:
+    """What follows from a message's properties and headers: who it is, where it came from, when it is due.
+
+    Its ``subject`` is where it was first published to: the exchange, or the queue if that was the default exchange or a
+    delay. Different messages may have one id, as a flight and the notice of it.
+    """
+    with_lists = told.withColumns(
+        {
+            "received": F.from_json(F.col("p.headers")["x-received-from"], _RECEIVED),
+            "deaths": F.from_json(F.col("p.headers")["x-death"], _DEATHS),
+        }
+    )
+    first_hop, first_death = F.expr("try_element_at(received, -1)"), F.expr("try_element_at(deaths, -1)")
+    named = with_lists.withColumns(
+        {
+            "first_exchange": F.coalesce(first_hop["exchange"], first_death["exchange"], F.col("exchange")),
+            "first_key": F.coalesce(
+                F.expr("try_element_at(try_element_at(deaths, -1).`routing-keys`, 1)"),
+                F.expr("try_element_at(keys, 1)"),
+            ),
+        }
+    )
+    exchange, key = F.col("first_exchange"), F.col("first_key")
+    is_delayed = delays.in_levels(exchange, key)
+    properties = F.col("p")
+    ids = [properties["message_id"]]
+    if identity == "content":
+        ids.append(F.sha2(F.col("body"), 256))
+    ids.append(F.concat_ws("#", properties["reply_to"], properties["correlation_id"]))
+    is_call = properties["reply_to"].isNotNull() & properties["correlation_id"].isNotNull()
+    ids[-1] = F.when(is_call, ids[-1])
+    return named.select(
+        "kind", "seq", "at", "node", "connection", "user", "outcome", "channel", "exchange", "queues", "streams",
+        "queue", "redelivered", "tag", "first_tag", "last_tag", "is_provisional", "stream_offset",
+        F.expr("try_element_at(keys, 1)").alias("routing_key"),
+        F.when(F.col("kind") != CONFIRM, F.coalesce(*ids)).alias("id"),
+        F.when(is_delayed, F.concat(F.lit("@"), delays.destination(key)))
+        .when(exchange == "", F.concat(F.lit("@"), key))
+        .otherwise(exchange).alias("subject"),
+        F.when(is_delayed, delays.level_delay_ms(exchange, key, units_ms))
+        .otherwise(delays.header_delay_ms(properties["headers"])).alias("delay_ms"),
+        F.when(is_delayed, delays.destination(key)).alias("destination"),
+        properties["headers"]["x-delay"].isNotNull().alias("is_scheduled"),
+        properties["correlation_id"].alias("correlation_id"), properties["reply_to"].alias("reply_to"),
+        properties["expiration"].try_cast("bigint").alias("expiration_ms"),
+        properties["headers"][_RETRIES].alias("retries"),
+        F.expr("transform(received, h -> struct(h.`cluster-name` AS cluster, h.exchange AS exchange, "
+               "coalesce(h.redelivered, false) AS redelivered))").alias("hops"),
+        F.expr("transform(deaths, d -> d.queue)").alias("died_in"),
+        F.expr("coalesce(aggregate(deaths, 0L, (sum, d) -> sum + coalesce(d.count, 1L)), 0L)").alias("deaths"),
+    )  # fmt: skip
+
+
+def _nothing(*names: str) -> list[Column]:
+    return [F.lit(None).cast("string").alias(name) for name in names]
