@@ -1,4 +1,4 @@
-"""The micro-batches of one source: written aside, noted, moved into the lake. Wherever that ends, each row is there once.
+"""The micro-batches of a source: written aside, noted, moved. Wherever that ends, each row gets there once.
 
 A batch's files are written into a staging directory of that attempt. Then its record names them, and where they go: a
 batch that has a record is carried on with, and never written again. Then they are moved, by names that tell source and

@@ -31,7 +31,12 @@ ICEBERG: Final = "iceberg"
 FORMS: Final = (PARQUET, DELTA, ICEBERG)
 
 PARTITION_COLUMNS: Final = ("day", "exchange", "source", "broker")
-"""What a lake may be partitioned by. Of these the exchange alone may be empty, which a directory can't say: null."""
+"""What a lake may be partitioned by."""
+
+DEFAULT_EXCHANGE: Final = "amq.default"
+"""How the default exchange, whose name is '', is called in files and directories, as in RabbitMQ's HTTP API. No other
+one can have the name, for brokers reserve it. A directory of no name would mean null, which pandas can't mix with
+names."""
 
 _OF_LAKES: Final = {
     "source": StringType(),
@@ -91,7 +96,7 @@ class Identity:
 
 
 def read(spark: SparkSession, path: str, *, form: str | None = None) -> DataFrame:
-    """The rows of a lake, each once, with the columns of :data:`COLUMNS`, ``data`` and ``content_header`` if it has any.
+    """The rows of a lake, each once: :data:`COLUMNS`, and ``data`` and ``content_header`` if it has them.
 
     ``exchange`` is '' for the default exchange and never null. What belongs to a merge of files that did not come to
     its end is read once, too.
@@ -132,10 +137,11 @@ def schema_of(storage: Storage) -> StructType:
 
 
 def _exact(frame: DataFrame) -> DataFrame:
-    """The default exchange as AMQP has it: partitions can't be called ''. Spark still prunes them by the result."""
+    """The default exchange as AMQP has it: directories can't be called ''. Spark still prunes them by the result."""
     known = [name for name in COLUMNS.names if name in frame.columns]
     names = [*known, *(name for name in frame.columns if name not in known)]
-    exchange = F.coalesce(F.col("exchange"), F.lit("")).alias("exchange")
+    is_default = F.col("exchange") == DEFAULT_EXCHANGE
+    exchange = F.when(is_default, "").otherwise(F.col("exchange")).alias("exchange")
     return frame.select(*(exchange if name == "exchange" else F.col(f"`{name}`") for name in names))
 
 

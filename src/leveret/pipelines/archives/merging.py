@@ -75,6 +75,11 @@ class Merging:
             self._finish(*self._merge(partition, group))
         return sum(len(group) for group in groups), len(groups)
 
+    def planned(self, partition: str) -> tuple[int, int]:
+        """What ``run`` with ``all_tiers`` would do."""
+        groups = list(self._groups(partition, all_tiers=True))
+        return sum(map(len, groups)), len(groups)
+
     def partitions(self) -> list[str]:
         """All directories of the lake that have files of this source."""
         files = self._storage.files("", ".parquet")

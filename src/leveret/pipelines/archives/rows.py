@@ -8,7 +8,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from leveret.pipelines.archives.lake import COLUMNS, CONTENT_HEADER
+from leveret.pipelines.archives.lake import COLUMNS, CONTENT_HEADER, DEFAULT_EXCHANGE
 from leveret.pipelines.archives.sources import QUEUE, Source
 from leveret.spark.rows.columns import MESSAGE
 
@@ -24,6 +24,7 @@ def source_columns(source: Source, is_exact: bool) -> list[str]:
 def lake_rows(frame: DataFrame, source: Source, batch: int, is_exact: bool) -> DataFrame:
     """Rows of the source with the columns of a lake, which says which batch brought them, and when."""
     found: dict[str, Column] = {name: F.col(name) for name in MESSAGE}
+    found["exchange"] = F.when(F.col("exchange") == "", DEFAULT_EXCHANGE).otherwise(F.col("exchange"))
     if source.kind == QUEUE:
         found |= {"source": F.lit(source.name), "offset": _null("offset"), "arrived": _null("arrived")}
     else:

@@ -67,7 +67,7 @@ class Storage:
 
     def exists(self, path: str) -> bool:
         """Whether there is a file or directory."""
-        return self._fs.get_file_info(self._full(path)).type != fs.FileType.NotFound
+        return bool(self._fs.get_file_info(self._full(path)).type != fs.FileType.NotFound)
 
     def names(self, directory: str) -> list[str]:
         """What a directory holds, sorted; nothing if there is no such directory."""
@@ -165,7 +165,7 @@ class Storage:
 
     def sync_directories(self, paths: set[str]) -> None:
         """Sync these directories, and those above them up to the root, for they may be new, too."""
-        for path in sorted({each for path in paths for each in _upwards(path)}, reverse=True):
+        for path in sorted({above for each in paths for above in _upwards(each)}, reverse=True):
             self.sync_directory(path)
 
     def _full(self, path: str) -> str:
