@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from itertools import repeat
 from typing import Final, TypeAlias
 
@@ -16,6 +17,9 @@ from leveret.wire.table import encode_short, encode_value, join_table, split_tab
 
 Pairs: TypeAlias = "tuple[tuple[str, str | None], ...]"
 """What a row's column ``headers`` has."""
+
+TABLES_MAX: Final = 1024
+"""Merged tables of headers that a process keeps: they repeat more often than ids do."""
 
 _EMPTY_TABLE: Final = bytes(4)
 
@@ -69,6 +73,7 @@ def _merged(row: int, octets: bytes, own: dict[str, bytes], headers: Pairs | Non
     return flags.to_bytes(2, "big") + b"".join(values[name] for name, _ in PROPERTIES if name in values)
 
 
+@lru_cache(TABLES_MAX)
 def _merged_table(table: bytes, headers: Pairs) -> bytes:
     """The table with these headers; one that was there keeps its place."""
     own = {encode_short(name)[1:]: None if text is None else encode_value(text) for name, text in headers}
