@@ -8,6 +8,7 @@ from typing import Final
 import pyarrow as pa
 
 from leveret.spark.rows.columns import PROPERTIES
+from leveret.spark.rows.content_headers import CONTENT_HEADER, without_offsets
 from leveret.spark.rows.properties import property_arrays, text_array
 
 
@@ -42,18 +43,22 @@ class BulkRows:
         self._schema = schema
         self._stream = stream
         self._properties = [field for field in schema if field.name in PROPERTIES]
+        self._needs_content_header = CONTENT_HEADER in schema.names
         self._needs_routes = not set(schema.names).isdisjoint(_ROUTE)
 
     @property
     def needs_headers(self) -> bool:
         """Whether some column is made of the messages' properties."""
-        return bool(self._properties)
+        return bool(self._properties) or self._needs_content_header
 
     def batch(self, run: Run) -> pa.RecordBatch:
         """The messages as rows."""
         columns = dict(zip(_ROUTE, _routes(run.routes), strict=True)) if self._needs_routes else {}
+        headers = pa.array(run.headers, pa.binary())
+        if self._needs_content_header:
+            columns[CONTENT_HEADER] = without_offsets(headers)
         if self._properties:
-            found = property_arrays(pa.array(run.headers, pa.binary()), self._properties, hides_offset=True)
+            found = property_arrays(headers, self._properties, hides_offset=True)
             columns.update(zip([field.name for field in self._properties], found, strict=True))
         arrays = [columns[field.name] if field.name in columns else self._other(field, run) for field in self._schema]
         if not arrays:  # a query that only counts still has so many rows

@@ -59,7 +59,10 @@ PARSE_ERROR: Final = "parse_error"
 OF_SOURCES: Final = (*_OF_QUEUES, *_OF_STREAMS, PARSE_ERROR)
 """What says something of a delivery and not of a message, so that the sink leaves it out."""
 
-ARROW: Final = {name: arrow for name, (_, arrow) in {**MESSAGE, **_OF_QUEUES, **_OF_STREAMS}.items()}
+OPTIONAL: Final[dict[str, tuple[DataType, pa.DataType]]] = {"content_header": (BinaryType(), pa.binary())}
+"""Columns that sources have for those who ask: the properties as AMQP encodes them (rows/content_headers.py)."""
+
+ARROW: Final = {name: arrow for name, (_, arrow) in {**MESSAGE, **_OF_QUEUES, **_OF_STREAMS, **OPTIONAL}.items()}
 
 
 def _schema(*columns: Mapping[str, tuple[DataType, pa.DataType]]) -> StructType:
@@ -88,9 +91,13 @@ def arrow_schema(schema: StructType, source: StructType = QUEUE_SCHEMA) -> pa.Sc
 
 def check_column(field: StructField, source: StructType) -> None:
     """``ValueError`` unless the source has this column, and of this type."""
-    if field.name not in source.names:
-        raise ValueError(f"the source has no column {field.name!r}; it has {', '.join(source.names)}")
-    expected = source[field.name].dataType
+    if field.name in source.names:
+        expected = source[field.name].dataType
+    elif field.name in OPTIONAL:
+        expected = OPTIONAL[field.name][0]
+    else:
+        names = ", ".join((*source.names, *OPTIONAL))
+        raise ValueError(f"the source has no column {field.name!r}; it has {names}")
     if field.dataType != expected:
         expected_text, given = expected.simpleString(), field.dataType.simpleString()
         raise ValueError(f"column {field.name!r} of the source is {expected_text}, not {given}")

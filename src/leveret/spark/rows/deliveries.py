@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from leveret.spark.rows.columns import PROPERTIES
+from leveret.spark.rows.content_headers import CONTENT_HEADER, without_offsets
 from leveret.spark.rows.properties import HEAD_SIZE, property_arrays, text_array
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def to_batches(
     ``known`` are the columns that a delivery does not have itself (stream, offset, arrived), one value for each.
     Raises ``ProtocolError`` (502) for a malformed content header.
     """
-    wanted = {"properties" if name in PROPERTIES else name for name in schema.names}
+    wanted = {"properties" if name in PROPERTIES or name == CONTENT_HEADER else name for name in schema.names}
     raw = pa.schema([field for field in RAW if field.name in wanted])
     return [
         decoded(
@@ -91,6 +92,9 @@ def decoded(raw: pa.RecordBatch, schema: pa.Schema, known: Mapping[str, Sequence
     if properties:
         found = property_arrays(raw.column("properties"), properties, hides_offset="offset" in known)
         arrays = dict(zip([field.name for field in properties], found, strict=True))
+    if CONTENT_HEADER in schema.names:
+        encoded = raw.column("properties")
+        arrays[CONTENT_HEADER] = without_offsets(encoded) if "offset" in known else encoded
     columns = []
     for field in schema:
         if field.name in known:

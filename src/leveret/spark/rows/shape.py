@@ -14,7 +14,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from leveret.spark.rows import typed
 from leveret.spark.rows.avro_bodies import fingerprint
 from leveret.spark.rows.bodies import BodyParser
-from leveret.spark.rows.columns import ARROW, PARSE_ERROR, PROPERTIES, check_column
+from leveret.spark.rows.columns import ARROW, OPTIONAL, PARSE_ERROR, PROPERTIES, check_column
 from leveret.spark.rows.deliveries import to_batches
 from leveret.wire.body_schema import AVRO, JSON, Column, Schema, SchemaRefused, parse_schema
 
@@ -90,10 +90,12 @@ class RowOptions:
         every = self._every(source)
         if not self.columns:
             return every
+        optional = [StructField(name, kind) for name, (kind, _) in OPTIONAL.items() if name not in every.names]
+        there = {field.name: field for field in (*every.fields, *optional)}
         for name in self.columns:
-            if name not in every.names:
-                raise ValueError(f"option columns: there is no column {name!r}; there are {', '.join(every.names)}")
-        return StructType([every[name] for name in self.columns])
+            if name not in there:
+                raise ValueError(f"option columns: there is no column {name!r}; there are {', '.join(there)}")
+        return StructType([there[name] for name in self.columns])
 
     def shape(self, schema: StructType, source: StructType) -> RowShape:
         """The rows that a reader is to make. ``schema``: what Spark gave the reader, from here or from ``.schema()``.
@@ -102,7 +104,7 @@ class RowOptions:
         """
         options = self
         if self.body_format and self.bodies is None:
-            own = [field for field in schema.fields if field.name not in (*source.names, PARSE_ERROR)]
+            own = [field for field in schema.fields if field.name not in (*source.names, *OPTIONAL, PARSE_ERROR)]
             options = replace(self, body_schema=", ".join(_ddl(field) for field in own))
         every = options._every(source)
         for field in schema.fields:

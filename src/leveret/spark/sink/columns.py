@@ -9,9 +9,10 @@ import pyarrow.compute as pc
 from pyspark.sql.types import BinaryType, IntegralType, MapType, NumericType, StringType, StructType, TimestampType
 
 from leveret.spark.rows.columns import OF_SOURCES, PROPERTIES
+from leveret.spark.rows.content_headers import CONTENT_HEADER
 from leveret.spark.sink.options import SinkOptions
 
-COLUMNS: Final = ("body", "exchange", "routing_key", "delay", "at", *PROPERTIES)
+COLUMNS: Final = ("body", "exchange", "routing_key", "delay", "at", CONTENT_HEADER, *PROPERTIES)
 """The columns of the sink; ``body`` must be there, ``delay`` is in seconds, ``at`` is when the message is due."""
 
 Columns: TypeAlias = "dict[str, pa.Array | str | int]"
@@ -41,6 +42,8 @@ def check_columns(schema: StructType, options: SinkOptions) -> None:
 def _fits(name: str, kind: Any) -> bool:
     if name == "body":
         return isinstance(kind, (BinaryType, StringType))
+    if name == CONTENT_HEADER:
+        return isinstance(kind, BinaryType)
     if name == "headers":
         return isinstance(kind, MapType) and kind.keyType == StringType() and kind.valueType == StringType()
     if name in ("timestamp", "at"):
@@ -50,6 +53,24 @@ def _fits(name: str, kind: Any) -> bool:
     if name == "delay":
         return isinstance(kind, NumericType)
     return isinstance(kind, StringType)
+
+
+def own_properties(batch: pa.RecordBatch, options: SinkOptions) -> dict[str, pa.Array]:
+    """The properties that some rows have a value for in a column of their own."""
+    found = {}
+    for name in PROPERTIES:
+        column = _message_ids(batch, options.message_id_column or name, "", 0) if name == "message_id" else None
+        column = _column(batch, name) if column is None else column
+        if column is None or column.null_count == len(column):
+            continue
+        found[name] = _seconds(column) if pa.types.is_timestamp(column.type) else column
+    return found
+
+
+def content_headers(batch: pa.RecordBatch) -> pa.Array | None:
+    """The encoded properties of those rows that have them; None where no row does."""
+    column = _column(batch, CONTENT_HEADER)
+    return None if column is None or column.null_count == len(column) else column
 
 
 def message_columns(batch: pa.RecordBatch, options: SinkOptions, id_prefix: str, first_row: int) -> Columns:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from leveret.wire import grammar
-from leveret.wire.frames import FRAME_BODY, FRAME_HEADER, FRAME_METHOD, FRAME_OVERHEAD
+from leveret.wire.frames import FRAME_BODY, FRAME_HEADER, FRAME_METHOD, FRAME_OVERHEAD, content_frames
 from leveret.wire.properties import PROPERTIES
 from leveret.wire.table import encode_table
 
@@ -22,8 +22,9 @@ Piece: TypeAlias = "bytes | pa.Array"
 
 _OCTETS: Final = pa.array([bytes([number]) for number in range(256)], pa.binary())
 _SHORT_MAX: Final = 255
-_FLAGS: Final = {name: 1 << 15 - index for index, (name, _) in enumerate(PROPERTIES)}
-_HEADER_FIXED: Final = 14
+FLAGS: Final = {name: 1 << 15 - index for index, (name, _) in enumerate(PROPERTIES)}
+_HEADER_FIXED: Final = 12
+"""Class, weight and body size."""
 _FRAME_END: Final = b"\xce"
 
 
@@ -32,21 +33,36 @@ class FrameEncoder:
 
     def __init__(self, channel: int, frame_max: int, mandatory: bool) -> None:
         self._channel = channel
+        self._frame_max = frame_max
         self._mandatory = mandatory
         self.body_max = frame_max - FRAME_OVERHEAD if frame_max else (1 << 31) - 1
         """Octets of the largest body that :meth:`encode` takes: it makes one body frame of each."""
+        self.properties_max = self.body_max - _HEADER_FIXED
+        """Octets of the largest encoded properties that a frame has room for."""
 
-    def encode(self, body: pa.BinaryArray, columns: Mapping[str, pa.Array | str | int]) -> pa.BinaryArray:
+    def encode(
+        self, body: pa.BinaryArray, columns: Mapping[str, pa.Array | str | int], given: pa.BinaryArray | None = None
+    ) -> pa.BinaryArray:
         """The frames of each row.
 
         ``columns``: exchange, routing_key and properties, an array or what all rows have; a property that is null is
-        left out, timestamp is in seconds. ``ValueError`` for a short string over 255 octets and for a number that does
-        not fit, with the column's name and the row's index in this batch.
+        left out, timestamp is in seconds. ``given``: properties that are encoded already; a row with null there has
+        those of ``columns``. ``ValueError`` for a short string over 255 octets and for a number that does not fit,
+        with the column's name and the row's index in this batch.
         """
-        pieces = [*self._method(columns["exchange"], columns["routing_key"]), *self._header(body, columns)]
+        properties: list[Piece] = [given] if given is not None else _properties(columns)
+        if given is not None and given.null_count:
+            properties = [pc.coalesce(given, _joined(_properties(columns), len(body)))]
+        pieces = [*self._method(columns["exchange"], columns["routing_key"]), *self._header(body, properties)]
         sizes = pc.binary_length(body)
         pieces += [_packed(sizes, self._body_head), body, _FRAME_END]
         return _joined(pieces, len(body))
+
+    def encode_one(self, body: bytes, exchange: str, routing_key: str, properties: bytes) -> bytes:
+        """The frames of a message with a body of any size; ``properties`` are encoded. Errors as in :meth:`encode`."""
+        method = b"".join(piece for piece in self._method(exchange, routing_key) if isinstance(piece, bytes))
+        header = struct.pack(">HHQ", 60, 0, len(body)) + properties
+        return method + content_frames(self._channel, header, body, self._frame_max)
 
     def _method(self, exchange: pa.Array | str | int, routing_key: pa.Array | str | int) -> list[Piece]:
         exchange_piece, key_piece = _short("exchange", exchange), _short("routing_key", routing_key)
@@ -58,33 +74,42 @@ class FrameEncoder:
 
         return [_packed(sizes, head), exchange_piece, key_piece, bytes([self._mandatory]), _FRAME_END]
 
-    def _header(self, body: pa.BinaryArray, columns: Mapping[str, pa.Array | str | int]) -> list[Piece]:
-        values: list[Piece] = []
-        flags: int | pa.Array = 0
-        for name, kind in PROPERTIES:
-            value = columns.get(name)
-            if value is None or (isinstance(value, pa.Array) and value.null_count == len(value)):
-                continue
-            bit = _FLAGS[name]
-            if isinstance(value, pa.Array) and value.null_count:
-                flags = pc.add(flags, pc.if_else(value.is_valid(), bit, 0))
-            else:
-                flags = pc.add(flags, bit) if isinstance(flags, pa.Array) else flags + bit
-            values.append(_ENCODE[kind](name, value))
-
+    def _header(self, body: pa.BinaryArray, properties: list[Piece]) -> list[Piece]:
         def frame_head(size: int) -> bytes:
             return struct.pack(">BHIHH", FRAME_HEADER, self._channel, size + _HEADER_FIXED, 60, 0)
 
         return [
-            _packed(_sizes(values), frame_head),
+            _packed(_sizes(properties), frame_head),
             _packed(pc.binary_length(body), struct.Struct(">Q").pack),
-            _packed(flags, struct.Struct(">H").pack),
-            *values,
+            *properties,
         ]
 
     def _body_head(self, size: int) -> bytes:
         """The end of the header's frame, and the head of the body's, which an empty one has not."""
         return _FRAME_END + struct.pack(">BHI", FRAME_BODY, self._channel, size) if size else b""
+
+
+def _properties(columns: Mapping[str, pa.Array | str | int]) -> list[Piece]:
+    """Property flags, and the values of the properties that are there."""
+    values: list[Piece] = []
+    flags: int | pa.Array = 0
+    for name, kind in PROPERTIES:
+        value = columns.get(name)
+        if value is None or (isinstance(value, pa.Array) and value.null_count == len(value)):
+            continue
+        bit = FLAGS[name]
+        if isinstance(value, pa.Array) and value.null_count:
+            flags = pc.add(flags, pc.if_else(value.is_valid(), bit, 0))
+        else:
+            flags = pc.add(flags, bit) if isinstance(flags, pa.Array) else flags + bit
+        values.append(_ENCODE[kind](name, value))
+    return [_packed(flags, struct.Struct(">H").pack), *values]
+
+
+def encoded_values(name: str, kind: str, values: pa.Array) -> list[bytes]:
+    """A property's value of each row, encoded; b"" for null. ``RowError`` as in :meth:`FrameEncoder.encode`."""
+    found = _ENCODE[kind](name, values)
+    return [found] * len(values) if isinstance(found, bytes) else found.to_pylist()
 
 
 def _joined(pieces: Sequence[Piece], rows: int) -> pa.BinaryArray:

@@ -11,10 +11,13 @@ import pyarrow.compute as pc
 
 from leveret.client import BlockingChannel, ChannelClosed, ClientError, Nacked, Properties, Unroutable
 from leveret.delay import Layout
-from leveret.spark.sink.columns import Columns, bodies, delays, message_columns
+from leveret.spark.rows.properties import HEAD_SIZE
+from leveret.spark.sink.columns import Columns, bodies, content_headers, delays, message_columns, own_properties
 from leveret.spark.sink.connecting import SinkError
 from leveret.spark.sink.frames import FrameEncoder, RowError
+from leveret.spark.sink.merging import merged
 from leveret.spark.sink.options import SinkOptions
+from leveret.wire.properties import decode_header
 
 RUN_OCTETS_MAX: Final = 256 * 1024
 """Messages are handed to the socket in runs of about so many octets."""
@@ -78,36 +81,69 @@ class Publisher:
         if body.null_count:
             raise RowError(pc.index(body.is_null(), True).as_py(), "it has no body")
         columns = message_columns(batch, self._options, self._id_prefix, self.rows)
+        headers = content_headers(batch)
+        given = None if headers is None else merged(headers, own_properties(batch, self._options))
+        if given is not None:
+            self._check_room(given)
         delayed = delays(batch)
         if delayed is not None or (pc.max(pc.binary_length(body)).as_py() or 0) > self._encoder.body_max:
-            self._publish_one_by_one(body, columns, delayed)
+            self._publish_one_by_one(body, columns, delayed, given)
             return
-        frames = self._encoder.encode(body, columns)
+        frames = self._encoder.encode(body, columns, given)
         ends = memoryview(frames.buffers()[1]).cast("i")[frames.offset :]
         data = frames.buffers()[2]
         for first, end in _runs(ends, batch.num_rows, max(1, self._options.confirm_window // 4)):
             self._channel.publish_frames(data.slice(ends[first], ends[end] - ends[first]).to_pybytes(), end - first)
             self._check_returned()
 
-    def _publish_one_by_one(self, body: pa.BinaryArray, columns: Columns, delayed: pa.RecordBatch | None) -> None:
+    def _check_room(self, given: pa.BinaryArray) -> None:
+        """Properties travel in one frame, which a broker that gets a longer one ends the connection for."""
+        sizes = pc.binary_length(given)
+        room = self._encoder.properties_max
+        row = pc.index(pc.greater(sizes, room).fill_null(False), True).as_py()
+        if row >= 0:
+            raise RowError(row, f"its properties have {sizes[row].as_py()} octets, and a frame has room for {room}")
+
+    def _publish_one_by_one(
+        self,
+        body: pa.BinaryArray,
+        columns: Columns,
+        delayed: pa.RecordBatch | None,
+        encoded: pa.BinaryArray | None,
+    ) -> None:
         waits = delayed.to_pylist() if delayed is not None else [{}] * len(body)
         names = list(columns)
         values = [
             value.to_pylist() if isinstance(value, pa.Array) else [value] * len(body) for value in columns.values()
         ]
-        for index, (payload, wait, *row) in enumerate(zip(body.to_pylist(), waits, *values, strict=True)):
+        headers = [None] * len(body) if encoded is None else encoded.to_pylist()
+        for index, (payload, wait, header, *row) in enumerate(
+            zip(body.to_pylist(), waits, headers, *values, strict=True)
+        ):
             given = dict(zip(names, row, strict=True))
             try:
-                exchange, key, properties = self._message(given, wait)
+                if header is not None and wait.get("delay") is None and wait.get("at") is None:
+                    frames = self._encoder.encode_one(payload, given["exchange"], given["routing_key"], header)
+                    self._channel.publish_frames(frames, 1)
+                    continue
+                exchange, key, properties = self._message(given, wait, header)
                 self._channel.publish(payload, exchange, key, properties, self._options.mandatory)
             except (ValueError, TypeError) as error:
                 raise RowError(index, str(error)) from None
 
-    def _message(self, given: dict[str, Any], wait: dict[str, Any]) -> tuple[str, str, Properties]:
+    def _message(
+        self, given: dict[str, Any], wait: dict[str, Any], header: bytes | None
+    ) -> tuple[str, str, Properties]:
         exchange, key = given.pop("exchange"), given.pop("routing_key")
+        if header is not None:  # the delay's own headers come to it, so it is encoded anew
+            return self._delayed(exchange, key, decode_header(bytes(HEAD_SIZE) + header)[0], wait)
         if given.get("headers") is not None:
             given["headers"] = dict(given["headers"])  # Arrow's maps are lists of pairs
-        properties = Properties(**given)
+        return self._delayed(exchange, key, Properties(**given), wait)
+
+    def _delayed(
+        self, exchange: str, key: str, properties: Properties, wait: dict[str, Any]
+    ) -> tuple[str, str, Properties]:
         delay, at = wait.get("delay"), wait.get("at")
         if delay is None and at is None:
             return exchange, key, properties

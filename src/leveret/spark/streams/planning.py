@@ -11,8 +11,10 @@ from pyspark.sql.datasource import InputPartition
 from leveret.client import BlockingConnection
 from leveret.spark.lending import lent
 from leveret.spark.patience import Patience
+from leveret.spark.rows.content_headers import CONTENT_HEADER
 from leveret.spark.rows.shape import RowShape
-from leveret.spark.segments.errors import SegmentGone
+from leveret.spark.segments.errors import SegmentGone, SegmentsUnavailable
+from leveret.spark.segments.options import HTTP, PATH
 from leveret.spark.segments.planner import Facts, Sealed
 from leveret.spark.segments.pruning import EVERYTHING, Pruning
 from leveret.spark.segments.task import SealedTask
@@ -58,9 +60,14 @@ class Planner:
         rows = sum(len(span) for span, _ in parts)
         found: list[StreamTask] = []
         spans: list[Span] = []
+        is_sealed_enough = CONTENT_HEADER not in self._shape.raw.names
+        if not is_sealed_enough and self._options.segments.segments in (PATH, HTTP):
+            raise SegmentsUnavailable(
+                f"sealed files have no {CONTENT_HEADER}: leave out the column, or option segments, for all over AMQP"
+            )
         for span, facts in parts:
             done = span.first
-            if facts is not None:
+            if facts is not None and is_sealed_enough:
                 tasks_min = -(-self._options.tasks_min * len(span) // rows)
                 sealed = self._of(span.stream).plan(facts, span.first, span.end, tasks_min, pruning)
                 is_typed = bool(self._shape.typed) and self._shape.agrees(facts["schema"])

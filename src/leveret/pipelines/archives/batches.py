@@ -1,0 +1,191 @@
+"""The micro-batches of a source: written aside, noted, moved. Wherever that ends, each row gets there once.
+
+A batch's files are written into a staging directory of that attempt. Then its record names them, and where they go: a
+batch that has a record is carried on with, and never written again. Then they are moved, by names that tell source and
+batch. So a crash before the record leaves files that nobody reads, and one behind it a batch that the next start, or
+the replay, finishes.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+import pyarrow.parquet as pq
+
+from leveret.pipelines.archives.storage import Entry, Storage
+from leveret.pipelines.errors import PipelineError
+
+STATE: Final = "_leveret"
+"""Where the lake keeps what is no data; readers of Parquet pass over directories with such names."""
+
+LAKE: Final = "lake"
+DEAD: Final = "dead_letters"
+RECORDS_KEPT: Final = 10
+
+_SUFFIX: Final = ".parquet"
+_READERS: Final = 8
+
+
+@dataclass(frozen=True)
+class Move:
+    """A file of a batch. table: LAKE or DEAD; old, new: its path in that table's storage before and after."""
+
+    table: str
+    old: str
+    new: str
+    rows: int
+    octets: int
+
+
+@dataclass(frozen=True)
+class Record:
+    """A batch that is written. planned: what tells this batch from another one of the same number; see Batches."""
+
+    batch: int
+    planned: str
+    schema: int = 0
+    moves: tuple[Move, ...] = field(default=())
+
+    def rows(self, table: str) -> int:
+        """How many rows of it went into this table."""
+        return sum(move.rows for move in self.moves if move.table == table)
+
+    @staticmethod
+    def parse(text: bytes) -> Record:
+        """A record as it was written down."""
+        found = json.loads(text)
+        return Record(**{**found, "moves": tuple(Move(**move) for move in found["moves"])})
+
+
+class Batches:
+    """The batches of a source, in the storages of its tables.
+
+    Args:
+        source: its name in paths, of letters, digits, dots, dashes and underscores.
+        tables: storages by LAKE and DEAD; records are in that of LAKE.
+    """
+
+    def __init__(self, source: str, tables: Mapping[str, Storage]) -> None:
+        self.source = source
+        self.tables = tables
+        self._storage = tables[LAKE]
+        self._home = f"{STATE}/{source}"
+
+    def stage(self, batch: int) -> str:
+        """A new directory for the files of a batch, by its path in the storage of any table.
+
+        Each attempt has its own: a driver that was killed may leave a Spark that still writes for a moment.
+        """
+        return f"{self._home}/staging/{batch:09d}-{uuid.uuid4().hex[:12]}"
+
+    def record(self, batch: int) -> Record | None:
+        """What was written down of a batch; None = it is not written."""
+        path = self._record_path(batch)
+        return Record.parse(self._storage.read(path)) if self._storage.exists(path) else None
+
+    def numbers(self) -> list[int]:
+        """Batches that have a record, in order: the last ones at least."""
+        names = self._storage.names(f"{self._home}/batches")
+        return [int(name.removesuffix(".json")) for name in names if name.endswith(".json")]
+
+    def seal(self, batch: int, stage: str, planned: str, schema: int = 0) -> Record:
+        """All files of the batch are staged: from here on it is what they say.
+
+        planned: the plan of the batch in Spark's checkpoint; a replay has the same.
+        """
+        moves: list[Move] = []
+        for table, storage in self.tables.items():
+            files = storage.files(stage, _SUFFIX)
+            for file in files:
+                storage.sync(file.path)
+            storage.sync_directories({file.path.rpartition("/")[0] for file in files})
+            with ThreadPoolExecutor(_READERS) as readers:
+                rows = list(readers.map(lambda file, storage=storage: _rows(storage, file), files))
+            for number, (file, count) in enumerate(zip(files, rows, strict=True)):
+                folder = file.path[len(stage) + 1 :].rpartition("/")[0]
+                name = f"{self.source}-{batch:09d}-{number:05d}{_SUFFIX}"
+                moves.append(Move(table, file.path, f"{folder}/{name}" if folder else name, count, file.octets))
+        record = Record(batch, planned, schema, tuple(moves))
+        self.note(record)
+        return record
+
+    def note(self, record: Record) -> None:
+        """Write the record of a batch down."""
+        home = f"{self._home}/batches"
+        self._storage.make_directory(home)
+        self._storage.sync_directories({home})
+        self._storage.publish(self._record_path(record.batch), json.dumps(asdict(record)).encode())
+
+    def move(self, record: Record) -> None:
+        """Bring the files of a batch to where they are read, as far as they are not there yet."""
+        for table, storage in self.tables.items():
+            moves = [move for move in record.moves if move.table == table]
+            folders = {move.new.rpartition("/")[0] for move in moves}
+            for folder in sorted(folders):
+                storage.make_directory(folder)
+            for move in moves:
+                if storage.exists(move.old):
+                    storage.move(move.old, move.new)
+            storage.sync_directories(folders)
+        self._tidy(record.batch)
+
+    def replayed(self, batch: int, planned: str) -> Record | None:
+        """The record of a batch that Spark gives again, None if it is new.
+
+        Raises:
+            PipelineError: the record is that of another batch with this number: the checkpoint is another one.
+        """
+        record = self.record(batch)
+        if record is not None and record.planned != planned:
+            raise PipelineError(
+                f"the lake in {self._storage.location} has a batch {batch} of {self.source} that this checkpoint did "
+                "not plan: use the checkpoint with which the lake was filled, or archive into another lake"
+            )
+        return record
+
+    def recover(self) -> None:
+        """Finish what a run before this one has left: batches with a record, and files of those without."""
+        staging = f"{self._home}/staging"
+        staged = {int(name[:9]) for storage in self.tables.values() for name in storage.names(staging)}
+        for number in sorted(staged.intersection(self.numbers())):
+            record = self.record(number)
+            assert record is not None
+            self.move(record)
+        for storage in self.tables.values():
+            storage.delete_tree(staging)
+
+    def prune(self) -> None:
+        """Forget old records; Spark replays the last batch only."""
+        for number in self.numbers()[:-RECORDS_KEPT]:
+            self._storage.delete(self._record_path(number))
+
+    def _tidy(self, batch: int) -> None:
+        """Remove what is left of the staging of a batch that is moved: Spark's own marks, attempts that failed."""
+        for storage in self.tables.values():
+            for name in storage.names(f"{self._home}/staging"):
+                if name.startswith(f"{batch:09d}-"):
+                    storage.delete_tree(f"{self._home}/staging/{name}")
+
+    def _record_path(self, batch: int) -> str:
+        return f"{self._home}/batches/{batch:09d}.json"
+
+
+def _rows(storage: Storage, file: Entry) -> int:
+    with storage.open(file.path) as opened:
+        return int(pq.read_metadata(opened).num_rows)
+
+
+def totals(records: list[Record]) -> dict[str, Any]:
+    """What batches have brought: rows, dead letters, files and octets of both tables."""
+    return {
+        "rows": sum(record.rows(LAKE) for record in records),
+        "dead_letters": sum(record.rows(DEAD) for record in records),
+        "batches": len(records),
+        "files": sum(len(record.moves) for record in records),
+        "size_octets": sum(move.octets for record in records for move in record.moves),
+    }

@@ -1,0 +1,114 @@
+"""Bodies as fields: those that fit the lake's schema, which grows as they come, and those that do not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StringType, StructField, StructType
+
+from leveret.pipelines.archives.census import Census, grown, strangers
+from leveret.pipelines.archives.schemas import BodySchema, Schemas
+from leveret.spark.rows.bodies import REASON_OCTETS_MAX, BodyParser
+from leveret.spark.rows.json_bodies import JsonBodies
+from leveret.spark.rows.typed import arrow_type
+from leveret.wire.body_schema import JSON, Schema
+
+DATA: Final = "data"
+ERROR: Final = "error"
+
+_CENSUS: Final = "census STRING"
+
+
+@dataclass(frozen=True)
+class Parsing:
+    """How bodies are parsed. fields_max: so many fields ``data`` may have, nested ones too; more are dead letters."""
+
+    fields_max: int = 1000
+
+
+@contextmanager
+def split(
+    rows: DataFrame, parsing: Parsing, schemas: Schemas, schema: BodySchema | None = None
+) -> Iterator[tuple[DataFrame, DataFrame, BodySchema]]:
+    """The rows with ``data``, the rows with ``error``, and the schema by which they were parsed, which is written down.
+
+    The rows are read once, and kept while the block runs. schema: the one to parse by; None: what the rows make of the
+    lake's.
+    """
+    rows.persist()
+    try:
+        if schema is None:
+            schema = _grown(rows, parsing, schemas)
+        parsed = _parsed(rows, schema).persist()
+        try:
+            good = parsed.where(f"{ERROR} IS NULL").drop(ERROR)
+            yield good, parsed.where(f"{ERROR} IS NOT NULL").drop(DATA), schema
+        finally:
+            parsed.unpersist()
+    finally:
+        rows.unpersist()
+
+
+def _grown(rows: DataFrame, parsing: Parsing, schemas: Schemas) -> BodySchema:
+    """The lake's schema with what is new in these rows."""
+    found = [row.census for row in rows.select("body").mapInArrow(_counted, _CENSUS).collect()]
+    census = Census.merged(map(Census.parse, found))
+    return schemas.grow(lambda newest: replace(newest, columns=grown(newest.columns, census, parsing.fields_max)))
+
+
+def _parsed(rows: DataFrame, schema: BodySchema) -> DataFrame:
+    error = StructField(ERROR, StringType())
+    data = [StructField(DATA, schema.struct())] if schema.columns else []
+    wanted = StructType([*rows.schema.fields, *data, error])
+    return rows.mapInArrow(Parser(schema), wanted)
+
+
+def _counted(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """What the bodies of a task hold, as one row."""
+    census = Census()
+    objects = JsonBodies([], [])
+    for batch in batches:
+        for body in batch.column("body").to_pylist():
+            try:
+                census.add(objects.decode(body))
+            except (ValueError, RecursionError):
+                pass  # the parser says why
+    yield pa.record_batch({"census": pa.array([census.text()])})
+
+
+class Parser:
+    """Adds ``data`` and ``error`` to batches of rows; one of them is null."""
+
+    def __init__(self, schema: BodySchema) -> None:
+        self._schema = schema
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        columns = list(self._schema.columns)
+        parser = BodyParser(Schema(JSON, columns, ""))
+        objects = JsonBodies([], [])
+        kind = pa.struct([pa.field(column.name, arrow_type(column)) for column in columns])
+        for batch in batches:
+            bodies = batch.column("body")
+            *parsed, reasons = parser.parse(bodies)
+            errors = reasons.to_pylist()
+            for index, body in enumerate(bodies.to_pylist()):
+                if errors[index] is None:
+                    errors[index] = _unfit(objects.decode(body), columns)
+            arrays: dict[str, Any] = dict(zip(batch.schema.names, batch.columns, strict=True))
+            if columns:
+                is_bad = pa.array([error is not None for error in errors])
+                arrays[DATA] = pa.StructArray.from_arrays(parsed, fields=list(kind), mask=is_bad)
+            arrays[ERROR] = pa.array(errors, pa.string())
+            yield pa.record_batch(list(arrays.values()), names=list(arrays))
+
+
+def _unfit(found: dict[str, Any], columns: list[Any]) -> str | None:
+    """Why an object has more than the schema, which would be lost in silence; None if it has not."""
+    for path in strangers(found, columns):
+        return f"the lake has no column for `{path}`"[:REASON_OCTETS_MAX]
+    return None

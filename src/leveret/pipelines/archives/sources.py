@@ -1,0 +1,91 @@
+"""Where rows come from: a stream or a queue of a broker, by the name that a lake has for it, and what waits there."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from leveret.client import BlockingConnection, ClientError
+from leveret.client.url import parse_url
+from leveret.pipelines.archives.storage import Storage
+from leveret.pipelines.errors import PipelineError
+from leveret.spark.queues.spool.segment import Segment
+from leveret.spark.streams.bounds import Streams
+from leveret.spark.streams.errors import NoStream, StreamBroken
+from leveret.spark.streams.offsets import Position, parse_offset
+from leveret.spark.streams.options import StreamOptions
+
+STREAM: Final = "stream"
+QUEUE: Final = "queue"
+
+_PLAIN: Final = re.compile(r"[^A-Za-z0-9_.]+")
+_NAME_LENGTH_MAX: Final = 60
+
+
+@dataclass(frozen=True)
+class Source:
+    """A stream or queue to archive.
+
+    kind: STREAM or QUEUE; broker: what rows say of where they come from; options: of the reader, besides its own.
+    """
+
+    kind: str
+    name: str
+    url: str
+    broker: str
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def slug(self) -> str:
+        """Its name in paths: readable, and another one for each broker, virtual host, kind and name."""
+        whole = json.dumps([self.broker, parse_url(self.url).vhost, self.kind, self.name])
+        plain = _PLAIN.sub("_", self.name)[:_NAME_LENGTH_MAX].strip(".") or "_"
+        return f"{plain}-{hashlib.sha256(whole.encode()).hexdigest()[:8]}"
+
+    def reader_options(self, spool_directory: str) -> dict[str, str]:
+        """The options of ``format("leveret")``; of a queue each message once, by way of a spool."""
+        own = {"url": self.url, self.kind: self.name}
+        if self.kind == QUEUE:
+            own |= {"mode": "spool", "spoolDir": spool_directory}
+        return {**self.options, **own}
+
+    def waiting(self, planned: Mapping[str, Any], spool_directory: str) -> int:
+        """How many messages there are that no micro-batch has had yet; nothing is taken and nobody is disturbed.
+
+        planned: the offset in the checkpoint up to which all is done; empty = none.
+
+        Raises:
+            PipelineError: the broker can't be reached, or there is no such stream or queue.
+        """
+        try:
+            return self._in_stream(planned) if self.kind == STREAM else self._in_queue(planned, spool_directory)
+        except ClientError as error:
+            raise PipelineError(f"{self.kind} {self.name!r} at {self.broker}: {error}") from error
+        except (NoStream, StreamBroken, ValueError) as error:
+            raise PipelineError(str(error)) from error
+
+    def _in_stream(self, planned: Mapping[str, Any]) -> int:
+        options = StreamOptions.parse({**self.options, "url": self.url, "stream": self.name})
+        streams = Streams(options)
+        try:
+            done: dict[str, Position] = parse_offset(planned)
+            waiting = 0
+            for name in streams.partitions(done.keys()):
+                bounds = streams.bounds(name)
+                starting = options.starting.of(name)
+                first = done[name].next if name in done else streams.locate(name, starting, bounds)
+                waiting += max(0, bounds.next - max(first, bounds.first))
+            return waiting
+        finally:
+            streams.close()
+
+    def _in_queue(self, planned: Mapping[str, Any], spool_directory: str) -> int:
+        with BlockingConnection(self.url) as connection:
+            waiting = connection.channel().declare_queue(self.name, passive=True).message_count
+        names = Storage.at(spool_directory).names("")
+        spooled = max((one.end for one in map(Segment.parse, names) if one is not None), default=0)
+        return waiting + max(0, spooled - int(planned.get("messages", 0)))

@@ -1,0 +1,128 @@
+"""Micro-batches into tables of Delta or Iceberg: their own logs know which batch they have, and say what is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from leveret.pipelines.archives.batches import LAKE, Batches, Record
+from leveret.pipelines.archives.checkpoints import Checkpoint
+from leveret.pipelines.archives.lake import DELTA, ICEBERG
+from leveret.pipelines.archives.parsing import Parsing, split
+from leveret.pipelines.archives.rows import lake_rows
+from leveret.pipelines.archives.schemas import Schemas
+from leveret.pipelines.archives.sources import Source
+from leveret.pipelines.archives.storage import Storage
+from leveret.pipelines.archives.writing import DEAD_PARTITION_BY, at_work
+from leveret.pipelines.errors import PipelineError, cause
+
+PACKAGES: Final = {
+    DELTA: "io.delta:delta-spark_2.13:VERSION",
+    ICEBERG: "org.apache.iceberg:iceberg-spark-runtime-SPARK_2.13:VERSION",
+}
+BATCH_PROPERTY: Final = "leveret.batch"
+"""In the summary of an Iceberg snapshot: which batch of which source it brought."""
+
+
+@dataclass(frozen=True)
+class TableSink:
+    """Writes micro-batches of a source into a table, each once.
+
+    form: DELTA or ICEBERG; lake, dead: the tables, by path or by name; state: where schemas and notes are.
+    """
+
+    source: Source
+    form: str
+    lake: str
+    dead: str
+    state: Storage
+    checkpoint: Checkpoint
+    partition_by: Sequence[str]
+    parsing: Parsing | None
+    is_exact: bool
+
+    def __call__(self, frame: DataFrame, batch: int) -> None:
+        with at_work(f"{self.state.location} {self.source.slug}"):
+            rows = lake_rows(frame, self.source, batch, self.is_exact)
+            if self.parsing is None:
+                self._write(rows, self.lake, batch, self.partition_by)
+                return
+            with self._split(rows, self.parsing, batch) as (good, bad):
+                self._write(good, self.lake, batch, self.partition_by)
+                self._write(bad, self.dead, batch, DEAD_PARTITION_BY)
+
+    @contextmanager
+    def _split(self, rows: DataFrame, parsing: Parsing, batch: int) -> Iterator[tuple[DataFrame, DataFrame]]:
+        """A replay parses as the first time: two tables are two commits, and no row may stand in both."""
+        batches, schemas = Batches(self.source.slug, {LAKE: self.state}), Schemas(self.state)
+        planned = self.checkpoint.planned(batch)
+        record = batches.replayed(batch, planned)
+        known = None if record is None else schemas.version(record.schema)
+        with split(rows, parsing, schemas, known) as (good, bad, schema):
+            if record is None:
+                batches.note(Record(batch, planned, schema.version))
+            yield good, bad
+
+    def _write(self, rows: DataFrame, table: str, batch: int, partition_by: Sequence[str]) -> None:
+        writer = f"{self.source.slug}-{self.checkpoint.id}"
+        if self.form == DELTA:
+            _to_delta(rows, table, writer, batch, partition_by)
+        else:
+            _to_iceberg(rows, table, f"{writer}-{batch}", partition_by)
+
+
+def require(spark: SparkSession, form: str) -> None:
+    """Raises ``PipelineError`` unless Spark has what writes tables of this form."""
+    try:
+        spark.read.format(form).load("/leveret-asks-whether-the-format-is-there").schema  # noqa: B018
+    except Exception as error:
+        if "DATA_SOURCE_NOT_FOUND" in str(error):
+            raise PipelineError(
+                f"Spark has no data source {form!r}: add --conf spark.jars.packages={PACKAGES[form]} with the version "
+                "that fits your Spark, and the settings that its documentation names"
+            ) from None
+        # there it is: it only misses the table that there is not
+
+
+def compact(spark: SparkSession, form: str, table: str) -> None:
+    """Merge the small files of a table, by the table's own means.
+
+    Raises:
+        PipelineError: Spark says why it can't.
+    """
+    catalog, _, name = table.partition(".")
+    statements = {
+        DELTA: f"OPTIMIZE delta.`{table}`",
+        ICEBERG: f"CALL {catalog}.system.rewrite_data_files(table => '{name}')",
+    }
+    try:
+        spark.sql(statements[form]).collect()
+    except Exception as error:
+        raise PipelineError(f"{table} can't be compacted ({statements[form]}): {cause(error)}") from error
+
+
+def _to_delta(rows: DataFrame, path: str, writer: str, batch: int, partition_by: Sequence[str]) -> None:
+    # a table of Delta passes over a write whose version it has from this writer
+    options = {"txnAppId": writer, "txnVersion": str(batch), "mergeSchema": "true"}
+    frames = rows.write.format(DELTA).mode("append").options(**options)
+    if partition_by:
+        frames = frames.partitionBy(*partition_by)
+    frames.save(path)
+
+
+def _to_iceberg(rows: DataFrame, table: str, batch: str, partition_by: Sequence[str]) -> None:
+    spark = rows.sparkSession
+    if not spark.catalog.tableExists(table):
+        creation = rows.limit(0).writeTo(table).using(ICEBERG).tableProperty("write.spark.accept-any-schema", "true")
+        if partition_by:
+            creation = creation.partitionedBy(*map(F.col, partition_by))
+        creation.create()
+    snapshots = spark.table(f"{table}.snapshots").select(F.col("summary")[BATCH_PROPERTY].alias("batch"))
+    if snapshots.where(F.col("batch") == batch).isEmpty():
+        frames = rows.writeTo(table).option("mergeSchema", "true")
+        frames.option(f"snapshot-property.{BATCH_PROPERTY}", batch).append()

@@ -1,0 +1,72 @@
+"""What becomes of a micro-batch: the function that a query calls with its rows."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark.sql import DataFrame
+
+from leveret.pipelines.archives.batches import DEAD, LAKE, Batches
+from leveret.pipelines.archives.checkpoints import Checkpoint
+from leveret.pipelines.archives.parsing import Parsing, split
+from leveret.pipelines.archives.rows import lake_rows
+from leveret.pipelines.archives.schemas import BodySchema, Schemas
+from leveret.pipelines.archives.sources import Source
+from leveret.pipelines.archives.storage import Storage
+
+TIMESTAMPS: Final = "spark.sql.parquet.outputTimestampType"
+DEAD_PARTITION_BY: Final = ("day",)
+
+_at_work: dict[str, threading.Lock] = {}
+
+
+def at_work(source: str) -> threading.Lock:
+    """Held while a batch of this source is written in this process: a query that is stopped leaves it running."""
+    return _at_work.setdefault(source, threading.Lock())
+
+
+@dataclass(frozen=True)
+class ParquetSink:
+    """Writes micro-batches of a source into a lake of Parquet, each once, however often Spark gives it."""
+
+    source: Source
+    lake: Storage
+    dead: Storage
+    checkpoint: Checkpoint
+    partition_by: Sequence[str]
+    parsing: Parsing | None
+    is_exact: bool
+
+    def __call__(self, frame: DataFrame, batch: int) -> None:
+        with at_work(f"{self.lake.location} {self.source.slug}"):
+            batches = Batches(self.source.slug, {LAKE: self.lake, DEAD: self.dead})
+            planned = self.checkpoint.planned(batch)
+            record = batches.replayed(batch, planned)
+            if record is None:
+                stage = batches.stage(batch)
+                schema = self._write(frame, batch, stage)
+                record = batches.seal(batch, stage, planned, schema.version)
+            batches.move(record)
+
+    def _write(self, frame: DataFrame, batch: int, stage: str) -> BodySchema:
+        # this session is the query's own; Spark's default are 96 bits that mean no zone to other readers
+        frame.sparkSession.conf.set(TIMESTAMPS, "TIMESTAMP_MICROS")
+        rows = lake_rows(frame, self.source, batch, self.is_exact)
+        if self.parsing is None:
+            schema = Schemas(self.lake).newest()
+            _write(rows, self.lake.spark(stage), self.partition_by)
+            return schema
+        with split(rows, self.parsing, Schemas(self.lake)) as (good, bad, schema):
+            _write(good, self.lake.spark(stage), self.partition_by)
+            _write(bad, self.dead.spark(stage), DEAD_PARTITION_BY)
+        return schema
+
+
+def _write(frame: DataFrame, path: str, partition_by: Sequence[str]) -> None:
+    writer = frame.write.mode("overwrite").option("compression", "zstd")
+    if partition_by:
+        writer = writer.partitionBy(*partition_by)
+    writer.parquet(path)

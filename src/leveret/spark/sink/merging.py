@@ -1,0 +1,88 @@
+"""Rows with a content_header: their properties go out in the octets that they had, but for what columns say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from itertools import repeat
+from typing import Final, TypeAlias
+
+import pyarrow as pa
+
+from leveret.spark.rows.content_headers import CONTENT_HEADER, split_properties
+from leveret.spark.sink.frames import FLAGS, RowError, encoded_values
+from leveret.wire.errors import ProtocolError
+from leveret.wire.properties import PROPERTIES
+from leveret.wire.table import encode_short, encode_value, join_table, split_table
+
+Pairs: TypeAlias = "tuple[tuple[str, str | None], ...]"
+"""What a row's column ``headers`` has."""
+
+TABLES_MAX: Final = 1024
+"""Merged tables of headers that a process keeps: they repeat more often than ids do."""
+
+_EMPTY_TABLE: Final = bytes(4)
+
+
+def merged(content_headers: pa.BinaryArray, columns: Mapping[str, pa.Array]) -> pa.BinaryArray:
+    """The encoded properties of each row, null for rows without a content header.
+
+    ``columns``: what rows say themselves, by property; a timestamp in seconds. A value takes the place of the
+    property; headers take the places of those with their names, and null takes a header away. ``user_id`` is left
+    out unless the row has one: a broker refuses that of another user. What is alike in several rows is merged once.
+    Raises ``RowError``.
+    """
+    named = [(name, kind) for name, kind in PROPERTIES if name in columns and name != "headers"]
+    encoded = [encoded_values(name, kind, columns[name]) for name, kind in named]
+    headers: Iterable[list[tuple[str, str | None]] | None] = repeat(None)
+    if "headers" in columns:
+        headers = columns["headers"].to_pylist()
+    names = [name for name, _ in named]
+    known: dict[tuple[object, ...], bytes] = {}
+    found: list[bytes | None] = []
+    for row, (octets, pairs, *values) in enumerate(zip(content_headers.to_pylist(), headers, *encoded, strict=False)):
+        if octets is None:
+            found.append(None)
+            continue
+        own = None if pairs is None else tuple(pairs)
+        key = (octets, own, *values)
+        one = known.get(key)
+        if one is None:
+            one = known[key] = _merged(row, octets, dict(zip(names, values, strict=True)), own)
+        found.append(one)
+    return pa.array(found, pa.binary())
+
+
+def _merged(row: int, octets: bytes, own: dict[str, bytes], headers: Pairs | None) -> bytes:
+    try:
+        values = split_properties(octets)
+        given = {name: value for name, value in own.items() if value}
+        if not given and not headers and "user_id" not in values:
+            return octets
+        values.pop("user_id", None)
+        values.update(given)
+        if headers:
+            values["headers"] = _merged_table(values.get("headers", _EMPTY_TABLE), headers)
+            if values["headers"] == _EMPTY_TABLE:
+                del values["headers"]
+    except ProtocolError as error:
+        raise RowError(row, f"column {CONTENT_HEADER!r} has no properties of AMQP: {error}") from None
+    except ValueError as error:
+        raise RowError(row, f"column 'headers': {error}") from None
+    flags = sum(FLAGS[name] for name in values)
+    return flags.to_bytes(2, "big") + b"".join(values[name] for name, _ in PROPERTIES if name in values)
+
+
+@lru_cache(TABLES_MAX)
+def _merged_table(table: bytes, headers: Pairs) -> bytes:
+    """The table with these headers; one that was there keeps its place."""
+    own = {encode_short(name)[1:]: None if text is None else encode_value(text) for name, text in headers}
+    entries: list[tuple[bytes, bytes]] = []
+    for name, value in split_table(table):
+        if name not in own:
+            entries.append((name, value))
+        elif (text := own[name]) is not None:
+            entries.append((name, text))
+            own[name] = None  # of two with one name the first counts
+    entries += [(name, text) for name, text in own.items() if text is not None]
+    return join_table(entries)
