@@ -21,6 +21,7 @@ TESTS = Path(__file__).parent
 LONGEST = (
     "interop/differential/test_differential.py",
     "demo/test_run.py",
+    "demo/test_cluster_run.py",
     "spark/test_kills.py",
     "suites/test_suites.py",
 )

@@ -13,9 +13,9 @@ from leveret.demo.data import Flights
 from leveret.demo.errors import DemoError
 from leveret.demo.federation import Brokers, Headquarters, Link
 from leveret.demo.outage import Outage
-from leveret.demo.plan import AIRPORTS, Plan
+from leveret.demo.plan import AIRPORTS, AUDIT_STREAM, Plan
 from leveret.demo.progress import Display
-from leveret.demo.recording import record
+from leveret.pipelines.audits.recording import record
 from leveret.testing.processes import ProcessFailed
 
 CUT, KILLED = "JFK", "LGA"
@@ -75,7 +75,7 @@ class Airports:
             (self._plan.records / folder).mkdir()
         if self._plan.cluster:
             for broker in (self._brokers.hq, *self._brokers.airports.values()):
-                record(broker.url)
+                record(broker.url, AUDIT_STREAM)
         ports = {airport: broker.port for airport, broker in self._brokers.airports.items()}
         self._relay = parts.enter_context(Child("relay", self._plan, CUT, str(ports[CUT])))
         self._relay.wait_ready()

@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from pyspark.sql import SparkSession
 
 from leveret.demo import faults, topology, workspace
+from leveret.demo.auditing import Audited, audited
 from leveret.demo.children import Child
 from leveret.demo.cluster import Loss, own_cluster, settings
 from leveret.demo.copies import FOLDER
@@ -21,6 +22,7 @@ from leveret.demo.plan import Plan
 from leveret.demo.progress import Display
 from leveret.demo.reconcile import Notice, Records
 from leveret.demo.senders import Senders
+from leveret.pipelines import Summary
 from leveret.pipelines.engine import started
 
 POLL_S = 0.2
@@ -53,11 +55,13 @@ class Outcome:
         records: the ids of every stage.
         rates: messages per second by stage.
         server: the broker's name and version.
+        audit: what the audit found, None where there was none.
     """
 
     records: Records
     rates: dict[str, float]
     server: str
+    audit: Summary | None = None
 
 
 class Pipeline:
@@ -114,7 +118,17 @@ class Pipeline:
             for child in self._children.values():
                 child.stop()
             records = self._records(flights, due)
-        return Outcome(records, self._rates(records, job_s), server)
+            found = self._audit(spark, flights)
+        if found is not None:
+            records = replace(records, audited=found.stage)
+        return Outcome(records, self._rates(records, job_s), server, found.summary if found is not None else None)
+
+    def _audit(self, spark: SparkSession, flights: Flights) -> Audited | None:
+        """What the brokers' own records say, if they keep any."""
+        if not self._audited:
+            return None
+        self._display.phase(f"auditing what {len(self._audited)} brokers recorded")
+        return audited(spark, self._plan, self._audited, flights.ids)
 
     def _spark(self, parts: ExitStack) -> AbstractContextManager[SparkSession]:
         """The session to be, here or on a cluster that is started for it."""

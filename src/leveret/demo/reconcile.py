@@ -52,6 +52,7 @@ class Records:
         written: ids in the Parquet files.
         delivered: notices at the collector.
         copies: what crossed the links of a federated run, None in a plain one.
+        audited: what the audit of a run on a cluster found, itself a stage; None in other runs.
     """
 
     expected: Sequence[str]
@@ -63,6 +64,7 @@ class Records:
     written: Sequence[str]
     delivered: Sequence[Notice]
     copies: Copies | None = None
+    audited: Stage | None = None
 
 
 @dataclass(frozen=True)
@@ -146,6 +148,7 @@ def reconcile(records: Records) -> Reconciliation:
             compare("replies", records.replies, records.expected),
             compare("written", records.written, records.expected),
             compare("delivered", [notice.flight_id for notice in records.delivered], records.due, early),
+            *([records.audited] if records.audited is not None else []),
         )
     )
 

@@ -32,7 +32,7 @@ def table(account: Reconciliation, due: int, rates: Mapping[str, float]) -> Tabl
             stage.name,
             f"{stage.messages:,}",
             *(_count(len(ids)) for ids in (stage.lost, stage.duplicated, stage.unexpected)),
-            _count(len(stage.early)) if stage.name == "delivered" else "",
+            _count(len(stage.early)) if stage.name in ("delivered", "audited") else "",
             f"{rates[stage.name]:,.0f}" if stage.name in rates else "",
         )
     return result

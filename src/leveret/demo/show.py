@@ -12,6 +12,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from leveret.cli.spark.telling import drawn, figures
 from leveret.demo import picture, report, workspace
 from leveret.demo.airports import Airports
 from leveret.demo.broker import own_broker
@@ -22,8 +23,10 @@ from leveret.demo.pipeline import Outcome, Pipeline
 from leveret.demo.plan import HOUR_MS, SLOW_HOUR_MS, Plan
 from leveret.demo.progress import FEDERATED, STAGES, Display
 from leveret.demo.reconcile import Reconciliation, reconcile
-from leveret.demo.recording import RECORDED
 from leveret.demo.senders import OnePublisher
+
+RECORDED = ("--trace", "/")
+"""Options of brokers whose firehose is on from their first moment on, also after a crash."""
 
 
 @dataclass
@@ -117,6 +120,9 @@ class Show:
                 again = senders.links[outage.airport].known
                 text = f"{outage.story()}; {again:,} messages came again and were dropped by the link"
                 self.console.print(text, highlight=False, soft_wrap=True)
+        if outcome.audit is not None:
+            pictures.append("audit.html")
+            self.console.print(drawn(figures(outcome.audit)))
         self.console.print(f"notices came {median_ms:.1f} ms after they were due (median), none may come before")
         for name in ("flights.parquet", "punctuality.parquet", *pictures, "report.json"):
             self.console.print(f"  {plan.output / name}", highlight=False, soft_wrap=True)
@@ -131,5 +137,6 @@ class Show:
             "seed": plan.seed,
             "lateness_ms_median": round(median_ms, 2),
             **(report.federation(senders) if isinstance(senders, Airports) else {}),
+            **({"audit": outcome.audit.document()} if outcome.audit is not None else {}),
         }
         report.write(plan.output / "report.json", account, due, outcome.rates, facts)

@@ -59,10 +59,8 @@ class Teller(Reporter):
     def tell(self, summary: Summary) -> None:
         """Print the summary."""
         console = Console(highlight=False)
-        heading = f"{summary.job}: this is what would be done" if summary.is_dry else summary.job
-        figures = Table(heading, ("", ""), tuple((_words(name), value) for name, value in summary.figures.items()))
-        for table in (figures, *summary.tables):
-            console.print(_drawn(table))
+        for table in (figures(summary), *summary.tables):
+            console.print(drawn(table))
         for note in summary.notes:
             console.print(note, soft_wrap=True, markup=False)
 
@@ -87,7 +85,14 @@ class Teller(Reporter):
         self.phase(f"{self._job} ends when it has finished what it is at; once more to end it now")
 
 
-def _drawn(table: Table) -> rich.table.Table:
+def figures(summary: Summary) -> Table:
+    """Those of a summary as a table."""
+    heading = f"{summary.job}: this is what would be done" if summary.is_dry else summary.job
+    return Table(heading, ("", ""), tuple((_words(name), value) for name, value in summary.figures.items()))
+
+
+def drawn(table: Table) -> rich.table.Table:
+    """A table for a console."""
     drawn = rich.table.Table(title=table.title, title_justify="left", show_header=any(table.columns))
     for place, column in enumerate(table.columns):
         is_number = all(isinstance(row[place], (int, float, type(None))) for row in table.rows)
