@@ -1,4 +1,4 @@
-"""The demo with --federated --cluster as its user runs it: streams, a Spark cluster that loses an executor, the audit."""
+"""The demo with --federated --cluster as its user runs it: a Spark cluster that loses an executor, and an audit."""
 
 from __future__ import annotations
 
