@@ -49,6 +49,7 @@ def scenario() -> tuple[Firehose, Firehose]:
     hq.publish("lost")
     hq.publish("refused", confirmed=False)
     hq.publish("unasked", confirmed=None)
+    hq.publish("unanswered", confirmed=None, publish_seq_no="1000")
     hq.publish("expired", properties={"expiration": "50"})
     hq.publish("provisional", is_provisional="true")
     hq.publish("nowhere", "amq.topic", "k", ())
@@ -126,6 +127,7 @@ def scenario() -> tuple[Firehose, Firehose]:
 LOST = {
     "lost": ["hq: q"],
     "unasked": ["hq: q"],
+    "unanswered": ["hq: q"],
     "half": ["hq: b"],
     "shared": ["hq: b"],
     "not-in-lake": ["hq: archived"],
@@ -199,6 +201,7 @@ def test_confirms_are_known_where_they_were_asked_for(audited: Audited) -> None:
     assert of(audited, "fine").confirmed is True
     assert of(audited, "refused").confirmed is False
     assert of(audited, "unasked").confirmed is None
+    assert of(audited, "unanswered").confirmed is None
 
 
 def test_one_id_may_be_of_two_messages(audited: Audited) -> None:

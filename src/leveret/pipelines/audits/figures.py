@@ -38,7 +38,7 @@ BY_EXCHANGE: Final = (
 
 
 def sums(messages: DataFrame) -> tuple[dict[str, Any], Table]:
-    """All messages together, by the names of ``_SUMS``, and a row for each broker, exchange and hour (UTC) of publishing."""
+    """All messages together, by the names of ``_SUMS``, and by broker, exchange and hour (UTC) of publishing."""
     keys = ("broker", "exchange", "hour")
     hour = F.date_format(F.date_trunc("hour", "seen_at"), "yyyy-MM-dd HH:00")
     groups = messages.withColumn("hour", hour).groupingSets([[], list(keys)], *keys)
@@ -86,8 +86,8 @@ def per_minute(events: DataFrame) -> list[tuple[str, str, Any, int]]:
 def histograms(messages: DataFrame) -> dict[str, list[tuple[str, int, int]]]:
     """Of ``late``, ``reply`` and ``crossing`` times: group, bin and count.
 
-    Bin n holds what is from 10^(n/10) ms on, and the first one what is shorter. A crossing is from the publish where the
-    message entered to the one behind its first link.
+    Bin n holds what is from 10^(n/10) ms on, and the first one what is shorter. A crossing is from the publish where
+    the message entered to the one behind its first link.
     """
     late = F.struct(F.lit("late").alias("kind"), F.lit("all").alias("group"), F.col("lateness_ms").alias("ms"))
     reply = F.struct(F.lit("reply").alias("kind"), F.col("exchange").alias("group"), F.col("reply_ms").alias("ms"))
