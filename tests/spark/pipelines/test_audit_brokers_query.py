@@ -23,7 +23,7 @@ from leveret.testing.processes import LeveretProcess
 from ...conformance.test_firehose import TracedRabbitMQ
 from ...waiting import until
 from ..service import Service
-from .commands import run_and_kill, summary
+from .commands import commands, invoke, run_and_kill, summary
 
 COUNT = 1500
 DELAYED, ASKED, SPOILT = 20, 20, 12
@@ -221,8 +221,7 @@ def test_a_firehose_of_rabbitmq(spark: SparkSession) -> None:
         send(channel, ids("twice"), "gate")
         send(channel, ids("waiting"), "desk")
         take(channel, "gate", 3 * SPOILT)
-        told = 6 * SPOILT + 2 * SPOILT
-        until(lambda: channel.declare_queue("audit", passive=True).message_count >= told)
+        until(lambda: channel.declare_queue("audit", passive=True).message_count == 8 * SPOILT)
         found = audit(spark, {"rabbit": node.url}, brokers={"rabbit": node.url})
     figures = found.figures
     assert (figures["lost"], figures["duplicated"], figures["published"]) == (SPOILT, SPOILT, 4 * SPOILT)
@@ -230,3 +229,17 @@ def test_a_firehose_of_rabbitmq(spark: SparkSession) -> None:
     assert {row[1] for row in findings if row[0] == "lost"} == lost
     assert {row[1] for row in findings if row[0] == "twice"} == twice
     assert any("tells no times" in note for note in found.notes)
+
+
+def test_the_guide_is_right(house: House, tmp_path: Path) -> None:
+    hq, airport = house.brokers["hq"].url, house.brokers["EWR"].url
+    replaced = {
+        "amqp://guest:guest@hq/": hq,
+        "amqp://guest:guest@ewr/": airport,
+        "/data/audit.html": str(tmp_path / "audit.html"),
+        "/data/audit": str(tmp_path / "table"),
+    }
+    record_it, audit_it = commands("AUDIT.md")
+    assert invoke(record_it, replaced).count("records its firehose into stream 'audit'") == 2
+    assert "purged-0" in invoke(audit_it, replaced, exit_code=1)
+    assert "Not all is well" in (tmp_path / "audit.html").read_text()
