@@ -43,8 +43,9 @@ def events(
 
     Args:
         spark: the session.
-        source: an AMQP URL, to read the stream over (of RabbitMQ the queue, in which all stays); the path of a lake that the stream was archived to; or rows as a
-            lake or Spark's source ``leveret`` has them. What this function returned is returned as it is.
+        source: an AMQP URL, to read the stream over (of RabbitMQ the queue, in which all stays); the path of a lake
+            that it was archived to; or rows as a lake or Spark's source ``leveret`` has them. What this function
+            returned is returned as it is.
         stream: into which the firehose was recorded; of a lake with several sources the others are passed over.
         identity: ``message_id``, or ``content``: what has no id is known by its body.
         delay_units_ms: units of delay levels by prefix, where they are neither seconds nor those of ``nsb.ms``.
