@@ -58,9 +58,7 @@ RECORD, AUDIT = commands("AUDIT.md")
 
 def send(channel: BlockingChannel, ids: list[str], queue: str) -> set[str]:
     for message_id in ids:
-        channel.publish(
-            message_id.encode(), "", queue, Properties(message_id=message_id, delivery_mode=2, **properties)
-        )
+        channel.publish(message_id.encode(), "", queue, Properties(message_id=message_id, delivery_mode=2))
     channel.wait_for_confirms(30)
     return set(ids)
 

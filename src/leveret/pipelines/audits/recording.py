@@ -56,8 +56,7 @@ def recorded_by(url: str) -> str:
 
 
 def _kind(connection: BlockingConnection) -> str:
-    product = connection.server_properties.get("product", "")
-    return "queue" if product == "RabbitMQ" else "stream"
+    return "stream" if "leveret_version" in connection.server_properties else "queue"
 
 
 def waiting(url: str, queues: Iterable[str]) -> dict[str, int]:
