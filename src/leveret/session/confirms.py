@@ -96,7 +96,8 @@ class Confirms:
                 break
             answer = standing & 1
             if answer != word and last != 0:
-                self._answer(out, channel, word, first, last)
+                write_answer(out, channel, word, last, last > first)
+                self._note(word, first, last)
                 last = 0
             word = answer
             if answer == NACKED:
@@ -107,7 +108,8 @@ class Confirms:
             self.answered = tag
             done += 1
         if last != 0:
-            self._answer(out, channel, word, first, last)
+            write_answer(out, channel, word, last, last > first)
+            self._note(word, first, last)
         return done
 
     def _answer_singly(self, out: BytesWriter, channel: i64, index: i64) -> None:
@@ -118,12 +120,12 @@ class Confirms:
                 tag = before[index - 1][0] if index > 0 else self.answered
                 while tag < stop:
                     tag += 1
-                    self._answer(out, channel, standing & 1, tag, tag)
+                    write_answer(out, channel, standing & 1, tag, False)
+                    self._note(standing & 1, tag, tag)
                 before[index] = (stop, standing & 1)
             index += 1
 
-    def _answer(self, out: BytesWriter, channel: i64, word: i64, first: i64, last: i64) -> None:
-        write_answer(out, channel, word, last, last > first)
+    def _note(self, word: i64, first: i64, last: i64) -> None:
         if self.told is not None:
             self.told.append((word, first, last))
 

@@ -34,11 +34,11 @@ class Firehose:
         event = self._event(message_id, exchange, key, connection, properties, hops, headers)
         event["routed_queues"] = json.dumps(list(queues))
         event |= more
-        if not self.is_plain and confirmed is not None:
+        if self.is_plain or confirmed is None:
+            self._tell(f"publish.{exchange}", event, ms, body)
+        else:
             tag = self._tags[connection] = self._tags.get(connection, 0) + 1
-            event["publish_seq_no"] = str(tag)
-        self._tell(f"publish.{exchange}", event, ms, body)
-        if not self.is_plain and confirmed is not None:
+            self._tell(f"publish.{exchange}", {**event, "publish_seq_no": str(tag)}, ms, body)
             answer = {"node": f"node-{self.broker}", "connection": connection, "channel": "1"}
             answer |= {"first_seq_no": str(tag), "last_seq_no": str(tag)}
             self._tell(f"confirm.{'ack' if confirmed else 'nack'}", answer, ms, b"")

@@ -108,17 +108,16 @@ def command(
 
 
 def _record(urls: tuple[str, ...], stream: str, is_dry: bool) -> None:
-    from leveret.pipelines.audits.recording import bare, record
+    from leveret.pipelines.audits.recording import bare, record, recorded_by
     from leveret.pipelines.errors import PipelineError
 
     for url in urls:
         try:
-            if not is_dry:
-                record(url, stream)
+            kind = recorded_by(url) if is_dry else record(url, stream)
         except PipelineError as error:
             raise click.ClickException(str(error)) from None
         will = "would record" if is_dry else "records"
-        click.echo(f"{bare(url)} {will} its firehose into stream {stream!r} while that is on: leveret ctl trace_on")
+        click.echo(f"{bare(url)} {will} its firehose into {kind} {stream!r} while that is on: leveret ctl trace_on")
 
 
 def _pairs(option: str, texts: tuple[str, ...]) -> dict[str, str]:

@@ -119,18 +119,16 @@ def audit(
             for broker, sources in (lakes or {}).items()
             for source in ([sources] if isinstance(sources, (str, DataFrame)) else sources)
         ]  # fmt: skip
-        everything = _union([told, *kept]).persist(StorageLevel.DISK_ONLY)
-        try:
-            recordings = _recordings(everything, list(firehoses))
-            if dry_run:
-                return _planned(recordings)
-            counts = dict(waiting or {}) | _asked(everything, brokers or {}, reporter)
-            reporter.phase("following the messages")
-            messages = _messages(spark, everything, recordings, lakes or {}, counts, clusters or {}, grace_ms)
-            chosen = messages.where(_published(since, until))
-            return _told(everything, chosen, recordings, table, report, reporter, began_s)
-        finally:
-            everything.unpersist()
+        # what AMQP is read for is read once, and plans stay small: Spark compares them with all that it has cached
+        everything = _union([told, *kept]).localCheckpoint(storageLevel=StorageLevel.DISK_ONLY)
+        recordings = _recordings(everything, list(firehoses))
+        if dry_run:
+            return _planned(recordings)
+        counts = dict(waiting or {}) | _asked(everything, brokers or {}, reporter)
+        reporter.phase("following the messages")
+        followed = _messages(spark, everything, recordings, lakes or {}, counts, clusters or {}, grace_ms)
+        messages = followed.where(_published(since, until)).localCheckpoint(storageLevel=StorageLevel.DISK_ONLY)
+        return _told(everything, messages, recordings, table, report, reporter, began_s)
     except PipelineError:
         raise
     except Exception as error:
@@ -204,6 +202,8 @@ def _messages(
     named = tracks.named(everything, brokers)
     replies = tracks.replies(named)
     found = tracks.places(named, audited, _streams(spark, everything, recordings, lakes), replies)
+    if waiting:
+        found = found.localCheckpoint(storageLevel=StorageLevel.DISK_ONLY)
     ends_us = [one.ended_us for one in recordings if one.ended_us is not None]
     judged = verdicts.judged(found, max(ends_us, default=None), grace_ms)
     if waiting:
@@ -238,36 +238,28 @@ def _published(since: datetime | None, until: datetime | None) -> Any:
 
 def _told(
     everything: DataFrame,
-    chosen: DataFrame,
+    messages: DataFrame,
     recordings: Sequence[Recording],
     table: str | None,
     report: str | None,
     reporter: Reporter,
     began_s: float,
 ) -> Summary:
-    messages = chosen.persist(StorageLevel.DISK_ONLY)
-    try:
-        total = figures.totals(messages)
-        findings = figures.findings(messages, FINDINGS_MAX)
-        summary = _summary(total, recordings, figures.by_exchange(messages), findings)
-        notes = list(summary.notes)
-        if table is not None:
-            reporter.phase(f"writing {table}")
-            tables.replace(messages.drop("seen_at"), table)
-            notes.append(f"A row for each message: {table}")
-        if report is not None:
-            reporter.phase(f"drawing {report}")
-            reports.write(report, replace(summary, notes=tuple(notes)), reports.Pictures(
-                figures.per_minute(everything),
-                figures.histogram(messages, F.lit("all"), F.col("lateness_ms")),
-                figures.histogram(messages, F.col("exchange"), F.col("reply_ms")),
-                figures.histogram(figures.crossings(messages), F.col("link"), F.col("ms")),
-            ))  # fmt: skip
-            notes.append(f"The report: {report}")
-        seconds = round(time.monotonic() - began_s, 1)
-        return replace(summary, figures={**summary.figures, "seconds": seconds}, notes=tuple(notes))
-    finally:
-        messages.unpersist()
+    total, by_exchange = figures.sums(messages)
+    summary = _summary(total, recordings, by_exchange, figures.findings(messages, FINDINGS_MAX))
+    notes = list(summary.notes)
+    if table is not None:
+        reporter.phase(f"writing {table}")
+        tables.replace(messages.drop("seen_at"), table)
+        notes.append(f"A row for each message: {table}")
+    if report is not None:
+        reporter.phase(f"drawing {report}")
+        times = figures.histograms(messages)
+        pictures = reports.Pictures(figures.per_minute(everything), times["late"], times["reply"], times["crossing"])
+        reports.write(report, replace(summary, notes=tuple(notes)), pictures)
+        notes.append(f"The report: {report}")
+    seconds = round(time.monotonic() - began_s, 1)
+    return replace(summary, figures={**summary.figures, "seconds": seconds}, notes=tuple(notes))
 
 
 def _summary(total: Mapping[str, Any], recordings: Sequence[Recording], by_exchange: Table, findings: Table) -> Summary:

@@ -10,9 +10,9 @@ from pyspark.sql import functions as F
 
 from leveret.pipelines.archives import lake
 from leveret.pipelines.audits import delays
+from leveret.pipelines.audits.recording import EXCHANGE, recorded_by
 from leveret.pipelines.errors import PipelineError
 
-EXCHANGE: Final = "amq.rabbitmq.trace"
 PUBLISH, DELIVER, CONFIRM, ARRIVE = "publish", "deliver", "confirm", "arrive"
 
 IDENTITIES: Final = ("message_id", "content")
@@ -43,8 +43,9 @@ def events(
 
     Args:
         spark: the session.
-        source: an AMQP URL, to read the stream over; the path of a lake that the stream was archived to; or rows as a
-            lake or Spark's source ``leveret`` has them. What this function returned is returned as it is.
+        source: an AMQP URL, to read the stream over (of RabbitMQ the queue, in which all stays); the path of a lake
+            that it was archived to; or rows as a lake or Spark's source ``leveret`` has them. What this function
+            returned is returned as it is.
         stream: into which the firehose was recorded; of a lake with several sources the others are passed over.
         identity: ``message_id``, or ``content``: what has no id is known by its body.
         delay_units_ms: units of delay levels by prefix, where they are neither seconds nor those of ``nsb.ms``.
@@ -96,8 +97,14 @@ def rows(spark: SparkSession, source: str | DataFrame, stream: str | None) -> Da
     if isinstance(source, str) and source.startswith(("amqp://", "amqps://")):
         if stream is None:
             raise PipelineError("a lake is a path, not a broker")
-        options = {"url": source, "stream": stream, "columns": "body,exchange,routing_key,headers,offset,arrived"}
-        frame = spark.read.format("leveret").options(**options).load()
+        columns = "body,exchange,routing_key,headers"
+        if recorded_by(source) == "stream":
+            options = {"stream": stream, "columns": f"{columns},offset,arrived"}
+        else:
+            options = {"queue": stream, "columns": f"{columns},delivery_tag"}  # a look: what is there stays
+        frame = spark.read.format("leveret").options(url=source, **options).load()
+        if "delivery_tag" in frame.columns:
+            frame = frame.withColumnRenamed("delivery_tag", "offset")
     else:
         frame = lake.read(spark, source) if isinstance(source, str) else source
         if is_events(frame):
@@ -122,11 +129,10 @@ def _told(rows: DataFrame) -> DataFrame:
     rest = F.expr("substring(routing_key, locate('.', routing_key) + 1)")
     properties = F.from_json(headers["properties"], _PROPERTIES)
     micros = headers["timestamp_in_us"].try_cast("bigint")
-    millis = headers["timestamp_in_ms"].try_cast("bigint")
     return rows.where(kind.isin(PUBLISH, DELIVER, CONFIRM)).select(
         kind.alias("kind"),
         F.col("offset").alias("seq"),
-        F.coalesce(F.timestamp_micros(micros), F.timestamp_millis(millis), F.col("arrived")).alias("at"),
+        F.coalesce(F.timestamp_micros(micros), F.col("arrived")).alias("at"),
         headers["node"].alias("node"),
         headers["connection"].alias("connection"),
         headers["user"].alias("user"),

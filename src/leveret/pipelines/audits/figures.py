@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from leveret.pipelines.summary import Table
@@ -37,46 +37,42 @@ BY_EXCHANGE: Final = (
 )  # fmt: skip
 
 
-def totals(messages: DataFrame) -> dict[str, Any]:
-    """All messages together, by the names of ``_SUMS``."""
-    return messages.agg(*_sums(_SUMS)).collect()[0].asDict()
-
-
-def by_exchange(messages: DataFrame) -> Table:
-    """A row for each broker, exchange and hour (UTC) of publishing."""
+def sums(messages: DataFrame) -> tuple[dict[str, Any], Table]:
+    """All messages together, by the names of ``_SUMS``, and by broker, exchange and hour (UTC) of publishing."""
     keys = ("broker", "exchange", "hour")
     hour = F.date_format(F.date_trunc("hour", "seen_at"), "yyyy-MM-dd HH:00")
-    found = messages.groupBy("broker", "exchange", hour.alias("hour")).agg(*_sums(BY_EXCHANGE)).orderBy(*keys).collect()
+    groups = messages.withColumn("hour", hour).groupingSets([[], list(keys)], *keys)
+    together = F.grouping_id(*keys).alias("is_all")
+    found = groups.agg(together, *[F.expr(text).alias(name) for name, text in _SUMS.items()]).collect()
+    total: dict[str, Any] = dict.fromkeys(_SUMS, 0)
+    for row in found:
+        if row["is_all"]:
+            total = {name: row[name] for name in _SUMS}
     columns = (*keys, *BY_EXCHANGE)
-    return Table("by exchange and hour", columns, tuple(tuple(row[name] for name in columns) for row in found))
-
-
-def _sums(names: Any) -> list[Column]:
-    return [F.expr(_SUMS[name]).alias(name) for name in names]
+    rows = sorted((tuple(row[name] for name in columns) for row in found if not row["is_all"]), key=str)
+    return total, Table("by exchange and hour", columns, tuple(rows))
 
 
 def findings(messages: DataFrame, most: int) -> Table:
     """The first messages of each kind of what is wrong."""
-    wrong = (
-        messages.withColumn(
-            "findings",
-            F.expr("filter(array(IF(lost, 'lost', NULL), IF(duplicated, 'twice', NULL), "
-                "IF(lateness_ms < 0, 'early', NULL)), "
-                   "f -> f IS NOT NULL)"),
-        )
-        .withColumn("finding", F.explode("findings"))
-        .withColumn("where", F.expr(
-            "CASE finding WHEN 'lost' THEN array_join(lost_in, ', ') WHEN 'twice' THEN array_join(duplicated_in, ', ') "
-            "ELSE concat(round(-lateness_ms, 3), ' ms') END"
-        ))
-        .withColumn("published", F.date_format("published_at", "yyyy-MM-dd HH:mm:ss.SSSSSS"))
-    )  # fmt: skip
     columns = ("finding", "message_id", "broker", "exchange", "routing_key", "published", "where")
-    found: list[tuple[Any, ...]] = []
-    for kind in ("lost", "twice", "early"):
-        rows = wrong.where(F.col("finding") == kind).orderBy("published_at", "message_id").select(*columns).limit(most)
-        found += [tuple(row) for row in rows.collect()]
-    return Table(f"the first {most} of each finding", columns, tuple(found))
+    kinds = F.expr("array(IF(lost, 'lost', NULL), IF(duplicated, 'twice', NULL), IF(lateness_ms < 0, 'early', NULL))")
+    where = (
+        F.when(F.col("finding") == "lost", F.array_join("lost_in", ", "))
+        .when(F.col("finding") == "twice", F.array_join("duplicated_in", ", "))
+        .otherwise(F.concat(F.expr("round(-lateness_ms, 3)"), F.lit(" ms")))
+    )
+    line = Window.partitionBy("finding").orderBy("published_at", "message_id")
+    first = (
+        messages.withColumn("finding", F.explode(F.array_compact(kinds)))
+        .withColumn("place", F.row_number().over(line))
+        .where(F.col("place") <= most)
+        .withColumn("where", where)
+        .withColumn("published", F.date_format("published_at", "yyyy-MM-dd HH:mm:ss.SSSSSS"))
+    )
+    found = first.orderBy(F.expr("array_position(array('lost', 'twice', 'early'), finding)"), "place")
+    rows = tuple(tuple(row) for row in found.select(*columns).collect())
+    return Table(f"the first {most} of each finding", columns, rows)
 
 
 def per_minute(events: DataFrame) -> list[tuple[str, str, Any, int]]:
@@ -87,20 +83,22 @@ def per_minute(events: DataFrame) -> list[tuple[str, str, Any, int]]:
     return [tuple(row) for row in found]
 
 
-def histogram(frame: DataFrame, group: Column, value_ms: Column) -> list[tuple[str, int, int]]:
-    """Group, bin and count; bin n holds what is from 10^(n/10) ms on, and the first one what is shorter."""
-    place = F.floor(F.log10(F.greatest(value_ms, F.lit(0.001))) * BINS_PER_DECADE).cast("int").alias("bin")
-    found = (
-        frame.where(value_ms.isNotNull()).groupBy(group.alias("group"), place).count().orderBy("group", "bin").collect()
-    )
-    return [tuple(row) for row in found]
+def histograms(messages: DataFrame) -> dict[str, list[tuple[str, int, int]]]:
+    """Of ``late``, ``reply`` and ``crossing`` times: group, bin and count.
 
-
-def crossings(messages: DataFrame) -> DataFrame:
-    """Each hop of each message: ``link`` and ``ms`` from publish to publish; null where a publish is not recorded."""
-    hop = messages.select("published_at", "broker", F.explode("hops").alias("hop"))
-    first = hop.where(F.col("hop.upstream") == F.col("broker"))
-    return first.select(
-        F.concat("hop.upstream", F.lit(" → "), "hop.broker").alias("link"),
-        F.expr("timestampdiff(MICROSECOND, published_at, hop.at) / 1000e0").alias("ms"),
+    Bin n holds what is from 10^(n/10) ms on, and the first one what is shorter. A crossing is from the publish where
+    the message entered to the one behind its first link.
+    """
+    late = F.struct(F.lit("late").alias("kind"), F.lit("all").alias("group"), F.col("lateness_ms").alias("ms"))
+    reply = F.struct(F.lit("reply").alias("kind"), F.col("exchange").alias("group"), F.col("reply_ms").alias("ms"))
+    crossings = F.expr(
+        "transform(filter(hops, h -> h.upstream = broker), h -> struct('crossing' AS kind, "
+        "concat(h.upstream, ' → ', h.broker) AS group, timestampdiff(MICROSECOND, published_at, h.at) / 1000e0 AS ms))"
     )
+    times = messages.select(F.explode(F.concat(F.array(late, reply), crossings)).alias("t")).where("t.ms IS NOT NULL")
+    place = F.floor(F.log10(F.greatest("t.ms", F.lit(0.001))) * BINS_PER_DECADE).cast("int").alias("bin")
+    found = times.groupBy("t.kind", "t.group", place).count().orderBy("group", "bin").collect()
+    bins: dict[str, list[tuple[str, int, int]]] = {"late": [], "reply": [], "crossing": []}
+    for kind, *row in found:
+        bins[kind].append((row[0], row[1], row[2]))
+    return bins

@@ -34,10 +34,11 @@ _FACTS: Final = {
 
 
 def confirmed(told: DataFrame) -> DataFrame:
-    """The publishes, with ``confirmed``: true, false (refused, or never answered), or null where nobody asked for it.
+    """The publishes, with ``confirmed``: true, false for those that were refused, or null where no answer is recorded.
 
     The answer to a publish is the next event of its channel about its number: numbers, channels and names of
-    connections come again, but not in between.
+    connections come again, but not in between. A broker that dies may have sent answers that it has not recorded yet;
+    what it recorded as published was on its disk.
     """
     publishes = told.where(F.col("kind") == PUBLISH)
     plain = publishes.where("tag IS NULL").withColumn("confirmed", F.lit(None).cast("boolean"))
@@ -46,9 +47,7 @@ def confirmed(told: DataFrame) -> DataFrame:
         "tag", F.explode(F.sequence("first_tag", "last_tag"))
     )
     line = Window.partitionBy("broker", "connection", "channel", "tag").orderBy("seq", "at", F.desc("kind"))
-    answered = numbered.unionByName(answers).withColumn(
-        "confirmed", F.coalesce(F.lead("outcome").over(line) == "ack", F.lit(False))
-    )
+    answered = numbered.unionByName(answers).withColumn("confirmed", F.lead("outcome").over(line) == "ack")
     return plain.unionByName(answered.where(F.col("kind") == PUBLISH))
 
 

@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from typing import Final
 
 from leveret.client import BlockingConnection, ChannelClosed, ClientError
-from leveret.pipelines.audits.events import EXCHANGE
 from leveret.pipelines.errors import PipelineError
 from leveret.wire.errors import RESOURCE_LOCKED
+
+EXCHANGE: Final = "amq.rabbitmq.trace"
 
 AUDIT: Final = "x-leveret-audit"
 """The argument of a binding to amq.rabbitmq.trace that lets leveret tell more; RabbitMQ does not mind it."""
@@ -17,23 +18,45 @@ UNKNOWN: Final = 2**31 - 1
 """More messages than a queue has."""
 
 
-def record(url: str, stream: str = "audit") -> None:
-    """Declare the stream and bind it to the broker's firehose; what is there already stays.
+def record(url: str, queue: str = "audit") -> str:
+    """Declare a stream and bind it to the broker's firehose; what is there already stays.
 
     From then on it records whatever the firehose tells, which has to be on: ``leveret ctl trace_on``, or
     ``rabbitmqctl trace_on``. Neither survives a restart of the broker: ``leveret serve --trace /`` has it on from the
-    first message.
+    first message. RabbitMQ's firehose reaches no streams (measured: 3.10.8), so there it is a classic queue.
+
+    Returns:
+        ``stream`` or ``queue``.
 
     Raises:
-        PipelineError: the broker can't be reached, or has a queue of this name that is no stream.
+        PipelineError: the broker can't be reached, or has another queue of this name.
     """
     try:
         with BlockingConnection(url) as connection:
+            kind = _kind(connection)
             channel = connection.channel()
-            channel.declare_queue(stream, arguments={"x-queue-type": "stream"})
-            channel.bind_queue(stream, EXCHANGE, "#", arguments={AUDIT: True})
+            channel.declare_queue(queue, arguments={"x-queue-type": "stream" if kind == "stream" else "classic"})
+            channel.bind_queue(queue, EXCHANGE, "#", arguments={AUDIT: True})
     except (ClientError, OSError) as error:
-        raise PipelineError(f"{bare(url)} can't record into stream {stream!r}: {error}") from error
+        raise PipelineError(f"{bare(url)} can't record into {queue!r}: {error}") from error
+    return kind
+
+
+def recorded_by(url: str) -> str:
+    """What a broker records its firehose into: ``stream``, or ``queue``.
+
+    Raises:
+        PipelineError: it can't be reached.
+    """
+    try:
+        with BlockingConnection(url) as connection:
+            return _kind(connection)
+    except (ClientError, OSError) as error:
+        raise PipelineError(f"{bare(url)} can't be reached: {error}") from error
+
+
+def _kind(connection: BlockingConnection) -> str:
+    return "stream" if "leveret_version" in connection.server_properties else "queue"
 
 
 def waiting(url: str, queues: Iterable[str]) -> dict[str, int]:
