@@ -35,7 +35,7 @@ class Columns:
 
     Either ``at`` (a timestamp, a date, text that Spark casts to a timestamp, or seconds since 1970) or ``delay_s``
     (seconds from the run that sees the row first). ``queue_name``: the queue of all rows, where no column has it.
-    ``body``: None = all columns that are not named here, as one JSON object. ``headers``: a map, or a JSON object as text.
+    ``body``: None = all columns that are not named here, as one JSON object. ``headers``: a map, or JSON as text.
     """
 
     id: str = "id"

@@ -47,7 +47,7 @@ def schedule(
     dry_run: bool = False,
     reporter: Reporter | None = None,
 ) -> Summary:
-    """Let the broker have a delayed message for each row of a table: new rows are published, edits and gone rows follow.
+    """Let the broker have a delayed message for each row of a table: new ones are published, and edits followed.
 
     A second run over the same table changes nothing, whatever has interrupted the first one. Rows become messages whose
     ``message_id`` is the reminder's id, with the headers ``x-schedule`` (the name) and ``x-schedule-run``. On leveret
@@ -234,9 +234,7 @@ class _Done:
         if self.is_stopped:
             notes.append("It was asked to end before it was done: the next run goes on from there.")
         if not self.is_staged:
-            notes.append(
-                "The broker has no stages: what was published by a run that broke is published again (same id)."
-            )
+            notes.append("The broker has no stages: what a broken run has published is published again (same id).")
         return notes
 
 
@@ -260,7 +258,7 @@ def _check(
 ) -> None:
     checks: tuple[tuple[Callable[[], bool], str], ...] = (
         (lambda: 0 < len(name.encode()) <= NAME_OCTETS_MAX, f"a schedule's name has 1 to {NAME_OCTETS_MAX} octets"),
-        (lambda: name.isprintable(), f"the name {name!r} can't be the value of a header {SCHEDULE}"),
+        (name.isprintable, f"the name {name!r} can't be the value of a header {SCHEDULE}"),
         (lambda: form in FORMS, f"a table is {', '.join(FORMS)}, not {form!r}"),
         (lambda: past in PASTS, f"what is past is {' or '.join(PASTS)}, not {past!r}"),
         (lambda: not cancel or api_url is not None, "to cancel needs leveret's HTTP API: --api-url"),

@@ -51,7 +51,7 @@ class State:
 
     @property
     def query(self) -> str:
-        """What the broker calls the writes of this schedule: another name for each directory, whose runs count from 1."""
+        """What the broker calls the writes of this schedule: each directory counts its runs anew."""
         return f"schedule.{self._made.facts['name']}.{self._made.facts['id']}"
 
     def make(self) -> None:

@@ -1,4 +1,4 @@
-"""What tasks of Spark do for a schedule besides writing messages: they ask the broker, so that no driver need reach it."""
+"""What tasks of Spark do for a schedule besides writing messages: the driver need not reach the broker."""
 
 from __future__ import annotations
 
