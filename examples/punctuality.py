@@ -1,9 +1,9 @@
 """How punctual airlines are, and how large their aircraft: flights of a stream, aircraft from a service that is asked.
 
-    python examples/punctuality.py amqp://guest:guest@localhost:5672/ /data/punctuality
+    python examples/punctuality.py amqp://guest:guest@localhost:5672/ /data/punctuality leveret.demo.planes
 
-Streams ``flights`` and ``flights.enriched`` are there, and so is the service of ``leveret demo`` (queue ``planes``). Run
-again, it goes on with the flights that have come since.
+The streams ``flights`` and ``flights.enriched`` are there, and so is the service, that of the demo. Run again, it
+goes on with the flights that have come since.
 """
 
 import sys
@@ -13,7 +13,7 @@ from leveret.pipelines.enriching.events import Events
 from leveret.pipelines.enriching.lookups import Service
 from leveret.spark import session
 
-url, directory, planes = [*sys.argv[1:], "planes"][:3]
+url, directory, planes = sys.argv[1:]
 spark = session("punctuality")
 enrich(
     spark,

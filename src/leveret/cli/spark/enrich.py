@@ -39,6 +39,7 @@ JOIN = ("join", "join_schema", "join_time", "join_on", "join_within")
 @click.option("--key", default="", help="SQL for the routing key of each result.")
 @click.option("--dead-letters", default="", help="The queue for what fails, in place of ending with an error.")
 @click.option("--checkpoint", required=True, metavar="DIR", help="Where the next run goes on from.")
+@click.option("--rows-max", default=50_000, show_default=True, help="Messages of a stream in one micro-batch at most.")
 @click.option("--follow", is_flag=True, help="Go on with what comes, until Ctrl-C.")
 @URL
 @pipeline

@@ -16,7 +16,7 @@ from leveret.pipelines.enriching.events import ERROR, Events, Join, joined, read
 from leveret.pipelines.enriching.lookups import Service, lookups
 from leveret.pipelines.errors import PipelineError, cause
 from leveret.pipelines.reporter import Reporter
-from leveret.pipelines.summary import Summary
+from leveret.pipelines.summary import Summary, Value
 from leveret.pipelines.watch import WatchedQuery
 
 ROWS_MAX: Final = 50_000
@@ -88,8 +88,10 @@ def enrich(
     rows = WatchedQuery(query).run(counting, "rows read")
     counting.look()
     seconds = time.monotonic() - began_s
-    figures = {"rows_read": rows, "written": counting.rows - counting.dead, "dead_letters": counting.dead,
-               "seconds": round(seconds, 1), "rows_per_second": round(rows / seconds, 1)}  # fmt: skip
+    figures: dict[str, Value] = {
+        "rows_read": rows, "written": counting.rows - counting.dead, "dead_letters": counting.dead,
+        "seconds": round(seconds, 1), "rows_per_second": round(rows / seconds, 1),
+    }  # fmt: skip
     notes = (f"What failed is in {dead_letters}, with the reason in the header x-error.",) if counting.dead else ()
     return Summary("enrich", figures, notes=notes, adds_up=not counting.dead)
 

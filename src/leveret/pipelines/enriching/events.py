@@ -47,8 +47,8 @@ class Events:
 @dataclass(frozen=True)
 class Join:
     """A stream that is joined: where ``on`` (SQL, with the names of both events) is true, and the times of both are no
-    more than ``within`` (``10 minutes``) apart. how: ``inner``, or ``left_outer``, which keeps an event alone if nothing
-    fits until that is too late."""
+    more than ``within`` (``10 minutes``) apart. how: ``inner``, or ``left_outer``, which lets an event go alone when
+    it is too late for anything to fit."""
 
     events: Events
     on: str

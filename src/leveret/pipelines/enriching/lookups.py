@@ -31,8 +31,8 @@ class Service:
 def lookups(frame: DataFrame, service: Service, url: str, fails: bool = True) -> DataFrame:
     """A frame with the column ``reply``: what the service says. Rows whose ``error`` is not null are not asked about.
 
-    fails: a request without a reply, or with one that is no such JSON, fails the task; else it is an ``error``. Calls are
-    made at least once: a task that Spark repeats asks again. ``PipelineError`` for SQL that is none.
+    fails: a request without a reply, or with one that is no such JSON, fails the task; else it is an ``error``. Calls
+    are made at least once: a task that Spark repeats asks again. ``PipelineError`` for SQL that is none.
     """
     parse = {"columnNameOfCorruptRecord": CORRUPT}
     try:
