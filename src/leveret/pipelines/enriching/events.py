@@ -46,8 +46,8 @@ class Events:
 
 @dataclass(frozen=True)
 class Join:
-    """A stream that is joined: where ``on`` (SQL, with the names of both events) is true, and the times of both are no
-    more than ``within`` (``10 minutes``) apart. how: ``inner``, or ``left_outer``, which lets an event go alone when
+    """A stream that is joined: where ``on`` is true (SQL with the names of both events, and an equality), and the times
+    of both are no more than ``within`` (``10 minutes``) apart. how: ``inner``, or ``left_outer``, which lets an event go alone when
     it is too late for anything to fit."""
 
     events: Events
