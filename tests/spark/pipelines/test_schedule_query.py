@@ -147,6 +147,7 @@ def test_edits_are_followed_wherever_a_run_breaks(
     while found is None:
         with suppress(PipelineError):
             found = run(spark, office, table(spark, rows), name, tmp_path)
+    monkeypatch.undo()
     assert {"planned", "held", "given_up", "published", "retimed", "taken"} < set(broken)
     assert found.adds_up
     # the run that took them back could not say so: the next one finds that they are not pending
@@ -301,4 +302,4 @@ def test_the_guide_runs_as_it_stands(spark: SparkSession, office: LeveretProcess
         invoke(words, {"/data": str(tmp_path), **places})
         for words in lines
     ]  # fmt: skip
-    assert any("what would be done" in text for text in said)
+    assert any("what would be done" in " ".join(text.split()) for text in said)
