@@ -47,8 +47,8 @@ class Events:
 @dataclass(frozen=True)
 class Join:
     """A stream that is joined: where ``on`` is true (SQL with the names of both events, and an equality), and the times
-    of both are no more than ``within`` (``10 minutes``) apart. how: ``inner``, or ``left_outer``, which lets an event go
-    alone when it is too late for anything to fit."""
+    of both are no more than ``within`` (``10 minutes``) apart. how: ``inner``, or ``left_outer``, which lets an event
+    go alone when it is too late for anything to fit."""
 
     events: Events
     on: str
