@@ -56,6 +56,21 @@ async def test_cancel(browse: Browser) -> None:
     assert browse.control.fields_of("cancel_delayed") == FIELDS | {"dry_run": True, "user": "root"}
 
 
+async def test_ids_and_their_times(browse: Browser) -> None:
+    path = "/api/delayed/%2F/messages?without_header=run=2"
+    body: dict[str, Any] = {"message_ids": ["a", "b"], "in_ms": 5}
+    fields = {"vhost": "/", "user": "root", "without_headers": {"run": "2"}}
+    assert (await browse("DELETE", path, json={"message_ids": ["a", "b"]})).status_code == 200
+    assert browse.control.fields_of("cancel_delayed") == fields | {"message_ids": ["a", "b"]}
+    assert (await browse("PUT", path, json=body)).status_code == 200
+    assert browse.control.fields_of("retime_delayed") == fields | body
+    browse.control.asked.clear()
+    assert (await browse("PUT", path, json={"times": {"a": 7, "b": "8"}})).status_code == 200
+    assert browse.control.fields_of("retime_delayed") == fields | {"times": {"a": 7, "b": 8}}
+    for wrong in ({"times": {"a": "soon"}}, {"message_ids": "a"}, {"message_ids": [1]}, {"times": 5}):
+        assert (await browse("PUT", path, json=wrong)).status_code == 400
+
+
 async def test_retime(browse: Browser) -> None:
     path = "/api/delayed/%2F/messages?all=true"
     answer = await browse("PUT", path, json={"in_ms": "500", "other": 1})

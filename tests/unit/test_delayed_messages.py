@@ -250,6 +250,74 @@ def test_people_say_and_hear_the_time_on_the_wall() -> None:
     assert shown + 7_500 <= answer["due_ms"] <= shown + 8_500
 
 
+def sent(office: Office, count: int, **values: Any) -> dict[str, int]:
+    """Messages with the ids "0", "1" and so on, due after 10 s and more: when (µs)."""
+    return {str(n): office.send(b"%d" % n, 10 + n, message_id=str(n), **values) for n in range(count)}
+
+
+def test_one_call_cancels_many_ids_and_tells_which_were_there() -> None:
+    office = Office()
+    dues = sent(office, 5)
+    office.send(b"no id", 10)
+    ids = ["1", "3", "not there"]
+    assert office.do("cancel_delayed", message_ids=ids, dry_run=True) == {"message_count": 2, "message_ids": ["1", "3"]}
+    assert office.rows()["a"][0] == 6
+    assert office.do("cancel_delayed", message_ids=ids) == {"message_count": 2, "message_ids": ["1", "3"]}
+    assert office.do("cancel_delayed", message_ids=ids) == {"message_count": 0, "message_ids": []}
+    assert office.do("cancel_delayed", message_ids=[]) == {"message_count": 0, "message_ids": []}
+    office.pass_time(60 * SECOND_US)
+    assert [due for body, due in office.arrived if body != b"no id"] == [dues["0"], dues["2"], dues["4"]]
+
+
+@pytest.mark.parametrize("is_on_disk", [False, True])
+def test_one_call_gives_each_id_a_time_of_its_own(is_on_disk: bool) -> None:
+    office = Office(octets_max=1 if is_on_disk else 1 << 30)
+    dues = sent(office, 40)
+    office.save()
+    wall_ms = ms(office.now_us)
+    times = {"0": wall_ms + 50_000, "7": wall_ms + 2_000, "8": wall_ms, "9": wall_ms + 2_000, "gone": wall_ms}
+    answer = office.do("retime_delayed", times=times)
+    assert answer == {"message_count": 4, "message_ids": ["0", "7", "8", "9"], "due_ms": wall_ms + 50_000}
+    assert office.do("retime_delayed", times=times, dry_run=True) == {
+        "message_count": 3, "message_ids": ["0", "7", "9"], "due_ms": wall_ms + 50_000,
+    }  # fmt: skip
+    office.save()  # one was due at once
+    office.restart()
+    office.pass_time(64 * SECOND_US)
+    arrived = {body.decode(): ms(due) for body, due in office.arrived}
+    expected = {each: ms(due) for each, due in dues.items()} | {key: at for key, at in times.items() if key != "gone"}
+    assert len(office.arrived) == 40
+    assert arrived == expected
+
+
+def test_times_of_ids_are_all_possible_or_none_is_given() -> None:
+    office = Office()
+    dues = sent(office, 2)
+    wall_ms = ms(office.now_us)
+    beyond = wall_ms + LONGEST * UNIT_MS + 1
+    kind, reason = office.refusal("retime_delayed", times={"0": wall_ms + 1000, "1": beyond})
+    assert (kind, reason) == (CONFLICT, "the layout 't' can delay for 63000 ms at most")
+    assert office.refusal("retime_delayed", times={"0": -1})[0] == BAD_REQUEST
+    assert office.refusal("retime_delayed", times={"0": 1}, at_ms=1)[0] == BAD_REQUEST
+    assert office.refusal("retime_delayed", times={"0": 1}, message_ids=["0"])[0] == BAD_REQUEST
+    assert office.refusal("retime_delayed", times={"0": 1}, all=True)[0] == BAD_REQUEST
+    assert office.refusal("cancel_delayed", message_ids=["0"] * 100_001)[0] == BAD_REQUEST
+    office.pass_time(60 * SECOND_US)
+    assert sorted(due for _, due in office.arrived) == sorted(dues.values())
+
+
+def test_ids_and_headers_must_both_fit_and_some_headers_must_not() -> None:
+    office = Office()
+    office.send(b"old", 10, message_id="m", headers={"x-schedule": "s", "run": 1})
+    office.send(b"new", 20, message_id="m", headers={"x-schedule": "s", "run": 2})
+    office.send(b"other", 30, message_id="m")
+    asked = {"message_ids": ["m"], "headers": {"x-schedule": "s"}, "without_headers": {"run": "2"}}
+    assert office.do("cancel_delayed", **asked) == {"message_count": 1, "message_ids": ["m"]}
+    assert office.do("cancel_delayed", without_headers={"run": "2"}) == {"message_count": 1}
+    office.pass_time(60 * SECOND_US)
+    assert [body for body, _ in office.arrived] == [b"new"]
+
+
 def test_too_long_for_the_layout() -> None:
     office = Office()
     office.send(b"1", 10)
@@ -448,6 +516,7 @@ def in_memory(office: Office) -> int:
 
 
 # -- a model -----------------------------------------------------------------------------------------------------------
+
 
 def some_filter(rng: random.Random) -> dict[str, Any]:
     offered = {

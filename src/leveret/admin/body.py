@@ -107,6 +107,18 @@ def text(value: Any) -> str:
     return value
 
 
+def texts(value: Any) -> list[str]:
+    """A list of texts."""
+    if not isinstance(value, list):
+        raise bad_request(["not_a_list", value])
+    return [text(each) for each in value]
+
+
+def integers(value: Any) -> dict[str, int]:
+    """Numbers by name."""
+    return {name: integer(each) for name, each in table(value).items()}
+
+
 def base64(value: Any) -> str:
     """Octets as text."""
     try:

@@ -9,11 +9,12 @@ from starlette.responses import Response
 from leveret.admin import body as bodies
 from leveret.admin.actions import no_vhost
 from leveret.admin.answers import bad_request, encode, json_answer
-from leveret.admin.body import Body, integer
+from leveret.admin.body import Body, integer, integers, texts
 from leveret.admin.call import Call, answer_of
 from leveret.control.refusal import NOT_FOUND, Refused
 
-TIME: Final = Body(at_ms=integer, in_ms=integer)
+IDS: Final = Body(message_ids=texts)
+CHANGE: Final = Body(at_ms=integer, in_ms=integer, message_ids=texts, times=integers)
 
 
 def rows(call: Call) -> dict[str, Any]:
@@ -28,14 +29,15 @@ async def messages(call: Call) -> Response:
 
 
 async def cancel(call: Call) -> Response:
-    """DELETE: none of them is delivered."""
-    return await _answer(call, "cancel_delayed", _change(call))
+    """DELETE: none of them is delivered; the body may have their ids."""
+    ids = IDS.take(bodies.decode(await bodies.read(call.request)))
+    return await _answer(call, "cancel_delayed", _change(call) | ids)
 
 
 async def retime(call: Call) -> Response:
-    """PUT: they are delivered at another time, that of the body."""
-    time = TIME.take(bodies.decode(await bodies.read(call.request)))
-    return await _answer(call, "retime_delayed", _change(call) | time)
+    """PUT: they are delivered at another time, that of the body; it may have the ids, or a time for each id."""
+    change = CHANGE.take(bodies.decode(await bodies.read(call.request)))
+    return await _answer(call, "retime_delayed", _change(call) | change)
 
 
 async def _answer(call: Call, command: str, asked: dict[str, Any]) -> Response:
@@ -52,13 +54,14 @@ def _change(call: Call) -> dict[str, Any]:
 
 
 def _selection(call: Call) -> dict[str, Any]:
-    """Which messages, as the query says it: with header=NAME=VALUE as often as one likes."""
+    """Which messages, as the query says it: with header=NAME=VALUE and without_header=… as often as one likes."""
     asked = rows(call) | _texts(call, "message_id")
-    headers = [each.partition("=") for each in call.request.query_params.getlist("header")]
-    if not all(name and is_there for name, is_there, _ in headers):
-        raise bad_request("a header is asked for as header=NAME=VALUE")
-    if headers:
-        asked["headers"] = {name: value for name, _, value in headers}
+    for asks, field in (("header", "headers"), ("without_header", "without_headers")):
+        headers = [each.partition("=") for each in call.request.query_params.getlist(asks)]
+        if not all(name and is_there for name, is_there, _ in headers):
+            raise bad_request(f"a header is asked for as {asks}=NAME=VALUE")
+        if headers:
+            asked[field] = {name: value for name, _, value in headers}
     if (parked := call.query("parked")) is not None:
         asked["parked"] = bodies.boolean(parked)
     return asked

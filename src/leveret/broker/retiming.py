@@ -45,17 +45,20 @@ class Impossible(Exception):
 
 
 class Retiming:
-    """To one time, for messages of one virtual host. at_us: not before this; levels: the level queues by layout and
-    number."""
+    """For messages of one virtual host: to the time that ``aim`` was told last."""
 
-    def __init__(self, vhost: VHost, holders: list[Holder], at_us: i64, now_us: i64) -> None:
+    def __init__(self, vhost: VHost, holders: list[Holder], now_us: i64) -> None:
         self._vhost = vhost
-        self._at_us = at_us
+        self._at_us = now_us
         self._now_us = now_us
         self._levels: dict[tuple[str, int], Queue] = {}
         for holder in holders:
             if holder.level >= 0:
                 self._levels[(holder.layout, int(holder.level))] = holder.queue
+
+    def aim(self, at_us: i64) -> None:
+        """What follows is about this time: no message comes before it."""
+        self._at_us = at_us
 
     def units(self, holder: Holder) -> int:
         """The new delay in the units of a layout, rounded up. Impossible if it is too long for it."""

@@ -14,8 +14,8 @@ from leveret.wire.table import decode_value
 class Wanted:
     """Every part that is given must fit. due_from_us, due_until_us: due at this time or later, and before; 0 = any.
 
-    headers: names, and values as text ("5", "true"). is_parked: those that are due and have no way (True), or those
-    that still wait (False).
+    headers: names, and values as text ("5", "true"); without: no header of these names has this value. message_ids: one
+    of them. is_parked: those that are due and have no way (True), or those that still wait (False).
     """
 
     def __init__(
@@ -27,14 +27,20 @@ class Wanted:
         due_until_us: i64 = 0,
         headers: dict[str, str] | None = None,
         is_parked: bool | None = None,
+        message_ids: set[str] | None = None,
+        without: dict[str, str] | None = None,
     ) -> None:
         self.layout = layout
         self.destination = destination
         self.message_id = message_id
         self.due_from_us = due_from_us
         self.due_until_us = due_until_us
-        self.headers = {name.encode("utf-8", "surrogateescape"): text for name, text in (headers or {}).items()}
+        self.headers = _by_octets(headers)
         self.is_parked = is_parked
+        self.message_ids = message_ids
+        self.without = _by_octets(without)
+        self._is_about_headers = bool(self.headers) or bool(self.without)
+        self._is_about_content = self._is_about_headers or message_id is not None or message_ids is not None
 
     def takes_shelf(self, holder: Holder, is_parked: bool) -> bool:
         """Whether anything that waits there may be wanted."""
@@ -48,13 +54,17 @@ class Wanted:
         due_us = expires_us + address.later_us
         if due_us < self.due_from_us or due_us >= self.due_until_us > 0:
             return False
-        return (self.message_id is None and not self.headers) or self._says(header_of(content))
+        return not self._is_about_content or self._says(header_of(content))
 
     def _says(self, header: bytes) -> bool:
         try:
-            if self.message_id is not None and text_property(header, "message_id") != self.message_id:
-                return False
-            return not self.headers or self._has_headers(dict(reversed(raw_headers(header))))
+            if self.message_id is not None or self.message_ids is not None:
+                found = text_property(header, "message_id")
+                if self.message_id is not None and found != self.message_id:
+                    return False
+                if self.message_ids is not None and found not in self.message_ids:
+                    return False
+            return not self._is_about_headers or self._has_headers(dict(reversed(raw_headers(header))))
         except ProtocolError:  # malformed, as far as nobody has looked into it before
             return False
 
@@ -63,7 +73,23 @@ class Wanted:
             value = found.get(name)
             if value is None or _text(value) != text:
                 return False
+        for name, text in self.without.items():
+            value = found.get(name)
+            if value is not None and _text(value) == text:
+                return False
         return True
+
+
+def message_id_of(content: bytes) -> str | None:
+    """The id of a message; None where it has none, or its header is malformed."""
+    try:
+        return text_property(header_of(content), "message_id")
+    except ProtocolError:
+        return None
+
+
+def _by_octets(headers: dict[str, str] | None) -> dict[bytes, str]:
+    return {name.encode("utf-8", "surrogateescape"): text for name, text in (headers or {}).items()}
 
 
 def _text(encoded: bytes) -> str:

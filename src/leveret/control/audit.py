@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+from itertools import islice
 from typing import Final
 
 import msgspec
@@ -22,6 +23,8 @@ logger = logging.getLogger("leveret.audit")
 logger.setLevel(logging.INFO)
 
 HIDDEN: Final = "***"
+ITEMS_MAX: Final = 100
+"""Of a list or table, as that of the message ids of a command."""
 TEXT_MAX: Final = 1000
 """Characters of one text that are said; definitions may have megabytes."""
 _SECRETS: Final = frozenset({"password", "password_hash"})
@@ -48,9 +51,12 @@ def _say(value: object) -> object:
     if isinstance(value, str):
         return _short(_CREDENTIALS.sub(rf"\1{HIDDEN}@", value))
     if isinstance(value, dict):
-        return {key: HIDDEN if key in _SECRETS else _say(item) for key, item in value.items()}
+        some = islice(value.items(), ITEMS_MAX)
+        said = {key: HIDDEN if key in _SECRETS else _say(item) for key, item in some}
+        return said if len(value) <= ITEMS_MAX else said | {"…": f"{len(value)} items"}
     if isinstance(value, list | tuple):
-        return [_say(item) for item in value]
+        items = [_say(item) for item in value[:ITEMS_MAX]]
+        return items if len(value) <= ITEMS_MAX else [*items, f"… ({len(value)} items)"]
     return value
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final
 
 import msgspec
@@ -17,10 +17,14 @@ from leveret.control.refusal import NOT_AUTHORISED, Refused, bad_request
 
 # the end of year 9999, beyond which no calendar goes
 TIME_MS_MAX: Final = 253_402_300_799_999
+# message ids that are looked for in one pass
+IDS_MAX: Final = 100_000
 
 
 class Selection(Command):
     """Which delayed messages: those that fit in all that is said.
+
+    message_ids: one of these; without_headers: those that have none of these headers with this value.
 
     layout: the prefix of a delay layout, or the name of a delayed exchange; due_after_ms, due_before_ms: due then or
     later, and before, in milliseconds since 1970; headers: names, and values as text; parked: those that are due and
@@ -35,16 +39,34 @@ class Selection(Command):
     due_before_ms: int | None = None
     headers: dict[str, str] = msgspec.field(default_factory=dict)
     parked: bool | None = None
+    message_ids: list[str] | None = None
+    without_headers: dict[str, str] = msgspec.field(default_factory=dict)
 
     def wanted(self, node: Node) -> Wanted:
-        """The same for the broker. Refused for a time that no calendar has."""
+        """The same for the broker. Refused for a time that no calendar has, and for too many ids."""
         start_us, end_us = span_us(node, self.due_after_ms, self.due_before_ms)
-        return Wanted(self.layout, self.destination, self.message_id, start_us, end_us, self.headers, self.parked)
+        return Wanted(
+            self.layout, self.destination, self.message_id, start_us, end_us, self.headers, self.parked,
+            self.ids(), self.without_headers,
+        )  # fmt: skip
+
+    def ids(self) -> set[str] | None:
+        """The ids one of which fits, None = any. Refused if they are too many for one pass."""
+        return checked_ids(self.message_ids)
 
     def is_anything(self) -> bool:
         """Whether nothing is said, so that every message fits."""
         said = (self.layout, self.destination, self.message_id, self.due_after_ms, self.due_before_ms, self.parked)
-        return not self.headers and all(each is None for each in said)
+        if self.ids() is not None:
+            return False
+        return not self.headers and not self.without_headers and all(each is None for each in said)
+
+
+def checked_ids(ids: Collection[str] | None) -> set[str] | None:
+    """They as a set. Refused if there are too many of them for one pass."""
+    if ids is not None and len(ids) > IDS_MAX:
+        raise bad_request(f"{len(ids)} message ids are given; {IDS_MAX} can be given at once")
+    return None if ids is None else set(ids)
 
 
 def span_us(node: Node, after_ms: int | None, before_ms: int | None) -> tuple[int, int]:

@@ -14,9 +14,9 @@ from leveret.broker.holder import Holder, holders
 from leveret.broker.pending import Count, Earliest, Pending, Totals
 from leveret.broker.retiming import Impossible, Retiming
 from leveret.broker.search import Cut, Search
-from leveret.broker.wanted import Wanted
+from leveret.broker.wanted import Wanted, message_id_of
 from leveret.control.checks import vhost_named
-from leveret.control.delayed import Selection, broker_us, check_access, check_time, span_us
+from leveret.control.delayed import Selection, broker_us, check_access, check_time, checked_ids, span_us
 from leveret.control.listing import Listing
 from leveret.control.node import Node
 from leveret.control.refusal import CONFLICT, Refused, bad_request
@@ -117,61 +117,96 @@ class Change(Selection):
         """Do it; no time passes meanwhile."""
         raise NotImplementedError
 
+    def answer(self, cuts: list[Cut], search: Search) -> View:
+        """How many there are, and which of the ids that were asked for."""
+        answer: View = {"message_count": _count(cuts)}
+        if self.ids() is not None:
+            found = {message_id_of(entry.content) for cut in cuts for entry in search.entries(cut)}
+            answer["message_ids"] = sorted(each for each in found if each is not None)
+        return answer
+
 
 class CancelDelayed(Change):
-    """Messages will not be delivered; answers how many."""
+    """Messages will not be delivered; answers how many, and of message_ids those that were found."""
 
     def change(self, node: Node, search: Search, cuts: list[Cut]) -> View:
         check_access(node, self.vhost, self.user, cuts, ())
-        if self.dry_run:
-            return {"message_count": _count(cuts)}
-        return {"message_count": int(withdrawal.cancel(node.broker.log, cuts))}
+        answer = self.answer(cuts, search)
+        if not self.dry_run:
+            withdrawal.cancel(node.broker.log, cuts)
+        return answer
 
 
 class RetimeDelayed(Change):
     """Messages will be delivered at at_ms, or when in_ms have passed, or up to one unit of their layout later; at once
-    if that is past. Answers how many, and when: due_ms, None = none."""
+    if that is past. Answers how many, and when the last of them: due_ms, None = none.
+
+    times: instead, the time (at_ms) of each message id; those that have another id do not fit. The answer tells which
+    of them were found, as with message_ids.
+    """
 
     at_ms: int | None = None
     in_ms: int | None = None
+    times: dict[str, int] | None = None
 
     def run(self, node: Node) -> object:
-        if (self.at_ms is None) == (self.in_ms is None):
-            raise bad_request("say either when (at_ms), or after how long (in_ms)")
-        for time_ms in (self.at_ms, self.in_ms):
+        if [self.at_ms, self.in_ms, self.times].count(None) != 2:
+            raise bad_request("say either when (at_ms), or after how long (in_ms), or when for each id (times)")
+        if self.times is not None and self.message_ids is not None:
+            raise bad_request("times has its message ids already")
+        for time_ms in (self.at_ms, self.in_ms, *(self.times or {}).values()):
             if time_ms is not None:
                 check_time(time_ms)
         return Change.run(self, node)
 
+    def ids(self) -> set[str] | None:
+        return Change.ids(self) if self.times is None else checked_ids(self.times)
+
     def change(self, node: Node, search: Search, cuts: list[Cut]) -> View:
         vhost, now_us = node.broker.vhosts[self.vhost], node.host.now_us()
-        at_us = broker_us(node, self.at_ms) if self.at_ms is not None else now_us + (self.in_ms or 0) * 1000
-        retiming = Retiming(vhost, holders(vhost), at_us, now_us)
-        try:
-            due_us = max((int(retiming.due_us(cut.part.holder)) for cut in cuts), default=0)
-            check_access(node, self.vhost, self.user, cuts, _entrances(retiming, cuts))
-        except Impossible as error:
-            raise Refused(CONFLICT, str(error)) from None
         count = _count(cuts)
         if count > RETIMED_MAX:
             raise Refused(CONFLICT, f"{count} messages fit; {RETIMED_MAX} can get another time at once, so say more")
-        entries = _entries(search, cuts)
+        retiming = Retiming(vhost, holders(vhost), now_us)
+        moves = self._moves(node, now_us, _entries(search, cuts))
+        due_us, entrances = _possible(retiming, moves)
+        check_access(node, self.vhost, self.user, cuts, entrances)
+        answer = self.answer(cuts, search)
         if not self.dry_run:
-            for holder, entry in entries:
+            for holder, entry, at_us in moves:
+                retiming.aim(at_us)
                 retiming.move(holder, entry)
             for cut in cuts:
                 withdrawal.take_out(node.broker.log, cut)
-        return {"message_count": count, "due_ms": wall_ms(node, due_us)}
+        return answer | {"due_ms": wall_ms(node, due_us)}
+
+    def _moves(self, node: Node, now_us: int, entries: list[tuple[Holder, Entry]]) -> list[tuple[Holder, Entry, int]]:
+        """Where each message is to go."""
+        if self.times is None:
+            at_us = broker_us(node, self.at_ms) if self.at_ms is not None else now_us + (self.in_ms or 0) * 1000
+            return [(holder, entry, at_us) for holder, entry in entries]
+        times = {message_id: broker_us(node, at_ms) for message_id, at_ms in self.times.items()}
+        return [(holder, entry, times[message_id_of(entry.content) or ""]) for holder, entry in entries]
 
 
 def _count(cuts: list[Cut]) -> int:
     return sum(int(cut.count) for cut in cuts)
 
 
-def _entrances(retiming: Retiming, cuts: list[Cut]) -> set[str]:
-    """The exchanges that a client would publish to, for the same."""
-    queues = [retiming.entrance(cut.part.holder) for cut in cuts]
-    return {queue.name for queue in queues if queue is not None}
+def _possible(retiming: Retiming, moves: list[tuple[Holder, Entry, int]]) -> tuple[int, set[str]]:
+    """When the last of them will be due, and the exchanges that a client would publish to for the same. Refused if a
+    message can't get its time."""
+    due_us, names = 0, set[str]()
+    try:
+        for holder, at_us in {(holder, at_us) for holder, _, at_us in moves}:
+            retiming.aim(at_us)
+            due_us = max(due_us, int(retiming.due_us(holder)))
+            queue = retiming.entrance(holder)
+            if queue is not None:
+                names.add(queue.name)
+    except Impossible as error:
+        raise Refused(CONFLICT, str(error)) from None
+    return due_us, names
 
 
 def _entries(search: Search, cuts: list[Cut]) -> list[tuple[Holder, Entry]]:

@@ -1,0 +1,1 @@
+"""Tables of reminders into delayed messages. docs/SCHEDULE.md."""
