@@ -7,13 +7,17 @@ when they are run again, and change nothing with ``dry_run``. Needs ``leveret[sp
 from __future__ import annotations
 
 import importlib
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from leveret.pipelines.errors import PipelineError
 from leveret.pipelines.reporter import Reporter
 from leveret.pipelines.summary import Summary, Table
 
-__all__ = ["PipelineError", "Reporter", "Summary", "Table"]
+if TYPE_CHECKING:
+    from leveret.pipelines.dead.deadletters import deadletters
+    from leveret.pipelines.replays.replay import replay
+
+__all__ = ["PipelineError", "Reporter", "Summary", "Table", "deadletters", "replay"]
 
 # A pipeline is imported when it is used: what runs on executors needs one of them, and none of them all packages.
 _HOMES: Final[dict[str, str]] = {

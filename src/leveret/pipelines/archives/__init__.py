@@ -1,0 +1,1 @@
+"""The lake of archived messages."""
