@@ -200,7 +200,7 @@ def test_rabbitmq_gets_them_at_least_once(
         channel = connection.channel()
         channel.confirm_select()
         channel.declare_queue(name)
-        rows = spark.range(40).selectExpr("cast(id as binary) body", f"'{name}' routing_key", "id offset")
+        rows = spark.range(40).selectExpr("cast(cast(id as string) as binary) body", f"'{name}' routing_key", "id offset")
         rows.write.parquet(str(tmp_path / "lake"))
         given: dict[str, Any] = {"name": "r", "checkpoint": tmp_path / "checkpoint", "lake": str(tmp_path / "lake")}
         with pytest.raises(PipelineError, match="delivery exactly-once needs a leveret"):
@@ -208,5 +208,5 @@ def test_rabbitmq_gets_them_at_least_once(
         done = replay(spark, "", url=rabbitmq, **given)
         assert done.figures["delivery"] == "at-least-once"
         assert "may be there twice" in done.notes[0]
-        assert [int.from_bytes(each.body, "big") for each in taken(channel, name)] == list(range(40))
+        assert [int(each.body) for each in taken(channel, name)] == list(range(40))
         channel.delete_queue(name)
