@@ -200,7 +200,7 @@ def test_rabbitmq_gets_them_at_least_once(
         channel = connection.channel()
         channel.confirm_select()
         channel.declare_queue(name)
-        rows = spark.range(40).selectExpr("cast(cast(id as string) as binary) body", f"'{name}' routing_key", "id offset")
+        rows = spark.range(40).selectExpr("cast(id as string) body", f"'{name}' routing_key", "id offset")
         rows.write.parquet(str(tmp_path / "lake"))
         given: dict[str, Any] = {"name": "r", "checkpoint": tmp_path / "checkpoint", "lake": str(tmp_path / "lake")}
         with pytest.raises(PipelineError, match="delivery exactly-once needs a leveret"):

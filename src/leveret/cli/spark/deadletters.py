@@ -1,4 +1,4 @@
-"""leveret spark deadletters: what dead-lettered and why, and a selection of it on its way again. docs/DEADLETTERS.md."""
+"""leveret spark deadletters: what dead-lettered and why, and a selection on its way again. docs/DEADLETTERS.md."""
 
 from __future__ import annotations
 

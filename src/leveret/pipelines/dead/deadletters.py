@@ -52,7 +52,7 @@ def deadletters(
         queues: queues of dead letters.
         lake: archived dead letters, to be looked at, in place of queues.
         url: of the broker.
-        where: a predicate of Spark's SQL over ``letters.COLUMNS``; None: all. To send there must be one: ``true`` is all.
+        where: a predicate of Spark's SQL over ``letters.COLUMNS``; None: all. To send one is needed; ``true`` is all.
         group_by: columns that the table is grouped by.
         exception_header: a header that says what went wrong, in place of the endpoints'.
         send_back: each of the chosen to the queue in which it died first, as if new.

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+import uuid
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -20,6 +23,13 @@ from leveret.wire.errors import NOT_FOUND
 
 BATCH_ROWS: Final = 50_000
 LOOK_S: Final = 0.2
+PUT_BACK: Final = "x-put-back"
+"""A header of messages that are back in their queue, with another value in each run.
+
+A spool knows a message that comes again, and drops it. One that was put back is none of these, though it is marked as
+redelivered where a consumer that died had it already: the header makes it another message.
+"""
+
 CONNECTION: Final = "leveret spark deadletters"
 
 
@@ -83,16 +93,20 @@ def home(checkpoint: Path, queue: str) -> Path:
     return checkpoint / quote(queue, safe="").replace(".", "%2E")
 
 
-def outgoing(rows: DataFrame, queue: str, chosen: Column, destination: Destination) -> DataFrame:
-    """Rows as the sink publishes them: properties as they were, but for what would be wrong on this journey."""
+def outgoing(rows: DataFrame, queue: str, chosen: Column, destination: Destination, run: str) -> DataFrame:
+    """Rows as the sink publishes them: properties as they were, but for what would be wrong on this journey.
+
+    run: a name that no other run has, for those that are put back.
+    """
     exchange, key = destination.place()
     # those whom CC names have their copies
-    left_out = ("CC", *letters.OF_FAILURE) if destination.is_back else ("CC",)
+    left_out = ("CC", PUT_BACK, *letters.OF_FAILURE) if destination.is_back else ("CC", PUT_BACK)
+    returned = F.create_map(F.lit("CC"), F.lit(None), F.lit(PUT_BACK), F.lit(run))
     return rows.select(
         "body",
         F.when(chosen, exchange).otherwise("").alias("exchange"),
         F.when(chosen, key).otherwise(queue).alias("routing_key"),
-        F.when(chosen, _without(left_out)).otherwise(_without(("CC",))).alias("headers"),
+        F.when(chosen, _without(left_out)).otherwise(returned).alias("headers"),
         "content_header",
     )
 
@@ -119,15 +133,38 @@ def send(
     counted = rows.withColumn("_chosen", chosen).observe(
         "letters", F.count_if("_chosen").alias("sent"), F.count("*").alias("all")
     )
-    ready = outgoing(counted, queue, F.col("_chosen"), destination)
+    ready = outgoing(counted, queue, F.col("_chosen"), destination, uuid.uuid4().hex)
     writer = ready.coalesce(1).writeStream.format("leveret").option("url", url)
     try:
         query = writer.option("checkpointLocation", str(directory / "query")).trigger(availableNow=True).start()
-        return _watched(query, queue, reporter)
+        found = _watched(query, queue, reporter)
     except PipelineError:
         raise
     except Exception as error:
         raise PipelineError(f"Spark's query over {queue!r} failed: {cause(error)}") from error
+    if _is_done(directory):
+        _forget(url, str(query.id))
+        shutil.rmtree(directory)
+    return found
+
+
+def _is_done(directory: Path) -> bool:
+    """Whether all that was taken out of the queue has been sent, by Spark's own word."""
+    taken = [int(path.stem.split("-")[1]) for path in (directory / "spool").glob("*-*.*") if path.stem[:1].isdigit()]
+    done = [int(path.name) for path in (directory / "query" / "commits").glob("*") if path.name.isdigit()]
+    if not done:
+        return not taken
+    log = (directory / "query" / "offsets" / str(max(done))).read_text()
+    return bool(json.loads(log.splitlines()[-1])["messages"] == max(taken, default=0))
+
+
+def _forget(url: str, query: str) -> None:
+    """The broker need not know the query any more: there will be none with this checkpoint."""
+    try:
+        with BlockingConnection(url, name=CONNECTION) as connection:
+            connection.channel().forget_query(query)
+    except ClientError:
+        return  # RabbitMQ has none; of a leveret one number stays there
 
 
 def _watched(query: StreamingQuery, queue: str, reporter: Reporter) -> tuple[int, int]:
