@@ -99,14 +99,14 @@ class TestLeveret:
     def test_a_selection_is_sent_back_once_though_the_driver_dies(
         self, spark: SparkSession, url: str, graves: Graves, tmp_path: Path
     ) -> None:
-        each = 700
+        each = 400
         graves.fill(each)
         graves.revive("rejected", "expired")
         graves.channel.delete_queue(graves.queues["maxlen"])
         where = "reason in ('rejected', 'maxlen') and cast(body as string) like '%JFK%'"
         checkpoint = tmp_path / "checkpoint"
         words = ["spark", "deadletters", "--queue", graves.dead, "--url", url, "--where", where, "--send-back",
-                 "--checkpoint", str(checkpoint), "--batch", "100"]  # fmt: skip
+                 "--checkpoint", str(checkpoint), "--batch", "150"]  # fmt: skip
         run_and_kill(words, lambda: committed(home(checkpoint, graves.dead) / "query") >= 1, tmp_path / "log")
         told = summary(words, exit_code=1)
         back = graves.taken(graves.queues["rejected"])

@@ -21,7 +21,7 @@ from .commands import commands, committed, invoke, run_and_kill, summary
 
 pytestmark = pytest.mark.spark
 
-COUNT = 3000
+COUNT = 1800
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from leveret.pipelines.watch import WatchedQuery
 from leveret.wire.errors import NOT_FOUND
 
 BATCH_ROWS: Final = 50_000
-LOOK_S: Final = 0.2
+LOOK_S: Final = 1
 PUT_BACK: Final = "x-put-back"
 """A header of messages that are back in their queue, with another value in each run.
 

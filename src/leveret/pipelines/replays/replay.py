@@ -188,7 +188,7 @@ def _watched(query: StreamingQuery, sent: int, messages: int, reporter: Reporter
     watched = WatchedQuery(query)
     try:
         while sent < messages and not reporter.is_ended and not watched.is_over:
-            query.awaitTermination(LOOK_S)
+            time.sleep(LOOK_S)
             watched.look()
             sent = max(sent, _reached(query))
             reporter.show("messages", sent, messages)
