@@ -6,6 +6,7 @@ python bench/pipeline_replay.py --messages 300000
 from __future__ import annotations
 
 import argparse
+import json
 import struct
 import tempfile
 from pathlib import Path
@@ -25,7 +26,10 @@ FILE_ROWS = 100_000
 
 def write_lake(path: Path, messages: int) -> None:
     """Rows as the archive writes them, with ids and typed headers of their own."""
-    path.mkdir()
+    schemas = path / "_leveret" / "schemas"
+    schemas.mkdir(parents=True)
+    (schemas.parent / "lake.json").write_text(json.dumps({"form": "parquet", "partition_by": [], "version": 1}))
+    (schemas / "000000001.json").write_text(json.dumps({"columns": [], "is_exact": True}))
     for first in range(0, messages, FILE_ROWS):
         numbers = range(first, min(messages, first + FILE_ROWS))
         headers = [

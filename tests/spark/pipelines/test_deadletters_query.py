@@ -20,6 +20,7 @@ from leveret.pipelines.dead.sending import PUT_BACK, home
 
 from ...waiting import until
 from ..support import unattended
+from . import lakes
 from .commands import commands, committed, invoke, run_and_kill, summary
 
 pytestmark = pytest.mark.spark
@@ -164,6 +165,7 @@ class TestLeveret:
         graves.channel.bind_queue(graves.queues["expired"], "attic", "")
         read = spark.read.format("leveret").options(url=url, queue=graves.dead).load()
         read.selectExpr("*", "'dead' as source").write.parquet(str(tmp_path / "lake"))
+        lakes.declare(tmp_path / "lake", is_exact=False)
         monkeypatch.setenv("LEVERET_URL", url)
         for words in commands("DEADLETTERS.md"):
             unattended(graves.channel, graves.dead)

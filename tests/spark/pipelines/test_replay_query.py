@@ -17,6 +17,7 @@ from leveret.demo.data import Flights, load_flights
 from leveret.pipelines import PipelineError
 from leveret.pipelines.replays.replay import replay
 
+from . import lakes
 from .commands import commands, committed, invoke, run_and_kill, summary
 
 pytestmark = pytest.mark.spark
@@ -61,6 +62,7 @@ def archived(spark: SparkSession, url: str, stream: str, lake: Path) -> Path:
         }
     )  # fmt: skip
     rows.repartition(3).orderBy(F.rand(3)).write.parquet(str(lake))
+    lakes.declare(lake)
     return lake
 
 
@@ -165,6 +167,7 @@ class TestLeveret:
             "message_id string",
         )
         rows.write.parquet(str(tmp_path / "lake"))
+        lakes.declare(tmp_path / "lake", is_exact=False)
         replay(spark, "", name="plain", checkpoint=tmp_path / "checkpoint", lake=str(tmp_path / "lake"), url=url)
         found = taken(channel, queue)
         assert [(each.body, each.properties.headers) for each in found] == [
@@ -202,6 +205,7 @@ def test_rabbitmq_gets_them_at_least_once(
         channel.declare_queue(name)
         rows = spark.range(40).selectExpr("cast(id as string) body", f"'{name}' routing_key", "id offset")
         rows.write.parquet(str(tmp_path / "lake"))
+        lakes.declare(tmp_path / "lake", is_exact=False)
         given: dict[str, Any] = {"name": "r", "checkpoint": tmp_path / "checkpoint", "lake": str(tmp_path / "lake")}
         with pytest.raises(PipelineError, match="delivery exactly-once needs a leveret"):
             replay(spark, "", url=rabbitmq, delivery="exactly-once", **given)
