@@ -16,10 +16,23 @@ from leveret.pipelines.summary import Summary, Table
 if TYPE_CHECKING:
     from leveret.pipelines.archives.archive import archive
     from leveret.pipelines.audits.audit import audit
+    from leveret.pipelines.dead.deadletters import deadletters
     from leveret.pipelines.enriching.enrich import enrich
+    from leveret.pipelines.replays.replay import replay
     from leveret.pipelines.schedules.schedule import schedule
 
-__all__ = ["PipelineError", "Reporter", "Summary", "Table", "archive", "audit", "enrich", "schedule"]
+__all__ = [
+    "PipelineError",
+    "Reporter",
+    "Summary",
+    "Table",
+    "archive",
+    "audit",
+    "deadletters",
+    "enrich",
+    "replay",
+    "schedule",
+]
 
 # A pipeline is imported when it is used: what runs on executors needs one of them, and none of them all packages.
 _HOMES: Final[dict[str, str]] = {

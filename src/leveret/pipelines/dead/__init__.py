@@ -1,0 +1,1 @@
+"""Dead letters: what they say, and back with them."""

@@ -1,0 +1,1 @@
+"""Messages of a lake or a stream to an exchange again."""

@@ -1,0 +1,109 @@
+"""A selection as a stream of Spark's: micro-batches are ranges of numbers, which the schedule cuts."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
+from pyspark.sql.types import StructField, StructType
+
+from leveret.pipelines.replays.schedule import Schedule
+from leveret.pipelines.replays.selection import PUBLISHED, Rows, Selection
+from leveret.spark.rows.columns import MESSAGE, OPTIONAL
+
+NAME: Final = "leveret-replay"
+SCHEMA: Final = StructType([StructField(name, {**MESSAGE, **OPTIONAL}[name][0]) for name in PUBLISHED])
+
+BATCH_ROWS: Final = 50_000
+BATCH_OCTETS: Final = 64 << 20
+TASK_ROWS_MIN: Final = 10_000
+"""Fewer rows are not worth another task."""
+
+WAIT_S: Final = 0.01
+"""How long Spark is kept waiting where nothing is due."""
+
+
+def options(selection: Selection, rate: float | None, speed: float | None, tasks: int) -> dict[str, str]:
+    """What :class:`ReplaySource` needs to know. tasks: that a micro-batch is cut into at most."""
+    rows = selection.totals.messages
+    octets = max(1, selection.octets // max(1, rows))
+    return {
+        "directory": str(selection.directory),
+        "files": json.dumps(selection.files),
+        "rows_max": str(max(1, min(BATCH_ROWS, BATCH_OCTETS // octets))),
+        "rate": json.dumps(rate),
+        "speed": json.dumps(speed),
+        "tasks": str(tasks),
+    }
+
+
+class ReplaySource(DataSource):
+    """``format("leveret-replay")``: the messages of a selection when they are due."""
+
+    @classmethod
+    def name(cls) -> str:
+        return NAME
+
+    def schema(self) -> StructType:
+        return SCHEMA
+
+    def streamReader(self, schema: StructType) -> ReplayReader:
+        files = tuple((name, rows) for name, rows in json.loads(self.options["files"]))
+        rows = Rows(self.options["directory"], files)
+        rate, speed = json.loads(self.options["rate"]), json.loads(self.options["speed"])
+        schedule = Schedule(rate, speed, rows.time)
+        return ReplayReader(rows, schedule, int(self.options["rows_max"]), int(self.options["tasks"]))
+
+
+@dataclass
+class NumberedRows(InputPartition):
+    """The work of one task: the rows first ≤ n < end."""
+
+    first: int
+    end: int
+
+
+class ReplayReader(DataSourceStreamReader):
+    """Offsets are ``{"next": n}``: the messages below n were there."""
+
+    def __init__(self, rows: Rows, schedule: Schedule, rows_max: int, tasks: int) -> None:
+        self._rows = rows
+        self._schedule = schedule
+        self._rows_max = rows_max
+        self._tasks = tasks
+
+    def initialOffset(self) -> dict[str, Any]:
+        return {"next": 0}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """How far messages are due, at most a micro-batch further."""
+        at = start["next"]
+        end = self._schedule.due(at, min(len(self._rows), at + self._rows_max))
+        if end == at:
+            time.sleep(WAIT_S)
+        return {"next": end}
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Consecutive pieces: the sink's stages are released in their order."""
+        first, count = start["next"], end["next"] - start["next"]
+        tasks = max(1, min(self._tasks, count // TASK_ROWS_MIN))
+        bounds = [first + count * number // tasks for number in range(tasks + 1)]
+        return [NumberedRows(bounds[number], bounds[number + 1]) for number in range(tasks)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one task, on an executor."""
+        assert isinstance(partition, NumberedRows)
+        return self._rows.batches(partition.first, partition.end)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Executors need no schedule."""
+        return {**self.__dict__, "_schedule": None}

@@ -1,0 +1,115 @@
+"""When a replay's messages are due, by a clock of the test's own; what it refuses before Spark has anything to do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from leveret.pipelines import PipelineError
+from leveret.pipelines.replays.replay import replay
+from leveret.pipelines.replays.schedule import Schedule
+from leveret.pipelines.replays.source import NumberedRows, ReplayReader
+
+DAY_US = 86_400_000_000
+
+
+class Clock:
+    now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def sent(schedule: Schedule, clock: Clock, start: int, end: int, steps: list[float]) -> list[int]:
+    """How many messages are due after each of these steps of the clock (seconds)."""
+    counts = []
+    for step in steps:
+        clock.now_s += step
+        reached = schedule.due(start, end)
+        counts.append(reached - start)
+        start = reached
+    return counts
+
+
+def test_without_a_pace_all_is_due() -> None:
+    assert Schedule().due(7, 90) == 90
+
+
+def test_a_rate_is_kept_to_the_message_however_often_it_is_asked() -> None:
+    clock = Clock()
+    schedule = Schedule(rate=10, clock=clock)
+    assert sent(schedule, clock, 0, 100, [0, 0.0625, 0.0625, 0.25, 0.25, 0.25, 5, 0.125]) == [
+        0, 0, 1, 2, 3, 2, 10, 1
+    ]  # fmt: skip
+    slow = Schedule(rate=0.25, clock=clock)
+    assert sent(slow, clock, 0, 9, [0, 1, 1, 1, 1, 1]) == [0, 0, 0, 0, 1, 0]
+
+
+def test_a_speed_keeps_the_spacing() -> None:
+    clock = Clock()
+    times = [None, DAY_US, DAY_US, DAY_US + 1_000_000, DAY_US + 9_000_000, DAY_US + 9_000_000]
+    schedule = Schedule(speed=10, times=times.__getitem__, clock=clock)
+    assert sent(schedule, clock, 1, 6, [0, 0.0625, 0.0625, 0.5, 0.5]) == [2, 0, 1, 0, 2]
+
+
+def test_a_stall_is_no_flood_and_a_full_micro_batch_holds_up_the_clock() -> None:
+    clock = Clock()
+    schedule = Schedule(speed=1, times=lambda number: number * 100_000, clock=clock)
+    assert sent(schedule, clock, 0, 1000, [0, 60, 1]) == [1, 10, 10]
+    full = Schedule(speed=1, times=lambda number: number * 1000, clock=clock)
+    clock.now_s += 1
+    assert full.due(0, 5) == 1
+    clock.now_s += 1
+    assert full.due(1, 5) == 5  # 1,000 are due, and five is all that a micro-batch takes
+    clock.now_s += 0.0035
+    assert full.due(5, 100) == 8
+
+
+def test_a_replay_that_goes_on_waits_as_long_as_the_message_had_to() -> None:
+    clock = Clock()
+    times = [DAY_US, DAY_US + 4_000_000, DAY_US + 4_500_000]
+    schedule = Schedule(speed=1, times=times.__getitem__, clock=clock)
+    assert sent(schedule, clock, 1, 3, [0, 1, 1, 1, 0.5, 0.5, 0.25, 0.25]) == [0, 0, 0, 0, 0, 1, 0, 1]
+
+
+class Numbers:
+    """As many rows as somebody says."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def __len__(self) -> int:
+        return self.count
+
+
+def test_micro_batches_are_cut_into_consecutive_tasks() -> None:
+    reader = ReplayReader(Numbers(70_000), Schedule(), 50_000, 2)  # type: ignore[arg-type]
+    start = reader.initialOffset()
+    first = reader.latestOffset(start, reader.getDefaultReadLimit())
+    assert first == {"next": 50_000}
+    last = reader.latestOffset(first, reader.getDefaultReadLimit())
+    assert last == {"next": 70_000}
+    assert reader.latestOffset(last, reader.getDefaultReadLimit()) == last
+    assert reader.partitions(start, first) == [NumberedRows(0, 25_000), NumberedRows(25_000, 50_000)]
+    assert reader.partitions({"next": 5}, {"next": 9}) == [NumberedRows(5, 9)]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({}, "say one of lake and stream"),
+        ({"lake": "l", "stream": "s"}, "say one of lake and stream"),
+        ({"lake": "l", "starting": "0"}, "from and to are places in a stream; of a lake say where"),
+        ({"lake": "l", "rate": 1, "speed": 1}, "say rate or speed, not both"),
+        ({"lake": "l", "rate": 0}, "the rate must be more than 0"),
+        ({"lake": "l", "speed": float("nan")}, "the speed must be more than 0"),
+        ({"lake": "l", "marker": ""}, "the marker is the name of a header"),
+        ({"lake": "l", "marker": "x" * 256}, "the marker has 256 octets"),
+        ({"lake": "l", "name": ""}, "a replay needs a name"),
+        ({"lake": "l", "delivery": "twice"}, "delivery is auto, exactly-once or at-least-once, not 'twice'"),
+    ],
+)
+def test_wrong_arguments(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(PipelineError, match=said):
+        replay(None, "x", **{"name": "n", "checkpoint": "/nowhere", **given})  # type: ignore[arg-type]
