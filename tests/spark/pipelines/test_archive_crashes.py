@@ -147,7 +147,8 @@ class Archiving:
             record = batches.replayed(batch, f"plan {batch}")
             if record is None:
                 stage = batches.stage(batch)
-                self._write(life, lake, f"{stage}/day=2013-01-0{1 + batch % 2}/exchange=x", [10 * batch, 10 * batch + 1])
+                day = f"day=2013-01-0{1 + batch % 2}"
+                self._write(life, lake, f"{stage}/{day}/exchange=x", [10 * batch, 10 * batch + 1])
                 self._write(life, lake, f"{stage}/day=2013-01-01/exchange=amq.default", [10 * batch + 2])
                 self._write(life, dead, f"{stage}/day=2013-01-01", [10 * batch + 3])
                 record = batches.seal(batch, stage, f"plan {batch}")
