@@ -205,3 +205,29 @@ def test_delta_gets_each_batch_with_its_number(
     assert json.loads(query.read_text())["id"] in options["txnappid"]
     assert options["txnversion"] == "0"
     assert [row["error"] for row in json.loads(dead.read_text())[0]] == ["Expecting value: line 1 column 1 (char 0)"]
+
+
+@leveret_alone
+def test_the_page_does_what_it_says(
+    spark: SparkSession,
+    url: str,
+    channel: BlockingChannel,
+    stream: str,
+    queue: str,
+    exchange: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("LEVERET_URL", url)
+    replaced = {"/data": str(tmp_path), "flights": stream, "orders": queue}
+    dry, first, parsed, compact = commands("ARCHIVE.md")
+    publish(channel, 40, exchange)
+    assert summary(dry, replaced)["figures"] == {"messages_waiting": 80}
+    assert summary(first, replaced)["figures"]["rows"] == 80
+    publish(channel, 40, exchange, seed=1)
+    assert summary(parsed, replaced)["figures"]["rows"] == 40
+    assert "merged files" in invoke(compact, replaced)
+    rows = lake.read(spark, str(tmp_path / "lake"))
+    assert rows.count() == 120
+    assert rows.where("data.distance > 0").count() == 40
+    assert len(list(tmp_path.glob("lake/day=*/*/*.parquet"))) == 2, "one of each source"
