@@ -21,7 +21,7 @@ from leveret.pipelines.archives import lake
 from leveret.spark.rows.properties import HEAD_SIZE
 from leveret.wire.properties import decode_header
 
-from .commands import run_and_kill, summary
+from .commands import commands, invoke, run_and_kill, summary
 from .flights import publish
 
 pytestmark = pytest.mark.spark
