@@ -23,7 +23,6 @@ from leveret.pipelines.archives.places import Places
 from leveret.pipelines.archives.rows import source_columns
 from leveret.pipelines.archives.schemas import Schemas
 from leveret.pipelines.archives.sources import QUEUE, STREAM, Source
-from leveret.pipelines.archives.storage import Storage
 from leveret.pipelines.archives.telling import by_partition, by_source
 from leveret.pipelines.archives.writing import ParquetSink, at_work
 from leveret.pipelines.errors import PipelineError, cause
@@ -222,7 +221,7 @@ def _recovered(asked: _Asked, places: Places, source: Source, waiting: int) -> F
 
 
 def _batches(places: Places, slug: str) -> Batches:
-    return Batches(slug, {LAKE: places.state, DEAD: Storage.at(places.dead)})
+    return Batches(slug, {LAKE: places.state, DEAD: places.dead_files})
 
 
 def _started(asked: _Asked, places: Places, source: Source) -> StreamingQuery:
@@ -241,7 +240,7 @@ def _started(asked: _Asked, places: Places, source: Source) -> StreamingQuery:
 def _sink(asked: _Asked, places: Places, source: Source) -> ParquetSink | tables.TableSink:
     checkpoint = places.checkpoint_of(source)
     if asked.form == PARQUET:
-        return ParquetSink(source, places.state, Storage.at(places.dead), checkpoint, asked.partition_by, asked.parsing,
+        return ParquetSink(source, places.state, places.dead_files, checkpoint, asked.partition_by, asked.parsing,
                            asked.is_exact)  # fmt: skip
     lake, dead = places.lake, places.dead
     if asked.form != ICEBERG:

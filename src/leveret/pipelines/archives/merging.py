@@ -91,7 +91,8 @@ class Merging:
         for name in _noted(self._storage, self._notes):
             note = f"{self._notes}/{name}"
             self._finish(note, Merge.parse(self._storage.read(note)))
-        self._storage.delete_tree(self._aside)
+        for directory in (self._aside, self._notes):
+            self._storage.delete_tree(directory)
 
     def _groups(self, partition: str, all_tiers: bool) -> Iterator[list[Entry]]:
         """Files that become one, in the order of their names."""

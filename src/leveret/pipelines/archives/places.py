@@ -17,7 +17,8 @@ from leveret.pipelines.errors import PipelineError
 
 @dataclass(frozen=True)
 class Places:
-    """form: of the lake; lake, dead: its tables, as Spark calls them; state: where notes and, for Parquet, files are.
+    """form: of the lake; lake, dead: its tables, as Spark calls them; state: where notes and, for Parquet, files are;
+    dead_files: where the files of dead letters are, for Parquet.
 
     checkpoint, spool: directories with one of their own for each source; None = beside the notes.
     """
@@ -26,6 +27,7 @@ class Places:
     lake: str
     dead: str
     state: Storage
+    dead_files: Storage
     checkpoint: str | None = None
     spool: str | None = None
 
@@ -39,16 +41,17 @@ class Places:
         if form == ICEBERG:
             if checkpoint is None:
                 raise PipelineError(f"{lake} is the name of a table: say checkpoint, a directory for all else")
-            return Places(form, lake, dead or f"{lake}_dead_letters", Storage.at(checkpoint), checkpoint, spool)
-        state = Storage.at(lake.rstrip("/"))
-        dead_location = Storage.at(dead).spark() if dead else f"{state.spark()}_dead_letters"
-        return Places(form, state.spark(), dead_location, state, checkpoint, spool)
+            state = Storage.at(checkpoint)
+            return Places(form, lake, dead or f"{lake}_dead_letters", state, state, checkpoint, spool)
+        state = Storage.at(lake)
+        dead_files = Storage.at(dead) if dead else state.beside("_dead_letters")
+        return Places(form, state.spark(), dead_files.spark(), state, dead_files, checkpoint, spool)
 
     def checkpoint_of(self, source: Source) -> Checkpoint:
         """Spark's checkpoint of the query that archives this source."""
         if self.checkpoint is not None:
-            return Checkpoint(Storage.at(f"{self.checkpoint.rstrip('/')}/{source.slug}"))
-        return Checkpoint(Storage.at(self.state.spark(f"{STATE}/{source.slug}/checkpoint")))
+            return Checkpoint(Storage.at(self.checkpoint).below(source.slug))
+        return Checkpoint(self.state.below(f"{STATE}/{source.slug}/checkpoint"))
 
     def spool_of(self, source: Source) -> str:
         """The directory through which the messages of a queue go; '' for a stream.

@@ -46,6 +46,8 @@ class Storage:
     def at(cls, location: str) -> Storage:
         """The directory at a path of this host or a URI: ``hdfs://…``, ``s3a://…``, ``gs://…``, ``abfss://…``.
 
+        What stands behind a ``?`` is for Arrow alone, as ``region=`` and ``endpoint_override=``; Spark has settings.
+
         Raises:
             PipelineError: Arrow knows no such file system, or can't reach it.
         """
@@ -53,13 +55,23 @@ class Storage:
         if scheme is None or scheme[1].lower() == "file":
             root = os.path.abspath(location if scheme is None else location[scheme.end() :])
             return cls(f"file://{root}", fs.LocalFileSystem(), root)
-        uri = location.rstrip("/")
+        path, mark, options = location.partition("?")
+        uri = path.rstrip("/")
         name = scheme[1].lower()
+        arrow_uri = _ARROW_SCHEMES.get(name, name) + uri[len(scheme[1]) :] + mark + options
         try:
-            filesystem, root = fs.FileSystem.from_uri(_ARROW_SCHEMES.get(name, name) + uri[len(scheme[1]) :])
+            filesystem, root = fs.FileSystem.from_uri(arrow_uri)
         except (OSError, pa.ArrowException) as error:
             raise PipelineError(f"{location} can't be used: {error}") from error
         return cls(uri, filesystem, root)
+
+    def below(self, path: str) -> Storage:
+        """A directory in this one."""
+        return Storage(self.spark(path), self._fs, self._full(path))
+
+    def beside(self, ending: str) -> Storage:
+        """The directory whose name is that of this one with something behind it."""
+        return Storage(self.location + ending, self._fs, self.root + ending)
 
     def spark(self, path: str = "") -> str:
         """What Spark calls this path."""

@@ -54,7 +54,7 @@ class TableSink:
                 return
             with self._split(rows, self.parsing, batch) as (good, bad):
                 self._write(good, self.lake, batch, self.partition_by)
-                self._write(bad, self.dead, batch, DEAD_PARTITION_BY)
+                self._write(bad, self.dead, batch, DEAD_PARTITION_BY if self.partition_by else ())
 
     @contextmanager
     def _split(self, rows: DataFrame, parsing: Parsing, batch: int) -> Iterator[tuple[DataFrame, DataFrame]]:

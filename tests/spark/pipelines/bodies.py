@@ -1,0 +1,40 @@
+"""Bodies and what a lake makes of them, without Spark."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+
+from leveret.pipelines.archives.census import Census, grown
+from leveret.pipelines.archives.parsing import Parser
+from leveret.pipelines.archives.schemas import BodySchema
+
+
+def census_of(*values: Any) -> Census:
+    """A census of bodies."""
+    census = Census()
+    for value in values:
+        census.add(value)
+    return census
+
+
+def grow(census: Census, fields_max: int = 1000) -> Callable[[BodySchema], BodySchema]:
+    """What makes a schema of the newest one."""
+    return lambda newest: replace(newest, columns=grown(newest.columns, census, fields_max))
+
+
+def schema_of(*values: Any, fields_max: int = 1000) -> BodySchema:
+    """The schema that these bodies make."""
+    return grow(census_of(*values), fields_max)(BodySchema())
+
+
+def parsed(schema: BodySchema, *bodies: Any) -> tuple[list[Any], list[str | None]]:
+    """``data`` and ``error`` of bodies: bytes as they are, all else as JSON."""
+    octets = [body if isinstance(body, bytes) else json.dumps(body).encode() for body in bodies]
+    [batch] = Parser(schema)(iter([pa.record_batch({"body": pa.array(octets, pa.binary())})]))
+    has_data = "data" in batch.schema.names
+    return batch.column("data").to_pylist() if has_data else [], batch.column("error").to_pylist()
