@@ -6,12 +6,14 @@ import json
 import os
 import subprocess
 import sys
+import tarfile
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from leveret.cli.spark.zip import write_zip
@@ -133,3 +135,35 @@ def test_the_session_has_the_settings_that_nobody_gave_otherwise(ran: Ran, reque
     wanted = {name: text for name, text in RECOMMENDED.items() if name.startswith("spark.sql.")}
     # spark-submit was told 2 by its --conf
     assert ran.found["settings"] == (wanted if is_remote else {**wanted, "spark.sql.shuffle.partitions": "2"})
+
+
+def test_a_pipeline_is_submitted_with_the_python_of_its_executors(
+    cluster: Cluster, broker: str, tmp_path: Path
+) -> None:
+    """docs/SPARK.md: the environment stands in ./env, where the driver plans with it, and goes to executors packed."""
+    name = f"cluster.{uuid.uuid4().hex[:12]}"
+    (tmp_path / "env").symlink_to(cluster.python.parents[1])
+    with tarfile.open(tmp_path / "env.tar.gz", "w:gz", compresslevel=1) as archive:
+        for part in cluster.python.parents[1].iterdir():
+            archive.add(part, part.name)
+    with BlockingConnection(broker) as connection, connection.channel() as channel:
+        channel.confirm_select()
+        channel.declare_queue(name, arguments={"x-queue-type": "stream"})
+        ids = fill(channel, name, 0, MESSAGES)
+        settings = {**cluster.spark.settings(), "spark.ui.enabled": "false", "spark.driver.memory": "512m"}
+        conf = [word for key, text in settings.items() for word in ("--conf", f"{key}={text}")]
+        line = [*conf, "--archives", "env.tar.gz#env", "archive", "lake", "--stream", name, "--url", broker, "--json"]
+        kept = {key: text for key, text in os.environ.items() if key not in PASSED_ON}
+        environment = {
+            **kept, "PYSPARK_PYTHON": "./env/bin/python", "PYTHONPATH": str(SOURCES), "SPARK_LOCAL_IP": "127.0.0.1",
+        }  # fmt: skip
+        done = subprocess.run(
+            [sys.executable, "-m", "leveret.cli.main", "spark", "submit", *line],
+            env=environment, cwd=tmp_path, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        channel.delete_queue(name)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "--archives 'env.tar.gz#env'" in done.stdout.partition("\n")[0]
+    # spark-submit passes both outputs of its Python on as one
+    assert json.loads(done.stdout[done.stdout.index("\n{") :])["figures"]["rows"] == MESSAGES
+    assert set(pq.read_table(tmp_path / "lake", columns=["message_id"])["message_id"].to_pylist()) == ids
