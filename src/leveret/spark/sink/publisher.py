@@ -11,10 +11,12 @@ import pyarrow.compute as pc
 
 from leveret.client import BlockingChannel, ChannelClosed, ClientError, Nacked, Properties, Unroutable
 from leveret.delay import Layout
+from leveret.delay.instant import now
 from leveret.spark.sink.columns import Columns, bodies, delays, message_columns
 from leveret.spark.sink.connecting import SinkError
 from leveret.spark.sink.frames import FrameEncoder, RowError
 from leveret.spark.sink.options import SinkOptions
+from leveret.spark.sink.timed import timed
 
 RUN_OCTETS_MAX: Final = 256 * 1024
 """Messages are handed to the socket in runs of about so many octets."""
@@ -79,7 +81,13 @@ class Publisher:
             raise RowError(pc.index(body.is_null(), True).as_py(), "it has no body")
         columns = message_columns(batch, self._options, self._id_prefix, self.rows)
         delayed = delays(batch)
-        if delayed is not None or (pc.max(pc.binary_length(body)).as_py() or 0) > self._encoder.body_max:
+        is_large = (pc.max(pc.binary_length(body)).as_py() or 0) > self._encoder.body_max
+        if delayed is not None and not is_large:
+            timely = timed(columns, delayed, self._options.layout, now())
+            if timely is not None:
+                self._bind_all(columns["routing_key"])
+                columns, delayed = timely, None
+        if delayed is not None or is_large:
             self._publish_one_by_one(body, columns, delayed)
             return
         frames = self._encoder.encode(body, columns)
@@ -118,6 +126,11 @@ class Publisher:
         self._bind(key)
         assert at is None or isinstance(at, datetime)
         return self._options.layout.message(key, None if delay is None else float(delay), properties, at=at)
+
+    def _bind_all(self, destinations: pa.Array | str | int) -> None:
+        found = destinations.unique().to_pylist() if isinstance(destinations, pa.Array) else [str(destinations)]
+        for destination in found:
+            self._bind(destination)
 
     def _bind(self, destination: str) -> None:
         """Declare the levels and bind the destination of a delayed row to them.
