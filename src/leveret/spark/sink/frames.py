@@ -189,6 +189,8 @@ def _long(name: str, value: pa.Array | str | int) -> Piece:
 
 def _table(name: str, value: pa.Array | str | int) -> Piece:
     assert isinstance(value, pa.Array)
+    if pa.types.is_binary(value.type):  # encoded already
+        return value
     known: dict[tuple[tuple[str, str | None], ...], bytes] = {}
     encoded: list[bytes] = []
     for row, pairs in enumerate(value.to_pylist()):

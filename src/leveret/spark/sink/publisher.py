@@ -11,12 +11,14 @@ import pyarrow.compute as pc
 
 from leveret.client import BlockingChannel, ChannelClosed, ClientError, Nacked, Properties, Unroutable
 from leveret.delay import Layout
+from leveret.delay.instant import now
 from leveret.spark.rows.properties import HEAD_SIZE
 from leveret.spark.sink.columns import Columns, bodies, content_headers, delays, message_columns, own_properties
 from leveret.spark.sink.connecting import SinkError
 from leveret.spark.sink.frames import FrameEncoder, RowError
 from leveret.spark.sink.merging import merged
 from leveret.spark.sink.options import SinkOptions
+from leveret.spark.sink.timed import timed
 from leveret.wire.properties import decode_header
 
 RUN_OCTETS_MAX: Final = 256 * 1024
@@ -86,7 +88,13 @@ class Publisher:
         if given is not None:
             self._check_room(given)
         delayed = delays(batch)
-        if delayed is not None or (pc.max(pc.binary_length(body)).as_py() or 0) > self._encoder.body_max:
+        is_large = (pc.max(pc.binary_length(body)).as_py() or 0) > self._encoder.body_max
+        if delayed is not None and given is None and not is_large:
+            timely = timed(columns, delayed, self._options.layout, now())
+            if timely is not None:
+                self._bind_all(columns["routing_key"])
+                columns, delayed = timely, None
+        if delayed is not None or is_large:
             self._publish_one_by_one(body, columns, delayed, given)
             return
         frames = self._encoder.encode(body, columns, given)
@@ -154,6 +162,11 @@ class Publisher:
         self._bind(key)
         assert at is None or isinstance(at, datetime)
         return self._options.layout.message(key, None if delay is None else float(delay), properties, at=at)
+
+    def _bind_all(self, destinations: pa.Array | str | int) -> None:
+        found = destinations.unique().to_pylist() if isinstance(destinations, pa.Array) else [str(destinations)]
+        for destination in found:
+            self._bind(destination)
 
     def _bind(self, destination: str) -> None:
         """Declare the levels and bind the destination of a delayed row to them.
