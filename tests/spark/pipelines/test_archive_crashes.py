@@ -97,6 +97,8 @@ class Life:
     def __init__(self, operations: int, *, is_power: bool) -> None:
         self.operations = operations
         self.is_power = is_power
+        # a disk may keep what was deleted last and forget what was renamed before, or forget both
+        self.forgets_deletes = operations % 2 == 0
         self.unsynced: set[str] = set()
         self.renamed: list[tuple[str, str]] = []
         self.deleted: list[tuple[str, bytes]] = []
@@ -117,7 +119,7 @@ class Life:
         for path in self.unsynced:
             if os.path.exists(path):
                 os.truncate(path, os.path.getsize(path) // 2)
-        for path, content in self.deleted:
+        for path, content in self.deleted if self.forgets_deletes else ():
             if os.path.isdir(os.path.dirname(path)):
                 Path(path).write_bytes(content)
         for old, new in reversed(self.renamed):
