@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import matplotlib
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
 
 from leveret.pipelines.audits.figures import BINS_PER_DECADE
 
@@ -61,7 +63,9 @@ def over_time(rows: Sequence[tuple[str, str, int, int]], width_s: int) -> Figure
     axes.set_ylim(bottom=0)
     axes.set_xlabel("UTC")
     axes.legend(fontsize=7, ncols=2)
-    figure.autofmt_xdate()
+    locator = AutoDateLocator(tz=UTC)  # type: ignore[no-untyped-call]  # matplotlib.dates has no types
+    axes.xaxis.set_major_locator(locator)
+    axes.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz=UTC))  # type: ignore[no-untyped-call]
     return figure
 
 
@@ -81,6 +85,8 @@ def histogram(bins: Sequence[tuple[str, int, int]], axis: str) -> Figure:
         label = f"{group or '(default exchange)'}: {totals[group]:,}"
         axes.stairs(heights, edges, label=label, color=f"C{number}", fill=len(groups) == 1, linewidth=1.5)
     axes.set_xscale("log")
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.xaxis.set_minor_formatter("{x:g}" if len(span) < BINS_PER_DECADE else NullFormatter())
     axes.set_xlabel(axis)
     axes.set_ylabel("messages")
     axes.legend(fontsize=7)
