@@ -175,7 +175,10 @@ def test_it_finds_what_was_done_and_nothing_else_also_after_a_crash(
     table, expected = tmp_path / "audit", house.expected
     replaced = {**house.urls(), "/data/audit": str(table)}
     words = [next((word.replace(old, new) for old, new in replaced.items() if old in word), word) for word in AUDIT]
-    run_and_kill(words, lambda: bool(drafts(table)), tmp_path / "log")
+    quick = ["wholeStage=false", "factoryMode=NO_CODEGEN"]
+    run_and_kill(
+        [*words, *(f"--conf=spark.sql.codegen.{one}" for one in quick)], lambda: bool(drafts(table)), tmp_path / "log"
+    )
     assert not table.exists()
     said = summary(words, exit_code=1)
     assert "purged-0" in (tmp_path / "audit.html").read_text()

@@ -255,11 +255,20 @@ def _told(
     if report is not None:
         reporter.phase(f"drawing {report}")
         times = figures.histograms(messages)
-        pictures = reports.Pictures(figures.per_minute(everything), times["late"], times["reply"], times["crossing"])
+        width_s = _width_s(recordings)
+        intervals = figures.over_time(everything, width_s)
+        pictures = reports.Pictures(width_s, intervals, times["late"], times["reply"], times["crossing"])
         reports.write(report, replace(summary, notes=tuple(notes)), pictures)
         notes.append(f"The report: {report}")
     seconds = round(time.monotonic() - began_s, 1)
     return replace(summary, figures={**summary.figures, "seconds": seconds}, notes=tuple(notes))
+
+
+def _width_s(recordings: Sequence[Recording]) -> int:
+    """Intervals of the picture over time: seconds, minutes or hours, so that there are not too many."""
+    spans_us = [one.ended_us - one.begun_us for one in recordings if one.ended_us and one.begun_us]
+    span_s = max(spans_us, default=0) / 1e6
+    return 1 if span_s <= 600 else 60 if span_s <= 48 * 3600 else 3600
 
 
 def _summary(total: Mapping[str, Any], recordings: Sequence[Recording], by_exchange: Table, findings: Table) -> Summary:

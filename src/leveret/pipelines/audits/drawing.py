@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import matplotlib
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
 
 from leveret.pipelines.audits.figures import BINS_PER_DECADE
 
@@ -20,14 +22,18 @@ SIZE: Final = (7.2, 3.0)
 GROUPS_MAX: Final = 8
 """So many lines can be told apart; the largest groups are drawn."""
 
+INTERVALS_MAX: Final = 5000
+
+_NAMES: Final = {1: "second", 60: "minute", 3600: "hour"}
 _STYLES: Final = {"publish": "-", "deliver": ":"}
 
 
 def draw(pictures: Pictures) -> list[tuple[str, str]]:
     """Titles and SVG of those that there is something to draw for."""
     drawn = []
-    if pictures.minutes:
-        drawn.append(("Messages per minute, by broker", _svg(minutes(pictures.minutes))))
+    if pictures.intervals:
+        title = f"Messages per {_NAMES.get(pictures.width_s, 'interval')}, by broker"
+        drawn.append((title, _svg(over_time(pictures.intervals, pictures.width_s))))
     for title, axis, bins in (
         ("Lateness of delayed messages", "late by (ms)", pictures.lateness),
         ("Round trips of requests, by exchange", "until the reply (ms)", pictures.replies),
@@ -38,25 +44,28 @@ def draw(pictures: Pictures) -> list[tuple[str, str]]:
     return drawn
 
 
-def minutes(rows: Sequence[tuple[str, str, Any, int]]) -> Figure:
-    """Lines of messages per minute: what was published, and dotted what was delivered."""
+def over_time(rows: Sequence[tuple[str, str, int, int]], width_s: int) -> Figure:
+    """Lines: what was published in each interval, and dotted what was delivered."""
     figure, axes = _axes()
     brokers = sorted({broker for broker, *_ in rows})[:GROUPS_MAX]
-    counts = {(broker, kind, int(minute)): count for broker, kind, minute, count in rows}
-    first, last = (int(choose(minute for _, _, minute, _ in rows)) for choose in (min, max))
-    # where nothing was told the line is at zero; a long time has too many minutes for that
-    grid = list(range(first, last + 60, 60)) if last - first <= 60 * 1440 else sorted({int(row[2]) for row in rows})
+    counts = {(broker, kind, begin): count for broker, kind, begin, count in rows}
+    first, last = (choose(begin for _, _, begin, _ in rows) for choose in (min, max))
+    # where nothing was told the line is at zero; a long time has too many intervals for that
+    whole = (last - first) // width_s <= INTERVALS_MAX
+    grid = list(range(first, last + width_s, width_s)) if whole else sorted({row[2] for row in rows})
+    times = [datetime.fromtimestamp(begin, UTC) for begin in grid]
     for number, broker in enumerate(brokers):
         for kind, style in _STYLES.items():
-            values = [counts.get((broker, kind, minute), 0) for minute in grid]
-            times = [datetime.fromtimestamp(minute, UTC) for minute in grid]
+            values = [counts.get((broker, kind, begin), 0) for begin in grid]
             label = f"{broker} {'published' if kind == 'publish' else 'delivered'}"
             marker = "o" if len(grid) < 40 else ""
             axes.plot(times, values, style, color=f"C{number}", label=label, marker=marker, markersize=3, linewidth=1.5)
     axes.set_ylim(bottom=0)
     axes.set_xlabel("UTC")
     axes.legend(fontsize=7, ncols=2)
-    figure.autofmt_xdate()
+    locator = AutoDateLocator(tz=UTC)  # type: ignore[no-untyped-call]  # matplotlib.dates has no types
+    axes.xaxis.set_major_locator(locator)
+    axes.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz=UTC))  # type: ignore[no-untyped-call]
     return figure
 
 
@@ -76,6 +85,8 @@ def histogram(bins: Sequence[tuple[str, int, int]], axis: str) -> Figure:
         label = f"{group or '(default exchange)'}: {totals[group]:,}"
         axes.stairs(heights, edges, label=label, color=f"C{number}", fill=len(groups) == 1, linewidth=1.5)
     axes.set_xscale("log")
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.xaxis.set_minor_formatter("{x:g}" if len(span) < BINS_PER_DECADE else NullFormatter())
     axes.set_xlabel(axis)
     axes.set_ylabel("messages")
     axes.legend(fontsize=7)

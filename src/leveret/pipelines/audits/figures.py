@@ -75,12 +75,12 @@ def findings(messages: DataFrame, most: int) -> Table:
     return Table(f"the first {most} of each finding", columns, rows)
 
 
-def per_minute(events: DataFrame) -> list[tuple[str, str, Any, int]]:
-    """Broker, kind, minute and count of publishes and deliveries."""
+def over_time(events: DataFrame, width_s: int) -> list[tuple[str, str, int, int]]:
+    """Broker, kind, begin of an interval (seconds since 1970) and count of publishes and deliveries."""
     seen = events.where(F.col("kind").isin("publish", "deliver") & F.col("at").isNotNull())
-    minute = F.unix_seconds(F.date_trunc("minute", "at")).alias("minute")
-    found = seen.groupBy("broker", "kind", minute).count().orderBy("broker", "kind", "minute").collect()
-    return [tuple(row) for row in found]
+    interval = (F.floor(F.unix_seconds("at") / width_s) * width_s).alias("interval")
+    found = seen.groupBy("broker", "kind", interval).count().orderBy("broker", "kind", "interval").collect()
+    return [(row[0], row[1], int(row[2]), row[3]) for row in found]
 
 
 def histograms(messages: DataFrame) -> dict[str, list[tuple[str, int, int]]]:

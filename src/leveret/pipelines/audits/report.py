@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
 from string import Template
-from typing import Any, Final
+from typing import Final
 
 from leveret.pipelines.errors import PipelineError
 from leveret.pipelines.summary import Summary, Table, Value
@@ -20,11 +20,13 @@ class Pictures:
     """What they are drawn of.
 
     Attributes:
-        minutes: broker, ``publish`` or ``deliver``, seconds since 1970, count.
+        width_s: seconds of an interval.
+        intervals: broker, ``publish`` or ``deliver``, begin in seconds since 1970, count.
         lateness, replies, crossings: a group's name, a bin of ``figures.histogram``, count.
     """
 
-    minutes: Sequence[tuple[str, str, Any, int]]
+    width_s: int
+    intervals: Sequence[tuple[str, str, int, int]]
     lateness: Sequence[tuple[str, int, int]]
     replies: Sequence[tuple[str, int, int]]
     crossings: Sequence[tuple[str, int, int]]
