@@ -77,7 +77,9 @@ class Scheduling(LoadFileScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         path = nodeid.partition("::")[0]
-        return "spark" if _shares_session(path) else path
+        if not _shares_session(path):
+            return path
+        return "pipelines" if "/pipelines/" in path else "spark"
 
 
 @pytest.hookimpl(optionalhook=True)
