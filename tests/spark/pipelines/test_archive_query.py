@@ -87,7 +87,6 @@ def send(channel: BlockingChannel, stream: str, *bodies: Any) -> None:
     channel.wait_for_confirms(30)
 
 
-@leveret_alone
 def test_fields_come_and_what_does_not_fit_is_a_dead_letter(
     spark: SparkSession, url: str, channel: BlockingChannel, stream: str, tmp_path: Path
 ) -> None:
@@ -126,7 +125,6 @@ def test_fields_come_and_what_does_not_fit_is_a_dead_letter(
         archive(spark, str(path), **given)
 
 
-@leveret_alone
 def test_content_headers_are_kept(
     spark: SparkSession, url: str, channel: BlockingChannel, queue: str, tmp_path: Path
 ) -> None:

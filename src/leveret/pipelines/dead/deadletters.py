@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from leveret.pipelines.dead import letters
 from leveret.pipelines.dead.sending import BATCH_ROWS, Destination, existing, home, send
 from leveret.pipelines.errors import PipelineError, cause
+from leveret.pipelines.predicate import matching
 from leveret.pipelines.reporter import Reporter
 from leveret.pipelines.summary import Summary, Table, Value
 from leveret.spark.options import URL_DEFAULT
@@ -76,7 +77,7 @@ def deadletters(
     has_stages = destination.check(url) if is_sending else False
     reporter.phase("looking at dead letters")
     rows = _rows(spark, queues, lake, url, messages_max, exception_header)
-    chosen = _chosen(rows, where).persist()
+    chosen = matching(rows, where).persist()
     try:
         found = _groups(chosen, group_by)
         wanted = _first_queues(chosen) if is_sending and destination.is_back else []
@@ -150,17 +151,6 @@ def _rows(
         return letters.with_exception(letters.of_lake(spark, lake), exception_header)
     frames = [letters.of_queue(spark, url, queue, messages_max) for queue in queues]
     return letters.with_exception(reduce(DataFrame.union, frames), exception_header)
-
-
-def _chosen(rows: DataFrame, where: str | None) -> DataFrame:
-    if where is None:
-        return rows
-    try:
-        found = rows.where(where)
-        _ = found.columns  # through Spark Connect nothing is looked at before
-        return found
-    except Exception as error:
-        raise PipelineError(f"--where {where!r}: {cause(error)}") from error
 
 
 def _groups(chosen: DataFrame, group_by: Sequence[str]) -> list[Row]:

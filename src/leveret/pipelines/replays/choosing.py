@@ -56,18 +56,6 @@ def of_stream(spark: SparkSession, options: Mapping[str, str], with_times: bool)
     return rows.withColumns({name: F.lit(None).cast(_NEEDED[name]) for name in ("broker", "batch", "archived")})
 
 
-def chosen(rows: DataFrame, where: str | None) -> DataFrame:
-    """Those that a predicate of SQL is true of. ``PipelineError`` where it can't be understood."""
-    if where is None:
-        return rows
-    try:
-        found = rows.where(where)
-        _ = found.columns  # through Spark Connect nothing is looked at before
-        return found
-    except Exception as error:
-        raise PipelineError(f"--where {where!r}: {cause(error)}") from error
-
-
 def ordered(rows: DataFrame) -> DataFrame:
     """In original order, with ``due``: when they were there first, in µs.
 

@@ -13,6 +13,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from leveret.client import BlockingConnection, ClientError, StagesMissing
 from leveret.pipelines.errors import PipelineError, cause
+from leveret.pipelines.predicate import matching
 from leveret.pipelines.replays import choosing, source
 from leveret.pipelines.replays.selection import Selection, Totals, totals
 from leveret.pipelines.reporter import Reporter
@@ -92,7 +93,7 @@ def replay(
         else:
             options = {"url": source_url or url, "stream": stream or "", **_places(starting, ending)}
             rows = choosing.of_stream(spark, options, speed is not None)
-        rows = choosing.chosen(rows, where)
+        rows = matching(rows, where)
         if dry_run:
             timed = choosing.ordered(rows).select("exchange", "routing_key", "due")
             return _dry(totals(timed), 0, rate, speed)
