@@ -245,7 +245,7 @@ def test_the_summary_is_by_exchange_and_hour(audited: Audited) -> None:
     rows = {(row[0], row[1], row[2]): dict(zip(table.columns, row, strict=True)) for row in table.rows}
     flights = rows["ewr", "flights", "2013-01-01 06:00"]
     assert (flights["published"], flights["delivered"], flights["lost"], flights["duplicated"]) == (4, 3, 2, 1)
-    late = rows["hq", "nsb.ms.delay-level-10", "2013-01-01 06:00"]
+    late = rows["hq", "→ notices", "2013-01-01 06:00"]
     assert (late["late_max_ms"], late["early"]) == (3.0, 1)
     json.dumps(audited[0].document())
 

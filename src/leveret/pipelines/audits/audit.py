@@ -23,6 +23,9 @@ from leveret.pipelines.summary import Summary, Table, Value
 
 KINDS: Final = (PUBLISH, CONFIRM, DELIVER)
 
+REPLY_TO: Final = "amq.rabbitmq.reply-to."
+"""Direct replies go to keys that begin so; they belong to their requests."""
+
 FINDINGS_MAX: Final = 100
 """So many of each kind are listed; the table has all."""
 
@@ -37,7 +40,7 @@ class Recording:
         events: how many there are, by kind.
         begun_us, ended_us: the first and the last one, µs since 1970, None where none has a time.
         streams: queues that are streams.
-        anonymous: publishes that have nothing they could be known by.
+        anonymous: publishes that have nothing they could be known by, and are no direct replies.
     """
 
     broker: str
@@ -145,13 +148,14 @@ def _union(frames: list[DataFrame]) -> DataFrame:
 def _recordings(everything: DataFrame, brokers: list[str]) -> list[Recording]:
     is_told = F.col("kind") != "arrive"
     queue = F.when(F.col("stream_offset").isNotNull() & is_told, F.col("queue"))
+    is_reply = F.coalesce(F.col("routing_key").startswith(REPLY_TO), F.lit(False))
     found = everything.groupBy("broker").agg(
         F.sort_array(F.collect_set("node")).alias("nodes"),
         *[F.count_if(F.col("kind") == kind).alias(kind) for kind in KINDS],
         F.unix_micros(F.min(F.when(is_told, F.col("at")))).alias("begun_us"),
         F.unix_micros(F.max(F.when(is_told, F.col("at")))).alias("ended_us"),
         F.collect_set(queue).alias("read"), F.flatten(F.collect_set("streams")).alias("routed"),
-        F.count_if((F.col("kind") == "publish") & F.col("id").isNull()).alias("anonymous"),
+        F.count_if((F.col("kind") == PUBLISH) & F.col("id").isNull() & ~is_reply).alias("anonymous"),
     ).collect()  # fmt: skip
     rows = {row["broker"]: row for row in found}
     empty = [broker for broker in brokers if broker not in rows or not any(rows[broker][kind] for kind in KINDS)]

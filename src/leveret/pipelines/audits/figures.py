@@ -38,10 +38,15 @@ BY_EXCHANGE: Final = (
 
 
 def sums(messages: DataFrame) -> tuple[dict[str, Any], Table]:
-    """All messages together, by the names of ``_SUMS``, and by broker, exchange and hour (UTC) of publishing."""
+    """All messages together, by the names of ``_SUMS``, and by broker, exchange and hour (UTC) of publishing.
+
+    What was published for one queue, by the default exchange or a delay, stands under that queue: ``→ notices``.
+    """
     keys = ("broker", "exchange", "hour")
     hour = F.date_format(F.date_trunc("hour", "seen_at"), "yyyy-MM-dd HH:00")
-    groups = messages.withColumn("hour", hour).groupingSets([[], list(keys)], *keys)
+    to_queue = F.concat(F.lit("→ "), "destination")
+    named = messages.withColumns({"hour": hour, "exchange": F.coalesce(to_queue, "exchange")})
+    groups = named.groupingSets([[], list(keys)], *keys)
     together = F.grouping_id(*keys).alias("is_all")
     found = groups.agg(together, *[F.expr(text).alias(name) for name, text in _SUMS.items()]).collect()
     total: dict[str, Any] = dict.fromkeys(_SUMS, 0)

@@ -116,7 +116,8 @@ h1 { margin: 0 0 4px; font-size: 26px; } h2 { margin: 32px 0 8px; font-size: 18p
 figure { background: #fff; border: 1px solid #dde2e9; border-radius: 6px; margin: 0; padding: 10px; }
 figcaption { font-weight: 600; } figure svg { width: 100%; height: auto; }
 .wide { overflow-x: auto; } table { border-collapse: collapse; background: #fff; font-size: 13px; width: 100%; }
-th, td { border: 1px solid #dde2e9; padding: 4px 8px; text-align: left; } th { background: #eef1f5; }
+th, td { border: 1px solid #dde2e9; padding: 4px 8px; text-align: left; }
+td { white-space: nowrap; } th { background: #eef1f5; }
 td.number { text-align: right; font-variant-numeric: tabular-nums; }
 </style></head><body><main>
 <h1>Audit of messages</h1><div>made $made</div>
