@@ -13,6 +13,8 @@ from leveret.pipelines.archives.census import Census, grown
 from leveret.pipelines.archives.parsing import Parser
 from leveret.pipelines.archives.schemas import BodySchema
 
+from ..support import sent
+
 
 def census_of(*values: Any) -> Census:
     """A census of bodies."""
@@ -33,8 +35,8 @@ def schema_of(*values: Any, fields_max: int = 1000) -> BodySchema:
 
 
 def parsed(schema: BodySchema, *bodies: Any) -> tuple[list[Any], list[str | None]]:
-    """``data`` and ``error`` of bodies: bytes as they are, all else as JSON."""
+    """``data`` and ``error`` of bodies, as an executor makes them: bytes as they are, all else as JSON."""
     octets = [body if isinstance(body, bytes) else json.dumps(body).encode() for body in bodies]
-    [batch] = Parser(schema)(iter([pa.record_batch({"body": pa.array(octets, pa.binary())})]))
+    [batch] = sent(Parser(schema))(iter([pa.record_batch({"body": pa.array(octets, pa.binary())})]))
     has_data = "data" in batch.schema.names
     return batch.column("data").to_pylist() if has_data else [], batch.column("error").to_pylist()

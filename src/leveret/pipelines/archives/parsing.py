@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StringType, StructField, StructType
 
 from leveret.pipelines.archives.census import Census, grown, strangers
-from leveret.pipelines.archives.schemas import BodySchema, Schemas
+from leveret.pipelines.archives.schemas import BodySchema, Schemas, of_json, to_json
 from leveret.spark.rows.bodies import REASON_OCTETS_MAX, BodyParser
 from leveret.spark.rows.json_bodies import JsonBodies
 from leveret.spark.rows.typed import arrow_type
@@ -82,13 +82,16 @@ def _counted(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 class Parser:
-    """Adds ``data`` and ``error`` to batches of rows; one of them is null."""
+    """Adds ``data`` and ``error`` to batches of rows; one of them is null.
+
+    It goes to executors, which may have no compiled core, with the schema as JSON has it.
+    """
 
     def __init__(self, schema: BodySchema) -> None:
-        self._schema = schema
+        self._columns = [to_json(column) for column in schema.columns]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        columns = list(self._schema.columns)
+        columns = [of_json(column) for column in self._columns]
         parser = BodyParser(Schema(JSON, columns, ""))
         objects = JsonBodies([], [])
         kind = pa.struct([pa.field(column.name, arrow_type(column)) for column in columns])
