@@ -14,11 +14,13 @@ from leveret.cli.main import main
 from leveret.cli.spark.submit import JOB, Line, environment
 
 HOME = {"JAVA_HOME": "/java", "SPARK_HOME": "/spark", "PYSPARK_PYTHON": "./env/bin/python"}
+# a session that other tests have started says which Python is the driver's
+RUNNER = CliRunner(env={**HOME, "PYSPARK_DRIVER_PYTHON": None})
 
 
-def submitted(*words: str, home: dict[str, str] = HOME) -> list[str]:
+def submitted(*words: str) -> list[str]:
     """The words of the line that is printed."""
-    result = CliRunner(env=home).invoke(main, ["spark", "submit", "--print-only", *words])
+    result = RUNNER.invoke(main, ["spark", "submit", "--print-only", *words])
     assert result.exit_code == 0, result.output
     return shlex.split(result.stdout)
 
@@ -58,7 +60,7 @@ def test_a_line_without_a_job(words: list[str], said: str) -> None:
     with pytest.raises(click.UsageError) as error:
         Line.parse(words)
     assert said in error.value.message
-    result = CliRunner(env=HOME).invoke(main, ["spark", "submit", *words])
+    result = RUNNER.invoke(main, ["spark", "submit", *words])
     assert result.exit_code == 2
 
 
@@ -70,7 +72,8 @@ def test_what_is_not_said_is_found() -> None:
     assert environment({**HOME, "PYSPARK_DRIVER_PYTHON": "p"}) == {}
 
 
-def test_a_spark_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_spark_that_is_not_there_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("leveret.cli.spark.submit.write_zip", Path.touch)
     home = {**HOME, "SPARK_HOME": str(tmp_path)}
     result = CliRunner(env=home).invoke(main, ["spark", "submit", "--zip", str(tmp_path / "leveret.zip"), "audit"])
     assert result.exit_code == 1
