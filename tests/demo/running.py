@@ -16,7 +16,7 @@ FLIGHTS = 400
 
 def demo(output: Path, *options: str, flights: int = FLIGHTS) -> subprocess.CompletedProcess[str]:
     command = [*DEMO, "--flights", str(flights), "--output", str(output), *options]
-    return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, env=marked(output))
+    return subprocess.run(command, capture_output=True, text=True, timeout=500, check=False, env=marked(output))
 
 
 def marked(output: Path) -> dict[str, str]:
