@@ -9,6 +9,7 @@ Exit status 1 if a defect survives, if its text is not found exactly once, or if
 all: such a defect proves nothing.
 """
 
+import argparse
 import os
 import shutil
 import subprocess
@@ -65,7 +66,11 @@ def chosen(words: list[str]) -> list[Mutant]:
 
 
 def main() -> None:
-    mutants = chosen(sys.argv[1:])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("words", nargs="*", metavar="WORD", help="part of a name; none = all defects")
+    mutants = chosen(parser.parse_args().words)
+    if not mutants:
+        sys.exit("no defect has one of these words in its name")
     problems = 0
     with tempfile.TemporaryDirectory(prefix="leveret-mutants-") as directory:
         source = Path(directory) / "src"
