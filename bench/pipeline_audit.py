@@ -1,4 +1,4 @@
-"""How long an audit takes: what three brokers' firehoses told, in Parquet written here, with faults that it has to find.
+"""How long an audit takes: what three brokers' firehoses told, in Parquet written here, with faults to be found.
 
     python bench/pipeline_audit.py --messages 1000000 --master 'local[2]'
 
