@@ -88,11 +88,9 @@ def replay(
     selection = Selection.of(directory, asked_before)
     if selection is None:
         reporter.phase("choosing messages")
-        if lake is not None:
-            rows = choosing.of_lake(spark, lake)
-        else:
-            options = {"url": source_url or url, "stream": stream or "", **_places(starting, ending)}
-            rows = choosing.of_stream(spark, options, speed is not None)
+        options = {"url": source_url or url, "stream": stream or "", **_places(starting, ending)}
+        has_times = speed is not None
+        rows = choosing.of_lake(spark, lake) if lake is not None else choosing.of_stream(spark, options, has_times)
         rows = matching(rows, where)
         if dry_run:
             timed = choosing.ordered(rows).select("exchange", "routing_key", "due")
@@ -113,11 +111,20 @@ def replay(
     done_s = time.monotonic()
     if is_exactly_once and sent == found.messages and found.messages:
         _forget(url, str(query.id))
+    seconds = (done_s - began_s, done_s - sending_s)
+    return _summary(found, sent_before, sent, seconds, is_exactly_once, checkpoint)
+
+
+def _summary(
+    found: Totals, sent_before: int, sent: int, seconds: tuple[float, float], is_exactly_once: bool,
+    checkpoint: str | Path,
+) -> Summary:  # fmt: skip
+    """seconds: those of the run, and of sending alone."""
     here = sent - sent_before
     figures: dict[str, Value] = {
         "messages": here, "sent_in_all": sent, "left": found.messages - sent,
-        "seconds": round(done_s - began_s, 3),
-        "messages_per_second": round(here / max(done_s - sending_s, 1e-9), 1),
+        "seconds": round(seconds[0], 3),
+        "messages_per_second": round(here / max(seconds[1], 1e-9), 1),
         **_span(found), "delivery": EXACTLY_ONCE if is_exactly_once else AT_LEAST_ONCE,
     }  # fmt: skip
     notes = [] if sent == found.messages else [f"run it again with checkpoint {checkpoint} to send what is left"]
