@@ -73,7 +73,8 @@ def _specs(specs: dict[str, Spec]) -> Iterator[str]:
             yield f"\n**{group or 'Not here'}**\n\n| command | |\n|---|---|"
         usage = " ".join([spec.name, *(_shown(each) for each in spec.arguments)])
         more = " ".join(f"[--{each.name} {each.metavar}]".replace(" ]", "]") for each in spec.options)
-        yield f"| `{(usage + ' ' + more).strip().replace('|', '&#124;')}`{'*' * spec.is_ours} | {cell(spec.help or spec.absent)} |"
+        command = f"{usage} {more}".strip().replace("|", "&#124;")
+        yield f"| `{command}`{'*' * spec.is_ours} | {cell(spec.help or spec.absent)} |"
     yield ""
 
 

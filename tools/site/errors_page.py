@@ -25,8 +25,8 @@ What leveret answers when something is wrong, as the source has it; what is put 
 
 ## AMQP
 
-The code's name, a dash and this text are the `reply_text` of `channel.close` or `connection.close`. Where RabbitMQ has a text, it is
-RabbitMQ's.
+The code's name, a dash and this text are the `reply_text` of `channel.close` or `connection.close`. Where
+RabbitMQ has a text, it is RabbitMQ's.
 """
 
 REFUSALS = """
