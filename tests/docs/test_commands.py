@@ -10,32 +10,21 @@ from leveret.cli.main import main
 from tests.docs.commands import ROOT, Shown, shown
 
 ALL = sorted(set(shown()), key=str)
-OF_ALL_CTL = set(
-    [
-        "p",
-        "vhost",
-        "n",
-        "node",
-        "q",
-        "quiet",
-        "s",
-        "silent",
-        "data-dir",
-        "t",
-        "timeout",
-        "formatter",
-        "no-table-headers",
-        "longnames",
-        "l",
-        "help",
-        "?",
-        "print-stacktrace",
-        "script-name",
-        "dry-run",
-        "offline",
-        "online",
-    ]
-)
+OF_ALL_CTL = {
+    "p",
+    "vhost",
+    "n",
+    "node",
+    "q",
+    "quiet",
+    "s",
+    "silent",
+    "data-dir",
+    "t",
+    "timeout",
+    "formatter",
+    "dry-run",
+}
 PLACEHOLDERS = re.compile(r"^[A-Z][A-Z_]*$|^[\[…(<].*|.*…$")
 
 
