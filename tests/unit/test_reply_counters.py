@@ -8,6 +8,7 @@ from leveret.broker.channel import BrokerChannel
 from leveret.broker.totals import Totals
 from leveret.wire import grammar
 
+from .admin import Browser
 from .support import Bench, Client
 
 REPLY_TO = "amq.rabbitmq.reply-to"
@@ -76,3 +77,10 @@ def test_beside_a_queue_by_cc_and_in_a_transaction() -> None:
     scene.replier.call(1, grammar.TX_SELECT)
     scene.replier.publish(f"{REPLY_TO}.gone", b"m")  # replies do not wait for the commit
     assert scene.counts(scene.replier) == (0, 2)
+
+
+async def test_channels_with_replies_are_asked_for_over_http() -> None:
+    browse = Browser()
+    browse.control.answers["list_channels"] = lambda _: [{"name": "c"}]
+    assert (await browse("GET", "/api/channels?replies=true")).json() == [{"name": "c"}]
+    assert browse.control.fields_of("list_channels") == {"replies": True}

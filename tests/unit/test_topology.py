@@ -97,7 +97,8 @@ def test_what_is_around_one_exchange() -> None:
         ("alternate", "x", "nowhere", 0), ("alternate", "fallback-user", "x", 0),
         ("dead_letter", "a", "dead", 0), ("dead_letter", "b", "a", 0), ("dead_letter", "buries-here", "x", 0),
     }  # fmt: skip
-    assert "elsewhere" not in names(view, "queue") and view["left_out"] == []
+    assert "elsewhere" not in names(view, "queue")
+    assert view["left_out"] == []
     by_name = {each["name"]: each for each in view["nodes"]}
     assert by_name["x"] == {
         "type": "exchange", "name": "x", "kind": "topic", "is_internal": False, "bindings": 4,
@@ -118,7 +119,8 @@ def test_three_hundred_are_counted_and_forty_shown() -> None:
         map.bind("x", f"q{number}", "first")
         map.bind("x", f"q{number}", "second")
     view = map.do(exchange="x")
-    assert len(names(view, "queue")) == 40 and {count for *_, count in edges(view)} == {2}
+    assert len(names(view, "queue")) == 40
+    assert {count for *_, count in edges(view)} == {2}
     assert view["left_out"] == [
         {"type": "exchange", "name": "x", "what": "destination", "count": 260, "bindings": 520}
     ]  # fmt: skip
@@ -182,13 +184,14 @@ def test_links_of_others_are_known_by_their_queues() -> None:
     assert [(each["downstream"], each["exchange"], each["status"], each["messages"]) for each in rows] == [
         ("west", "news", "disconnected", 1), ("east", "orders", "running", 0),
     ]  # fmt: skip
-    assert rows[1]["connection"] and rows[0]["connection"] is None
+    assert rows[1]["connection"]
+    assert rows[0]["connection"] is None
     map.client.publish("federation: orders -> east", b"m")
     (row,) = map.do("list_downstreams", name="orders")
     assert (row["delivered"], row["unacknowledged"]) == (1, 1)
 
 
-# -- over HTTP -----------------------------------------------------------------------------------------------------------
+# -- over HTTP ---------------------------------------------------------------------------------------------------------
 
 
 async def test_paths() -> None:

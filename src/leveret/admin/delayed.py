@@ -82,4 +82,4 @@ def _numbers(call: Call, *names: str) -> dict[str, Any]:
 
 
 def _list(given: str) -> list[int]:
-    return [number for each in given.split(",") if (number := integer(each)) is not None]
+    return [integer(each) for each in given.split(",")]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from leveret.admin import delayed, links, pages, rules, special, streams, topology
-from leveret.admin.actions import among, check, delete, found, listing, one, post, put, short
+from leveret.admin.actions import among, ask, check, delete, found, listing, one, post, put, short
 from leveret.admin.body import Body, anything, boolean, encoding, integer, payload, table, text
 from leveret.admin.route import Route
 
@@ -109,7 +109,7 @@ CONNECTIONS: Final = (
           get=special.connections_of_user, delete=special.close_connections_of_user),
     Route("/vhosts/{vhost}/connections", _vhost, find=vhost_at,
           get=listing("list_connections", paged=False, owned=True)),
-    Route("/channels", _management, get=listing("list_channels", owned=True)),
+    Route("/channels", _management, get=listing("list_channels", owned=True, more=special.of_replies)),
     Route("/channels/{name}", rules.owner, find=one("get_channel", name="{name}"), get=found),
     Route("/vhosts/{vhost}/channels", _vhost, find=vhost_at,
           get=listing("list_channels", paged=False, owned=True)),
@@ -166,6 +166,8 @@ STREAMS: Final = (
     Route("/streams", _vhost, get=listing("list_streams")),
     Route("/streams/{vhost}", _vhost, get=listing("list_streams")),
     Route("/streams/{vhost}/{stream}", _vhost, find=stream_at, get=found),
+    Route("/streams/{vhost}/{stream}/tracking", _vhost, find=stream_at,
+          get=ask("list_stream_tracking", vhost="{vhost}", stream="{stream}")),
     Route("/streams/{vhost}/{stream}/segments", _vhost, find=streams.find, get=streams.segments),
     Route("/streams/{vhost}/{stream}/segments/{file}", _vhost, find=streams.find, get=streams.segment, is_file=True),
     Route("/streams/{vhost}/{stream}/leases", _vhost, find=streams.find, get=streams.leases, post=streams.grant),

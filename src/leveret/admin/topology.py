@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
-from leveret.admin.actions import no_vhost
 from leveret.admin.answers import encode, json_answer, no_object
 from leveret.admin.body import integer
 from leveret.admin.call import Call
@@ -13,8 +12,6 @@ from leveret.control.refusal import NOT_FOUND, Refused
 
 async def around(call: Call) -> Response:
     """GET: exchange=NAME asks for what is around this one, limit for so many neighbours at most."""
-    if call.found is None:
-        raise no_vhost()
     asked: dict[str, object] = {"vhost": call.values["vhost"]}
     if (exchange := call.query("exchange")) is not None:
         asked["exchange"] = exchange

@@ -73,6 +73,10 @@ class BrokerChannel(Channel):
             if consumer.aside != 0:
                 consumer.try_again()
 
+    def has_replies(self) -> bool:
+        """Whether it has, or had, to do with direct replies."""
+        return self.reply is not None or self.reply_to_delivered != 0 or self.reply_to_dropped != 0
+
     def outstanding(self) -> list[Entry]:
         """What was delivered and is not settled, what an open transaction would settle included."""
         found = self.unacked.all()

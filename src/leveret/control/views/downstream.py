@@ -23,7 +23,7 @@ def downstream_view(node: Node, queue: Queue) -> View:
     queue.consumers.count_deliveries()
     counted, ready, unacked = queue.counters.values(), int(queue.count()), int(queue.outstanding())
     # the window is one with that of queue_view, so the values are, too
-    speeds = rates(queue.counters, node.host.now_us(), counted + (ready + unacked, ready, unacked))
+    speeds = rates(queue.counters, node.host.now_us(), (*counted, ready + unacked, ready, unacked))
     delivered, speed = sum(counted[_DELIVER]), round(sum(speeds[_DELIVER]), 2)
     view: View = {
         "vhost": sayable(queue.vhost.name),
