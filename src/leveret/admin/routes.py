@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from leveret.admin import delayed, links, pages, rules, special, streams, topology
+from leveret.admin import delayed, links, pages, rules, special, streams, topology, website
 from leveret.admin.actions import among, ask, check, delete, found, listing, one, post, put, short
 from leveret.admin.body import Body, anything, boolean, encoding, integer, payload, table, text
 from leveret.admin.route import Route
@@ -49,8 +49,7 @@ NAMED: Final = {"vhost": "{vhost}", "name": "{name}"}
 _administrator, _management, _vhost = rules.administrator, rules.management, rules.vhost
 
 PAGES: Final = (
-    Route("/", _management, open=pages.home),
-    Route("/api", _management, open=pages.home),
+    Route("/api", _management, open=pages.api),
     Route("/api/index.html", _management, open=pages.index),
     Route("/cli", _management, open=pages.cli),
     Route("/cli/index.html", _management, open=pages.cli),
@@ -274,4 +273,5 @@ CHECKS: Final = (
 )  # fmt: skip
 
 API: Final = (*NODE, *FEDERATION, *CONNECTIONS, *OBJECTS, *DELAYED, *STREAMS, *STAGES, *ACCESS, *PARAMETERS, *CHECKS)
-ROUTES: Final = (*((route.path, route) for route in PAGES), *((f"/api{route.path}", route) for route in API))
+SITE: Final = tuple(Route(path, _management, open=file.open) for path, file in website.files().items())
+ROUTES: Final = (*((route.path, route) for route in (*SITE, *PAGES)), *((f"/api{route.path}", route) for route in API))
