@@ -111,7 +111,7 @@ CONNECTIONS: Final = (
     Route("/channels", _management, get=listing("list_channels", owned=True, more=special.of_replies)),
     Route("/channels/{name}", rules.owner, find=one("get_channel", name="{name}"), get=found),
     Route("/vhosts/{vhost}/channels", _vhost, find=vhost_at,
-          get=listing("list_channels", paged=False, owned=True)),
+          get=listing("list_channels", paged=False, owned=True, more=special.of_replies)),
     Route("/consumers", _management, get=listing("list_consumers", paged=False, owned=True)),
     Route("/consumers/{vhost}", _management, find=vhost_at, get=listing("list_consumers", paged=False, owned=True)),
 )  # fmt: skip

@@ -8,6 +8,12 @@ const administrators = { may: (user) => user.isAdministrator, why: "Only users w
 const monitors = { may: (user) => user.isMonitor, why: "Only users with the tag monitoring or administrator may see this." };
 
 export const PAGES = [
+  { path: "topology", title: "What is bound to what", group: "Messaging", key: "m", module: () => import("./pages/topology.js") },
+  { path: "delayed", title: "Delayed messages", group: "Messaging", key: "d", module: () => import("./pages/delayed.js") },
+  { path: "streams", title: "Streams", group: "Messaging", key: "s", module: () => import("./pages/streams.js") },
+  { path: "streams/:vhost/:stream", title: "Stream", of: "streams", module: () => import("./pages/stream.js") },
+  { path: "federation", title: "Federation", group: "Messaging", key: "f", module: () => import("./pages/federation.js"), ...monitors },
+  { path: "replies", title: "Direct replies", group: "Clients", module: () => import("./pages/replies.js") },
   { path: "queues", title: "Queues", group: "Messaging", key: "q", module: () => import("./pages/queues.js") },
 ];
 

@@ -2,7 +2,8 @@
 
 import { del, get, path, put } from "../api.js";
 import { confirm, notify } from "../dialog.js";
-import { fill, h } from "../dom.js";
+import { fill, h, setText } from "../dom.js";
+import { keep } from "../drawing/keep.js";
 import { FederationMap, placeOf, stateBadge, stateOf, stateText } from "../drawing/links.js";
 import { number, rate, visible } from "../format.js";
 import { link as address } from "../router.js";
@@ -54,28 +55,6 @@ export default async function federation(view) {
   }
 }
 
-// One element for each row, made when it comes and updated in place: nobody loses the focus because something was counted.
-function keep(list, rows, key, make) {
-  const there = new Map([...list.children].map((each) => [each.dataset.key, each]));
-  let before = null;
-  for (const row of rows) {
-    const id = key(row);
-    let element = there.get(id);
-    if (!element) {
-      const { element: made, update } = make(row);
-      element = made;
-      element.dataset.key = id;
-      element.update = update;
-    }
-    there.delete(id);
-    element.update(row);
-    const expected = before ? before.nextSibling : list.firstChild;
-    if (expected !== element) list.insertBefore(element, expected);
-    before = element;
-  }
-  for (const element of there.values()) element.remove();
-}
-
 function card(view, first, poll) {
   let link = first;
   const may = view.user.isPolicymaker, head = h("div", { class: "link-state" }), error = h("p", { class: "error" }), warning = h("p", { class: "warning" });
@@ -102,14 +81,14 @@ function card(view, first, poll) {
   function update(now) {
     link = now;
     fill(title, h("a", { href: address`exchanges/${link.vhost}/${link.exchange}` }, visible(link.exchange)), " ← ", visible(link.upstream_exchange || link.exchange), " at ", visible(link.upstream || "–"));
-    said(about, [link.uri, `virtual host ${visible(link.vhost)}`, link.policy && `policy ${visible(link.policy)}`, link.max_hops && `${link.max_hops} hops at most`].filter(Boolean).join(" · "));
+    setText(about, [link.uri, `virtual host ${visible(link.vhost)}`, link.policy && `policy ${visible(link.policy)}`, link.max_hops && `${link.max_hops} hops at most`].filter(Boolean).join(" · "));
     fill(head, stateBadge(link), h("span", { class: "hint" }, stateText(link)));
     for (const [field, dd] of figures) {
       const speed = field === "messages" ? ` (${rate(link.messages_details?.rate)}/s)` : "";
-      said(dd, `${number(link[field])}${speed}`);
+      setText(dd, `${number(link[field])}${speed}`);
     }
-    said(error, link.error ?? "");
-    said(warning, link.warning ?? "");
+    setText(error, link.error ?? "");
+    setText(warning, link.warning ?? "");
     error.hidden = !link.error;
     warning.hidden = !link.warning;
     element.className = `link-card ${stateOf(link).kind}`;
@@ -119,8 +98,6 @@ function card(view, first, poll) {
   }
   return { element, update };
 }
-
-const said = (element, text) => { if (element.textContent !== text) element.textContent = text; };
 
 async function guarded(does) {
   try {
