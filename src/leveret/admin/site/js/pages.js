@@ -8,7 +8,7 @@ const administrators = { may: (user) => user.isAdministrator, why: "Only users w
 const monitors = { may: (user) => user.isMonitor, why: "Only users with the tag monitoring or administrator may see this." };
 
 export const PAGES = [
-  { path: "topology", title: "What is bound to what", group: "Messaging", key: "m", module: () => import("./pages/topology.js") },
+  { path: "topology", title: "Topology", group: "Messaging", key: "m", module: () => import("./pages/topology.js") },
   { path: "delayed", title: "Delayed messages", group: "Messaging", key: "d", module: () => import("./pages/delayed.js") },
   { path: "streams", title: "Streams", group: "Messaging", key: "s", module: () => import("./pages/streams.js") },
   { path: "streams/:vhost/:stream", title: "Stream", of: "streams", module: () => import("./pages/stream.js") },

@@ -13,7 +13,7 @@ import { rough } from "./scale.js";
 const SHOWN = 100;
 const SHOWN_MAX = 2000;
 const UNITS = [["1000", "seconds"], ["60000", "minutes"], ["3600000", "hours"], ["86400000", "days"]];
-const HEAD = [["", "pick-head"], ["Due"], ["In"], ["Destination"], ["Id"], ["Key"], ["Layout"], ["Size", "end"]];
+const HEAD = [["", "pick-head"], ["Due"], ["In"], ["Destination"], ["Id"], ["Key", "wide"], ["Layout", "wide"], ["Size", "end wide"]];
 
 /** What a change of these messages must say: [{query, body}], each message in one of them. Ids go together; a message without one is
  *  told by its time and destination, which others may share. */
@@ -79,7 +79,7 @@ export class Due {
     } });
     const left = h("td");
     const element = h("tr", null, h("td", null, pick), h("td", null, time(message.due_ms)), left, h("td", null, visible(message.destination)), h("td", null, message.message_id === null ? "–" : visible(message.message_id)),
-      h("td", null, h("code", null, visible(message.routing_key))), h("td", null, visible(message.layout)), h("td", { class: "end" }, octets(message.message_bytes)));
+      h("td", { class: "wide" }, h("code", null, visible(message.routing_key))), h("td", { class: "wide" }, visible(message.layout)), h("td", { class: "end wide" }, octets(message.message_bytes)));
     const update = (now) => {
       setText(left, now.state === "parked" ? "parked: no way" : now.remaining_ms <= 0 ? "due" : rough(now.remaining_ms > 10_000 ? Math.round(now.remaining_ms / 1000) * 1000 : now.remaining_ms));
       pick.checked = this.picked.has(now.key);

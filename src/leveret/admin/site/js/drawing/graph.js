@@ -5,8 +5,6 @@ import { fill, h, svg, uniqueId } from "../dom.js";
 import { curve, layered } from "./layout.js";
 import { Viewport } from "./viewport.js";
 
-const CHARACTER = 7.1; // width, roughly
-const SMALL = 6.2;
 const TEXT_MAX = 30;
 const LABEL_MAX = 34;
 const LINE = 16;
@@ -20,7 +18,15 @@ export function short(text, most = TEXT_MAX) {
   return `${characters.slice(0, most - tail - 1).join("")}…${characters.slice(-tail).join("")}`;
 }
 
-const widthOf = (lines) => Math.max(...lines.map(({ text, isSmall }) => [...text].length * (isSmall ? SMALL : CHARACTER)));
+const pen = document.createElement("canvas").getContext("2d");
+
+/** How wide a text is in a size and weight of the page's type, or of its typewriter's. */
+function widthOf(text, font, name) {
+  pen.font = `${font} ${getComputedStyle(document.documentElement).getPropertyValue(name)}`;
+  return pen.measureText(text).width;
+}
+
+const lineWidth = ({ text, isSmall }) => widthOf(text, isSmall ? "11.5px" : "550 13px", "--font");
 
 /** show({nodes, edges, focus}): nodes: [{id, kind: class, lines: [{text, isSmall, kind}], title, href or does}]; edges: [{source,
  *  destination, kind, label, title}]; focus: id of the node that is shown if not all can be. kinds: marks of arrows. */
@@ -46,10 +52,10 @@ export class Graph {
     this.said = said;
     const sized = nodes.map((node) => {
       const lines = node.lines.map((line) => ({ ...line, text: short(line.text) }));
-      return { ...node, lines, width: Math.max(70, widthOf(lines) + 2 * PADDING + 6), height: lines.length * LINE + 14 };
+      return { ...node, lines, width: Math.max(70, Math.max(...lines.map(lineWidth)) + 2 * PADDING + 6), height: lines.length * LINE + 14 };
     });
     const labels = edges.map((edge) => short(edge.label ?? "", LABEL_MAX));
-    const plan = layered(sized, edges.map((edge, at) => ({ ...edge, label: labels[at] ? labels[at].length * SMALL + 10 : 0 })), { layerGap: this.layerGap });
+    const plan = layered(sized, edges.map((edge, at) => ({ ...edge, label: labels[at] ? widthOf(labels[at], "11.5px", "--mono") + 10 : 0 })), { layerGap: this.layerGap });
     this.nodes = sized;
     this.boxes = plan.nodes;
     if (!plan.nodes.has(this.active)) this.active = focus ?? nodes[0]?.id ?? null;

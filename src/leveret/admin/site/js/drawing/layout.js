@@ -203,14 +203,16 @@ function drawn(nodes, vertices, links, layers) {
 function bend(link) {
   const { way, isTurned } = link, points = [];
   points.push({ x: way[0].x + way[0].width, y: way[0].y + link.departure });
-  if (way[0].span > way[0].width) points.push({ x: way[0].x + way[0].span, y: way[0].y + link.departure });
+  const straight = Math.max(way[0].x + way[0].span, points[0].x + (link.isLabelledAtStart ? link.edge.label ?? 0 : 0));
+  if (straight > points[0].x) points.push({ x: straight, y: points[0].y });
   for (const dummy of way.slice(1, -1)) {
     points.push({ x: dummy.x, y: dummy.y });
     if (dummy.span) points.push({ x: dummy.x + dummy.span, y: dummy.y });
   }
-  const end = { x: way.at(-1).x, y: way.at(-1).y + link.arrival };
+  const end = { x: way.at(-1).x, y: way.at(-1).y + link.arrival }, start = points[0];
+  // under its label an arrow is straight
+  if (!link.isLabelledAtStart) points.push({ x: end.x - (link.edge.label ?? 0) - 10, y: end.y });
   points.push(end);
-  const start = points[0];
   const labelAt = link.isLabelledAtStart ? { x: start.x + 8, y: start.y - 5, anchor: "start" } : { x: end.x - 14, y: end.y - 5, anchor: "end" };
   return { points: isTurned ? points.reverse() : points, labelAt };
 }

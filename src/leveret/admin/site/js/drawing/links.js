@@ -87,7 +87,8 @@ export class FederationMap {
   }
 
   arrow(links, figures) {
-    const { kind } = worst(links), label = `${words(links)} · ${figures}`;
+    const { kind } = worst(links), isUp = links.some((link) => link.status === "running");
+    const label = isUp ? `${words(links)} · ${figures}` : words(links);
     return { kind, label, title: label };
   }
 

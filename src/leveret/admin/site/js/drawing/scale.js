@@ -9,9 +9,9 @@ export const LONGEST_MS = 10 * Y;
 const EVEN_MS = 10 * S; // up to here a second is as wide as the next one
 const LONG = [[Y, "y"], [30 * D, "mo"], [7 * D, "w"], [D, "d"], [H, "h"], [MIN, "min"], [S, "s"]];
 
-/** Milliseconds in one unit, as ticks have it: 30 min, 2 y. */
+/** Milliseconds in one unit, as ticks have it: 30 min, 2 y, 7.9 y. */
 export function rough(ms) {
-  for (const [unit, word] of LONG) if (ms >= unit && ms % unit === 0) return `${ms / unit} ${word}`;
+  for (const [unit, word] of LONG) if (ms >= unit && ms % unit === 0 && ms / unit < 100) return `${ms / unit} ${word}`;
   for (const [unit, word] of LONG) if (ms >= unit) return `${(ms / unit).toFixed(1).replace(/\.0$/, "")} ${word}`;
   return `${Math.round(ms)} ms`;
 }

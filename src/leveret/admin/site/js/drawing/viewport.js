@@ -4,7 +4,7 @@ import { h, svg } from "../dom.js";
 
 const STEP = 1.3;
 const ZOOM_MAX = 3;
-const READABLE = 0.55; // smaller than this nobody reads it: then a part is shown
+const READABLE = 0.72; // smaller than this nobody reads it: then a part is shown
 const MOVE = 60;
 const SLACK = 24;
 
@@ -37,6 +37,7 @@ export class Viewport {
   setSize(size, focus = null) {
     this.size = size;
     this.focus = focus;
+    this.svg.style.setProperty("--need", `${Math.ceil(size.height * 1.1) + 3 * SLACK}px`);
     this.resized();
   }
 
@@ -55,8 +56,9 @@ export class Viewport {
   fit(all = false) {
     const { width, height } = this.size;
     const whole = Math.min(1.1, (this.width - 2 * SLACK) / width, (this.height - 2 * SLACK) / height);
-    const zoom = all ? whole : Math.max(whole, Math.min(READABLE, 1));
-    const box = this.focus ?? { x: 0, y: 0, width, height: 0 };
+    const wide = Math.min(1, (this.width - 2 * SLACK) / width);
+    const zoom = all || whole >= READABLE ? whole : Math.max(READABLE, wide);
+    const box = this.focus ?? { x: 0, y: 0, width: 0, height: 0 };
     const centre = (room, size, middle) => (size * zoom <= room - SLACK ? (room - size * zoom) / 2
       : Math.min(SLACK, Math.max(room - size * zoom - SLACK, room / 2 - middle * zoom)));
     this.at = { zoom, x: centre(this.width, width, box.x + box.width / 2), y: centre(this.height, height, box.y + box.height / 2) };

@@ -23,11 +23,11 @@ export default function replies(view) {
       view.vhost === null && { title: "Virtual host", sort: "vhost", width: "8rem", cell: (row) => visible(row.vhost) },
       { title: "Reply consumer", sort: "reply_to_consumer_tag", width: "14rem", phone: true, cell: (row) => (row.reply_to_consumer_tag === null ? "none" : visible(row.reply_to_consumer_tag)) },
       { title: "Got", sort: "reply_to_delivered", end: true, width: "7rem", phone: true, cell: (row) => number(row.reply_to_delivered) },
-      { title: "Replied to nobody", sort: "reply_to_dropped", end: true, width: "10rem", phone: true, cell: (row) => (row.reply_to_dropped > 0 ? badge(number(row.reply_to_dropped), "warn", "Published on this channel to requesters that were gone") : "0") },
+      { title: "Replied to nobody", sort: "reply_to_dropped", end: true, width: "12rem", phone: true, cell: (row) => (row.reply_to_dropped > 0 ? badge(number(row.reply_to_dropped), "warn", "Published on this channel to requesters that were gone") : "0") },
     ].filter(Boolean),
   });
   view.show(h("dl", { class: "spread-figures" }, h("div", null, h("dt", null, "Replies delivered since the start"), delivered), h("div", null, h("dt", null, "Replies to nobody"), dropped)),
-    panel("Channels", [h("p", { class: "hint" }, "A reply that comes after its requester has gone, or stopped to wait, is dropped. It is counted at the channel that published it: nothing else is left to count it at. The sums above have closed channels in them."), table.element]));
+    panel("Channels", [h("p", { class: "note" }, "A reply that comes after its requester has gone, or stopped to wait, is dropped. It is counted at the channel that published it: nothing else is left to count it at. The sums above have closed channels in them."), table.element]));
   table.start();
   view.poll(async (signal) => {
     const found = await get("vhosts", { query: { columns: "name,reply_to_delivered,reply_to_dropped" }, signal });
