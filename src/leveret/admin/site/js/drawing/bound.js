@@ -98,7 +98,7 @@ export class Bound {
   }
 
   address({ type, name }) {
-    return type === "queue" ? link`queues/${this.vhost}/${name}` : link`exchanges/${this.vhost}/${name === "" ? "amq.default" : name}`;
+    return type === "queue" ? link`queues/${this.vhost}/${name}` : link`exchanges/${this.vhost}/${name}`;
   }
 
   name({ type, name }) {
