@@ -144,7 +144,7 @@ function place(layers, links, layerGap) {
     const width = Math.max(0, ...layer.map((vertex) => vertex.width));
     if (at > 0) x += layerGap + labels[at];
     for (const vertex of layer) vertex.x = x;
-    for (const vertex of layer) vertex.span = width;
+    for (const vertex of layer) Object.assign(vertex, { span: width, labels: labels[at] });
     x += width;
     let y = 0;
     for (const vertex of layer) {
@@ -211,7 +211,7 @@ function bend(link) {
   }
   const end = { x: way.at(-1).x, y: way.at(-1).y + link.arrival }, start = points[0];
   // under its label an arrow is straight
-  if (!link.isLabelledAtStart) points.push({ x: end.x - (link.edge.label ?? 0) - 10, y: end.y });
+  if (!link.isLabelledAtStart) points.push({ x: end.x - way.at(-1).labels - 10, y: end.y });
   points.push(end);
   const labelAt = link.isLabelledAtStart ? { x: start.x + 8, y: start.y - 5, anchor: "start" } : { x: end.x - 14, y: end.y - 5, anchor: "end" };
   return { points: isTurned ? points.reverse() : points, labelAt };
