@@ -66,8 +66,7 @@ class Map:
 
 def edges(view: Any) -> set[tuple[str, str, str, int]]:
     return {
-        (each["kind"], each["source"]["name"], each["destination"]["name"], each["bindings"])
-        for each in view["edges"]
+        (each["kind"], each["source"]["name"], each["destination"]["name"], each["bindings"]) for each in view["edges"]
     }
 
 

@@ -1,10 +1,11 @@
-"""The drawn pages: what is bound to what, federation, delayed messages, streams, direct replies; on brokers with real data."""
+"""The drawn pages: bindings, federation, delayed messages, streams, direct replies; on brokers with real data."""
 
 from __future__ import annotations
 
 import re
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 from urllib.parse import quote
 
 import httpx
@@ -15,8 +16,8 @@ from playwright.sync_api import Locator, Page, expect
 
 from leveret.client.blocking import BlockingConnection
 from leveret.testing.processes import LeveretProcess
-from tests.waiting import until
 
+from ..waiting import until
 from .conftest import LogIn, Watch
 
 HOSTILE = '<img src=x onerror="document.title=1"> \u202egnp'
@@ -38,7 +39,7 @@ def nodes(page: Page, kind: str = "") -> Locator:
     return page.locator(f".drawing-svg .node{kind}")
 
 
-# -- what is bound to what ------------------------------------------------------------------------------------------------
+# -- what is bound to what ------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -76,15 +77,17 @@ def test_three_hundred_bindings_are_drawn_when_somebody_wants_all(log_in: LogIn,
     page.get_by_role("button", name=re.compile("260 more that it is bound to")).press("Enter")
     expect(nodes(page, ".queue")).to_have_count(301)
     expect(page.locator(".drawing-table tbody tr")).to_have_count(303)
-    boxes = nodes(page, ".queue").locator(".node-box").evaluate_all(
-        "all => all.map(each => [each.x.baseVal.value, each.y.baseVal.value, each.height.baseVal.value])"
+    boxes = (
+        nodes(page, ".queue")
+        .locator(".node-box")
+        .evaluate_all("all => all.map(each => [each.x.baseVal.value, each.y.baseVal.value, each.height.baseVal.value])")
     )
     columns: dict[float, list[tuple[float, float]]] = {}
     for x, y, height in boxes:
         columns.setdefault(x, []).append((y, y + height))
     for column in columns.values():
         column.sort()
-        assert all(above[1] < below[0] for above, below in zip(column, column[1:], strict=False))  # none hides another
+        assert all(above[1] < below[0] for above, below in pairwise(column))  # none hides another
 
 
 def test_a_drawing_is_moved_by_keys_and_leads_to_what_it_shows(log_in: LogIn, wide: str) -> None:
@@ -141,7 +144,7 @@ def test_a_whole_virtual_host_says_what_is_left_out(log_in: LogIn, wide: str, ch
     channel.exchange_delete("maps.late")
 
 
-# -- federation -----------------------------------------------------------------------------------------------------------
+# -- federation -----------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -167,7 +170,9 @@ def federated(site: LeveretProcess, api: httpx.Client, channel: BlockingChannel,
 
 
 def status(api: httpx.Client, upstream: str) -> str:
-    return next((str(each["status"]) for each in api.get("federation-links").json() if each["upstream"] == upstream), "")
+    return next(
+        (str(each["status"]) for each in api.get("federation-links").json() if each["upstream"] == upstream), ""
+    )
 
 
 def test_links_are_drawn_paused_resumed_and_restarted(
@@ -215,7 +220,7 @@ def test_the_other_side_sees_who_takes_from_it(federated: str, upstream: Leveret
     assert [(each["exchange"], each["status"]) for each in answer] == [("maps.flights", "running")]
 
 
-# -- delayed messages ------------------------------------------------------------------------------------------------------
+# -- delayed messages -----------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -334,7 +339,7 @@ def test_all_are_cancelled_only_when_somebody_says_so(log_in: LogIn, later: str,
     assert pending(api) == 0
 
 
-# -- streams, direct replies -----------------------------------------------------------------------------------------------
+# -- streams, direct replies ----------------------------------------------------------------------------------------
 
 
 def test_a_stream_and_how_far_its_readers_are(log_in: LogIn, channel: BlockingChannel, site: LeveretProcess) -> None:
@@ -373,7 +378,7 @@ def test_direct_replies_and_those_to_nobody(log_in: LogIn, channel: BlockingChan
         expect(figure(page, "Replies to nobody")).to_have_text("3")
 
 
-# -- all of them -----------------------------------------------------------------------------------------------------------
+# -- all of them ----------------------------------------------------------------------------------------------------
 
 
 def test_on_a_phone_nothing_is_wider_than_the_window(log_in: LogIn, wide: str) -> None:
