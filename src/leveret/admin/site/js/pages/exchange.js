@@ -39,6 +39,6 @@ export default function exchange(view) {
   view.show(
     h("div", { class: "actions" }, button("Publish", () => publish(vhost, name, "", () => poll.now()), { kind: "primary" }), h("a", { class: "button", href: `${link`explain/${vhost}`}?${new URLSearchParams({ exchange: name })}` }, "Explain a route"), isOwn && button("Delete", remove, { kind: "danger" })),
     h("div", { class: "columns" }, chart.element, panel("What it is", about.element)),
-    bound && panel("Drawn", bound.element),
+    bound && panel("What leads where", bound.element),
     name === "" ? panel("Bindings", h("p", { class: "hint" }, "Every queue is bound to the default exchange by its own name. These bindings can't be changed.")) : h("div", { class: "columns" }, from.element, to.element));
 }

@@ -11,7 +11,11 @@ import { Local } from "../sources.js";
 import { Table } from "../table.js";
 import { button, panel } from "../view.js";
 
-const FIGURES = [["lag", "lag"], ["messages", "messages"], ["unacknowledged", "unacknowledged"], ["reconnects", "reconnects"], ["looped", "looped"], ["buried", "buried"]];
+const FIGURES = [
+  ["lag", (link) => number(link.lag)], ["messages", (link) => number(link.messages)], ["per second", (link) => rate(link.messages_details?.rate)],
+  ["unacknowledged", (link) => number(link.unacknowledged)], ["reconnects", (link) => number(link.reconnects)], ["looped, buried", (link) => `${number(link.looped)}, ${number(link.buried)}`],
+];
+const CARDS_MAX = 60; // of more links those that are not well
 
 export default async function federation(view) {
   const name = (await get("cluster-name", { signal: view.signal })).name;
@@ -19,10 +23,10 @@ export default async function federation(view) {
   const map = new FederationMap(view, { chosen: (id) => choose(id) });
   const empty = h("div", { class: "empty", hidden: true }, h("p", null, "No exchange of this broker is federated, and no other broker takes from it."),
     h("p", null, "An upstream is a parameter, and a policy says which exchanges get their messages from it: see ", h("code", null, "docs/CTL.md"), ", Federation links."));
-  const cards = h("ul", { class: "links" });
+  const cards = h("ul", { class: "links" }), note = h("p", { class: "hint", role: "status" });
   const all = button("All links", () => choose(null), { kind: "small" });
   all.hidden = true;
-  const links = panel("Links from upstream brokers", cards, { actions: [all] });
+  const links = panel("Links from upstream brokers", [note, cards], { actions: [all] });
   const table = downstreamTable(view, state);
   const below = panel("Downstream brokers that take from here", table.element);
   view.show(h("div", { class: "drawing-page" }, map.element), empty, links, below);
@@ -51,14 +55,16 @@ export default async function federation(view) {
     const wanted = state.broker?.startsWith("up:") ? state.broker.slice(3) : null;
     const shown = state.links.filter((each) => wanted === null || (placeOf(each) || each.upstream) === wanted);
     all.hidden = wanted === null;
-    keep(cards, shown, (each) => JSON.stringify([each.vhost, each.exchange, each.upstream, each.id]), (each) => card(view, each, poll));
+    const listed = shown.length <= CARDS_MAX ? shown : [...shown].sort((one, other) => stateOf(other).rank - stateOf(one).rank).slice(0, CARDS_MAX);
+    setText(note, listed.length < shown.length ? `${number(listed.length)} of ${number(shown.length)} links, those that do not run first. A broker in the picture shows its own.` : "");
+    keep(cards, listed, (each) => JSON.stringify([each.vhost, each.exchange, each.upstream, each.id]), (each) => card(view, each, poll));
   }
 }
 
 function card(view, first, poll) {
   let link = first;
   const may = view.user.isPolicymaker, head = h("div", { class: "link-state" }), error = h("p", { class: "error" }), warning = h("p", { class: "warning" });
-  const figures = FIGURES.map(([field, word]) => [field, h("dd"), word]);
+  const figures = FIGURES.map(([word, text]) => [h("dd"), word, text]);
   const act = async (does, text) => {
     await does();
     notify(text);
@@ -75,7 +81,7 @@ function card(view, first, poll) {
   };
   const title = h("h3"), about = h("p", { class: "hint" });
   const element = h("li", { class: "link-card" }, h("div", { class: "link-title" }, title, about), head,
-    h("dl", { class: "figures" }, figures.map(([, said, word]) => h("div", null, h("dt", null, word), said))),
+    h("dl", { class: "figures" }, figures.map(([dd, word]) => h("div", null, h("dt", null, word), dd))),
     error, warning, h("div", { class: "tools" }, Object.values(buttons)));
 
   function update(now) {
@@ -83,10 +89,7 @@ function card(view, first, poll) {
     fill(title, h("a", { href: address`exchanges/${link.vhost}/${link.exchange}` }, visible(link.exchange)), " ← ", visible(link.upstream_exchange || link.exchange), " at ", visible(link.upstream || "–"));
     setText(about, [link.uri, `virtual host ${visible(link.vhost)}`, link.policy && `policy ${visible(link.policy)}`, link.max_hops && `${link.max_hops} hops at most`].filter(Boolean).join(" · "));
     fill(head, stateBadge(link), h("span", { class: "hint" }, stateText(link)));
-    for (const [field, dd] of figures) {
-      const speed = field === "messages" ? ` (${rate(link.messages_details?.rate)}/s)` : "";
-      setText(dd, `${number(link[field])}${speed}`);
-    }
+    for (const [dd, , text] of figures) setText(dd, text(link));
     setText(error, link.error ?? "");
     setText(warning, link.warning ?? "");
     error.hidden = !link.error;

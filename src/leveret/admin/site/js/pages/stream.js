@@ -10,6 +10,7 @@ import { keeps } from "./streams.js";
 
 const FILES_S = 15; // hashes are found out by reading: not as often
 const FILES_SHOWN = 200;
+const NAMES_SHOWN = 200;
 
 export default function stream(view) {
   const { vhost, stream: name } = view.params, where = path`streams/${vhost}/${name}`;
@@ -45,7 +46,8 @@ export default function stream(view) {
     fill(offsets, offsetBars(row));
     fill(readers, row.consumer_details.length ? row.consumer_details.map((each) => reader(each, row)) : h("p", { class: "hint" }, "Nobody consumes from it."));
     named.hidden = tracked.length === 0;
-    fill(names, tracked.map((each) => tracking(each, row)));
+    const shown = tracked.slice(0, NAMES_SHOWN), left = tracked.length - shown.length;
+    fill(names, shown.map((each) => tracking(each, row)), left > 0 && h("p", { class: "hint" }, `and ${number(left)} more: leveret ctl list_stream_tracking has all`));
   }
 }
 
