@@ -9,6 +9,7 @@ from mypy_extensions import i64
 from leveret.broker.delay import delay_us_of
 from leveret.broker.kinds.envelope import Envelope
 from leveret.broker.kinds.recent_history import RecentHistory
+from leveret.broker.names import REPLY_PREFIX
 from leveret.broker.queue import Queue
 from leveret.broker.route import Route
 from leveret.session.confirms import HANDLED, JOURNALLED
@@ -38,6 +39,8 @@ def find(vhost: VHost, exchange: Exchange | None, key: bytes, keys: list[str]) -
                 found[name] = vhost.queues[name]
             elif name in vhost.replies and vhost.replies[name] not in route.replies:
                 route.replies.append(vhost.replies[name])
+            elif name.startswith(REPLY_PREFIX) and name not in vhost.replies:
+                route.lost_replies += 1
         route.set_queues(list(found.values()))
     else:
         _lead(vhost, route, exchange, CONTENT if vhost.tracing is not None else _look(vhost, exchange, True))

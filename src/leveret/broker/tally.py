@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from mypy_extensions import i64
+
 from leveret.broker.counters import Churn, Counters, Octets, Passage
 
 if TYPE_CHECKING:
@@ -16,7 +18,7 @@ COUNTING_MAX: Final = 4096
 class Tally:
     """counters: of publishers, all; of queues and channels, those that are gone. octets: of connections that are gone.
 
-    passage: of the default exchange; churn: the broker's.
+    passage: of the default exchange; churn: the broker's. replies_…: direct replies of channels that are gone.
     """
 
     def __init__(self, churn: Churn) -> None:
@@ -24,6 +26,8 @@ class Tally:
         self.counters = Counters()
         self.octets = Octets()
         self.passage = Passage()
+        self.replies_delivered: i64 = 0
+        self.replies_dropped: i64 = 0
         self._counting: list[Route] = []
 
     def will_count(self, route: Route) -> None:

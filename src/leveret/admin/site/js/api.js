@@ -41,7 +41,8 @@ export const exchangeName = (name) => (name === "" ? "amq.default" : name);
 export const get = (where, options) => request("GET", where, undefined, options);
 export const put = (where, body, options) => request("PUT", where, body, options);
 export const post = (where, body, options) => request("POST", where, body, options);
-export const del = (where, options) => request("DELETE", where, undefined, options);
+/** options.body: what a DELETE is about, where the API takes that. */
+export const del = (where, { body, ...options } = {}) => request("DELETE", where, body, options);
 
 async function request(method, where, body, { query = {}, signal, headers = {} } = {}) {
   const url = new URL(where, BASE);
