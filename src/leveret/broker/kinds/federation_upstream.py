@@ -68,7 +68,7 @@ class FederationUpstream(Matcher):
         self.is_hop_bound = True
         hops = arguments[MAX_HOPS]
         assert isinstance(hops, int)
-        self._max_hops = hops
+        self.max_hops = hops
         self._name, self._vhost = (_octets(arguments.get(f"x-downstream-{what}")) for what in ("name", "vhost"))
 
     def match(self, envelope: Envelope) -> list[Binding]:
@@ -76,9 +76,9 @@ class FederationUpstream(Matcher):
         return list(self.bindings.values()) if hops[:1] != b"A" or self._may_go_on(items_of(hops)) else []
 
     def _may_go_on(self, hops: list[bytes]) -> bool:
-        return len(hops) < self._max_hops and not any(self._is_here(hop) for hop in hops)
+        return len(hops) < self.max_hops and not any(self.is_here(hop) for hop in hops)
 
-    def _is_here(self, hop: bytes) -> bool:
+    def is_here(self, hop: bytes) -> bool:
         """Whether a message with this hop has been where it would go."""
         if hop[:1] != b"F" or self._name is None or self._vhost is None:
             return False
