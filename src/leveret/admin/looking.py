@@ -5,6 +5,7 @@ from __future__ import annotations
 from base64 import b64decode
 from typing import Any, Final
 
+import msgspec
 from starlette.responses import Response
 
 from leveret.admin import body as bodies
@@ -44,9 +45,14 @@ async def messages(call: Call) -> Response:
     return json_answer(await _ask(call, "browse_queue", asked))
 
 
+async def message(call: Call) -> Response:
+    """GET: the whole body of one of them, in base64."""
+    return json_answer(await _body(call))
+
+
 async def body(call: Call) -> Response:
-    """GET: the whole body of one of them, as a file: it never runs in the page, whatever it is."""
-    answer = bodies.decode(await _ask(call, "get_message_body", {"place": call.values["place"]}))
+    """GET: the same as a file: it never runs in the page, whatever it is."""
+    answer = msgspec.json.decode(await _body(call))
     name = f"message-{call.values['place']}.bin"
     headers = {
         "content-disposition": f'attachment; filename="{name}"',
@@ -54,6 +60,10 @@ async def body(call: Call) -> Response:
         "cache-control": "no-store",
     }
     return Response(b64decode(answer["payload"]), 200, headers, OCTETS)
+
+
+async def _body(call: Call) -> bytes:
+    return await _ask(call, "get_message_body", {"place": call.values["place"]})
 
 
 async def _ask(call: Call, command: str, asked: dict[str, Any]) -> bytes:

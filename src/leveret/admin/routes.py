@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from leveret.admin import delayed, links, looking, pages, rules, special, streams
+from leveret.admin import delayed, links, looking, pages, rules, special, streams, website
 from leveret.admin.actions import among, check, delete, found, listing, one, post, put, short
 from leveret.admin.body import Body, anything, boolean, encoding, integer, payload, table, text
 from leveret.admin.route import Route
@@ -49,8 +49,7 @@ NAMED: Final = {"vhost": "{vhost}", "name": "{name}"}
 _administrator, _management, _vhost = rules.administrator, rules.management, rules.vhost
 
 PAGES: Final = (
-    Route("/", _management, open=pages.home),
-    Route("/api", _management, open=pages.home),
+    Route("/api", _management, open=pages.api),
     Route("/api/index.html", _management, open=pages.index),
     Route("/cli", _management, open=pages.cli),
     Route("/cli/index.html", _management, open=pages.cli),
@@ -161,6 +160,7 @@ DELAYED: Final = (
 LOOKING: Final = (
     Route("/explain/{vhost}", _vhost, find=vhost_at, post=looking.route),
     Route("/queues/{vhost}/{queue}/messages", _vhost, find=queue_at, get=looking.messages),
+    Route("/queues/{vhost}/{queue}/messages/{place}", _vhost, find=queue_at, get=looking.message),
     Route("/queues/{vhost}/{queue}/messages/{place}/body", _vhost, find=queue_at, get=looking.body, is_file=True),
 )  # fmt: skip
 
@@ -276,4 +276,5 @@ CHECKS: Final = (
 API: Final = (
     *NODE, *FEDERATION, *CONNECTIONS, *OBJECTS, *DELAYED, *LOOKING, *STREAMS, *STAGES, *ACCESS, *PARAMETERS, *CHECKS,
 )  # fmt: skip
-ROUTES: Final = (*((route.path, route) for route in PAGES), *((f"/api{route.path}", route) for route in API))
+SITE: Final = tuple(Route(path, _management, open=file.open) for path, file in website.files().items())
+ROUTES: Final = (*((route.path, route) for route in (*SITE, *PAGES)), *((f"/api{route.path}", route) for route in API))
