@@ -98,7 +98,7 @@ def topic_failure(pattern: str, key: str) -> str:
         places = _over_many(wanted, after)
     if len(wanted) in places:
         return ""
-    missing = sorted({wanted[place] for place in places})
+    missing = sorted({wanted[place] for place in places if wanted[place] != "#"})
     return f"the key ends after {_count(len(words), 'word')}, the pattern still wants {_or(missing)}"
 
 
