@@ -1,8 +1,8 @@
 """The web page of the broker: the files in site/, as they are, from memory.
 
 What can be asked for is a dictionary that is made at the start of the files that are there, so no path leads anywhere
-else. The page itself is asked for each time (it is small, and has an ETag); all other files have the version in their path, a hash
-of all of them, and may be kept for ever.
+else. The page itself is asked for each time (it is small, and has an ETag). All other files have a hash of all of them in
+their path, and may be kept for ever.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SERVED: Final = frozenset({".html", ".js", ".css", ".svg"})
 VERSION_MARK: Final = b"{version}"
 GZIP_LEVEL: Final = 9
 
-# Nothing but this origin's own files, no inline code or style, in nobody's frame, and no text that is ever taken for HTML.
+# Nothing but this origin's own files, no inline code or style, in nobody's frame; no text is ever taken for HTML.
 POLICY: Final = "; ".join(
     (
         "default-src 'none'", "script-src 'self'", "style-src 'self'", "img-src 'self' data: blob:",

@@ -8,7 +8,21 @@ const administrators = { may: (user) => user.isAdministrator, why: "Only users w
 const monitors = { may: (user) => user.isMonitor, why: "Only users with the tag monitoring or administrator may see this." };
 
 export const PAGES = [
+  { path: "overview", title: "Overview", group: "Now", key: "o", module: () => import("./pages/overview.js") },
   { path: "queues", title: "Queues", group: "Messaging", key: "q", module: () => import("./pages/queues.js") },
+  { path: "queues/:vhost/:name", title: "Queue", of: "queues", module: () => import("./pages/queue.js") },
+  { path: "exchanges", title: "Exchanges", group: "Messaging", key: "e", module: () => import("./pages/exchanges.js") },
+  { path: "exchanges/:vhost/:name", title: "Exchange", of: "exchanges", module: () => import("./pages/exchange.js") },
+  { path: "connections", title: "Connections", group: "Clients", key: "c", module: () => import("./pages/connections.js") },
+  { path: "connections/:name", title: "Connection", of: "connections", module: () => import("./pages/connection.js") },
+  { path: "channels", title: "Channels", group: "Clients", key: "h", module: () => import("./pages/channels.js") },
+  { path: "channels/:name", title: "Channel", of: "channels", module: () => import("./pages/channel.js") },
+  { path: "policies", title: "Policies", group: "Rules", key: "p", module: () => import("./pages/policies.js") },
+  { path: "limits", title: "Limits", group: "Rules", key: "l", module: () => import("./pages/limits.js"), ...monitors },
+  { path: "users", title: "Users", group: "Access", key: "u", module: () => import("./pages/users.js"), ...administrators },
+  { path: "users/:name", title: "User", of: "users", module: () => import("./pages/user.js"), ...administrators },
+  { path: "vhosts", title: "Virtual hosts", group: "Access", key: "v", module: () => import("./pages/vhosts.js") },
+  { path: "vhosts/:name", title: "Virtual host", of: "vhosts", module: () => import("./pages/vhost.js"), ...administrators },
 ];
 
 /** Why a user may not see a page; "" if he may. */

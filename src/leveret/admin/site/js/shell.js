@@ -29,6 +29,7 @@ export class Shell {
     addEventListener("hashchange", () => this.open(), { signal });
     health.addEventListener("change", (event) => this.setGone(event.detail.gone), { signal });
     health.addEventListener("unauthorised", () => this.logOut("You are logged out: the broker does not take this user and password any more."), { signal });
+    document.addEventListener("vhostschange", () => this.loadVhosts(), { signal });
     this.loadVhosts();
     this.open();
   }

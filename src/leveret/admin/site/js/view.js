@@ -1,6 +1,6 @@
 // What a page gets: where it draws, what its address says, and how it asks for what it shows until the reader leaves.
 
-import { h, fill } from "./dom.js";
+import { fill, h, setText } from "./dom.js";
 import { Poll } from "./poll.js";
 
 /** root: the element to fill; params: of the path, decoded; query: URLSearchParams; user: who reads; vhost: the chosen virtual host,
@@ -46,9 +46,31 @@ export function panel(title, body, { actions = [], kind = "" } = {}) {
   return h("section", { class: `panel ${kind}` }, (title || actions.length) && h("header", null, h("h2", null, title), h("div", { class: "tools" }, actions)), body);
 }
 
-/** Names and values: [[name, value or node], …]; null is left out. */
+/** Names and values: [[name, value or node], …]; null and false are left out. */
 export function facts(pairs) {
-  return h("dl", { class: "facts" }, pairs.filter(Boolean).map(([name, said]) => h("div", null, h("dt", null, name), h("dd", null, said ?? "–"))));
+  return new Facts().update(pairs).element;
+}
+
+/** The same for values that change: what did not change is not touched. */
+export class Facts {
+  constructor() {
+    this.element = h("dl", { class: "facts" });
+    this.shown = new Map();
+  }
+
+  update(pairs) {
+    const wanted = pairs.filter(Boolean);
+    if (wanted.map(([name]) => name).join("\n") !== [...this.shown.keys()].join("\n")) {
+      this.shown = new Map(wanted.map(([name]) => [name, h("dd")]));
+      fill(this.element, [...this.shown].map(([name, place]) => h("div", null, h("dt", null, name), place)));
+    }
+    for (const [name, value] of wanted) {
+      const place = this.shown.get(name), said = value ?? "–";
+      if (!(said instanceof Node)) setText(place, said);
+      else if (place.firstChild?.outerHTML !== said.outerHTML) fill(place, said);
+    }
+    return this;
+  }
 }
 
 /** A word with a colour: good, warn, bad, plain. */
