@@ -149,10 +149,10 @@ def _said(walk: Walk | None, binding: Binding, message: Message) -> View:
 def _why(view: View, queue: Queue, is_default: bool) -> str:
     if view["reached"]:
         return "the message comes to this queue"
+    if not queue.bindings:
+        return "the queue has no binding: only the default exchange reaches it, by its name as the routing key"
     if is_default:
         return "the default exchange sends to the queue whose name is the routing key, and to no other"
-    if not queue.bindings:
-        return "the queue has no binding: only the default exchange reaches it"
     if any(row["matched"] for row in view["bindings"]):
         return "a binding takes the message, but chance sends it elsewhere"
     return "none of its bindings takes the message"

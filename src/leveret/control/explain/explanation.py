@@ -73,7 +73,7 @@ class Explanation:
             return (yield from self._by_default(message, depth, death))
         walk = Walk(self._vhost, exchange, message.envelope())
         yield from walk.steps()
-        steps = []
+        steps: list[View] = []
         for visit in list(walk.visits.values()):
             if len(steps) == self._limit:
                 self.is_truncated = True
@@ -275,14 +275,16 @@ class Explanation:
         except ProtocolError:
             return "its headers are malformed: the message is dropped"
 
-    def _lower_level(self, queue: Queue, died: Death) -> Queue | None:
+    def _lower_level(self, queue: Queue, died: Death) -> Steps[Queue | None]:
         """The next level of the same delay layout, if the message goes there and nowhere else."""
         if queue.level is None or died.exchange is None:
             return None
         walk = Walk(self._vhost, died.exchange, died.message.envelope())
         yield from walk.steps()
-        (found, *others) = [*walk.queues.values(), None]
-        if found is None or others != [None] or found.level is None or died.cuts(found):
+        if len(walk.queues) != 1:
+            return None
+        (found,) = walk.queues.values()
+        if found.level is None or died.cuts(found):
             return None
         is_lower = found.level.prefix == queue.level.prefix and found.level.number < queue.level.number
         return found if is_lower else None

@@ -14,6 +14,7 @@ from leveret.broker.kinds import headers
 from leveret.broker.kinds.any_one import AnyOne
 from leveret.broker.kinds.consistent_hash import ConsistentHash, hash_of
 from leveret.broker.kinds.direct import Direct
+from leveret.broker.kinds.envelope import Envelope
 from leveret.broker.kinds.federation_upstream import RECEIVED_FROM, FederationUpstream
 from leveret.broker.kinds.headers import Headers
 from leveret.broker.kinds.matcher import Matcher
@@ -33,7 +34,7 @@ class Reason(NamedTuple):
     text: str
 
 
-def reason_of(visit: Visit, binding: Binding, keys: list[str], envelope: headers.Envelope) -> Reason:
+def reason_of(visit: Visit, binding: Binding, keys: list[str], envelope: Envelope) -> Reason:
     """Why one of the bindings of an exchange that was visited takes the message, or not."""
     explain = _EXPLAINERS[type(visit.exchange.matcher)]
     return explain(Look(visit, binding, keys, envelope))
@@ -45,7 +46,7 @@ class Look(NamedTuple):
     visit: Visit
     binding: Binding
     keys: list[str]
-    envelope: headers.Envelope
+    envelope: Envelope
 
     @property
     def winner(self) -> Binding | None:
@@ -142,7 +143,7 @@ def _headers(look: Look) -> Reason:
     return Reason(True, f"{begun}: {_several(good)}")
 
 
-def _misfit(envelope: headers.Envelope, name: bytes, encoded: bytes, is_presence: bool) -> str:
+def _misfit(envelope: Envelope, name: bytes, encoded: bytes, is_presence: bool) -> str:
     found = envelope.headers().get(name)
     if found is None:
         return f"header {_name(name)} is missing" + ("" if is_presence else f" (wanted: {_shown(encoded)})")
