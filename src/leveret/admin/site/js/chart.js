@@ -1,8 +1,14 @@
 // Lines over time, by uPlot: its colours are those of the page, its legend is a list that can be read and clicked.
 
 import { h, setText } from "./dom.js";
+import { octets } from "./format.js";
 
 const SAMPLES_MAX = 900;
+const BREAK_S = 45; // the reader was elsewhere: nobody knows what was meanwhile, and no line says so
+const SPAN_S_MIN = 60;
+// steps of an axis: octets by powers of two, everything else as people count
+const OCTET_STEPS = Array.from({ length: 50 }, (_, power) => 2 ** power);
+const COUNT_STEPS = [1, 2, 5].flatMap((_, at, all) => Array.from({ length: 12 }, (__, power) => all[at] * 10 ** power)).sort((one, other) => one - other);
 const kept = new Map(); // name -> History: charts go on where they were when the reader comes back
 
 /** Samples of several figures over time. */
@@ -15,6 +21,11 @@ export class History {
 
   /** One sample; figures in the order of the names, null where there is none. */
   add(figures, now = Date.now() / 1000) {
+    const last = this.times.at(-1);
+    if (last !== undefined && now - last > BREAK_S) {
+      this.times.push(last + 1);
+      for (const list of this.values) list.push(null);
+    }
     this.times.push(now);
     for (const [at, list] of this.values.entries()) list.push(figures[at] ?? null);
     if (this.times.length > SAMPLES_MAX) for (const list of [this.times, ...this.values]) list.shift();
@@ -42,6 +53,10 @@ export class Rates {
     return counters.map((value, at) => (before && spanS > 0 && value >= before.counters[at] ? (value - before.counters[at]) / spanS : null));
   }
 }
+
+const clock = (seconds) => new Date(seconds * 1000).toTimeString().slice(0, 8);
+
+const span = (from, to) => [Math.min(from ?? to, to - SPAN_S_MIN), to];
 
 /** Draws a History. series: [{label, colour: name of a custom property}], format(value) for the axis and the legend. */
 export class Chart {
@@ -80,12 +95,13 @@ export class Chart {
 
   make(width) {
     const css = getComputedStyle(document.documentElement), colour = (name) => css.getPropertyValue(name).trim();
-    const axis = { stroke: colour("--muted"), font: `11px ${colour("--font")}`, grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false } };
+    const axis = { stroke: colour("--muted"), font: `11px ${colour("--font")}`, gap: 4, grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false } };
     this.uplot = new window.uPlot({
       width, height: this.height, legend: { show: false }, padding: [8, 6, 0, 0],
       cursor: { y: false, drag: { x: false, y: false }, points: { size: 6 } },
-      scales: { y: { range: (_, least, most) => [0, most > 0 ? most * 1.1 : 1] } },
-      axes: [{ ...axis, space: 80 }, { ...axis, size: 62, values: (_, ticks) => ticks.map((each) => this.format(each)) }],
+      scales: { x: { range: (_, from, to) => span(from, to ?? Date.now() / 1000) }, y: { range: (_, least, most) => [0, Math.max(most * 1.1, 4)] } },
+      axes: [{ ...axis, space: 70, size: 24, values: (_, ticks) => ticks.map(clock) },
+        { ...axis, size: 62, space: 34, incrs: this.format === octets ? OCTET_STEPS : COUNT_STEPS, values: (_, ticks) => ticks.map((each) => this.format(each)) }],
       series: [{}, ...this.series.map(({ label, colour: name }, at) => ({
         label, stroke: colour(name), width: 1.75, fill: at === 0 ? `${colour(name)}18` : undefined, points: { show: false }, spanGaps: false, show: !this.hidden[at],
       }))],

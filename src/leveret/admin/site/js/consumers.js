@@ -14,10 +14,10 @@ export function consumers(view, rows, { isOfChannel = false } = {}) {
     columns: [
       isOfChannel ? { title: "Queue", main: true, cell: ({ queue }) => h("a", { href: link`queues/${queue.vhost}/${queue.name}` }, visible(queue.name)) }
         : { title: "Channel", main: true, cell: (row) => h("a", { href: link`channels/${row.channel_details.name}` }, visible(row.channel_details.name)) },
-      { title: "Tag", cell: (row) => visible(row.consumer_tag) }, { title: "Prefetch", end: true, width: "6rem", phone: true, cell: (row) => number(row.prefetch_count) },
-      { title: "Acknowledges", width: "8rem", cell: (row) => yesNo(row.ack_required) },
+      { title: "Tag", width: "16rem", cell: (row) => visible(row.consumer_tag) }, { title: "Prefetch", end: true, width: "6rem", phone: true, cell: (row) => number(row.prefetch_count) },
+      { title: "Acks", width: "4rem", cell: (row) => yesNo(row.ack_required) },
       { title: "State", width: "8rem", phone: true, cell: (row) => badge(row.activity_status.replace("_", " "), row.active ? "good" : "plain") },
-      { title: "Arguments", cell: (row) => (Object.keys(row.arguments).length ? JSON.stringify(row.arguments) : "–") },
+      { title: "Arguments", width: "10rem", cell: (row) => (Object.keys(row.arguments).length ? JSON.stringify(row.arguments) : "–") },
     ],
   });
 }

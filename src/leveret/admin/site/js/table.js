@@ -58,7 +58,7 @@ export class Table {
     h("thead", { role: "rowgroup" }, h("tr", { role: "row", "aria-rowindex": "1" }, this.heads)), this.body);
     this.scroller = h("div", { class: "table-scroll", onscroll: () => this.scrolled() }, this.table);
     this.message = h("p", { class: "table-message" }, "…");
-    this.element = h("section", { class: isFull ? "table-box full" : "table-box" }, this.bar(), this.scroller, this.message);
+    this.element = h("section", { class: `table-box${isFull ? " full" : ""}${columns.some((each) => each.acts) ? " acting" : ""}` }, this.bar(), this.scroller, this.message);
     this.above = h("tr", { class: "spacer", "aria-hidden": "true" }, h("td", { colspan: columns.length }));
     this.below = h("tr", { class: "spacer", "aria-hidden": "true" }, h("td", { colspan: columns.length }));
     this.body.append(this.above, this.below);

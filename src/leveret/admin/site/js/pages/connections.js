@@ -1,8 +1,7 @@
 // The list of connections.
 
 import { get, path } from "../api.js";
-import { h } from "../dom.js";
-import { number, octets, time, visible } from "../format.js";
+import { duration, number, octets, visible } from "../format.js";
 import { link } from "../router.js";
 import { Local, Remote, at } from "../sources.js";
 import { Table } from "../table.js";
@@ -26,15 +25,15 @@ export default function connections(view) {
     empty: view.user.isMonitor ? "No client is connected." : "You have no connection. Those of others are shown to users with the tag monitoring or administrator.",
     columns: [
       { title: "Name", sort: "name", main: true, cell: nameOf },
-      { title: "User", sort: "user", width: "8rem", phone: true, cell: (row) => visible(row.user ?? "", "–") },
-      view.vhost === null && { title: "Virtual host", sort: "vhost", width: "8rem", cell: (row) => visible(row.vhost) },
+      { title: "User", sort: "user", width: "6.5rem", phone: true, cell: (row) => visible(row.user ?? "", "–") },
+      view.vhost === null && { title: "Virtual host", sort: "vhost", width: "6.5rem", cell: (row) => visible(row.vhost) },
       { title: "State", sort: "state", width: "6.5rem", phone: true, cell: stateOf },
-      { title: "TLS", sort: "ssl", width: "4rem", cell: (row) => (row.ssl ? "yes" : "–") },
-      { title: "Channels", sort: "channels", end: true, width: "6rem", cell: (row) => number(row.channels) },
-      { title: "From client", sort: "recv_oct_details.rate", end: true, width: "7.5rem", phone: true, cell: (row) => flow(row, "recv_oct") },
-      { title: "To client", sort: "send_oct_details.rate", end: true, width: "7.5rem", phone: true, cell: (row) => flow(row, "send_oct") },
-      { title: "Client", width: "9rem", cell: (row) => h("span", null, visible(at(row, "client_properties.product") ?? "", "–")) },
-      { title: "Since", sort: "connected_at", width: "11rem", cell: (row) => time(row.connected_at) },
+      { title: "TLS", sort: "ssl", width: "3.5rem", cell: (row) => (row.ssl ? "yes" : "–") },
+      { title: "Channels", sort: "channels", end: true, width: "5.5rem", cell: (row) => number(row.channels) },
+      { title: "From client", sort: "recv_oct_details.rate", end: true, width: "7rem", phone: true, cell: (row) => flow(row, "recv_oct") },
+      { title: "To client", sort: "send_oct_details.rate", end: true, width: "7rem", phone: true, cell: (row) => flow(row, "send_oct") },
+      { title: "Client", width: "8rem", cell: (row) => visible(at(row, "client_properties.product") ?? "", "–") },
+      { title: "For", sort: "connected_at", width: "6.5rem", cell: (row) => duration(Date.now() - row.connected_at) },
     ].filter(Boolean),
   });
   view.show(table.element);

@@ -14,7 +14,7 @@ const COUNTED = ["publish_in", "publish_out"];
 
 export default function exchange(view) {
   const { vhost, name } = view.params, where = path`exchanges/${vhost}/${exchangeName(name)}`, isOwn = name !== "" && !name.startsWith("amq.");
-  view.title(visible(name), [["Exchanges", "#/exchanges"], [visible(vhost), link`vhosts/${vhost}`]].slice(0, view.user.isAdministrator ? 2 : 1));
+  view.title(visible(name), [["Exchanges", "#/exchanges"]]);
   const speeds = historyOf(`exchange ${vhost} ${name}`, COUNTED), rates = new Rates(), about = new Facts();
   const chart = new Chart(view, { title: "Messages per second", history: speeds, format: rate, series: [{ label: "published to it", colour: "--line-1" }, { label: "routed to queues", colour: "--line-4" }] });
   const from = new Bindings(view, { title: "Bound to it", vhost, name, type: "exchange", side: "source" });
@@ -23,7 +23,7 @@ export default function exchange(view) {
     const found = await get(where, { signal });
     speeds.add(rates.of(COUNTED.map((each) => found.message_stats?.[each] ?? 0)));
     chart.update();
-    about.update([["Type", found.type], ["Durable", yesNo(found.durable)], ["Auto-delete", yesNo(found.auto_delete)], ["Internal", yesNo(found.internal)], ["Policy", visible(found.policy ?? "", "none")],
+    about.update([["Virtual host", visible(vhost)], ["Type", found.type], ["Durable", yesNo(found.durable)], ["Auto-delete", yesNo(found.auto_delete)], ["Internal", yesNo(found.internal)], ["Policy", visible(found.policy ?? "", "none")],
       ["Arguments", table(found.arguments)], ["Declared by", visible(found.user_who_performed_action ?? "", "–")], ["Published to it in all", number(found.message_stats?.publish_in ?? 0)]]);
     await from.refresh(signal);
     if (name !== "") await to.refresh(signal);

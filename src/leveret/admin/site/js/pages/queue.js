@@ -10,13 +10,12 @@ import { number, octets, rate, visible, yesNo } from "../format.js";
 import { getMessages, publish } from "../messages.js";
 import { go, link } from "../router.js";
 import { Facts, badge, button, panel, table } from "../view.js";
-import { features } from "./queues.js";
 
 const COUNTED = ["publish", "deliver_get", "ack", "redeliver"];
 
 export default function queue(view) {
   const { vhost, name } = view.params, where = path`queues/${vhost}/${name}`, key = `queue ${vhost} ${name}`;
-  view.title(visible(name), [["Queues", "#/queues"], [visible(vhost), link`vhosts/${vhost}`]].slice(0, view.user.isAdministrator ? 2 : 1));
+  view.title(visible(name), [["Queues", "#/queues"]]);
   const depth = historyOf(`${key} depth`, ["ready", "unacked"]), speeds = historyOf(`${key} rates`, COUNTED), rates = new Rates();
   const charts = [
     new Chart(view, { title: "Queued messages", history: depth, format: number, series: [{ label: "ready", colour: "--line-1" }, { label: "unacked", colour: "--line-2" }] }),
@@ -59,7 +58,7 @@ function now(found) {
 
 function made(found) {
   return [
-    ["Type", found.type], ["Features", features(found)], ["Durable", yesNo(found.durable)], ["Arguments", table(found.arguments)],
+    ["Virtual host", visible(found.vhost)], ["Type", found.type], ["Durable", yesNo(found.durable)], ["Auto-delete", yesNo(found.auto_delete)], ["Exclusive", yesNo(found.exclusive)], ["Arguments", table(found.arguments)],
     ["Policy", visible(found.policy ?? "", "none")], ["Operator policy", visible(found.operator_policy ?? "", "none")], ["Settings of its policies", table(found.effective_policy_definition)],
   ];
 }

@@ -19,7 +19,7 @@ export default function user(view) {
   const poll = view.poll(async (signal) => {
     found = await get(where, { signal });
     const tags = tagsOf(found);
-    about.update([["Tags", tags.length ? h("span", { class: "badges wrap" }, tags.map((tag) => badge(visible(tag), "accent"))) : "none"], ["Password", found.password_hash ? found.hashing_algorithm : "none: can't log in by password"]]);
+    about.update([["Tags", tags.length ? h("span", { class: "badges wrap" }, tags.map((tag) => badge(visible(tag), "accent"))) : "none"], ["Password", found.password_hash ? `set, kept as ${found.hashing_algorithm.replace("rabbit_password_hashing_", "")}` : "none: can't log in by password"]]);
     await permissions.refresh(signal);
     await limits.refresh(signal);
   }, { everyS: 30 });
