@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 import msgspec
@@ -34,7 +34,8 @@ class Surroundings:
 
 
 class Desk:
-    """clients: those whose connections the host knows. steps: how many the last answer took."""
+    """clients: those whose connections the host knows. steps: how many the last answer took. between_steps: what is to
+    happen after its first steps, one after each."""
 
     def __init__(self, bench: Bench | None = None) -> None:
         self.bench = bench or Bench()
@@ -42,6 +43,7 @@ class Desk:
         host = cast(Host, Surroundings(self.bench, self.clients))
         self.node = Node(self.bench.broker, host, "leveret@test", "/data", "1", "interpreted")
         self.steps = 0
+        self.between_steps: list[Callable[[], None]] = []
 
     def client(self) -> Client:
         made = self.bench.connect()
@@ -56,6 +58,8 @@ class Desk:
             try:
                 next(result.steps)
                 self.steps += 1
+                if self.between_steps:
+                    self.between_steps.pop(0)()
             except StopIteration as end:
                 result = end.value
         answer = list(result) if isinstance(result, Iterator) else result

@@ -12,6 +12,7 @@ from leveret.broker.binding import Binding
 from leveret.broker.kinds.envelope import Envelope
 from leveret.broker.kinds.topic import Topic
 from leveret.cli.ctl.explained import tree
+from leveret.control.commands import explain
 from leveret.control.explain.message import Message
 from leveret.control.explain.reasons import reason_of, topic_failure
 from leveret.control.explain.walk import Walk
@@ -379,6 +380,28 @@ class TestAsking:
         assert bindings["total"] == 5000
         assert len(bindings["shown"]) <= 10
         assert bindings["shown"][0]["matched"] is True
+
+    def test_what_changes_meanwhile_is_looked_at_anew(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        desk = built({"kinds": ["fanout"] * 4, "alternates": [None] * 4, "bindings": [("e0", "q0", "", {})]})
+        vhost = desk.bench.broker.vhosts["/"]
+
+        def bind(key: str) -> None:
+            vhost.bind(Binding(vhost.exchanges["e0"], vhost.queues["q1"], key, encoded_table({})))
+
+        desk.between_steps = [lambda: bind("once")]
+        told = desk.ask("explain_route", exchange="e0")
+        assert told["route"]["queue_count"] == 2
+        # it changes after each step: the answer comes in one go
+        desk.between_steps = [lambda key=str(number): bind(key) for number in range(100)]
+        told = desk.ask("explain_route", exchange="e0")
+        assert told["route"]["exchanges"][0]["bindings"]["matched"] == len(vhost.exchanges["e0"].outgoing)
+        monkeypatch.setattr(explain, "UNDISTURBED_MAX", 3)
+        desk.between_steps = [lambda key=str(number): bind(key) for number in range(200, 2000)]
+        kind, reason = desk.refusal("explain_route", exchange="e0")
+        assert (kind, reason) == (
+            "conflict",
+            "exchanges, queues and bindings of vhost '/' change too quickly: ask again",
+        )
 
     def test_a_hostile_name_does_not_steer_the_terminal(self) -> None:
         desk = shaped(**{"q\x1b[2J": {}})

@@ -101,7 +101,7 @@ class ConsistentHash(Matcher):
         hash = hash_of(self.hashed(envelope))
         best: Share | None = None
         highest = 0.0
-        for index, share in enumerate(list(self._shares.values())):
+        for index, share in enumerate(self._shares.values()):
             if index % STEP == 0:
                 yield
             bid = share.bid(hash)

@@ -79,7 +79,7 @@ class Headers(Matcher):
         return [pattern.binding for pattern in self._patterns.values() if pattern.takes(envelope)]
 
     def trial(self, envelope: Envelope, found: list[Binding]) -> Iterator[None]:
-        for index, pattern in enumerate(list(self._patterns.values())):
+        for index, pattern in enumerate(self._patterns.values()):
             if index % STEP == 0:
                 yield
             if pattern.takes(envelope):

@@ -47,6 +47,12 @@ class Matcher:
 
     def trial(self, envelope: Envelope, found: list[Binding]) -> Iterator[None]:
         """Find the bindings that would take a message, in steps and without a trace: nothing is kept, no chance is
-        drawn. What is by chance finds all among which it would draw."""
-        yield
-        found.extend(self.match(envelope))
+        drawn. What is by chance finds all among which it would draw. Between steps no binding must come or go."""
+        return self.all(found)
+
+    def all(self, found: list[Binding]) -> Iterator[None]:
+        """A trial that finds all bindings."""
+        for index, binding in enumerate(self.bindings.values()):
+            if index % STEP == 0:
+                yield
+            found.append(binding)

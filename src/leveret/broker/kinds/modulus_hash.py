@@ -36,12 +36,16 @@ class ModulusHash(Matcher):
         return [self._sorted[place_of(envelope.keys, len(self._sorted))]]
 
     def trial(self, envelope: Envelope, found: list[Binding]) -> Iterator[None]:
-        bindings = list(self.bindings.values())
         chunks: list[list[Binding]] = []
-        for start in range(0, len(bindings), STEP):
-            chunks.append(sorted(bindings[start : start + STEP], key=_order))
+        for index, binding in enumerate(self.bindings.values()):
+            if index % STEP == 0:
+                yield
+                chunks.append([])
+            chunks[-1].append(binding)
+        for chunk in chunks:
+            chunk.sort(key=_order)
             yield
-        wanted = place_of(envelope.keys, len(bindings)) if bindings else -1
+        wanted = place_of(envelope.keys, len(self.bindings)) if chunks else -1
         for index, binding in enumerate(heapq.merge(*chunks, key=_order)):
             if index == wanted:
                 found.append(binding)

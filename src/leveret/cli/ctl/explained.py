@@ -27,8 +27,6 @@ def tree(answer: Any, given: Given) -> str:
         lines += _asked(answer["destination"])
     if answer["is_truncated"]:
         lines.append("(Not everything is told: --limit and --depth tell more.)")
-    if answer["changed_meanwhile"]:
-        lines.append("(Bindings or queues changed meanwhile: ask again.)")
     return "\n".join(lines)
 
 

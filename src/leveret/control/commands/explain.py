@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any, Final
 
 import msgspec
@@ -15,10 +16,10 @@ from leveret.control.commands.messages import published_header
 from leveret.control.explain.explanation import HELD, UNROUTABLE, Explanation
 from leveret.control.explain.message import Message, message_of, refusals
 from leveret.control.explain.reasons import quoted, reason_of
-from leveret.control.explain.walk import Walk
+from leveret.control.explain.walk import Changed, Walk, steady
 from leveret.control.node import Node
-from leveret.control.refusal import bad_request
-from leveret.control.sliced import CHUNK, Sliced, Steps
+from leveret.control.refusal import CONFLICT, Refused, bad_request
+from leveret.control.sliced import Sliced, Steps
 from leveret.control.tables import sayable
 from leveret.control.views.view import View
 from leveret.wire.errors import ProtocolError
@@ -26,6 +27,9 @@ from leveret.wire.errors import ProtocolError
 LIMIT_MAX: Final = 1000
 DEPTH_MAX: Final = 32
 PAYLOAD_OCTETS_MAX: Final = 1 << 40
+# so often a question that was disturbed is asked again; then in one go, if it takes no more steps than that
+ATTEMPTS_MAX: Final = 3
+UNDISTURBED_MAX: Final = 200
 # bindings of the queue that is asked about which are told
 BINDINGS_MAX: Final = 100
 
@@ -60,7 +64,22 @@ class ExplainRoute(Query):
         return Sliced(self._steps(node, vhost_named(node, self.vhost)))
 
     def _steps(self, node: Node, vhost: VHost) -> Steps[object]:
-        generation = int(vhost.generation)
+        """Anew if something changes meanwhile; where that goes on, a short answer is made in one go."""
+        for _ in range(ATTEMPTS_MAX):
+            try:
+                return (yield from steady(vhost, self._answer(node, vhost)))
+            except Changed:
+                pass
+        steps = self._answer(node, vhost)
+        try:
+            for _ in range(UNDISTURBED_MAX):
+                next(steps)
+        except StopIteration as end:
+            return end.value
+        text = f"exchanges, queues and bindings of vhost '{vhost.name}' change too quickly: ask again"
+        raise Refused(CONFLICT, text)
+
+    def _answer(self, node: Node, vhost: VHost) -> Steps[object]:
         name = "" if self.exchange == "amq.default" else self.exchange
         message, troubles = message_of(name, self.routing_key, published_header(self.properties, self.payload_bytes))
         exchange = vhost.exchanges.get(name)
@@ -88,7 +107,6 @@ class ExplainRoute(Query):
         if self.destination:
             answer["destination"] = yield from self._asked(vhost, message)
         answer["is_truncated"] = told.is_truncated
-        answer["changed_meanwhile"] = int(vhost.generation) != generation
         return answer
 
     def _summary(self, troubles: list[str], route: View | None) -> str:
@@ -126,9 +144,8 @@ class ExplainRoute(Query):
         is_default = self.exchange in ("", "amq.default")
         view["reached"] = queue.name in message.keys if is_default else walk is not None and queue.name in walk.queues
         view["binding_count"] = len(queue.bindings)
-        for count, binding in enumerate(list(queue.bindings.values())[:BINDINGS_MAX]):
-            if count % CHUNK == 0:
-                yield
+        for binding in islice(queue.bindings.values(), BINDINGS_MAX):
+            yield
             view["bindings"].append(_said(walk, binding, message))
         view["reason"] = _why(view, queue, is_default)
         return view

@@ -74,7 +74,7 @@ class Explanation:
         walk = Walk(self._vhost, exchange, message.envelope())
         yield from walk.steps()
         steps: list[View] = []
-        for visit in list(walk.visits.values()):
+        for visit in walk.visits.values():
             if len(steps) == self._limit:
                 self.is_truncated = True
                 break
@@ -147,7 +147,7 @@ class Explanation:
         shown: dict[int, Binding] = {}
         matched = 0
         for chosen in (True, False):
-            source = visit.found if chosen else list(visit.exchange.outgoing.values())
+            source = visit.found if chosen else visit.exchange.outgoing.values()
             if not chosen and visit.count >= len(source):
                 break
             for count, binding in enumerate(source):
@@ -192,7 +192,7 @@ class Explanation:
         """All are counted; those that refuse are told first, and of all `limit`."""
         counts = dict.fromkeys(VERDICTS, 0)
         chosen: dict[str, list[tuple[Queue, Fate]]] = {verdict: [] for verdict in VERDICTS}
-        for count, queue in enumerate(list(found.values())):
+        for count, queue in enumerate(found.values()):
             if count % FEW == 0:
                 yield
             fate = Fate(queue, message)

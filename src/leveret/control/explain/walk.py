@@ -6,7 +6,7 @@ that is published (`routing.follow`, `routing.alternate_of`, `routing.holds_us`)
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, TypeVar
 
 from leveret.broker import routing
 from leveret.broker.binding import Binding
@@ -16,6 +16,7 @@ from leveret.broker.queue import Queue
 from leveret.broker.vhost import VHost
 from leveret.control.sliced import CHUNK, Steps
 
+Item = TypeVar("Item")
 # bindings by which a message came to one place that are remembered
 WAYS_MAX: Final = 3
 
@@ -122,6 +123,24 @@ class Walk:
             return False
         first = self.ways.get(place_of(binding), [binding])[0]
         return name == self.start.name or name in self.alternates or first is not binding
+
+
+class Changed(Exception):
+    """Exchanges, queues or bindings changed while a way was looked for, so it can't go on."""
+
+
+def steady(vhost: VHost, steps: Steps[Item]) -> Steps[Item]:
+    """The same steps, as long as nothing changes between them. Changed if something does."""
+    generation = int(vhost.generation)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: Item = end.value
+            return found
+        yield
+        if int(vhost.generation) != generation:
+            raise Changed
 
 
 def place_of(binding: Binding) -> tuple[bool, str]:

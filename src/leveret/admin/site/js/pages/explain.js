@@ -75,7 +75,6 @@ function told(answer, vhost) {
     destination && asked(destination, vhost),
     route && way(route, vhost),
     answer.is_truncated && h("p", { class: "hint" }, "Not everything is told: there is more than fits here."),
-    answer.changed_meanwhile && h("p", { class: "hint" }, "Bindings or queues changed while this was looked at: ask again."),
   ];
 }
 
