@@ -136,7 +136,7 @@ def test_when_it_is_done() -> None:
 
 def test_a_step_is_a_line_that_steers_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     events = [
-        event("publish.x", p_message_id="m\x1b[2J", routing_keys=["\x1b[31mk"], publish_seq_no=1, routed_queues=["\x07q"]),
+        event("publish.x", p_message_id="m\x1b[2J", routing_keys=["\x1bk"], publish_seq_no=1, routed_queues=["\x07q"]),
         event("confirm.ack", first_seq_no=1, last_seq_no=1),
         event("deliver.q", 5, headers={"x-death": [{"queue": "\x1bq", "reason": "expired", "count": 1, "time": DIED}]},
               p_message_id="m\x1b[2J", redelivered=1),
