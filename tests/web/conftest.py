@@ -1,4 +1,4 @@
-"""One broker with its web page and one Chromium for all tests of the page; each test has a browser context of its own."""
+"""One broker with its web page and one Chromium for all tests of it; each test has a browser context of its own."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, expect, sync_playwright
-
-from leveret.testing.processes import LeveretProcess
 from tests.waiting import until
 
+from leveret.testing.processes import LeveretProcess
+
 WIDTH, HEIGHT = 1400, 900
-TIMEOUT_MS = 5_000
+TIMEOUT_MS = 15_000
 LogIn = Callable[..., Page]
 
 
@@ -139,7 +139,7 @@ def log_in(page: Page, site: LeveretProcess) -> LogIn:
         page.get_by_label("User").fill(user)
         page.get_by_label("Password").fill(password)
         page.get_by_role("button", name="Log in").click()
-        expect(page.get_by_role("navigation", name="Pages")).to_be_attached()
+        expect(page.locator("nav")).to_be_attached()
         return page
 
     return enter

@@ -1,8 +1,8 @@
 """The web page of the broker: the files in site/, as they are, from memory.
 
 What can be asked for is a dictionary that is made at the start of the files that are there, so no path leads anywhere
-else. The page itself is asked for each time (it is small, and has an ETag). All other files have a hash of all of them in
-their path, and may be kept for ever.
+else. The page itself is asked for each time (it is small, and has an ETag). All other files have a hash of all of them
+in their path, and may be kept for ever.
 """
 
 from __future__ import annotations

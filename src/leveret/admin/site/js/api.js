@@ -74,10 +74,15 @@ async function request(method, where, body, { query = {}, signal, headers = {} }
 function refusal(status, text) {
   try {
     const said = JSON.parse(text);
-    return new ApiError(status, said.error, said.reason ?? said.error);
+    return new ApiError(status, said.error, plain(said.reason ?? said.error));
   } catch {
     return new ApiError(status, "", `the broker answered ${status}`);
   }
+}
+
+/** Reasons of refused policies come escaped for HTML, as RabbitMQ's; here nothing ever is HTML. */
+function plain(reason) {
+  return typeof reason === "string" ? reason.replaceAll("&lt;", "<").replaceAll("&gt;", ">").trim() : reason;
 }
 
 function tell(gone) {

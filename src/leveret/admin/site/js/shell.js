@@ -48,7 +48,7 @@ export class Shell {
     this.menu = h("button", { class: "icon menu", "aria-label": "Pages", "aria-expanded": "false", "aria-controls": "nav", onclick: () => this.toggleMenu() }, "☰");
     this.heading = h("h1", { tabindex: "-1" });
     this.above = h("span", { class: "above" });
-    this.vhosts = h("select", { id: "vhost", onchange: () => this.chooseVhost(this.vhosts.value) });
+    this.vhosts = h("select", { id: "vhost", "aria-label": "Virtual host", onchange: () => this.chooseVhost(this.vhosts.value) });
     this.bar = h("div", { class: "bar", role: "alert", hidden: true });
     this.main = h("main", { id: "main", class: "page" });
     const scrim = h("div", { class: "scrim", onclick: () => this.toggleMenu(false) });
@@ -64,7 +64,7 @@ export class Shell {
   }
 
   choices() {
-    const interval = h("select", { id: "interval", onchange: () => pace.set(Number(interval.value)) }, INTERVALS_S.map((each) => h("option", { value: each }, `every ${each} s`)));
+    const interval = h("select", { id: "interval", "aria-label": "Refresh", onchange: () => pace.set(Number(interval.value)) }, INTERVALS_S.map((each) => h("option", { value: each }, `every ${each} s`)));
     interval.value = String(pace.intervalS);
     this.pauser = h("button", { class: "icon", onclick: () => this.pause() });
     this.themer = h("button", { class: "icon", onclick: () => this.theme() });

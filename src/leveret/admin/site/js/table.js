@@ -78,7 +78,7 @@ export class Table {
         if (event.key === "Escape") { this.filter.value = ""; this.typed(); this.table.focus(); }
       },
     });
-    this.regex = h("input", { type: "checkbox", id: `${this.id}-regex`, onchange: () => this.typed() });
+    this.regex = h("input", { type: "checkbox", id: `${this.id}-regex`, "aria-label": "Regular expression", onchange: () => this.typed() });
     this.regex.checked = this.order.isRegex;
     return h("div", { class: "table-bar" }, this.filter,
       h("label", { class: "toggle", for: `${this.id}-regex`, title: "The filter is a regular expression" }, this.regex, h("span", null, ".*")),
