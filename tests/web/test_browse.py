@@ -38,7 +38,7 @@ def queue(api: httpx.Client) -> str:
 def test_pages_of_messages(log_in: LogIn, queue: str, api: httpx.Client) -> None:
     page = log_in(f"queues/%2F/{queue}")
     page.get_by_role("link", name="Browse messages").click()
-    rows = page.locator(".messages > li")
+    rows = page.locator(".browsed > li")
     expect(rows).to_have_count(50)
     page.keyboard.press("n")
     expect(rows.first).to_contain_text("50")
@@ -56,12 +56,12 @@ def test_pages_of_messages(log_in: LogIn, queue: str, api: httpx.Client) -> None
 
 def test_bodies(log_in: LogIn, queue: str) -> None:
     page = log_in(f"browse/%2F/{queue}")
-    rows = page.locator(".messages > li")
+    rows = page.locator(".browsed > li")
     for index, (way, text) in enumerate([("Text", HOSTILE), ("JSON", '"number": 1'), ("Hex", "00000010  10 11 12")]):
         rows.nth(index).locator("summary").click()
         expect(rows.nth(index).locator("pre")).to_contain_text(text)
         expect(rows.nth(index).get_by_role("button", name=way)).to_have_attribute("aria-pressed", "true")
-    assert page.locator(".messages img").count() == 0
+    assert page.locator(".browsed img").count() == 0
     rows.nth(1).get_by_role("button", name="Hex").click()
     expect(rows.nth(1).locator("pre")).to_contain_text("7b 22 6e 75")
     with page.expect_download() as download:
@@ -73,7 +73,7 @@ def test_a_text_is_looked_for(log_in: LogIn, queue: str) -> None:
     page = log_in(f"browse/%2F/{queue}")
     page.get_by_label("Text to look for").fill("BODY 77")
     page.get_by_label("Text to look for").press("Enter")
-    expect(page.locator(".messages > li")).to_have_count(1)
+    expect(page.locator(".browsed > li")).to_have_count(1)
     expect(page.get_by_role("status").filter(has_text="120 looked through")).to_be_visible()
     assert "text=BODY+77" in page.url
 
@@ -89,8 +89,8 @@ def test_who_holds_them(log_in: LogIn, site: LeveretProcess, api: httpx.Client) 
         page = log_in("browse/%2F/browsed.held")
         expect(page.get_by_role("status").filter(has_text="1 unacknowledged")).to_be_visible()
         page.get_by_label("Which messages").select_option("unacked")
-        page.locator(".messages summary").click()
-        expect(page.locator(".messages .facts")).to_contain_text("the-holder")
+        page.locator(".browsed summary").click()
+        expect(page.locator(".browsed .facts")).to_contain_text("the-holder")
 
 
 def test_who_may_not_read_is_told_so(log_in: LogIn, api: httpx.Client, watch: Watch, queue: str) -> None:

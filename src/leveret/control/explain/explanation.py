@@ -107,7 +107,7 @@ class Explanation:
         step = {
             "exchange": "",
             "type": "direct",
-            "reached": ["the default exchange: the routing key is the name of the queue"],
+            "reached": ["the default exchange takes the routing key for the name of a queue"],
             "is_certain": True,
             "bindings": {"total": len(self._vhost.queues), "matched": len(found), "shown": rows[: self._limit]},
         }
@@ -318,7 +318,7 @@ def _alternate(walk: Walk, visit: Visit) -> View | None:
         is_first = walk.alternates.get(exchange.alternate) == exchange.name
         view["reason"] = "no binding takes the message" + ("" if is_first else "; it has been there already")
     elif visit.found:
-        view["reason"] = "not asked: a binding takes the message, even if it reaches no queue behind it"
+        view["reason"] = "a binding takes the message, whether it reaches a queue behind it or not"
     else:
         view["reason"] = "there is no exchange of this name: the message goes nowhere"
     return view

@@ -59,10 +59,10 @@ class Fate:
         assert limits is not None
         parts = []
         if limits.length_max >= 0:
-            parts.append(f"{count} of {limits.length_max} messages, x-max-length {self._said_by('max-length')}")
+            parts.append(f"{count} of {limits.length_max} messages, x-max-length set {self._said_by('max-length')}")
         if limits.octets_max >= 0:
             octets = f"{limits.octets} of {limits.octets_max} bytes"
-            parts.append(f"{octets}, x-max-length-bytes {self._said_by('max-length-bytes')}")
+            parts.append(f"{octets}, x-max-length-bytes set {self._said_by('max-length-bytes')}")
         return "; ".join(parts)
 
     def _look_at_time(self, own_us: int) -> None:
@@ -74,7 +74,7 @@ class Fate:
         self.ttl_us = until_us - now_us
         self.death = "expired"
         is_own = own_us >= 0 and self.ttl_us == own_us and self.ttl_us != queue.ttl_us
-        whose = "its own expiration" if is_own else f"x-message-ttl {self._said_by('message-ttl')}"
+        whose = "its own expiration" if is_own else f"x-message-ttl set {self._said_by('message-ttl')}"
         self.notes.append(f"it waits at most {seconds(self.ttl_us)} ({whose})")
         if queue.dead_letter_exchange is None:
             self.notes.append("then it is dropped: the queue has no dead letter exchange")
@@ -100,19 +100,22 @@ class Fate:
         """Where dead letters go, and who says so."""
         exchange, key = self.queue.dead_letter_exchange, self.queue.dead_letter_key
         assert exchange is not None
+        where = f"exchange {quoted(exchange)}" if exchange else "the default exchange"
         by = self._said_by("dead-letter-exchange")
-        kept = "its own key" if key is None else f"key {quoted(key)} {self._said_by('dead-letter-routing-key')}"
-        return f"{f'exchange {quoted(exchange)}' if exchange else 'the default exchange'} {by}, with {kept}"
+        if key is None:
+            return f"{where} with its own key ({by})"
+        by_key = self._said_by("dead-letter-routing-key")
+        return f"{where} with key {quoted(key)} ({by}{'' if by == by_key else f'; the key {by_key}'})"
 
     def _said_by(self, name: str) -> str:
         """Who has set this: the declaration, or a policy."""
         own: Value = self.queue.arguments.get(f"x-{name}")
         if own is not None and own == self._arguments.get(f"x-{name}"):
-            return "of its declaration"
+            return "by its declaration"
         effect = self.queue.effect
         names = [f"policy {quoted(effect.policy)}"] if effect.policy else []
         names += [f"operator policy {quoted(effect.operator_policy)}"] if effect.operator_policy else []
-        return f"of {' and '.join(names)}" if names else "of its declaration"
+        return f"by {' and '.join(names)}" if names else "by its declaration"
 
 
 def seconds(us: int) -> str:

@@ -5,7 +5,7 @@ import { fill, h } from "../dom.js";
 import { number, octets, time, visible } from "../format.js";
 import { bind } from "../keys.js";
 import { link } from "../router.js";
-import { badge, button, facts, panel, table } from "../view.js";
+import { badge, button, facts, table } from "../view.js";
 
 const PAGE = 50;
 const STATES = [["ready", "Ready"], ["unacked", "Unacknowledged"], ["parked", "Parked dead letters"]];
@@ -15,7 +15,7 @@ export default async function browse(view) {
   const { vhost, name } = view.params, where = path`queues/${vhost}/${name}/messages`;
   view.title(`Messages of ${visible(name)}`, [["Queues", "#/queues"], [visible(name), link`queues/${vhost}/${name}`]]);
   const ask = { state: view.query.get("state") ?? "ready", offset: Number(view.query.get("offset") ?? 0) || 0, text: view.query.get("text") ?? "" };
-  const list = h("ol", { class: "messages" }), status = h("p", { class: "hint", role: "status" }), error = h("p", { class: "error", role: "alert", hidden: true });
+  const list = h("ol", { class: "browsed" }), status = h("p", { class: "hint", role: "status" }), error = h("p", { class: "error", role: "alert", hidden: true });
   let shown = null, before = []; // the offsets of the pages before this one
 
   const load = async () => {
@@ -47,7 +47,7 @@ export default async function browse(view) {
   const at = h("input", { type: "number", step: "1", "aria-label": "Offset of the first one", title: "Offset of the first one; negative: from the end", value: String(ask.offset) });
   const tools = h("form", { class: "tools browse-tools", onsubmit: (event) => { event.preventDefault(); ask.text = text.value; from(Number(at.value) || 0, []); } },
     states, text, at, h("button", { type: "submit", class: "button primary" }, "Look"));
-  view.show(panel("", [tools, error, status, list, h("div", { class: "tools" }, button("First", first), previous, next, button("Last", last), button("Look again", load))]));
+  view.show(h("section", { class: "panel" }, tools, error, status, list, h("div", { class: "tools" }, button("First", first), previous, next, button("Last", last), button("Look again", load))));
   bind("n", "the next messages", forward, view.signal);
   bind("b", "the messages before", back, view.signal);
   bind("r", "look again", load, view.signal);
@@ -65,7 +65,7 @@ function said({ items, offset, scanned, next_offset: next, ready, unacked, state
 function message(item, view, where) {
   const { properties, held_by: held } = item, { headers, ...others } = properties;
   const body = h("div", { class: "body" });
-  const element = h("details", { class: "message" },
+  const element = h("details", { class: "browsed-one" },
     h("summary", null, h("span", { class: "offset" }, number(item.offset)), h("span", { class: "key" }, visible(item.exchange), " → ", visible(item.routing_key, "(no key)")),
       h("span", { class: "badges" }, item.redelivered && badge("redelivered", "warn"), held && badge("unacknowledged", "warn"), properties.message_id && badge(visible(properties.message_id), "accent")),
       h("span", { class: "size" }, octets(item.payload_bytes))),

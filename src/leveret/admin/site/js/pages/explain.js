@@ -68,7 +68,7 @@ async function usualSource(vhost, queue, signal) {
 
 /** The answer of explain_route, as nodes. */
 function told(answer, vhost) {
-  const { route, destination, refusals } = answer, isGood = route?.outcome === "routed" && !refusals.length;
+  const { route, destination, refusals } = answer, isGood = route?.outcome === "routed" && !refusals.length && !route.verdicts.refuses;
   return [
     h("p", { class: `callout summary ${isGood ? "" : "bad"}` }, sign(isGood ? "✓" : "!"), visible(answer.summary)),
     refusals.length > 0 && h("ul", { class: "refusals" }, refusals.map((text) => h("li", null, sign("✗"), visible(text)))),
