@@ -1,15 +1,15 @@
 """All paths of the HTTP API, with their verbs, who may use them and the commands behind them.
 
 The paths and verbs are those of RabbitMQ 3.10's management plugin; those that came later are marked. HEAD and OPTIONS
-come by themselves. /delayed, /streams, /queries, /topology, /federation-downstreams and a federation link's pause are
-this broker's own.
+come by themselves. /delayed, /streams, /queries, /topology, /explain, /federation-downstreams, the messages of a queue
+and a federation link's pause are this broker's own.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from leveret.admin import delayed, links, pages, rules, special, streams, topology, website
+from leveret.admin import delayed, links, looking, pages, rules, special, streams, topology, website
 from leveret.admin.actions import among, ask, check, delete, found, listing, one, post, put, short
 from leveret.admin.body import Body, anything, boolean, encoding, integer, payload, table, text
 from leveret.admin.route import Route
@@ -161,6 +161,13 @@ DELAYED: Final = (
           get=delayed.messages, put=delayed.retime, delete=delayed.cancel),
 )  # fmt: skip
 
+LOOKING: Final = (
+    Route("/explain/{vhost}", _vhost, find=vhost_at, post=looking.route),
+    Route("/queues/{vhost}/{queue}/messages", _vhost, find=queue_at, get=looking.messages),
+    Route("/queues/{vhost}/{queue}/messages/{place}", _vhost, find=queue_at, get=looking.message),
+    Route("/queues/{vhost}/{queue}/messages/{place}/body", _vhost, find=queue_at, get=looking.body, is_file=True),
+)  # fmt: skip
+
 STREAMS: Final = (
     Route("/streams", _vhost, get=listing("list_streams")),
     Route("/streams/{vhost}", _vhost, get=listing("list_streams")),
@@ -272,6 +279,8 @@ CHECKS: Final = (
     Route("/aliveness-test/{vhost}", _vhost, find=vhost_at, get=check("aliveness_test", vhost="{vhost}")),
 )  # fmt: skip
 
-API: Final = (*NODE, *FEDERATION, *CONNECTIONS, *OBJECTS, *DELAYED, *STREAMS, *STAGES, *ACCESS, *PARAMETERS, *CHECKS)
+API: Final = (
+    *NODE, *FEDERATION, *CONNECTIONS, *OBJECTS, *DELAYED, *LOOKING, *STREAMS, *STAGES, *ACCESS, *PARAMETERS, *CHECKS,
+)  # fmt: skip
 SITE: Final = tuple(Route(path, _management, open=file.open) for path, file in website.files().items())
 ROUTES: Final = (*((route.path, route) for route in (*SITE, *PAGES)), *((f"/api{route.path}", route) for route in API))

@@ -21,6 +21,7 @@ COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
     "delay": ("leveret.cli.delay", "command", "Delay levels on any broker: create, verify, migrate, transfer."),
     "timeouts": ("leveret.cli.timeouts", "command", "Timeouts of older endpoints: status, run, import, drain, remove."),
     "stream": ("leveret.cli.stream.group", "command", "Look into a stream on any broker: tail, head, count, export."),
+    "trace": ("leveret.cli.trace.command", "command", "Follow messages through any broker, live, by its firehose."),
     "spark": ("leveret.cli.spark.group", "command", "Pipelines on Spark: archive, replay, schedule, audit, and more."),
     "errors": ("leveret.cli.errors", "command", "What endpoints could not handle: list, retry, move."),
     "demo": ("leveret.demo", "command", "336,776 flights through broker, RPC, Spark and delays, reconciled."),

@@ -13,6 +13,7 @@ from leveret.cli.ctl.tables import (
     drain,
     federation,
     listings,
+    looking,
     node,
     objects,
     policies,
@@ -24,7 +25,7 @@ CTL: Final[dict[str, Spec]] = {
     spec.name: spec
     for table in (
         node.SPECS, access.SPECS, listings.SPECS, policies.SPECS, federation.SPECS, objects.SPECS, delayed.SPECS,
-        drain.SPECS, super_streams.SPECS, stages.SPECS, absent.SPECS,
+        looking.SPECS, drain.SPECS, super_streams.SPECS, stages.SPECS, absent.SPECS,
     )
     for spec in table
 }
