@@ -11,6 +11,7 @@ from typing import Final
 from leveret.admin import delayed, links, pages, rules, special, streams
 from leveret.admin.actions import among, check, delete, found, listing, one, post, put, short
 from leveret.admin.body import Body, anything, boolean, encoding, integer, payload, table, text
+from leveret.admin.metrics import METRICS
 from leveret.admin.route import Route
 
 QUEUE: Final = Body(durable=boolean, auto_delete=boolean, arguments=table)
@@ -267,4 +268,7 @@ CHECKS: Final = (
 )  # fmt: skip
 
 API: Final = (*NODE, *FEDERATION, *CONNECTIONS, *OBJECTS, *DELAYED, *STREAMS, *STAGES, *ACCESS, *PARAMETERS, *CHECKS)
-ROUTES: Final = (*((route.path, route) for route in PAGES), *((f"/api{route.path}", route) for route in API))
+Routes = tuple[tuple[str, Route], ...]
+ROUTES: Final[Routes] = (
+    *((route.path, route) for route in (*PAGES, *METRICS)), *((f"/api{route.path}", route) for route in API)
+)  # fmt: skip
