@@ -12,7 +12,8 @@ Item = Mapping[str, Any]
 @dataclass(frozen=True, slots=True)
 class Column:
     """path: where it is in an item, dotted; width: in characters, at least; rank: columns with a high one go first
-    where the terminal is narrow; is_number: to the right, and sorted from the largest on; unit: "octets", "rate" or ""."""
+    where the terminal is narrow; is_number: to the right, and sorted from the largest on; unit: "octets", "rate" or
+    ""."""
 
     title: str
     path: str
