@@ -201,7 +201,7 @@ def test_counters_do_not_fall_when_queues_and_channels_go(house: House) -> None:
 def test_many_queues_are_looked_at_a_few_at_a_time(house: House) -> None:
     for number in range(1000):
         house.client.queue(f"q{number}")
-    for families in (["queue_coarse_metrics"], ["totals"]):
+    for families in (["queue_coarse_metrics"], ["totals"], ["leveret_delayed"]):
         steps = collect(Scope(house.node, list(house.bench.broker.vhosts.values()), False), families)
         assert len(list(steps)) >= 1002 // CHUNK
 

@@ -10,8 +10,9 @@ from typing import Final
 
 from opentelemetry.trace import Tracer
 
-from leveret.client import ClientError, connect
+from leveret.client import ClientError, Consumer, connect
 from leveret.otel.firehose import Event, Firehose
+from leveret.wire.table import Value
 
 logger = logging.getLogger("leveret.otel")
 
@@ -45,13 +46,13 @@ async def record(url: str, tracer: Tracer, stopping: asyncio.Event, ready: async
 async def _record(url: str, firehose: Firehose, stopping: asyncio.Event, ready: asyncio.Event | None) -> None:
     async with await connect(url, name="leveret otel") as connection:
         channel = await connection.channel()
-        limits = {"x-max-length": EVENTS_MAX, "x-overflow": "drop-head"}
+        limits: dict[str, Value] = {"x-max-length": EVENTS_MAX, "x-overflow": "drop-head"}
         queue = (await channel.declare_queue("", durable=False, exclusive=True, arguments=limits)).name
         await channel.bind_queue(queue, TRACE, "#", {"x-leveret-audit": True})
         consumer = await channel.consume(queue, no_ack=True)
         if ready is not None:
             ready.set()
-        ending = asyncio.create_task(_cancel_when(stopping, consumer.cancel))
+        ending = asyncio.create_task(_cancel_when(stopping, consumer))
         try:
             async for event in consumer:
                 fields = event.properties.headers or {}
@@ -60,7 +61,6 @@ async def _record(url: str, firehose: Firehose, stopping: asyncio.Event, ready: 
             ending.cancel()
 
 
-async def _cancel_when(stopping: asyncio.Event, cancel: object) -> None:
+async def _cancel_when(stopping: asyncio.Event, consumer: Consumer) -> None:
     await stopping.wait()
-    assert callable(cancel)
-    await cancel()
+    await consumer.cancel()

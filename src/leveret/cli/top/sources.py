@@ -19,6 +19,7 @@ from leveret.control.blocking import ControlClient
 from leveret.control.refusal import Refused
 
 TIMEOUT_S: Final = 10.0
+REFUSALS: Final = {401: "wrong user or password, or no tag that lets the user in", 404: "there is no HTTP API"}
 ROWS_MAX: Final = 500  # that a page has at most, here and in RabbitMQ
 
 
@@ -140,11 +141,9 @@ class HttpSource:
             # a user without the tag monitoring sees no nodes; RabbitMQ has no streams in this form
             if may_lack and error.code in (401, 403, 404):
                 return []
-            reason = {401: "wrong user or password, or no tag that lets the user in", 404: "there is no HTTP API"}
-            raise Unreachable(f"{self.name}: {reason.get(error.code, f'HTTP {error.code}')}") from None
+            raise Unreachable(f"{self.name}: {REFUSALS.get(error.code, f'HTTP {error.code}')}") from None
         except (URLError, OSError, ValueError) as error:
-            reason = getattr(error, "reason", None) or error
-            raise Unreachable(f"no answer from {self.name}: {reason}") from None
+            raise Unreachable(f"no answer from {self.name}: {getattr(error, 'reason', None) or error}") from None
 
     def close(self) -> None:
         """Nothing stays open."""

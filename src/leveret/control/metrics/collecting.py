@@ -6,14 +6,16 @@ from collections.abc import Iterator
 from typing import Final
 
 from leveret.control.metrics.metric import Row, Value
-from leveret.control.metrics.of_features import FEATURE_ROWS
+from leveret.control.metrics.of_features import FEATURE_ROWS, RowsWithPauses
 from leveret.control.metrics.of_node import NODE_ROWS, OF_SUMS
 from leveret.control.metrics.of_objects import OBJECT_ROWS, SUMMED, Rows
 from leveret.control.metrics.scope import Scope
 from leveret.control.metrics.table import BY_NAME
-from leveret.control.sliced import CHUNK, Steps
+from leveret.control.sliced import Steps
 
-ROWS: Final[dict[str, Rows]] = OBJECT_ROWS | NODE_ROWS | FEATURE_ROWS
+ROWS: Final[dict[str, Rows | RowsWithPauses]] = OBJECT_ROWS | NODE_ROWS | FEATURE_ROWS
+# so many are added up without a pause: what a queue's messages take is found by looking at some of them
+ROWS_MAX: Final = 16
 
 Item = tuple[str, tuple[str, ...], tuple[Value, ...]]
 """The group, and a row of it."""
@@ -28,7 +30,11 @@ def collect(scope: Scope, groups: list[str]) -> Steps[Iterator[Item]]:
     later: list[str] = []
     for name in groups:
         if not BY_NAME[name].of_objects:
-            found += [(name, *row) for row in ROWS[name](scope)]
+            for row in ROWS[name](scope):
+                if row is None:
+                    yield
+                else:
+                    found.append((name, *row))
         elif scope.is_detailed:
             later.append(name)
         elif name in SUMMED:
@@ -42,17 +48,17 @@ def collect(scope: Scope, groups: list[str]) -> Steps[Iterator[Item]]:
 def _one_after_the_other(found: list[Item], later: list[str], scope: Scope) -> Iterator[Item]:
     yield from found
     for name in later:
-        for row in ROWS[name](scope):
+        for row in OBJECT_ROWS[name](scope):
             yield (name, *row)
 
 
 def _sum(name: str, scope: Scope) -> Steps[tuple[Value, ...]]:
     total = [0.0] * len(BY_NAME[name].metrics)
-    rows: Iterator[Row] = ROWS[name](scope)
+    rows: Iterator[Row] = OBJECT_ROWS[name](scope)
     for count, (_, values) in enumerate(rows):
         for index, value in enumerate(values):
             if isinstance(value, int | float):
                 total[index] += value
-        if count % CHUNK == CHUNK - 1:
+        if count % ROWS_MAX == ROWS_MAX - 1:
             yield
     return tuple(total)

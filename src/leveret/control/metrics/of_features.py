@@ -10,10 +10,14 @@ from leveret.broker.deaths import REASONS, TYPES
 from leveret.broker.streams.naming import standings
 from leveret.control.metrics.metric import Row
 from leveret.control.metrics.scope import Scope
+from leveret.control.sliced import CHUNK
 from leveret.control.tables import sayable
 from leveret.control.views.stream import largest_lag
 from leveret.federation.status import ERROR, PAUSED, REFUSED, RUNNING, STARTING
 from leveret.net.archive import Archive
+
+# None: a pause, for the others
+RowsWithPauses = Callable[[Scope], Iterator[Row | None]]
 
 
 def _discarded(scope: Scope) -> Iterator[Row]:
@@ -27,11 +31,13 @@ def _discarded(scope: Scope) -> Iterator[Row]:
             yield (name, reason), (count,)
 
 
-def _delayed(scope: Scope) -> Iterator[Row]:
+def _delayed(scope: Scope) -> Iterator[Row | None]:
     for vhost in scope.vhosts:
         name = sayable(vhost.name)
         layouts: dict[str, list[int]] = {}
-        for queue in list(vhost.queues.values()):
+        for index, queue in enumerate(list(vhost.queues.values())):
+            if index % CHUNK == CHUNK - 1:
+                yield None
             if queue.level is not None:
                 counts = layouts.setdefault(queue.level.prefix, [0, 0])
                 parked = int(queue.parked_count())
@@ -89,7 +95,7 @@ def _stream_names(scope: Scope) -> Iterator[Row]:
             yield (sayable(stream.vhost.name), sayable(stream.name), sayable(standing.name)), (standing.lag,)
 
 
-FEATURE_ROWS: Final[dict[str, Callable[[Scope], Iterator[Row]]]] = {
+FEATURE_ROWS: Final[dict[str, RowsWithPauses]] = {
     "leveret_discarded": _discarded,
     "leveret_delayed": _delayed,
     "leveret_federation_states": _link_states,
