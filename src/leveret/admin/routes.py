@@ -12,6 +12,7 @@ from typing import Final
 from leveret.admin import delayed, links, looking, pages, rules, special, streams, topology, website
 from leveret.admin.actions import among, ask, check, delete, found, listing, one, post, put, short
 from leveret.admin.body import Body, anything, boolean, encoding, integer, payload, table, text
+from leveret.admin.metrics import METRICS
 from leveret.admin.route import Route
 
 QUEUE: Final = Body(durable=boolean, auto_delete=boolean, arguments=table)
@@ -283,4 +284,7 @@ API: Final = (
     *NODE, *FEDERATION, *CONNECTIONS, *OBJECTS, *DELAYED, *LOOKING, *STREAMS, *STAGES, *ACCESS, *PARAMETERS, *CHECKS,
 )  # fmt: skip
 SITE: Final = tuple(Route(path, _management, open=file.open) for path, file in website.files().items())
-ROUTES: Final = (*((route.path, route) for route in (*SITE, *PAGES)), *((f"/api{route.path}", route) for route in API))
+Routes = tuple[tuple[str, Route], ...]
+ROUTES: Final[Routes] = (
+    *((route.path, route) for route in (*SITE, *PAGES, *METRICS)), *((f"/api{route.path}", route) for route in API)
+)  # fmt: skip

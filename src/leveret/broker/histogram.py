@@ -1,35 +1,32 @@
-"""How delayed messages are spread over time: how many are due in each stretch of it."""
+"""A histogram with fixed buckets: to count a value costs a look-up among few numbers, and keeps no memory of it."""
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left
+from typing import Final
 
 from mypy_extensions import i64
 
-from leveret.broker.entry import Entry
-from leveret.broker.holder import Part
-from leveret.broker.run import Run
-from leveret.broker.search import Visitor
+TIMES_US: Final = (
+    50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 2_500_000,
+    10_000_000,
+)  # fmt: skip
+OCTETS: Final = (64, 256, 1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24)
+NUMBERS: Final = (1, 4, 16, 64, 256, 1_024, 4_096, 16_384, 65_536)
 
 
-class Histogram(Visitor):
-    """edges_us: where stretches end and the next ones begin, ascending. counts: of what is due before the first edge,
-    of each stretch, and from the last edge on: one more than there are edges. parked: that are due and have no way,
-    which are not among these; next_us, last_us: when the first and the last of the others are due, 0 = none."""
+class Histogram:
+    """counts: of each bucket alone, how many values are not above its bound; the last one: above all bounds.
 
-    def __init__(self, edges_us: list[int]) -> None:
-        self.counts = [0] * (len(edges_us) + 1)
-        self.parked: i64 = 0
-        self.next_us: i64 = 0
-        self.last_us: i64 = 0
-        self._edges_us = edges_us
+    bounds: ascending; sum: of all values, which are whole numbers of the same unit.
+    """
 
-    def see(self, part: Part, item: Entry | Run, count: i64) -> None:
-        if part.is_parked:
-            self.parked += count
-            return
-        due_us = part.holder.due_us(item.stretch.key if isinstance(item, Run) else item.key, item.expires_us)
-        self.counts[bisect_right(self._edges_us, int(due_us))] += int(count)
-        if self.next_us == 0 or due_us < self.next_us:
-            self.next_us = due_us
-        self.last_us = max(self.last_us, due_us)
+    def __init__(self, bounds: tuple[int, ...]) -> None:
+        self.bounds = list(bounds)
+        self.counts = [0] * (len(bounds) + 1)
+        self.sum: i64 = 0
+
+    def add(self, value: i64, count: i64 = 1) -> None:
+        """Count this value so many times."""
+        self.counts[bisect_left(self.bounds, int(value))] += int(count)
+        self.sum += value * count

@@ -24,6 +24,8 @@ COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
     "trace": ("leveret.cli.trace.command", "command", "Follow messages through any broker, live, by its firehose."),
     "spark": ("leveret.cli.spark.group", "command", "Pipelines on Spark: archive, replay, schedule, audit, and more."),
     "errors": ("leveret.cli.errors", "command", "What endpoints could not handle: list, retry, move."),
+    "otel": ("leveret.cli.otel", "command", "Traces of a broker, by its firehose, for OpenTelemetry."),
+    "top": ("leveret.cli.top.command", "command", "Queues, connections, links and streams of a broker, live."),
     "demo": ("leveret.demo", "command", "336,776 flights through broker, RPC, Spark and delays, reconciled."),
 }
 

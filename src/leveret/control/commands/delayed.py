@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final
 
 from leveret.broker import withdrawal
 from leveret.broker.entry import Entry
-from leveret.broker.histogram import Histogram
+from leveret.broker.due_times import DueTimes
 from leveret.broker.holder import Holder, holders
 from leveret.broker.pending import Count, Earliest, Pending, Totals
 from leveret.broker.retiming import Impossible, Retiming
@@ -107,8 +107,8 @@ class CountDelayed(Selection):
         now_ms = wall_ms(node, node.host.now_us()) or 0
         edges_ms = self._edges_ms(now_ms)
         vhost, wanted = vhost_named(node, self.vhost), self.wanted(node)
-        histogram = Histogram([broker_us(node, edge_ms) for edge_ms in edges_ms])
-        return Sliced(self._steps(node, Search([vhost], wanted, histogram, False), histogram, now_ms, edges_ms))
+        found = DueTimes([broker_us(node, edge_ms) for edge_ms in edges_ms])
+        return Sliced(self._steps(node, Search([vhost], wanted, found, False), found, now_ms, edges_ms))
 
     def _edges_ms(self, now_ms: int) -> list[int]:
         if (self.edges_ms is None) == (self.edges_in_ms is None):
@@ -121,17 +121,17 @@ class CountDelayed(Selection):
         return edges_ms
 
     def _steps(
-        self, node: Node, search: Search, histogram: Histogram, now_ms: int, edges_ms: list[int]
+        self, node: Node, search: Search, found: DueTimes, now_ms: int, edges_ms: list[int]
     ) -> Steps[object]:
         yield from search.steps()
         return {
             "now_ms": now_ms,
             "edges_ms": edges_ms,
-            "counts": histogram.counts,
-            "messages": sum(histogram.counts),
-            "parked": int(histogram.parked),
-            "next_due_ms": wall_ms(node, int(histogram.next_us)),
-            "last_due_ms": wall_ms(node, int(histogram.last_us)),
+            "counts": found.counts,
+            "messages": sum(found.counts),
+            "parked": int(found.parked),
+            "next_due_ms": wall_ms(node, int(found.next_us)),
+            "last_due_ms": wall_ms(node, int(found.last_us)),
         }
 
 

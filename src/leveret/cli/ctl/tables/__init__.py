@@ -14,6 +14,7 @@ from leveret.cli.ctl.tables import (
     federation,
     listings,
     looking,
+    metrics,
     node,
     objects,
     policies,
@@ -25,7 +26,7 @@ CTL: Final[dict[str, Spec]] = {
     spec.name: spec
     for table in (
         node.SPECS, access.SPECS, listings.SPECS, policies.SPECS, federation.SPECS, objects.SPECS, delayed.SPECS,
-        looking.SPECS, drain.SPECS, super_streams.SPECS, stages.SPECS, absent.SPECS,
+        looking.SPECS, drain.SPECS, super_streams.SPECS, stages.SPECS, metrics.SPECS, absent.SPECS,
     )
     for spec in table
 }
