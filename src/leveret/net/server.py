@@ -13,6 +13,7 @@ import contextlib
 import gc
 import logging
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from leveret.broker.broker import Broker
@@ -66,11 +67,16 @@ SLOW_FOR_US = 250_000
 
 class Server:
     """One broker behind asyncio. failure: why the server stopped by itself (the journal failed), None otherwise;
-    is_parking: the process does not end with it. sources: of the time, None = the machine's."""
+    is_parking: the process does not end with it; syncs_here: on the loop's thread, too, while that hurts nobody.
+
+    protocol: makes what stands between a connection and its peer.
+
+    sources: of the time, None = the machine's. is_guest: the process is somebody else's, so its collector is left alone.
+    """
 
     def __init__(
         self, broker: Broker, journal: Journal, segments: SegmentStore, streams: StreamStore, reserve: Reserve,
-        alarms: Alarms, sources: Sources | None = None,
+        alarms: Alarms, sources: Sources | None = None, is_guest: bool = False,
     ) -> None:  # fmt: skip
         self.broker = broker
         self.journal = journal
@@ -78,7 +84,12 @@ class Server:
         self.reserve = reserve
         self.alarms = alarms
         self.failure: Exception | None = None
-        self.clock = Clock(broker.timeline, sources or system_sources())
+        self.syncs_here = True
+        self.protocol: Callable[..., PeerProtocol] = PeerProtocol
+        self._is_guest = is_guest
+        sources = sources or system_sources()
+        self._has_alarm = sources.runs
+        self.clock = Clock(broker.timeline, sources)
         self.now_us = self.clock.now_us
         broker.has_hung_up = self._has_hung_up
         self.buffer = memoryview(bytearray(READ_OCTETS))
@@ -100,7 +111,7 @@ class Server:
         self._paging = Paging(broker, Pager(broker), segments, self._write_segment, self.backups.remove_segment)
         self._committer = Committer(broker, journal, self._sync, self._paging)
         self._linger = Linger(self.loop, self._committer, self._submit)
-        self._wakeup = Wakeup(self.loop, self.now_us, self._run_timers)
+        self._wakeup = Wakeup(self.loop, self.now_us, self.ring)
         self.federator = Federation(self)
         # who was heard last, when that last was another one, and until when the disk counts as slow
         self._speaker: PeerProtocol | None = None
@@ -118,7 +129,8 @@ class Server:
     def recover(self) -> int:
         """Read the journal back; returns the number of messages."""
         # of what is made in such numbers nothing is garbage: looking for some would take most of the time
-        gc.disable()
+        if not self._is_guest:
+            gc.disable()
         count = self._committer.recover(self.clock.resume, self.reserve)
         self.streams.recovered()
         self.started_us = self.now_us()
@@ -128,7 +140,7 @@ class Server:
 
     async def listen(self, host: str, port: int) -> tuple[str, int]:
         """Accept connections; returns the address that is listened on. OSError if it can't be had."""
-        return await self._listen("amqp", lambda: PeerProtocol(self), host, port)
+        return await self._listen("amqp", lambda: self.protocol(self), host, port)
 
     async def listen_tls(self, host: str, port: int, certificates: Certificates) -> tuple[str, int]:
         """The same with TLS. All such addresses have the same certificates: those of the first call."""
@@ -142,10 +154,11 @@ class Server:
 
     async def run(self) -> None:
         """Serve until `stopping` is set; then close every connection, write down what must be kept, and return."""
-        gc.collect()
-        gc.freeze()
-        # entries are many and never form cycles: the collector would only make pauses
-        gc.disable()
+        if not self._is_guest:
+            gc.collect()
+            gc.freeze()
+            # entries are many and never form cycles: the collector would only make pauses
+            gc.disable()
         self._tick()
         self.federator.start()
         self.serving.set()
@@ -161,7 +174,9 @@ class Server:
                 self.clock.look(is_ending=True)
                 self.broker.stop()
             await self._drain_log()
-        for protocol in list(self._protocols.values()):
+        protocols = list(self._protocols.values())
+        self._protocols.clear()  # what the loop still says of them changes nothing any more
+        for protocol in protocols:
             protocol.transport.abort()
         self.backups.stop()
         self._sync.stop()
@@ -264,7 +279,7 @@ class Server:
     def _look_at(self, protocol: PeerProtocol, now_us: int) -> None:
         """Whether this connection may go on as it does."""
         peer = protocol.peer
-        self._fairness.turn(protocol, now_us)
+        self._fairness.turn(protocol, self._loop_us())
         self._pressure.review(protocol)
         if peer.has_more and not protocol.is_going_on:
             protocol.is_going_on = True
@@ -326,7 +341,11 @@ class Server:
         self._pressure.slow(protocol, protocol.is_choked and not protocol.is_stuck)
 
     def _look_after(self, us: int) -> None:
-        self.loop.call_later(us / 1e6, lambda: self._fairness.look(self.now_us()))
+        self.loop.call_later(us / 1e6, lambda: self._fairness.look(self._loop_us()))
+
+    def _loop_us(self) -> int:
+        """The time of the loop's timers: what waits for clients, and not for a due time, goes by it."""
+        return int(self.loop.time() * 1e6)
 
     # -- turns ---------------------------------------------------------------------------------------------------------
 
@@ -344,7 +363,7 @@ class Server:
             self._is_paging = True
             self.loop.call_soon(self._page)
         next_us = self.broker.timers.next_us()
-        if next_us and not 0 < self._wakeup.due_us <= next_us:  # one that rings too early sets the next
+        if next_us and self._has_alarm and not 0 < self._wakeup.due_us <= next_us:  # one that rings early sets the next
             self._wakeup.set(next_us)
 
     def _flush(self) -> None:
@@ -379,11 +398,18 @@ class Server:
         elif (peer.is_full or peer.is_flooded) and not protocol.is_choked:
             self.loop.call_soon(self.drained, protocol)
 
-    def _run_timers(self) -> None:
+    def ring(self) -> None:
+        """Let happen what is due by now, or the first part of it."""
         self.broker.run_timers(self.now_us())
         self.end_turn()
 
     def _tick(self) -> None:
+        self.look()
+        if not self.stopping.is_set():
+            self.loop.call_later(CHECK_S, self._tick)
+
+    def look(self) -> None:
+        """What is done every CHECK_S: time, heartbeats, timeouts, resources, memory."""
         self.clock.look()
         now_us = self.now_us()
         for peer, protocol in list(self._protocols.items()):
@@ -417,8 +443,6 @@ class Server:
             # connections and their sockets form cycles
             self._closed = 0
             gc.collect(0)
-        if not self.stopping.is_set():
-            self.loop.call_later(CHECK_S, self._tick)
 
     # -- pages ---------------------------------------------------------------------------------------------------------
 
@@ -444,7 +468,7 @@ class Server:
     def _submit(self) -> None:
         """While only one client speaks, and the disk is quick, nobody is hurt by a sync on this thread."""
         now_us = self.now_us()
-        is_alone = now_us - self._speaker_since_us > ALONE_US and now_us > self._slow_until_us
+        is_alone = now_us - self._speaker_since_us > ALONE_US and now_us > self._slow_until_us and self.syncs_here
         if self._committer.submit(is_alone) and self.now_us() - now_us > SLOW_SYNC_US:
             self._slow_until_us = now_us + SLOW_FOR_US
 
@@ -462,8 +486,9 @@ class Server:
             return
         if error is not None:
             # no confirm may go out any more, and what is in memory is not what is on disk: end now
-            logger.critical("the journal failed, stopping: %s", error)
-            self.failure = error
+            if self.failure is None:
+                logger.critical("the journal failed, stopping: %s", error)
+                self.failure = error
             self.stopping.set()
             return
         self._committer.on_disk(batch)
