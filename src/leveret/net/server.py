@@ -118,7 +118,7 @@ class Server:
         self._speaker_since_us = self._slow_until_us = self._closed = 0
         # a batch waits for room on the disk
         self._is_full = False
-        self._is_paging = self.is_parking = False
+        self._is_paging = self._is_over = self.is_parking = False
         self.stopping = asyncio.Event()
         self.serving = asyncio.Event()
         self._synced = asyncio.Event()
@@ -174,8 +174,9 @@ class Server:
                 self.clock.look(is_ending=True)
                 self.broker.stop()
             await self._drain_log()
+        self._is_over = True  # the loop may live on for a while
         protocols = list(self._protocols.values())
-        self._protocols.clear()  # what the loop still says of them changes nothing any more
+        self._protocols.clear()
         for protocol in protocols:
             protocol.transport.abort()
         self.backups.stop()
@@ -351,6 +352,8 @@ class Server:
 
     def end_turn(self) -> None:
         """Write what there is to be written, to the journal, too."""
+        if self._is_over:
+            return
         self._flush()
         log = self.broker.log
         if log.size():
@@ -467,6 +470,8 @@ class Server:
 
     def _submit(self) -> None:
         """While only one client speaks, and the disk is quick, nobody is hurt by a sync on this thread."""
+        if self._is_over:
+            return  # a timer that was set before
         now_us = self.now_us()
         is_alone = now_us - self._speaker_since_us > ALONE_US and now_us > self._slow_until_us and self.syncs_here
         if self._committer.submit(is_alone) and self.now_us() - now_us > SLOW_SYNC_US:

@@ -191,6 +191,10 @@ class LiveBroker(str):
         life = self._house.living()
         return life.call(lambda: sorted(life.server.broker.vhosts[vhost].queues))
 
+    def connections(self) -> list[str]:
+        """What their clients call the connections, oldest first; "" for one without a name."""
+        return self._house.living().call(lambda: [line.name for line in self._house.network.lines])
+
     @property
     def log(self) -> list[str]:
         """What the broker has noted: why it closed channels and connections, and such."""

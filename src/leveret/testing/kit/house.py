@@ -94,20 +94,24 @@ class House:
             self._lock.release()
 
     async def furnish(self, server: Server) -> None:
-        """Before a life serves: import the definitions, if that was not done."""
+        """Before a life serves: import the definitions, if that was not done. ValueError; OSError."""
         if self._definitions is None:
             return
         import msgspec
 
         from leveret.control.definitions.document import Document
         from leveret.control.definitions.importing import Import
+        from leveret.control.refusal import Refused
 
         given = self._definitions
-        if isinstance(given, Mapping):
-            document = msgspec.convert(given, Document)
-        else:
-            document = msgspec.json.decode(Path(given).read_bytes(), type=Document)
-        plan = Import(server.broker, document, user="guest")  # who stays, and may do everything in what is new
+        try:
+            if isinstance(given, Mapping):
+                document = msgspec.convert(given, Document)
+            else:
+                document = msgspec.json.decode(Path(given).read_bytes(), type=Document)
+            plan = Import(server.broker, document, user="guest")  # who stays, and may do everything in what is new
+        except (msgspec.MsgspecError, Refused) as error:
+            raise ValueError(f"the definitions can't be imported: {error}") from None
         for line in plan.apply(server.now_us()):
             self.record.log.append(f"definitions: {line}")
         self._definitions = None
