@@ -267,7 +267,7 @@ def test_a_message_without_confirm_is_not_confirmed(leveret_broker: LiveBroker) 
         channel.publish(b"", routing_key="tasks")
         connection.flush()
         eventually(lambda: leveret_broker.published("tasks"))
-        with pytest.raises(AssertionError, match="1 of 1 .* not confirmed.* its channel is not in confirm mode"):
+        with pytest.raises(AssertionError, match=r"1 of 1 .* not confirmed.* its channel is not in confirm mode"):
             leveret_broker.confirmed("tasks")
 
 
@@ -367,7 +367,7 @@ def test_definitions_and_commands(tmp_path: Path) -> None:
             assert rabbit.queue_depth("orders", "shop") == 1  # imported once, and on the disk
             rabbit.ctl("set_policy", name="p", pattern=".*", definition={"max-length": 0}, vhost="shop")
             assert rabbit.queue_depth("orders", "shop") == 0
-            with pytest.raises(ValueError, match="(?s)set_policy: .*max-lenth"):
+            with pytest.raises(ValueError, match=r"(?s)set_policy: .*max-lenth"):
                 rabbit.ctl("set_policy", name="p", pattern=".*", definition={"max-lenth": 0})
             with pytest.raises(ValueError, match="did you mean 'set_policy'"):
                 rabbit.ctl("set_polcy")

@@ -71,7 +71,7 @@ class Server:
 
     protocol: makes what stands between a connection and its peer.
 
-    sources: of the time, None = the machine's. is_guest: the process is somebody else's, so its collector is left alone.
+    sources: of the time, None = the machine's. is_guest: the process is another's, so its collector is left alone.
     """
 
     def __init__(

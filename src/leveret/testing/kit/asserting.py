@@ -66,7 +66,7 @@ class Wanted:
 
 
 def check(wanted: Wanted, messages: list[Message], count: int | None, what: str = "published") -> list[Message]:
-    """Those that are meant, of which there must be `count`, or one at least. AssertionError that tells what there is."""
+    """Those that are meant: `count`, or one at least. Else AssertionError, which tells what there is instead."""
     found = [message for message in messages if not wanted.differs(message)]
     if (found and count is None) or len(found) == count:
         return found

@@ -8,7 +8,7 @@ What it is bound to is the URL, a str, and knows what became of every message, b
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -143,7 +143,7 @@ class LiveBroker(str):
         return found
 
     def unroutable(self, routing_key: str | None = None, **wanted: Any) -> list[Message]:
-        """The messages that were published and went to no queue. AssertionError as `published`, which takes the same."""
+        """The messages that were published and went to no queue. It takes and raises what `published` does."""
         from leveret.testing.kit.asserting import Wanted, check
 
         count = wanted.pop("count", None)
@@ -281,8 +281,8 @@ def broker(
 
     Args:
         clock: a VirtualClock, by which it goes instead of the machine's.
-        definitions: exchanges, queues, bindings, policies, users and so on, as RabbitMQ exports them: a dict, or the path
-            of a JSON file. They are there from the beginning; guest stays, and may do everything.
+        definitions: exchanges, queues, bindings, policies, users and so on, as RabbitMQ exports them: a dict, or the
+            path of a JSON file. They are there from the beginning; guest stays, and may do everything.
         data_dir: where its files are; None: on a disk in memory, which ends with it.
         port: to listen on; 0: a free one.
         **settings: those of `leveret.broker.broker.Settings`, such as heartbeat_s, consumer_timeout_ms, cluster_name.

@@ -1,4 +1,4 @@
-"""A clock that stands still until a test moves it on; the brokers that have it then do all that is due, in due order."""
+"""A clock that stands still until a test moves it on; its brokers then do all that is due, in due order."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class VirtualClock:
         return self.advance(instant - self.now())
 
     def advance_to_next(self) -> datetime | None:
-        """Let time pass until the next thing is due, and let it happen; None, and no time passes, if nothing will be."""
+        """Let time pass until the next thing is due, and let it happen; None if nothing will be: then none passes."""
         due = self.next_due()
         return None if due is None else self.advance_to(due)
 

@@ -26,8 +26,8 @@ _IN_MEMORY: Final = "/data"
 class House:
     """life: the broker's present one; None while it is down.
 
-    definitions: imported before the first life serves, beside the defaults; data_dir: None = a disk in memory; settings: those of
-    `leveret.broker.broker.Settings`. blocked: which alarms are on, by "disk" and "memory".
+    definitions: imported before the first life serves, beside the defaults; data_dir: None = a disk in memory;
+    settings: those of `leveret.broker.broker.Settings`. blocked: which alarms are on, by "disk" and "memory".
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class House:
         if self._lock is not None:
             self._lock.release()
 
-    async def furnish(self, server: Server) -> None:
+    def furnish(self, server: Server) -> None:
         """Before a life serves: import the definitions, if that was not done. ValueError; OSError."""
         if self._definitions is None:
             return

@@ -74,7 +74,7 @@ class Life:
     # -- asking it -----------------------------------------------------------------------------------------------------
 
     def call(self, function: Callable[[], T]) -> T:
-        """Have it called on the broker's loop; returns its result or raises what it raises. BrokerDown; TimeoutError."""
+        """Have it called on the broker's loop; returns its result, raises what it raises. BrokerDown; TimeoutError."""
         if threading.get_ident() == self._thread.ident:
             return function()
 
@@ -147,7 +147,7 @@ class Life:
     def next_due_us(self) -> int:
         """When the next thing is due; 0: nothing is."""
         with suppress(BrokerDown):
-            return self.call(lambda: self.server.broker.timers.next_us())
+            return self.call(self.server.broker.timers.next_us)
         return 0
 
     def look_interval_us(self) -> int:
@@ -178,13 +178,14 @@ class Life:
             server.ring()
             if not self._house.disk_faults.is_slow and not self._house.disk_faults.full:
                 await server.settled()
-            while any(peer.is_full for peer in server.peers() if not self._is_choked(peer)):
+            while self._is_delivering():  # noqa: ASYNC110  (another turn of the loop is what brings it on)
                 await asyncio.sleep(0)
             if not 0 < timers.next_us() <= now_us:
                 return
 
-    def _is_choked(self, peer: object) -> bool:
-        return any(line.peer is peer and line.is_choked for line in self._house.network.lines)
+    def _is_delivering(self) -> bool:
+        """A connection has more for its client than one turn writes, and its socket takes it."""
+        return any(line.peer.is_full and not line.is_choked for line in self._house.network.lines)
 
     def _sources(self) -> Sources | None:
         clock = self._house.clock
@@ -225,7 +226,7 @@ class Life:
         try:
             server.recover()
             house.record.listen(broker)
-            await house.furnish(server)
+            house.furnish(server)
             await server.listen(house.host, house.port)
         except BaseException as error:
             self._ready.set_exception(error)

@@ -34,7 +34,7 @@ _PROTOCOL_HEADER_OCTETS: Final = 8
 
 
 class Step(NamedTuple):
-    """method: its key; start, stop: where it and its content lie in the bytes that were fed last (start may lie before)."""
+    """method: its key; start, stop: where it lies, content and all, in the bytes fed last; or it began before."""
 
     method: int
     start: int
