@@ -176,11 +176,10 @@ def test_many_at_once_in_threads() -> None:
             for _ in range(number):
                 publish(channel, b"%d" % number)
             rabbit.confirmed("tasks", body=b"%d" % number, count=number)
-            assert rabbit.queue_depth("tasks") == number
-            return rabbit.port
+            return rabbit.queue_depth("tasks")
 
     with ThreadPoolExecutor(8) as pool:
-        assert len(set(pool.map(work, range(1, 17)))) > 8 - 1
+        assert list(pool.map(work, range(1, 17))) == list(range(1, 17))
 
 
 def test_a_start_that_fails_leaves_nothing(leveret_broker: LiveBroker) -> None:

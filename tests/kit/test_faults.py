@@ -88,6 +88,7 @@ async def test_dropped_at_the_third_publish(
     with pytest.raises(ConnectionClosed):
         await publish(channel, b"3")
     assert [message.body for message in leveret_broker.messages("tasks")] == taken
+    assert leveret_broker.faults.active == []
 
 
 async def test_dropped_in_the_midst_of_many(leveret_broker: LiveBroker, channel: Channel) -> None:

@@ -99,11 +99,15 @@ class Faults:
         if nth < 1 or when not in ("before", "after"):
             raise ValueError(f"nth counts from 1, and when is 'before' or 'after', not {nth} and {when!r}")
         network, trip = self._house.network, Trip(step, nth, name, when == "after")
+
+        def disarm() -> None:
+            if trip in network.trips:
+                network.trips.remove(trip)
+
+        fault = Fault(self, f"drop {when} {step} {nth}", lambda: self._on_loop(disarm))
+        trip.fired = fault.undo
         self._on_loop(lambda: network.trips.append(trip))
-        return Fault(
-            self, f"drop {when} {step} {nth}",
-            lambda: self._on_loop(lambda: network.trips.remove(trip) if trip in network.trips else None),
-        )  # fmt: skip
+        return fault
 
     def latency(self, ms: float) -> Fault:
         """What either side says is heard so much later. Several of them add up."""

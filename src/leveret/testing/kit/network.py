@@ -23,7 +23,8 @@ _SOON_S: Final = 0.0002
 class Trip:
     """A connection is cut when it comes to this step for the nth time, counted over all connections that are meant.
 
-    name: the client's name of the connections that are meant, None = all; is_after: the step is carried out still.
+    name: the client's name of the connections that are meant, None = all; is_after: the step is carried out still;
+    fired: called when it has happened.
     """
 
     step: str
@@ -31,6 +32,7 @@ class Trip:
     name: str | None
     is_after: bool
     seen: int = 0
+    fired: Callable[[], None] = lambda: None
 
 
 class Network:
@@ -75,6 +77,7 @@ class Network:
                 trip.seen += 1
                 if trip.seen == trip.nth:
                     self.trips.remove(trip)
+                    trip.fired()
                     return trip
         return None
 

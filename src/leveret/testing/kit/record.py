@@ -157,7 +157,7 @@ def _names(entries: list[tuple[bytes, bytes]], wanted: bytes) -> list[Any]:
     found: list[Any] = []
     for name, value in entries:
         if name == wanted:
-            found += decode_table(join_table([(name, value)]), 0)[0][name.decode()]  # type: ignore[operator, arg-type]
+            found += decode_table(join_table([(name, value)]), 0)[0][name.decode()]  # type: ignore[arg-type]
     return found
 
 
