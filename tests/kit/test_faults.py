@@ -343,6 +343,12 @@ def test_an_orderly_stop_tells_the_clients(leveret_broker: LiveBroker) -> None:
         connection.process_data_events(1)
 
 
+def test_an_orderly_stop_does_not_wait_for_a_stalled_disk(leveret_broker: LiveBroker) -> None:
+    with leveret_broker.faults.disk_stalled(), pytest.raises(RuntimeError, match=r"undo that fault, or crash\(\)"):
+        leveret_broker.restart()
+    leveret_broker.restart()
+
+
 def test_all_faults_end_with_their_broker() -> None:
     with broker() as rabbit:
         rabbit.faults.disk_stalled()

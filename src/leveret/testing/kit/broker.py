@@ -84,7 +84,10 @@ class LiveBroker(str):
         self._house.start()
 
     def stop(self) -> None:
-        """An orderly stop. Clients are told, and have a second to close their connections."""
+        """An orderly stop. Clients are told, and have a second to close their connections.
+
+        RuntimeError while the disk is stalled: it would wait for ever.
+        """
         self._house.end("stop")
 
     def crash(self) -> None:

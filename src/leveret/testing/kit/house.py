@@ -78,7 +78,9 @@ class House:
         return self.life
 
     def end(self, how: str) -> None:
-        """End this life, if there is one: "stop", "hang_up" or "crash"."""
+        """End this life, if there is one: "stop", "hang_up" or "crash". RuntimeError if a stop would never end."""
+        if how == "stop" and self.disk_faults.stalled:
+            raise RuntimeError("an orderly stop would wait for the stalled disk; undo that fault, or crash()")
         life, self.life = self.life, None
         if life is None:
             return

@@ -60,7 +60,7 @@ class Life:
         self._thread.start()
         try:
             self._ready.result()
-        except BaseException:
+        except Exception:
             self._thread.join()
             raise
         if house.clock is not None:
