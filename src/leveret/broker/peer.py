@@ -206,7 +206,7 @@ class Peer(Connection):
         tracing, confirms = self.vhost.tracing, channel.confirms
         if confirms is None or not confirms.told:
             return False
-        if tracing is None or not tracing.is_audited:
+        if tracing is None or not tracing.hears_answers:
             confirms.told = None
             return False
         told, confirms.told = confirms.told, []

@@ -120,9 +120,7 @@ class CountDelayed(Selection):
             raise bad_request("edges must ascend")
         return edges_ms
 
-    def _steps(
-        self, node: Node, search: Search, found: DueTimes, now_ms: int, edges_ms: list[int]
-    ) -> Steps[object]:
+    def _steps(self, node: Node, search: Search, found: DueTimes, now_ms: int, edges_ms: list[int]) -> Steps[object]:
         yield from search.steps()
         return {
             "now_ms": now_ms,
