@@ -217,7 +217,7 @@ def test_a_changed_level(ill: Patient) -> None:
     found = looked(ill, "delay-layout-damaged")
     texts = {hit.object: hit.evidence for finding in found.findings for hit in finding.hits}
     assert texts["policy of queue 'nsb.delay-level-05' of layout 'nservicebus' in '/'"].startswith("different: message-ttl 1")
-    assert texts["exchange own.delay-delivery of layout 'nservicebus,prefix=own,levels=4' in '/'"].startswith("missing")
+    assert texts["exchange 'own.delay-delivery' of layout 'nservicebus,prefix=own,levels=4' in '/'"].startswith("missing")
 
 
 def test_a_user_of_everything(ill: Patient) -> None:
