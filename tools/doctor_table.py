@@ -1,5 +1,5 @@
-"""Writes the table of checks in docs/DOCTOR.md: doctor_table.py [--check]. With --check it says whether it is as it would
-be written, and changes nothing."""
+"""Writes the table of checks in docs/DOCTOR.md: doctor_table.py [--check]. With --check it says whether it is as it
+would be written, and changes nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Situations that `leveret doctor` shall find, provoked on a broker: one function each, and beside it how it is done right."""
+"""Situations that `leveret doctor` shall find, provoked on a broker; and beside them how it is done right."""
 
 from __future__ import annotations
 
@@ -62,7 +62,9 @@ class Patient:
         """The virtual host in a path."""
         return quote(self.vhost, safe="")
 
-    def policy(self, name: str, pattern: str, definition: dict[str, Any], apply_to: str = "queues", priority: int = 0) -> None:
+    def policy(
+        self, name: str, pattern: str, definition: dict[str, Any], apply_to: str = "queues", priority: int = 0
+    ) -> None:
         body = {"pattern": pattern, "definition": definition, "apply-to": apply_to, "priority": priority}
         self.api("PUT", f"policies/{self.place}/{name}", body)
 
@@ -70,7 +72,7 @@ class Patient:
         self.api("PUT", f"parameters/{component}/{self.place}/{name}", {"value": value})
 
 
-Doing = Callable[[Patient], None]
+Doing = Callable[[Patient], object]
 
 
 def stuck(patient: Patient, queue: str, count: int, prefetch: int) -> None:
@@ -119,56 +121,56 @@ def levels(patient: Patient, is_whole: bool) -> None:
 SICK: dict[str, Doing] = {
     "publish-without-confirms": lambda it: it.connection.channel().publish(b"x", "amq.fanout"),
     "unroutable-dropped": lambda it: it.publish("amq.direct", "nobody"),
-    "many-channels": lambda it: [many.channel() for many in [it.connect()] for _ in range(200)] and None,
-    "no-heartbeat": lambda it: it.connect(heartbeat_s=0) and None,
+    "many-channels": lambda it: [many.channel() for many in [it.connect()] for _ in range(200)],
+    "no-heartbeat": lambda it: it.connect(heartbeat_s=0),
     "auto-ack-backlog": unread,
-    "prefetch-unlimited": lambda it: (it.fill("greedy", 1), it.consumer("greedy")) and None,
+    "prefetch-unlimited": lambda it: (it.fill("greedy", 1), it.consumer("greedy")),
     "prefetch-absurd": lambda it: stuck(it, "absurd", 1, 20_000),
     "queue-without-consumers": lambda it: it.fill("orphan", 3),
     "dead-letters-waiting": lambda it: (
         it.fill("morgue", 2), it.channel.declare_exchange("dead", "fanout"), it.channel.bind_queue("morgue", "dead"),
-        it.channel.declare_queue("work", arguments={"x-dead-letter-exchange": "dead"})) and None,
+        it.channel.declare_queue("work", arguments={"x-dead-letter-exchange": "dead"})),
     "unacked-huge": lambda it: stuck(it, "hoard", 11_000, 11_000),
     "consumers-stalled": lambda it: stuck(it, "stalled", 5, 2),
     "queue-near-limit": lambda it: it.fill("full", 95, arguments={"x-max-length": 100}),
-    "transient-queue": lambda it: it.channel.declare_queue("fleeting", durable=False) and None,
+    "transient-queue": lambda it: it.channel.declare_queue("fleeting", durable=False),
     "persistent-in-transient": lambda it: (
         it.fill("kept", 1), it.channel.declare_queue("lossy", durable=False),
-        [it.channel.bind_queue(queue, "amq.topic", "#") for queue in ("kept", "lossy")]) and None,
-    "many-priorities": lambda it: it.channel.declare_queue("ranks", arguments={"x-max-priority": 100}) and None,
-    "retired-argument": lambda it: it.channel.declare_queue("idle", arguments={"x-queue-mode": "lazy"}) and None,
+        [it.channel.bind_queue(queue, "amq.topic", "#") for queue in ("kept", "lossy")]),
+    "many-priorities": lambda it: it.channel.declare_queue("ranks", arguments={"x-max-priority": 100}),
+    "retired-argument": lambda it: it.channel.declare_queue("idle", arguments={"x-queue-mode": "lazy"}),
     "mirrored-queues": lambda it: it.policy("mirrors", "^nothing-is-mirrored", {"ha-mode": "all"}),
     "global-prefetch": lambda it: it.connection.channel().qos(5, shared=True),
-    "exchange-unbound": lambda it: (it.channel.declare_exchange("void"), it.publish("void", "k")) and None,
+    "exchange-unbound": lambda it: (it.channel.declare_exchange("void"), it.publish("void", "k")),
     "dead-letter-exchange-missing": lambda it: (
-        it.channel.declare_queue("no-dlx", arguments={"x-dead-letter-exchange": "never-declared"})) and None,
+        it.channel.declare_queue("no-dlx", arguments={"x-dead-letter-exchange": "never-declared"})),
     "dead-letters-lost": lambda it: (
         it.channel.declare_queue("no-dead-queue", arguments={
-            "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "gone"})) and None,
+            "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "gone"})),
     "dead-letter-cycle": lambda it: [
         it.channel.declare_queue(one, arguments={
             "x-dead-letter-exchange": "", "x-dead-letter-routing-key": other, "x-message-ttl": 60_000})
-        for one, other in (("round-1", "round-2"), ("round-2", "round-1"))] and None,
+        for one, other in (("round-1", "round-2"), ("round-2", "round-1"))],
     "alternate-exchange": lambda it: it.channel.declare_exchange("leaky", arguments={"alternate-exchange": "no-ae"}),
     "policy-matches-nothing": lambda it: it.policy("typo", "^ordres$", {"max-length": 5}),
     "policy-shadowed": lambda it: (
         it.channel.declare_queue("two-policies"), it.policy("weak", "^two-pol", {"max-length": 5}),
-        it.policy("strong", "^two-policies$", {"max-length": 7}, priority=3)) and None,
+        it.policy("strong", "^two-policies$", {"max-length": 7}, priority=3)),
     "policy-ambiguous": lambda it: (
         it.channel.declare_queue("toss"), it.policy("heads", "^toss", {"max-length": 5}, priority=1),
-        it.policy("tails", "toss$", {"max-length": 7}, priority=1)) and None,
+        it.policy("tails", "toss$", {"max-length": 7}, priority=1)),
     "federation-link-down": lambda it: (
         it.parameter("federation-upstream", "nowhere", {"uri": "amqp://guest:guest@127.0.0.1:1/%2F"}),
         it.channel.declare_exchange("fed.down"),
-        it.policy("fed-down", r"^fed\.down$", {"federation-upstream": "nowhere"}, "exchanges")) and None,
+        it.policy("fed-down", r"^fed\.down$", {"federation-upstream": "nowhere"}, "exchanges")),
     "federation-no-upstream": lambda it: it.policy("fed-none", "^fed", {"federation-upstream": "who"}, "exchanges", -1),
     "federation-ack-mode": lambda it: it.parameter(
         "federation-upstream", "careless", {"uri": it.amqp_url, "ack-mode": "no-ack"}),
     "federation-same-cluster": lambda it: it.channel.declare_queue(
-        f"federation: fed.self -> {it.api('GET', 'overview')['cluster_name']}") and None,
-    "federation-loop": lambda it: it.channel.declare_queue("federation: fed.down -> rabbit@elsewhere") and None,
+        f"federation: fed.self -> {it.api('GET', 'overview')['cluster_name']}"),
+    "federation-loop": lambda it: it.channel.declare_queue("federation: fed.down -> rabbit@elsewhere"),
     "delay-layout-damaged": lambda it: levels(it, is_whole=False),
-    "delay-over-limit": lambda it: it.channel.declare_queue("slow", arguments={"x-message-ttl": 5_000_000_000}) and None,
+    "delay-over-limit": lambda it: it.channel.declare_queue("slow", arguments={"x-message-ttl": 5_000_000_000}),
     "weak-password": lambda it: user(it, "app", "app", ""),
     "user-without-permissions": lambda it: user(it, "lost", "x7-long-secret", ""),
     "administrator-at-work": lambda it: None,  # the patient's own connection is guest's
@@ -178,30 +180,31 @@ SICK: dict[str, Doing] = {
 WELL: dict[str, Doing] = {
     "publish-without-confirms": lambda it: it.fill("orders", 3),
     "unroutable-dropped": lambda it: it.confirming.on_return(lambda _: None) or it.publish("amq.direct", "nobody", 0),
-    "many-channels": lambda it: [it.connection.channel() for _ in range(10)] and None,
-    "prefetch-unlimited": lambda it: it.consumer("orders", prefetch_count=100) and None,
-    "auto-ack-backlog": lambda it: (it.channel.declare_queue("quick"), it.consumer("quick", no_ack=True)) and None,
-    "queue-without-consumers": lambda it: it.channel.declare_queue("empty") and None,
+    "many-channels": lambda it: [it.connection.channel() for _ in range(10)],
+    "prefetch-unlimited": lambda it: it.consumer("orders", prefetch_count=100),
+    "auto-ack-backlog": lambda it: (it.channel.declare_queue("quick"), it.consumer("quick", no_ack=True)),
+    "queue-without-consumers": lambda it: it.channel.declare_queue("empty"),
     "dead-letter-exchange-missing": lambda it: (
-        it.channel.declare_exchange("dlx", "fanout"), it.channel.declare_queue("dead"), it.channel.bind_queue("dead", "dlx"),
+        it.channel.declare_exchange("dlx", "fanout"), it.channel.declare_queue("dead"),
+        it.channel.bind_queue("dead", "dlx"),
         it.channel.declare_queue("retry", arguments={
             "x-message-ttl": 60_000, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "worked"}),
         it.channel.declare_queue("worked", arguments={
             "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "retry"}),  # by rejection only: a retry loop
-        it.channel.declare_queue("guarded", arguments={"x-dead-letter-exchange": "dlx"})) and None,
+        it.channel.declare_queue("guarded", arguments={"x-dead-letter-exchange": "dlx"})),
     "queue-near-limit": lambda it: it.fill("roomy", 5, arguments={"x-max-length": 100, "x-message-ttl": 600_000,
                                                                 "x-dead-letter-exchange": "dlx"}),
-    "transient-queue": lambda it: it.channel.declare_queue("mine", durable=False, exclusive=True) and None,
-    "many-priorities": lambda it: it.channel.declare_queue("ranks", arguments={"x-max-priority": 4}) and None,
+    "transient-queue": lambda it: it.channel.declare_queue("mine", durable=False, exclusive=True),
+    "many-priorities": lambda it: it.channel.declare_queue("ranks", arguments={"x-max-priority": 4}),
     "exchange-unbound": lambda it: (
-        it.channel.declare_exchange("events"), it.channel.bind_queue("orders", "events", "order.*")) and None,
+        it.channel.declare_exchange("events"), it.channel.bind_queue("orders", "events", "order.*")),
     "alternate-exchange": lambda it: it.channel.declare_exchange("kept", arguments={"alternate-exchange": "dlx"}),
     "policy-matches-nothing": lambda it: it.policy("fits", "^orders$", {"max-length": 5_000}),
     "policy-shadowed": lambda it: it.policy("default", "^(orders|empty)$", {"max-length": 9_000}, priority=-1),
     "delay-layout-damaged": lambda it: levels(it, is_whole=True),
     "user-without-permissions": lambda it: (
         user(it, "app", "x7-long-secret", ""),
-        it.api("PUT", f"permissions/{it.place}/app", {"configure": "^app", "write": "^app", "read": "^app"})) and None,
+        it.api("PUT", f"permissions/{it.place}/app", {"configure": "^app", "write": "^app", "read": "^app"})),
 }
 # fmt: on
 

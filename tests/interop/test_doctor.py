@@ -30,7 +30,9 @@ MISTAKES = {name: doing for name, doing in SICK.items() if name not in NOT_HERE}
 @pytest.fixture(scope="module")
 def ill() -> Iterator[Patient]:
     port = free_port()
-    settings = f"management.tcp.port = {port}\nmanagement.tcp.ip = 127.0.0.1\ncollect_statistics_interval = {INTERVAL_MS}"
+    settings = (
+        f"management.tcp.port = {port}\nmanagement.tcp.ip = 127.0.0.1\ncollect_statistics_interval = {INTERVAL_MS}"
+    )
     plugins = ["rabbitmq_management", "rabbitmq_federation", "rabbitmq_federation_management"]
     with RabbitMQProcess(plugins=plugins, settings=settings) as process:
         patient = Patient(process.url, f"http://127.0.0.1:{port}")

@@ -1,4 +1,4 @@
-"""Every check of `leveret doctor` on leveret: it fires where somebody made the mistake, and is silent where it was done right."""
+"""Every check of `leveret doctor` on leveret: it fires where the mistake was made, and is silent where it was not."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ import trustme
 from click.testing import CliRunner
 
 import leveret
+from leveret.cli.ctl.tables import CTL
 from leveret.cli.doctor.check import Check, Diagnosis, diagnose
 from leveret.cli.doctor.checks import CHECKS, SUBJECTS
 from leveret.cli.doctor.command import command, observe
 from leveret.cli.doctor.observation import Observation, Snapshot, topic_matches
 from leveret.cli.doctor.parts import PARTS
 from leveret.cli.doctor.source import PAGE_SIZE, ControlSource, HttpSource, Unreachable
-from leveret.cli.ctl.tables import CTL
 from leveret.control.blocking import ControlClient
 from leveret.delay import LAYOUTS
 from leveret.testing.processes import LeveretProcess, free_port
@@ -127,9 +127,14 @@ def test_a_remedy_names_commands_that_there_are(check: Check) -> None:
 # -- what only a watch can show
 
 
-@pytest.mark.parametrize(("kind", "name"), [
-    ("connection", "connection-churn"), ("channel", "channel-churn"), ("queue", "queue-per-request"),
-])
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("connection", "connection-churn"),
+        ("channel", "channel-churn"),
+        ("queue", "queue-per-request"),
+    ],
+)
 def test_churn(well: Patient, kind: str, name: str) -> None:
     other = Patient(well.amqp_url, well.api_url)
     with other.open, busy(lambda: sick.churn(other, kind)):
@@ -161,7 +166,7 @@ def test_messages_that_come_again_and_again(well: Patient) -> None:
     assert [finding.check.id for finding in found.findings] == ["redelivery-loop"]
 
 
-class busy:  # noqa: N801 - it is read as a statement
+class busy:
     """Does something again and again on another thread, until the end of the block."""
 
     def __init__(self, doing: Any) -> None:
@@ -194,7 +199,9 @@ def test_a_delivery_that_is_not_acknowledged(well: Patient) -> None:
     until(lambda: bool(found.extend(evidence(looked(well, "consumer-timeout-near"), "consumer-timeout-near")) or found))
     connection.close()
     well.channel.delete_queue("lazy")
-    assert re.search(r"1 unacknowledged, the oldest for [23].\d s at least; the channel is closed after 4.0 s", found[0])
+    assert re.search(
+        r"1 unacknowledged, the oldest for [23].\d s at least; the channel is closed after 4.0 s", found[0]
+    )
 
 
 def test_a_delayed_message_without_a_destination(ill: Patient) -> None:
@@ -216,8 +223,12 @@ def test_a_changed_level(ill: Patient) -> None:
     ill.channel.delete_exchange("own.delay-delivery")
     found = looked(ill, "delay-layout-damaged")
     texts = {hit.object: hit.evidence for finding in found.findings for hit in finding.hits}
-    assert texts["policy of queue 'nsb.delay-level-05' of layout 'nservicebus' in '/'"].startswith("different: message-ttl 1")
-    assert texts["exchange 'own.delay-delivery' of layout 'nservicebus,prefix=own,levels=4' in '/'"].startswith("missing")
+    assert texts["policy of queue 'nsb.delay-level-05' of layout 'nservicebus' in '/'"].startswith(
+        "different: message-ttl 1"
+    )
+    assert texts["exchange 'own.delay-delivery' of layout 'nservicebus,prefix=own,levels=4' in '/'"].startswith(
+        "missing"
+    )
 
 
 def test_a_user_of_everything(ill: Patient) -> None:
@@ -234,19 +245,26 @@ def test_a_user_of_everything(ill: Patient) -> None:
 def test_alarms_and_a_certificate(tmp_path: Path) -> None:
     authority = trustme.CA()
     soon = datetime.now(UTC) + timedelta(days=3)
-    authority.issue_cert("localhost", not_after=soon).private_key_and_cert_chain_pem.write_to_path(tmp_path / "server.pem")
+    authority.issue_cert("localhost", not_after=soon).private_key_and_cert_chain_pem.write_to_path(
+        tmp_path / "server.pem"
+    )
     pem = str(tmp_path / "server.pem")
     arguments = ["--tls-port", str(free_port()), "--tls-cert", pem, "--tls-key", pem]
     with LeveretProcess(arguments=arguments, admin=True) as process:
         source = ControlSource(str(process.data_dir))
         nodes = [CHECKS[name] for name in ("alarm", "disk-near-limit", "certificate-expiring", "disk-limit-small")]
-        texts = {finding.check.id: finding.hits[0].evidence for finding in diagnose(observe(source, nodes, 0), nodes).findings}
+        texts = {
+            finding.check.id: finding.hits[0].evidence
+            for finding in diagnose(observe(source, nodes, 0), nodes).findings
+        }
         assert set(texts) == {"certificate-expiring", "disk-limit-small"}
         assert texts["certificate-expiring"] == "it ends within 30 days, or has ended"
         free = source.fetch(PARTS["nodes"])[0]["disk_free"]
         with ControlClient(str(process.data_dir)) as control:
             control.call("set_disk_free_limit", limit=str(free // 2))
-            assert [f.check.id for f in diagnose(observe(source, nodes[:2], 0), nodes[:2]).findings] == ["disk-near-limit"]
+            assert [f.check.id for f in diagnose(observe(source, nodes[:2], 0), nodes[:2]).findings] == [
+                "disk-near-limit"
+            ]
             control.call("set_disk_free_limit", limit=str(free * 4))
             patient = Patient(process.url, process.admin_url)
             with patient.open:
@@ -267,17 +285,34 @@ def changed(patient: Patient, part: str, **fields: Any) -> Diagnosis:
     return diagnose(Observation(Snapshot(parts, seen.now.missing)), CHECKS.values())
 
 
-@pytest.mark.parametrize(("name", "part", "fields", "text"), [
-    ("memory-near-limit", "nodes", {"mem_used": 90, "mem_limit": 100}, "90 bytes of 100 bytes (90%)"),
-    ("files-near-limit", "nodes", {"fd_used": 900, "fd_total": 1000}, "900 of 1,000 file descriptors are in use"),
-    ("cluster-not-whole", "nodes", {"partitions": ["rabbit@b"]}, "it is cut off from rabbit@b"),
-    ("cluster-not-whole", "nodes", {"running": False}, "it is a member of the cluster and does not run"),
-    ("feature-flags-disabled", "feature_flags", {"name": "f", "state": "disabled", "stability": "stable", "desc": "new"}, "new"),
-    ("no-tls", "connections", {"peer_host": "10.1.2.3", "ssl": False}, "user 'guest' from 10.1.2.3 without TLS"),
-    ("default-guest", "connections", {"peer_host": "10.1.2.3"},
-     "password 'guest', administrator; 1 connections of it from elsewhere, such as 10.1.2.3"),
-    ("federation-lag", "links", {"lag": 50_000, "status": "running", "id": "x", "vhost": "/"}, "50,000 messages wait at the upstream"),
-])
+@pytest.mark.parametrize(
+    ("name", "part", "fields", "text"),
+    [
+        ("memory-near-limit", "nodes", {"mem_used": 90, "mem_limit": 100}, "90 bytes of 100 bytes (90%)"),
+        ("files-near-limit", "nodes", {"fd_used": 900, "fd_total": 1000}, "900 of 1,000 file descriptors are in use"),
+        ("cluster-not-whole", "nodes", {"partitions": ["rabbit@b"]}, "it is cut off from rabbit@b"),
+        ("cluster-not-whole", "nodes", {"running": False}, "it is a member of the cluster and does not run"),
+        (
+            "feature-flags-disabled",
+            "feature_flags",
+            {"name": "f", "state": "disabled", "stability": "stable", "desc": "new"},
+            "new",
+        ),
+        ("no-tls", "connections", {"peer_host": "10.1.2.3", "ssl": False}, "user 'guest' from 10.1.2.3 without TLS"),
+        (
+            "default-guest",
+            "connections",
+            {"peer_host": "10.1.2.3"},
+            "password 'guest', administrator; 1 connections of it from elsewhere, such as 10.1.2.3",
+        ),
+        (
+            "federation-lag",
+            "links",
+            {"lag": 50_000, "status": "running", "id": "x", "vhost": "/"},
+            "50,000 messages wait at the upstream",
+        ),
+    ],
+)
 def test_what_can_not_be_provoked(well: Patient, name: str, part: str, fields: dict[str, Any], text: str) -> None:
     assert evidence(changed(well, part, **fields), name) == [text]
 
@@ -291,11 +326,19 @@ def test_deprecated_features() -> None:
 
 
 def test_guest_where_everybody_may_come() -> None:
-    guest = {"name": "guest", "tags": "administrator", "password_hash": "4UUiKKehk71n9f8fZvD8MCaSzb6FpDDj7XGB8AHGPqR0jykH",
-             "hashing_algorithm": "rabbit_password_hashing_sha256"}  # fmt: skip
+    guest = {
+        "name": "guest",
+        "tags": "administrator",
+        "password_hash": "4UUiKKehk71n9f8fZvD8MCaSzb6FpDDj7XGB8AHGPqR0jykH",
+        "hashing_algorithm": "rabbit_password_hashing_sha256",
+    }
     overview = {"listeners": [{"ip_address": "::", "port": 5672}]}
-    texts = evidence(diagnose(Observation(Snapshot({"overview": overview, "users": [guest]})), CHECKS.values()), "default-guest")
-    assert texts == ["password 'guest', administrator, and the broker listens on :::5672; only loopback_users keeps others out"]
+    texts = evidence(
+        diagnose(Observation(Snapshot({"overview": overview, "users": [guest]})), CHECKS.values()), "default-guest"
+    )
+    assert texts == [
+        "password 'guest', administrator, and the broker listens on :::5672; only loopback_users keeps others out"
+    ]
 
 
 # -- the command
@@ -350,15 +393,18 @@ def test_list_has_all(well: Patient) -> None:
     assert all(subject in result.output for subject in SUBJECTS)
 
 
-@pytest.mark.parametrize(("arguments", "text"), [
-    (["--url", "http://guest:wrong@HOST"], "does not let 'guest' in"),
-    (["--url", "http://guest:secret@127.0.0.1:1"], "http://127.0.0.1:1 does not answer"),
-    (["--url", "amqp://guest:secret@HOST"], "begins with http:// or https://"),
-    (["--only", "nonsense"], "there is no check 'nonsense'"),
-    (["--data-dir", "/nonexistent"], "no leveret serves /nonexistent"),
-    (["--only", "alarm", "--ignore", "alarm"], "no check is left"),
-    (["--data-dir", "/x", "--url", "http://HOST"], "which of them"),
-])
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["--url", "http://guest:wrong@HOST"], "does not let 'guest' in"),
+        (["--url", "http://guest:secret@127.0.0.1:1"], "http://127.0.0.1:1 does not answer"),
+        (["--url", "amqp://guest:secret@HOST"], "begins with http:// or https://"),
+        (["--only", "nonsense"], "there is no check 'nonsense'"),
+        (["--data-dir", "/nonexistent"], "no leveret serves /nonexistent"),
+        (["--only", "alarm", "--ignore", "alarm"], "no check is left"),
+        (["--data-dir", "/x", "--url", "http://HOST"], "which of them"),
+    ],
+)
 def test_what_can_not_be_done(well: Patient, arguments: list[str], text: str) -> None:
     host = well.api_url.removeprefix("http://")
     result = CliRunner().invoke(command, [argument.replace("HOST", host) for argument in arguments])
@@ -390,7 +436,10 @@ def test_the_control_socket_says_the_same(tmp_path: Path) -> None:
     with LeveretProcess(admin=True) as process:
         patient = Patient(process.url, process.admin_url)
         with patient.open:
-            sick.done(patient, {name: SICK[name] for name in ("queue-without-consumers", "dead-letter-cycle", "policy-shadowed")})
+            sick.done(
+                patient,
+                {name: SICK[name] for name in ("queue-without-consumers", "dead-letter-cycle", "policy-shadowed")},
+            )
             checks = [check for check in CHECKS.values() if check.id != "administrator-at-work"]
             by_http = diagnose(observe(HttpSource(patient.api_url), checks, 0), checks)
             by_socket = diagnose(observe(ControlSource(str(process.data_dir)), checks, 0), checks)
@@ -408,10 +457,18 @@ def test_many_queues_come_in_pages(well: Patient) -> None:
     channel.close()
 
 
-@pytest.mark.parametrize(("pattern", "key", "does"), [
-    ("a.*", "a.b", True), ("a.*", "a", False), ("a.#", "a", True), ("a.#", "a.b.c", True), ("#", "", True),
-    ("*.b", "a.c", False), ("a+b", "aab", False),
-])
+@pytest.mark.parametrize(
+    ("pattern", "key", "does"),
+    [
+        ("a.*", "a.b", True),
+        ("a.*", "a", False),
+        ("a.#", "a", True),
+        ("a.#", "a.b.c", True),
+        ("#", "", True),
+        ("*.b", "a.c", False),
+        ("a+b", "aab", False),
+    ],
+)
 def test_topic_patterns(pattern: str, key: str, does: bool) -> None:
     assert topic_matches(pattern, key) is does
 

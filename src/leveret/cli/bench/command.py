@@ -48,13 +48,19 @@ def _scenarios() -> str:
 @click.option("--size", type=click.IntRange(SIZE_MIN, SIZE_MAX), help="Octets of a body.  [default: 16]")
 @click.option("--duration-s", type=click.FloatRange(0.1, 3600), help="How long is measured, after 0.5 s.  [default: 3]")
 @click.option("--messages", type=click.IntRange(1), help="Instead: so many messages in all.")
-@click.option("--publishers", type=click.IntRange(1, 64), help="Processes that publish, or send requests.  [default: 1]")
+@click.option(
+    "--publishers", type=click.IntRange(1, 64), help="Processes that publish, or send requests.  [default: 1]"
+)
 @click.option("--consumers", type=click.IntRange(1, 64), help="Processes that consume.  [default: 1]")
 @click.option("--queues", type=click.IntRange(1, 10_000), help="Queues; processes go round.  [default: 1]")
 @click.option("--persistent", is_flag=True, default=None, help="Durable queues, persistent messages.")
 @click.option("--confirm", type=click.IntRange(0), help="Confirms, with so many outstanding.  [default: 0: none]")
-@click.option("--prefetch", type=click.IntRange(0, 65535), help="Acknowledgements, with this prefetch.  [default: 0: none]")
-@click.option("--rate", type=click.IntRange(0), help="Messages per second of all publishers.  [default: 0: all that goes]")
+@click.option(
+    "--prefetch", type=click.IntRange(0, 65535), help="Acknowledgements, with this prefetch.  [default: 0: none]"
+)
+@click.option(
+    "--rate", type=click.IntRange(0), help="Messages per second of all publishers.  [default: 0: all that goes]"
+)
 @click.option("--window", type=click.IntRange(1), help="rpc: requests under way.  [default: 50]")
 @click.option("--delay-s", type=click.FloatRange(0.001, 3600), help="delay: the longest one.  [default: 2]")
 @click.option("--rounds", type=click.IntRange(1, 100), help="Medians of so many.  [default: 1; 3 with --against]")
@@ -83,7 +89,7 @@ def command(scenario: str, url: str, against: str | None, rounds: int | None, is
     if is_json:
         click.echo(json.dumps(_document(scenario, what, jobs[0], found), indent=2, ensure_ascii=False))
     else:
-        show(scenario, what, found, machine.described(), _settings(jobs[0]))
+        show(scenario, what, found, machine.described(), _settings(what, jobs[0]))
 
 
 def _job(scenario: Scenario, url: str, chosen: dict[str, Any]) -> Job:
@@ -121,20 +127,30 @@ def _names(urls: list[str]) -> list[str]:
         with BlockingConnection(url, name="leveret bench") as connection:
             properties = connection.server_properties
         version = properties.get("leveret_version")
-        said.append(f"leveret {version}" if version else f"{properties.get('product')} {properties.get('version')}")
+        said.append(f"leveret {version}" if version else f"{properties.get('product')!s} {properties.get('version')!s}")
     if len(set(said)) < len(said):
         said = [f"{name} at {parse_url(url).host}:{parse_url(url).port}" for name, url in zip(said, urls, strict=True)]
     return said if len(set(said)) == len(said) else [f"{name} ({number})" for number, name in enumerate(said, 1)]
 
 
-def _settings(job: Job) -> str:
+def _settings(scenario: Scenario, job: Job) -> str:
+    """What was set, in words; only what the scenario knows."""
     words = [f"{job.size} bytes", "persistent" if job.persistent else "transient"]
     words += [f"{job.messages:,} messages" if job.messages else f"{job.duration_s:g} s"]
-    words += [f"{job.publishers} publishers, {job.consumers} consumers, {job.queues} queues"]
-    words += [f"{job.confirm:,} unconfirmed" if job.confirm else "no confirms"]
-    words += [f"prefetch {job.prefetch:,}" if job.prefetch else "no acknowledgements"]
+    counts = [(job.publishers, scenario.sender), (job.consumers if scenario.receiver else 0, scenario.receiver)]
+    words += [_count(number, role) for number, role in [*counts, (job.queues, "queue")] if number]
+    if scenario.sender == "publisher":
+        words += [f"{job.confirm:,} unconfirmed" if job.confirm else "no confirms"]
+        words += [f"prefetch {job.prefetch:,}" if job.prefetch else "no acknowledgements"] if scenario.receiver else []
     words += [f"{job.rate:,} messages/s"] if job.rate else []
+    words += [f"{job.window:,} under way"] if scenario.sender == "requester" else []
+    words += [f"delays up to {job.delay_s:g} s"] if scenario.sender == "delayer" else []
     return ", ".join(words)
+
+
+def _count(number: int, role: str) -> str:
+    noun = {"delayer": "publisher", "late_consumer": "consumer"}.get(role, role)
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _document(name: str, scenario: Scenario, job: Job, found: dict[str, list[Figures]]) -> dict[str, Any]:

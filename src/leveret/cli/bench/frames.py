@@ -51,9 +51,9 @@ class Batch:
             self.count = count
         for index in range(TIME.size):
             place = self.body_at + index
-            frames[place : place + (count - 1) * octets + 1 : octets] = (
-                data[start + index : start + index + (count - 1) * stride + 1 : stride]
-            )  # fmt: skip
+            frames[place : place + (count - 1) * octets + 1 : octets] = data[
+                start + index : start + index + (count - 1) * stride + 1 : stride
+            ]
         return bytes(memoryview(frames)[: count * octets])
 
 
@@ -121,11 +121,14 @@ class Scanner:
             return start
         stride = after - start
         count = (end - start) // stride
-        if count > 1 and not self._are_alike(data, start, stride, count, (0, 6, head - start, body - start, stride - 1)):
+        if count > 1 and not self._are_alike(
+            data, start, stride, count, (0, 6, head - start, body - start, stride - 1)
+        ):
             count = 1
         last = start + (count - 1) * stride
         self.delivered += count
-        self.last_tag = TIME.unpack_from(data, last + 12 + data[last + 11])[0]
+        tag_at = last + 12 + data[last + 11]
+        self.last_tag = int.from_bytes(data[tag_at : tag_at + 8])
         if body_size:
             self._on_run(data, body + 7, stride, count)
         return start + count * stride
@@ -135,7 +138,8 @@ class Scanner:
         """Whether all frames of the run begin and end where those of its first delivery do."""
         stop = start + (count - 1) * stride + 1
         return all(
-            data[start + place : stop + place : stride] == data[start + place : start + place + 1] * count for place in places
+            data[start + place : stop + place : stride] == data[start + place : start + place + 1] * count
+            for place in places
         )
 
     def _answer(self, tag: int, multiple: bool, accepted: bool) -> None:

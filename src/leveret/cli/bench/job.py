@@ -9,9 +9,9 @@ from dataclasses import dataclass
 class Job:
     """url: of the broker; name: what the names of its queues begin with; size: of a body in octets, 16 at least (a time
     stands in it); duration_s or messages (0: for duration_s): how long; publishers, consumers, queues: how many;
-    persistent: durable queues and persistent messages; confirm: unconfirmed at a time, 0 = without confirms; prefetch: 0
-    = without acknowledgements; rate: messages per second of all publishers, 0 = as fast as it goes; fanout: each queue
-    gets each message; window: requests under way; delay_s: longest delay."""
+    persistent: durable queues, persistent messages; confirm: unconfirmed at a time, 0 = without confirms; prefetch:
+    0 = without acknowledgements; rate: messages per second of all publishers, 0 = as fast as it goes; fanout: each
+    queue gets each message; window: requests under way; delay_s: longest delay."""
 
     url: str
     name: str

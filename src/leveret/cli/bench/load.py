@@ -83,7 +83,9 @@ def _declared(scenario: Scenario, job: Job) -> Iterator[None]:
 def _phase(job: Job, roles: list[tuple[str, int]], goal: int = 0) -> list[Report]:
     """Run these processes, the receivers first, until the senders are done and all has come; goal: without senders."""
     counts = sum(count for _, count in roles)
-    signals = Signals(SPAWN.Event(), SPAWN.Event(), SPAWN.Array("q", counts, lock=False), SPAWN.Value("q", 0, lock=False), WARMUP_S)
+    signals = Signals(
+        SPAWN.Event(), SPAWN.Event(), SPAWN.Array("q", counts, lock=False), SPAWN.Value("q", 0, lock=False), WARMUP_S
+    )
     processes: list[tuple[str, BaseProcess, Pipe]] = []
     try:
         for role, count in roles:
@@ -111,11 +113,11 @@ def _phase(job: Job, roles: list[tuple[str, int]], goal: int = 0) -> list[Report
     finally:
         signals.stop.set()
         signals.go.set()
-        for _, process, _ in processes:
-            process.join(GRACE_S)
-            if process.is_alive():
-                process.terminate()
-                process.join()
+        for _, started, _ in processes:
+            started.join(GRACE_S)
+            if started.is_alive():
+                started.terminate()
+                started.join()
 
 
 def _heard(pipe: Pipe, timeout_s: float) -> Any:
@@ -166,7 +168,11 @@ def _await_all(job: Job, signals: Signals, receivers: list[int], goal: int) -> N
 def _figures(scenario: Scenario, job: Job, reports: list[Report], broker_s: float) -> Figures:
     figures: Figures = {}
     roles = {report.role for report in reports}
-    for role, name in (("publisher", "published_per_s"), ("consumer", "delivered_per_s"), ("requester", "round_trips_per_s")):
+    for role, name in (
+        ("publisher", "published_per_s"),
+        ("consumer", "delivered_per_s"),
+        ("requester", "round_trips_per_s"),
+    ):
         if role in roles:
             figures[name] = _per_s(job, [report for report in reports if report.role == role], scenario.drains)
     for role in roles & TIMES.keys():

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Final
 
 LISTENING: Final = "0A"  # state of a socket in /proc/net/tcp
-TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 
 
 def described() -> str:
@@ -23,7 +22,9 @@ def described() -> str:
     except OSError:
         pass
     python = f"Python {platform.python_version()}"
-    return f"{os.cpu_count()} x {model}, {platform.system()} {platform.release()}, {python}, load {os.getloadavg()[0]:.1f}"
+    return (
+        f"{os.cpu_count()} x {model}, {platform.system()} {platform.release()}, {python}, load {os.getloadavg()[0]:.1f}"
+    )
 
 
 def broker_pid(host: str, port: int) -> int | None:
@@ -41,12 +42,12 @@ def broker_pid(host: str, port: int) -> int | None:
 
 
 def cpu_s(pid: int | None) -> float:
-    """Processor time of the process and of what it started and has waited for, in seconds; 0.0 if it can't be had."""
+    """Processor time of the threads of a process, in seconds; 0.0 if it can't be had."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        threads = Path(f"/proc/{pid}/task").glob("*/schedstat")
+        return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e9
     except OSError:
         return 0.0
-    return sum(map(int, fields[11:15])) / TICKS_PER_S
 
 
 def _listening(port: int) -> set[str]:

@@ -9,8 +9,8 @@ from typing import Any, Final
 @dataclass(frozen=True)
 class Scenario:
     """sender, receiver: what its processes do ("": there are none); defaults: where they are not those of Job; figure:
-    the one that ratios are about; is_paired: a receiver for each sender; drains: the receivers come when the senders are
-    done."""
+    the one that ratios are about; is_paired: a receiver for each sender; drains: the receivers come when the senders
+    are done."""
 
     help: str
     sender: str
@@ -27,7 +27,8 @@ SCENARIOS: Final[dict[str, Scenario]] = {
                     {"prefetch": 500, "confirm": 1000}),
     "fanout": Scenario("a fanout exchange: each queue gets each message", "publisher", "consumer", "delivered_per_s",
                        {"fanout": True, "queues": 5, "consumers": 5}),
-    "latency": Scenario("how long a message takes at a given rate", "publisher", "consumer", "latency_us.p50", {"rate": 1000}),
+    "latency": Scenario("how long a message takes at a given rate", "publisher", "consumer", "latency_us.p50",
+                        {"rate": 1000}),
     "confirm": Scenario("how long the confirm of a persistent message takes", "publisher", "", "confirm_us.p50",
                         {"confirm": 1, "persistent": True}),
     "backlog": Scenario("messages into queues without consumers, then out of them", "publisher", "consumer",

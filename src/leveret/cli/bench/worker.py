@@ -17,7 +17,7 @@ from leveret.cli.bench.histogram import Histogram
 from leveret.cli.bench.job import Job
 from leveret.client import BlockingChannel, BlockingConnection, ClientError, Delivery, Properties
 
-BATCH_OCTETS: Final = 64 << 10
+BATCH_OCTETS: Final = 256 << 10
 BATCH_MAX: Final = 1024
 PACE_S: Final = 0.001
 """At a given rate, publishers wake so often."""
@@ -57,8 +57,8 @@ class Signals:
 
 
 class Worker:
-    """A connection, a channel, and how its frames are counted. index: which of all processes it is; on_run: what is done
-    with deliveries, if their age is not what counts."""
+    """A connection, a channel, and how its frames are counted. index: which of all processes it is; on_run: what is
+    done with deliveries, if their age is not what counts."""
 
     def __init__(self, job: Job, signals: Signals, index: int, role: str, on_run: OnRun | None = None) -> None:
         self.job = job
@@ -182,10 +182,10 @@ def consumer(job: Job, signals: Signals, index: int, number: int, pipe: Pipe) ->
     acked = 0
     while not signals.stop.is_set():
         worker.pump(IDLE_S)
-        # half of a prefetch at a time, or what there is when nothing more comes
-        if job.prefetch and scanner.last_tag > acked:
-            worker.channel.ack(scanner.last_tag, multiple=True)
-            acked = scanner.last_tag
+        tag = scanner.last_tag  # the acknowledgement reads, too: what comes with it is for the next one
+        if job.prefetch and tag > acked:
+            worker.channel.ack(tag, multiple=True)
+            acked = tag
     report = worker.ended()
     worker.connection.close()
     return report

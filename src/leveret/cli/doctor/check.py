@@ -11,7 +11,7 @@ from leveret.cli.doctor.observation import Observation
 
 
 class Severity(IntEnum):
-    """HINT: could be better; WARNING: will hurt under load or after a failure; ERROR: is wrong now, or loses messages."""
+    """HINT: could be better; WARNING: will hurt under load or after a failure; ERROR: wrong now, or loses messages."""
 
     HINT = 1
     WARNING = 2
@@ -35,9 +35,9 @@ class Hit:
 
 @dataclass(frozen=True)
 class Check:
-    """id: for --only and --ignore; title: what is wrong; why: what comes of it; remedy: a command or code, in which words
-    in capitals stand for names and `ctl` for the command that administers the broker; find: the check itself, over what
-    was seen; needs: parts without which it can't be made; is_watching: whether it needs two looks."""
+    """id: for --only and --ignore; title: what is wrong; why: what comes of it; remedy: a command or code, in which
+    words in capitals stand for names and `ctl` for the command that administers the broker; find: the check itself, over
+    what was seen; needs: parts without which it can't be made; is_watching: whether it needs two looks."""
 
     id: str
     severity: Severity

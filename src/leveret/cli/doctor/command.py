@@ -17,8 +17,8 @@ from leveret.cli.doctor.check import Check, Severity, diagnose
 from leveret.cli.doctor.checks import CHECKS
 from leveret.cli.doctor.observation import MONITORS, Observation, Snapshot
 from leveret.cli.doctor.parts import PARTS, STATISTICS
-from leveret.cli.doctor.source import ControlSource, HttpSource, Source, Unreachable
 from leveret.cli.doctor.show import as_json, show, show_list
+from leveret.cli.doctor.source import ControlSource, HttpSource, Source, Unreachable
 
 EXIT_FOUND: Final = 1
 EXIT_UNREACHABLE: Final = 2
@@ -27,7 +27,7 @@ SEVERITIES: Final = {severity.word: severity for severity in Severity}
 NEVER: Final = "never"
 
 
-class CheckId(click.ParamType):
+class CheckId(click.ParamType[tuple[str, ...]]):
     """The id of a check, or several with commas between."""
 
     name = "check"
@@ -43,19 +43,40 @@ class CheckId(click.ParamType):
 
 
 @click.command()
-@click.option("--url", metavar="URL", envvar="LEVERET_API_URL", help="The HTTP API, http://user:password@host:15672 "
-              f"(environment: LEVERET_API_URL).  [default: {URL}]")  # fmt: skip
-@click.option("--data-dir", type=click.Path(), help="Instead: the data directory of a leveret that runs on this machine.")
-@click.option("--cacert", type=click.Path(exists=True, dir_okay=False), help="PEM file that signs the certificate of https://.")
-@click.option("--watch-s", type=click.FloatRange(0.1, 3600), default=6.0, show_default=True,
-              help="Seconds between two looks, for what only rates can show. RabbitMQ counts every 5 s.")  # fmt: skip
+@click.option(
+    "--url",
+    metavar="URL",
+    envvar="LEVERET_API_URL",
+    help=f"The HTTP API, http://user:password@host:15672 (environment: LEVERET_API_URL).  [default: {URL}]",
+)
+@click.option(
+    "--data-dir", type=click.Path(), help="Instead: the data directory of a leveret that runs on this machine."
+)
+@click.option(
+    "--cacert", type=click.Path(exists=True, dir_okay=False), help="PEM file that signs the certificate of https://."
+)
+@click.option(
+    "--watch-s",
+    type=click.FloatRange(0.1, 3600),
+    default=6.0,
+    show_default=True,
+    help="Seconds between two looks, for what only rates can show. RabbitMQ counts every 5 s.",
+)
 @click.option("--once", is_flag=True, help="One look: checks that need rates are not made.")
-@click.option("--only", type=CheckId(), multiple=True, help="Make this check only (more than one: again, or with commas).")
+@click.option(
+    "--only", type=CheckId(), multiple=True, help="Make this check only (more than one: again, or with commas)."
+)
 @click.option("--ignore", type=CheckId(), multiple=True, help="Do not make this check.")
-@click.option("--fail-on", type=click.Choice([*SEVERITIES, NEVER]), default="warning", show_default=True,
-              help="Exit status 1 if something at least so bad is found.")  # fmt: skip
-@click.option("--show", "shown", type=click.IntRange(min=1), default=3, show_default=True,
-              help="So many objects of each finding.")  # fmt: skip
+@click.option(
+    "--fail-on",
+    type=click.Choice([*SEVERITIES, NEVER]),
+    default="warning",
+    show_default=True,
+    help="Exit status 1 if something at least so bad is found.",
+)
+@click.option(
+    "--show", "shown", type=click.IntRange(min=1), default=3, show_default=True, help="So many objects of each finding."
+)
 @click.option("--json", "is_json", is_flag=True, help="JSON, with all objects.")
 @click.option("--list", "is_list", is_flag=True, help="List all checks and do nothing.")
 def command(
@@ -88,7 +109,7 @@ def command(
 
 
 def observe(source: Source, checks: Iterable[Check], watch_s: float) -> Observation:
-    """Look at what the checks need; twice if one of them counts, unless watch_s is 0. Unreachable if it can't be done."""
+    """Look at what the checks need; twice if one of them counts, unless watch_s is 0. Unreachable if it can't."""
     checks = tuple(checks)
     names = {"overview"} | {part for check in checks for part in check.needs}
     watched = {part for check in checks if check.is_watching for part in check.needs}

@@ -23,9 +23,17 @@ class Part:
     is_counted: bool = False
 
 
-_STATS: Final = ("message_stats.publish", "message_stats.confirm", "message_stats.ack", "message_stats.deliver_get",
-                 "message_stats.redeliver", "message_stats.drop_unroutable", "message_stats.return_unroutable",
-                 "message_stats.publish_in", "message_stats.publish_out")  # fmt: skip
+_STATS: Final = (
+    "message_stats.publish",
+    "message_stats.confirm",
+    "message_stats.ack",
+    "message_stats.deliver_get",
+    "message_stats.redeliver",
+    "message_stats.drop_unroutable",
+    "message_stats.return_unroutable",
+    "message_stats.publish_in",
+    "message_stats.publish_out",
+)
 
 PARTS: Final[dict[str, Part]] = {
     "overview": Part("overview", "overview", is_counted=True),

@@ -30,7 +30,9 @@ def show(diagnosis: Diagnosis, seen: Observation, where: str, shown: int) -> Non
     _show_unmade(console, diagnosis, width)
     counts = [_counted(severity, diagnosis) for severity in sorted(Severity, reverse=True)]
     checks = "check was" if diagnosis.made == 1 else "checks were"
-    console.print(f"{diagnosis.made} {checks} made: {', '.join(counts)}" + ("" if diagnosis.findings else "; nothing was found"))
+    console.print(
+        f"{diagnosis.made} {checks} made: {', '.join(counts)}" + ("" if diagnosis.findings else "; nothing was found")
+    )
 
 
 def as_json(diagnosis: Diagnosis, seen: Observation, where: str) -> str:
@@ -65,7 +67,9 @@ def show_list() -> None:
 
 def _show_finding(console: Console, finding: Finding, program: str, width: int, shown: int) -> None:
     title = Text.assemble(
-        (f"{finding.severity.word:7} ", STYLES[finding.severity]), (finding.check.title, "bold"), f"  [{finding.check.id}]"
+        (f"{finding.severity.word:7} ", STYLES[finding.severity]),
+        (finding.check.title, "bold"),
+        f"  [{finding.check.id}]",
     )
     console.print(title)
     for hit in finding.hits[:shown]:
@@ -89,7 +93,12 @@ def _show_unmade(console: Console, diagnosis: Diagnosis, width: int) -> None:
 def _wrapped(text: str, width: int, indent: str) -> str:
     """Broken between words only: commands can be copied."""
     return textwrap.fill(
-        text, width, initial_indent=indent, subsequent_indent=indent + "     ", break_long_words=False, break_on_hyphens=False
+        text,
+        width,
+        initial_indent=indent,
+        subsequent_indent=indent + "     ",
+        break_long_words=False,
+        break_on_hyphens=False,
     )
 
 

@@ -1,4 +1,4 @@
-"""Where the answers come from: the HTTP API of RabbitMQ or leveret, or the control socket of a leveret on this machine."""
+"""Where the answers come from: the HTTP API of RabbitMQ or leveret, or the control socket of a leveret here."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ class Source(Protocol):
 
 
 class HttpSource:
-    """url: http or https, with user and password, guest and guest if left out; cacert: a file that signs its certificate.
+    """url: http or https, with user and password, guest and guest if left out; cacert: a file that signs its
+    certificate.
 
     ValueError for what is no such URL.
     """
@@ -82,8 +83,10 @@ class HttpSource:
         target = self._prefix + path + ("?" + "&".join(query) if query else "")
         status, reason, body = self._exchange(target)
         if status == 401 and path == "overview":
-            raise Unreachable(f"{self.where} does not let {self._user!r} in: {_reason(body) or reason}. "
-                              "The user needs a tag: monitoring, better administrator")  # fmt: skip
+            raise Unreachable(
+                f"{self.where} does not let {self._user!r} in: {_reason(body) or reason}. "
+                "The user needs a tag: monitoring, better administrator"
+            )
         if status == 400 and may_be_gone:
             return None
         if status == 503 and path.startswith("health/"):

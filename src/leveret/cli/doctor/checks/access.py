@@ -19,16 +19,24 @@ def default_guest(seen: Observation) -> Iterator[Hit]:
     guest = next((user for user in seen.rows("users") if user["name"] == "guest"), None)
     if guest is None or not _accepts(guest, "guest"):
         return
-    remote = [row for row in seen.rows("connections") if row.get("user") == "guest" and _is_remote(row.get("peer_host"))]
+    remote = [
+        row for row in seen.rows("connections") if row.get("user") == "guest" and _is_remote(row.get("peer_host"))
+    ]
     open_to = [row for row in seen.overview.get("listeners", []) if not _is_loopback(str(row.get("ip_address", "")))]
     tags = ", ".join(_tags(guest)) or "no tag"
     if remote:
-        yield Hit("user 'guest'", f"password 'guest', {tags}; {len(remote)} connections of it from elsewhere, such as "
-                  f"{remote[0]['peer_host']}", severity=Severity.ERROR)  # fmt: skip
+        yield Hit(
+            "user 'guest'",
+            f"password 'guest', {tags}; {len(remote)} connections of it from elsewhere, such as "
+            f"{remote[0]['peer_host']}",
+            severity=Severity.ERROR,
+        )
     elif open_to:
         where = ", ".join(sorted({f"{row.get('ip_address')}:{row.get('port')}" for row in open_to}))
-        yield Hit("user 'guest'", f"password 'guest', {tags}, and the broker listens on {where}; only loopback_users keeps "
-                  "others out")  # fmt: skip
+        yield Hit(
+            "user 'guest'",
+            f"password 'guest', {tags}, and the broker listens on {where}; only loopback_users keeps others out",
+        )
 
 
 def weak_password(seen: Observation) -> Iterator[Hit]:
@@ -51,8 +59,11 @@ def working_administrators(seen: Observation) -> Iterator[Hit]:
     for name in sorted(administrators):
         connections = [row for row in seen.rows("connections") if row.get("user") == name]
         if connections:
-            yield Hit(f"user {name!r}", f"{len(connections):,} AMQP connections are an administrator's, such as "
-                      f"{connections[0]['name']!r}", {"NAME": name})  # fmt: skip
+            yield Hit(
+                f"user {name!r}",
+                f"{len(connections):,} AMQP connections are an administrator's, such as {connections[0]['name']!r}",
+                {"NAME": name},
+            )
 
 
 def everything_allowed(seen: Observation) -> Iterator[Hit]:
@@ -64,8 +75,11 @@ def everything_allowed(seen: Observation) -> Iterator[Hit]:
         mine = [row for row in seen.rows("permissions") if row["user"] == user["name"]]
         wide = [row for row in mine if row["configure"] == row["write"] == row["read"] == ALL]
         if user["name"] not in administrators and len(wide) == vhosts:
-            yield Hit(f"user {user['name']!r}", f"may configure, write and read everything in all {vhosts} virtual hosts",
-                      {"NAME": user["name"]})  # fmt: skip
+            yield Hit(
+                f"user {user['name']!r}",
+                f"may configure, write and read everything in all {vhosts} virtual hosts",
+                {"NAME": user["name"]},
+            )
 
 
 def in_the_clear(seen: Observation) -> Iterator[Hit]:
@@ -110,8 +124,8 @@ W, H, E = Severity.WARNING, Severity.HINT, Severity.ERROR
 CHECKS: Final = (
     Check(
         "default-guest", W, "The user guest still has the password guest",
-        "Everybody knows it, and it is an administrator. Only loopback_users keeps it to the broker's own machine; who comes "
-        "through a proxy or a container's port is local.",
+        "Everybody knows it, and it is an administrator. Only loopback_users keeps it to the broker's own machine; "
+        "who comes through a proxy or a container's port is local.",
         "Make an administrator of your own, then `ctl delete_user guest`",
         default_guest, ("users", "overview", "statistics"),
     ),

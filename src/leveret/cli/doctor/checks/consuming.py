@@ -25,19 +25,27 @@ def auto_ack(seen: Observation) -> Iterator[Hit]:
     for consumer, queue in _consumers(seen):
         ready, size = count(queue, "messages_ready"), count(queue, "message_bytes")
         if not consumer.get("ack_required") and queue.get("type") != "stream" and ready >= BACKLOG:
-            yield object_hit("queue", queue, f"{ready:,} messages ({octets(size)}) wait, and consumer "
-                             f"{consumer['consumer_tag']!r} has them without acknowledgements")  # fmt: skip
+            yield object_hit(
+                "queue",
+                queue,
+                f"{ready:,} messages ({octets(size)}) wait, and consumer "
+                f"{consumer['consumer_tag']!r} has them without acknowledgements",
+            )
 
 
 def no_prefetch(seen: Observation) -> Iterator[Hit]:
     for consumer, queue in _consumers(seen):
         channel = seen.channels.get((consumer.get("channel_details") or {}).get("name", ""), {})
         if (
-            consumer.get("ack_required") and count(consumer, "prefetch_count") == 0
-            and not count(channel, "global_prefetch_count") and not queue.get("exclusive")
-        ):  # fmt: skip
+            consumer.get("ack_required")
+            and count(consumer, "prefetch_count") == 0
+            and not count(channel, "global_prefetch_count")
+            and not queue.get("exclusive")
+        ):
             waiting, unacked = count(queue, "messages_ready"), count(queue, "messages_unacknowledged")
-            evidence = f"consumer {consumer['consumer_tag']!r} has no limit; {unacked:,} unacknowledged, {waiting:,} wait"
+            evidence = (
+                f"consumer {consumer['consumer_tag']!r} has no limit; {unacked:,} unacknowledged, {waiting:,} wait"
+            )
             yield object_hit("queue", queue, evidence)
 
 
@@ -82,8 +90,10 @@ def near_timeout(seen: Observation) -> Iterator[Hit]:
     for name, channel in seen.channels.items():
         unacked, age_ms = count(channel, "messages_unacknowledged"), _age_ms(channel)
         if unacked and age_ms >= TIMEOUT_SHARE * timeouts[name]:
-            evidence = (f"{unacked:,} unacknowledged, the oldest for {span(age_ms)} at least; the channel is closed after "
-                        f"{span(timeouts[name])}")  # fmt: skip
+            evidence = (
+                f"{unacked:,} unacknowledged, the oldest for {span(age_ms)} at least; the channel is closed after "
+                f"{span(timeouts[name])}"
+            )
             yield Hit(f"channel {name!r}", evidence)
 
 
@@ -94,8 +104,12 @@ def stalled(seen: Observation) -> Iterator[Hit]:
             continue
         is_idle = not any(seen.rate("queues", queue, f"message_stats.{name}") for name in ("deliver_get", "ack"))
         if is_idle and seen.was_there("queues", queue):
-            yield object_hit("queue", queue, f"{ready:,} messages wait and {unacked:,} are unacknowledged, but in "
-                             f"{seen.span_s:.1f} s none was delivered or acknowledged")  # fmt: skip
+            yield object_hit(
+                "queue",
+                queue,
+                f"{ready:,} messages wait and {unacked:,} are unacknowledged, but in "
+                f"{seen.span_s:.1f} s none was delivered or acknowledged",
+            )
 
 
 def redelivering(seen: Observation) -> Iterator[Hit]:
@@ -121,7 +135,7 @@ def _is_waiting_room(queue: Row) -> bool:
 
 
 def _age_ms(channel: Row) -> float:
-    """For how long the oldest delivery has been unacknowledged, at least. RabbitMQ only says since when nothing happens."""
+    """For how long the oldest delivery has been unacknowledged, at least. RabbitMQ only says since when it is idle."""
     if "oldest_unacknowledged_ms" in channel:
         return count(channel, "oldest_unacknowledged_ms")
     try:
@@ -135,21 +149,23 @@ W, H, E = Severity.WARNING, Severity.HINT, Severity.ERROR
 CHECKS: Final = (
     Check(
         "auto-ack-backlog", W, "Consumers without acknowledgements behind a backlog",
-        "The broker sends as fast as the socket takes it: no prefetch holds it back, the consumer's memory fills, and all "
-        "that was sent is lost when it dies.",
-        "Consume with acknowledgements and a prefetch: `channel.consume('NAME', prefetch_count=100)`, then `channel.ack(tag)`",
+        "The broker sends as fast as the socket takes it: no prefetch holds it back, the consumer's memory fills, "
+        "and all that was sent is lost when it dies.",
+        "Consume with acknowledgements and a prefetch: `channel.consume('NAME', prefetch_count=100)`, then "
+        "`channel.ack(tag)`",
         auto_ack, ("consumers", "queues", "statistics"),
     ),
     Check(
         "prefetch-unlimited", W, "Consumers without a prefetch limit",
-        "The first consumer gets all that waits, others get nothing, and its memory holds the whole backlog; when it dies, all "
-        "of it comes back at once.",
+        "The first consumer gets all that waits, others get nothing, and its memory holds the whole backlog; when "
+        "it dies, all of it comes back at once.",
         "Set a prefetch before consuming: `channel.qos(prefetch_count=100)`",
         no_prefetch, ("consumers", "queues", "channels", "statistics"),
     ),
     Check(
         "prefetch-absurd", H, f"Consumers with a prefetch of more than {PREFETCH_ABSURD:,}",
-        "It is as good as none: messages pile up at one consumer while others idle. Throughput stops growing at some hundreds.",
+        "It is as good as none: messages pile up at one consumer while others idle. Throughput stops growing at "
+        "some hundreds.",
         "Set a prefetch of 100 to 1,000: `channel.qos(prefetch_count=300)`",
         large_prefetch, ("consumers", "queues"),
     ),
@@ -175,16 +191,16 @@ CHECKS: Final = (
     ),
     Check(
         "consumer-timeout-near", W, "Deliveries are unacknowledged for long",
-        "The broker closes a channel whose delivery is unacknowledged for longer than consumer_timeout (30 minutes if not "
-        "set otherwise); all its messages are then delivered again.",
-        "Acknowledge earlier, split long work, or allow more: declare the queue with x-consumer-timeout (ms), or set the policy "
-        "key consumer-timeout",
+        "The broker closes a channel whose delivery is unacknowledged for longer than consumer_timeout (30 minutes "
+        "if not set otherwise); all its messages are then delivered again.",
+        "Acknowledge earlier, split long work, or allow more: declare the queue with x-consumer-timeout (ms), or "
+        "set the policy key consumer-timeout",
         near_timeout, ("channels", "consumers", "queues", "statistics"),
     ),
     Check(
         "consumers-stalled", W, "Consumers that do not get on",
-        "Messages wait, consumers are there, and nothing moves: each has as many unacknowledged as its prefetch allows, or does "
-        "not read its socket.",
+        "Messages wait, consumers are there, and nothing moves: each has as many unacknowledged as its prefetch "
+        "allows, or does not read its socket.",
         "Look what they do (a lock, a slow database, a forgotten acknowledgement); to free what they hold, close "
         "them: `ctl close_all_connections -p VHOST stalled`",
         stalled, ("queues", "statistics"), True,

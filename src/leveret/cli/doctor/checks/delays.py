@@ -14,7 +14,7 @@ from leveret.delay.tools.finding import State
 from leveret.delay.tools.verification import examined
 
 LONG_MS_MAX: Final = (1 << 32) - 1
-"""The longest wait that fits 32 bits, about 49.7 days; also the longest x-delay of RabbitMQ's delayed exchange plugin."""
+"""The longest wait that fits 32 bits, 49.7 days; also the longest x-delay of RabbitMQ's delayed exchange plugin."""
 NAMED_LEVELS: Final = 3
 """So many level queues with one prefix are a layout; a single queue with such a name is somebody's own."""
 
@@ -52,8 +52,12 @@ def damaged(seen: Observation) -> Iterator[Hit]:
         for finding in examined(layout, exchanges, queues, Standing(seen, vhost)):
             if finding.state.is_failure:
                 severity = Severity.ERROR if finding.state is State.MISSING else Severity.WARNING
-                yield Hit(f"{finding.what} of layout {name!r} in {vhost!r}", f"{finding.state.value}: {finding.detail}", words,
-                          severity)  # fmt: skip
+                yield Hit(
+                    f"{finding.what} of layout {name!r} in {vhost!r}",
+                    f"{finding.state.value}: {finding.detail}",
+                    words,
+                    severity,
+                )
 
 
 def too_long(seen: Observation) -> Iterator[Hit]:
@@ -65,16 +69,20 @@ def too_long(seen: Observation) -> Iterator[Hit]:
     for row in seen.rows("delayed"):
         wait_ms = count(row, "last_due_ms") - count(row, "next_due_ms")
         if row.get("type") == "exchange" and wait_ms > LONG_MS_MAX:
-            yield Hit(f"delayed exchange {row.get('layout')!r} in {row['vhost']!r}", f"messages for {row['destination']!r} are "
-                      f"due over {span(wait_ms)}")  # fmt: skip
+            yield Hit(
+                f"delayed exchange {row.get('layout')!r} in {row['vhost']!r}",
+                f"messages for {row['destination']!r} are due over {span(wait_ms)}",
+            )
 
 
 def parked(seen: Observation) -> Iterator[Hit]:
     for row in seen.rows("delayed"):
         if waiting := count(row, "parked"):
-            yield Hit(f"destination {row['destination']!r} in {row['vhost']!r}", f"{waiting:,} messages of layout "
-                      f"{row['layout']!r} are due, and no queue takes them",
-                      {"VHOST": row["vhost"], "DESTINATION": row["destination"]})  # fmt: skip
+            yield Hit(
+                f"destination {row['destination']!r} in {row['vhost']!r}",
+                f"{waiting:,} messages of layout {row['layout']!r} are due, and no queue takes them",
+                {"VHOST": row["vhost"], "DESTINATION": row["destination"]},
+            )
 
 
 def _layouts(seen: Observation) -> list[tuple[str, str, Layout]]:
@@ -111,21 +119,22 @@ CHECKS: Final = (
     Check(
         "delay-layout-damaged", E, "Delay levels that are incomplete or have been changed",
         "Delayed messages that pass the damaged level come early, late, at the wrong place or never.",
-        "Say what is wrong in detail with `leveret delay verify --layout LAYOUT --api URL`; `leveret delay create --layout "
-        "LAYOUT` adds what is missing",
+        "Say what is wrong in detail with `leveret delay verify --layout LAYOUT --api URL`; `leveret delay create "
+        "--layout LAYOUT` adds what is missing",
         damaged, ("queues", "exchanges", "bindings"),
     ),
     Check(
         "delay-over-limit", W, "Waits of more than 49.7 days",
-        "Milliseconds beyond 32 bits: older brokers and clients refuse or wrap them, and RabbitMQ's delayed exchange delivers "
-        "such messages at once or not at all.",
+        "Milliseconds beyond 32 bits: older brokers and clients refuse or wrap them, and RabbitMQ's delayed "
+        "exchange delivers such messages at once or not at all.",
         "Use delay levels (`leveret delay create`), which wait for up to 8.5 years on any broker",
         too_long, ("queues",),
     ),
     Check(
         "delayed-parked", E, "Delayed messages that are due and have nowhere to go",
         "Their destination is not bound any more; leveret keeps them (RabbitMQ drops them, and tells nobody).",
-        "Declare and bind the destination again, or cancel them: `ctl cancel_delayed -p VHOST --destination DESTINATION`",
+        "Declare and bind the destination again, or cancel them: `ctl cancel_delayed -p VHOST --destination "
+        "DESTINATION`",
         parked, ("delayed",),
     ),
 )  # fmt: skip

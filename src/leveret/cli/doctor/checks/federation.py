@@ -47,7 +47,9 @@ def no_upstream(seen: Observation) -> Iterator[Hit]:
         if (name := definition.get(UPSTREAM)) is not None and name not in upstreams:
             yield object_hit("policy", policy, f"there is no upstream {name!r}", UPSTREAM=str(name))
         elif (name := definition.get(SET)) == "all" and not upstreams:
-            yield object_hit("policy", policy, "it asks for all upstreams, and there is none", UPSTREAM="NAME-OF-UPSTREAM")
+            yield object_hit(
+                "policy", policy, "it asks for all upstreams, and there is none", UPSTREAM="NAME-OF-UPSTREAM"
+            )
         elif name is not None and name != "all" and (SET, vhost, name) not in parameters:
             yield object_hit("policy", policy, f"there is no set of upstreams {name!r}", UPSTREAM="NAME-OF-UPSTREAM")
 
@@ -65,8 +67,11 @@ def from_itself(seen: Observation) -> Iterator[Hit]:
     for queue in seen.rows("queues"):
         found = UPSTREAM_QUEUE.fullmatch(queue["name"])
         if found and own and found["cluster"] == own:
-            yield object_hit("exchange", {"name": found["exchange"], "vhost": queue["vhost"]},
-                             f"a broker with this one's own cluster name {own!r} has a link to it")  # fmt: skip
+            yield object_hit(
+                "exchange",
+                {"name": found["exchange"], "vhost": queue["vhost"]},
+                f"a broker with this one's own cluster name {own!r} has a link to it",
+            )
 
 
 def loops(seen: Observation) -> Iterator[Hit]:
@@ -84,8 +89,12 @@ def loops(seen: Observation) -> Iterator[Hit]:
         if looped:
             yield _link_hit(link, f"{looped:,} messages came back by a circle and were dropped")
         elif receivers and hops.get((link["vhost"], upstream)) is None:
-            yield _link_hit(link, f"the exchange also is an upstream of {', '.join(sorted(receivers))}, and max-hops of upstream "
-                            f"{upstream!r} is not set", Severity.HINT)  # fmt: skip
+            yield _link_hit(
+                link,
+                f"the exchange also is an upstream of {', '.join(sorted(receivers))}, and max-hops of upstream "
+                f"{upstream!r} is not set",
+                Severity.HINT,
+            )
 
 
 def _upstreams(seen: Observation) -> Iterator[tuple[str, str, dict[str, Any]]]:
@@ -116,8 +125,8 @@ CHECKS: Final = (
     ),
     Check(
         "federation-lag", W, f"Federation links that are more than {LAG:,} messages behind",
-        "The line or this broker is slower than the publishers there; the upstream keeps what waits. (RabbitMQ does not tell; "
-        "look at its upstream queue.)",
+        "The line or this broker is slower than the publishers there; the upstream keeps what waits. (RabbitMQ does "
+        "not tell; look at its upstream queue.)",
         "Raise prefetch-count of upstream UPSTREAM over a long line, or bind less",
         links_behind, ("links",),
     ),
@@ -130,21 +139,23 @@ CHECKS: Final = (
     Check(
         "federation-ack-mode", W, "Federation upstreams whose ack-mode loses messages",
         "Only on-confirm, the default, forgets a message upstream when it is safe downstream.",
-        "Set the upstream again without ack-mode: `ctl set_parameter -p VHOST federation-upstream NAME '{\"uri\": ...}'`",
+        "Set the upstream again without ack-mode: `ctl set_parameter -p VHOST federation-upstream NAME '{\"uri\": "
+        "...}'`",
         ack_mode, ("parameters",),
     ),
     Check(
         "federation-same-cluster", E, "A link from a broker with the same cluster name",
-        "Brokers are told apart by their cluster names. Either it is a link to itself, and all that crosses is dropped as a "
-        "loop, or two brokers share a name, and drop each other's messages.",
+        "Brokers are told apart by their cluster names. Either it is a link to itself, and all that crosses is "
+        "dropped as a loop, or two brokers share a name, and drop each other's messages.",
         "Take the link away, or give one of them another name: `ctl set_cluster_name NEW-NAME`",
         from_itself, ("queues", "overview"),
     ),
     Check(
         "federation-loop", W, "Federated exchanges in a circle",
-        "Messages that come back are dropped after they have crossed all lines for nothing. Without max-hops nobody has said how "
-        "far they shall go: the default of 1 ends chains and rings after one link.",
-        "Set max-hops of upstream UPSTREAM: 1 for pairs and complete graphs, the number of brokers minus one for a ring",
+        "Messages that come back are dropped after they have crossed all lines for nothing. Without max-hops nobody "
+        "has said how far they shall go: the default of 1 ends chains and rings after one link.",
+        "Set max-hops of upstream UPSTREAM: 1 for pairs and complete graphs, the number of brokers minus one for a "
+        "ring",
         loops, ("links", "queues", "parameters"),
     ),
 )  # fmt: skip

@@ -10,7 +10,9 @@ from leveret.cli.doctor.observation import Row
 
 BROKERS: Final = ("amq.", "federation: ", "aliveness-test")
 # the names of delay levels, by prefix and number: NServiceBus's, then Celery's
-LEVEL_NAME: Final = re.compile(r"(?P<prefix>.+)\.delay-level-(?P<level>\d\d)|(?P<celery>.+_delayed)_(?P<number>\d{1,2})")
+LEVEL_NAME: Final = re.compile(
+    r"(?P<prefix>.+)\.delay-level-(?P<level>\d\d)|(?P<celery>.+_delayed)_(?P<number>\d{1,2})"
+)
 
 
 def object_hit(kind: str, row: Row, evidence: str, severity: Severity | None = None, **names: str) -> Hit:

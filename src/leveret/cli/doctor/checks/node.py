@@ -19,11 +19,17 @@ DISK_LIMIT_MIN: Final = 1 << 30
 def alarms(seen: Observation) -> Iterator[Hit]:
     for node in seen.rows("nodes"):
         if node.get("mem_alarm"):
-            yield _hit(node, f"memory: {octets(count(node, 'mem_used'))} used, publishers wait above "
-                       f"{octets(count(node, 'mem_limit'))}")  # fmt: skip
+            yield _hit(
+                node,
+                f"memory: {octets(count(node, 'mem_used'))} used, publishers wait above "
+                f"{octets(count(node, 'mem_limit'))}",
+            )
         if node.get("disk_free_alarm"):
-            yield _hit(node, f"disk: {octets(count(node, 'disk_free'))} free, publishers wait below "
-                       f"{octets(count(node, 'disk_free_limit'))}")  # fmt: skip
+            yield _hit(
+                node,
+                f"disk: {octets(count(node, 'disk_free'))} free, publishers wait below "
+                f"{octets(count(node, 'disk_free_limit'))}",
+            )
 
 
 def memory_near(seen: Observation) -> Iterator[Hit]:
@@ -49,7 +55,10 @@ def small_disk_limit(seen: Observation) -> Iterator[Hit]:
 
 def files_near(seen: Observation) -> Iterator[Hit]:
     for node in seen.rows("nodes"):
-        for used, most, what in (("fd_used", "fd_total", "file descriptors"), ("sockets_used", "sockets_total", "sockets")):
+        for used, most, what in (
+            ("fd_used", "fd_total", "file descriptors"),
+            ("sockets_used", "sockets_total", "sockets"),
+        ):
             if count(node, most) and count(node, used) >= FILES_NEAR * count(node, most):
                 yield _hit(node, f"{count(node, used):,} of {count(node, most):,} {what} are in use")
 
@@ -75,7 +84,9 @@ def certificates(seen: Observation) -> Iterator[Hit]:
 def feature_flags(seen: Observation) -> Iterator[Hit]:
     for flag in seen.rows("feature_flags"):
         if flag.get("state") == "disabled" and flag.get("stability", "stable") in ("stable", "required"):
-            yield Hit(f"feature flag {flag['name']!r}", str(flag.get("desc") or "disabled"), {"NAME": str(flag["name"])})
+            yield Hit(
+                f"feature flag {flag['name']!r}", str(flag.get("desc") or "disabled"), {"NAME": str(flag["name"])}
+            )
 
 
 def _hit(node: Row, evidence: str) -> Hit:
@@ -107,7 +118,8 @@ CHECKS: Final = (
     Check(
         "disk-limit-small", H, "The limit for free disk space is very small",
         "A broker that takes messages until 50 MB are left (the default) may fill the disk before the alarm is seen.",
-        "Set a limit that fits the machine: `disk_free_limit.absolute = 2GB` in rabbitmq.conf; leveret: --disk-free-limit 2GB",
+        "Set a limit that fits the machine: `disk_free_limit.absolute = 2GB` in rabbitmq.conf; leveret: "
+        "--disk-free-limit 2GB",
         small_disk_limit, ("nodes",),
     ),
     Check(
@@ -119,7 +131,8 @@ CHECKS: Final = (
     Check(
         "cluster-not-whole", E, "The cluster is not whole",
         "Queues on the other side can't be reached, and what both sides take meanwhile can't be put together again.",
-        "Start the node, or restart the side that you trust less: `rabbitmqctl -n NODE stop_app`, `rabbitmqctl -n NODE start_app`",
+        "Start the node, or restart the side that you trust less: `rabbitmqctl -n NODE stop_app`, `rabbitmqctl -n "
+        "NODE start_app`",
         not_whole, ("nodes",),
     ),
     Check(

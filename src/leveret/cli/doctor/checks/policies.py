@@ -26,8 +26,12 @@ APPLY_TO: Final[dict[str, tuple[tuple[str, str | None], ...]]] = {
 def matches_nothing(seen: Observation) -> Iterator[Hit]:
     for kind, policy in _policies(seen):
         if not _matched(seen, policy):
-            yield object_hit(kind, policy, f"the pattern {policy['pattern']!r} matches none of the {policy['apply-to']} in "
-                             f"the virtual host", CLEAR=_clear(kind))  # fmt: skip
+            yield object_hit(
+                kind,
+                policy,
+                f"the pattern {policy['pattern']!r} matches none of the {policy['apply-to']} in the virtual host",
+                CLEAR=_clear(kind),
+            )
 
 
 def shadowed(seen: Observation) -> Iterator[Hit]:
@@ -38,8 +42,13 @@ def shadowed(seen: Observation) -> Iterator[Hit]:
         in_effect = Counter(str(row.get("policy")) for row in matched if row.get("policy"))
         if matched and not in_effect[policy["name"]] and in_effect:
             other, times = in_effect.most_common(1)[0]
-            yield object_hit(kind, policy, f"it matches {len(matched):,} objects and is in effect for none of them: "
-                             f"{times:,} have {other!r}, by its priority", CLEAR=_clear(kind))  # fmt: skip
+            yield object_hit(
+                kind,
+                policy,
+                f"it matches {len(matched):,} objects and is in effect for none of them: "
+                f"{times:,} have {other!r}, by its priority",
+                CLEAR=_clear(kind),
+            )
 
 
 def ambiguous(seen: Observation) -> Iterator[Hit]:
@@ -51,8 +60,12 @@ def ambiguous(seen: Observation) -> Iterator[Hit]:
             theirs = {(row["vhost"], row["name"]) for row in _matched(seen, other)}
             both = [row for row in _matched(seen, policy) if (row["vhost"], row["name"]) in theirs]
             if both:
-                yield object_hit("policy", policy, f"it and {other['name']!r} have priority {policy['priority']} and both match "
-                                 f"{len(both):,} objects, such as {both[0]['name']!r}")  # fmt: skip
+                yield object_hit(
+                    "policy",
+                    policy,
+                    f"it and {other['name']!r} have priority {policy['priority']} and both match "
+                    f"{len(both):,} objects, such as {both[0]['name']!r}",
+                )
 
 
 def _policies(seen: Observation) -> Iterator[tuple[str, Row]]:
@@ -70,7 +83,10 @@ def _matched(seen: Observation, policy: Row) -> list[Row]:
         row
         for part, kind in APPLY_TO.get(str(policy.get("apply-to")), ())
         for row in seen.rows(part)
-        if row["vhost"] == policy["vhost"] and row["name"] and kind in (None, row.get("type")) and pattern.matches(row["name"])
+        if row["vhost"] == policy["vhost"]
+        and row["name"]
+        and kind in (None, row.get("type"))
+        and pattern.matches(row["name"])
     ]
 
 

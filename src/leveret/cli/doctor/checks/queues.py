@@ -30,8 +30,12 @@ def growing(seen: Observation) -> Iterator[Hit]:
             continue
         rate = seen.rate("queues", queue, "messages")
         if rate >= GROWTH_PER_S:
-            yield object_hit("queue", queue, f"it has {count(queue, 'messages'):,} messages, {rate:,.0f} more each second, and "
-                             "neither a length limit nor a time to live")  # fmt: skip
+            yield object_hit(
+                "queue",
+                queue,
+                f"it has {count(queue, 'messages'):,} messages, {rate:,.0f} more each second, and "
+                "neither a length limit nor a time to live",
+            )
 
 
 def near_limit(seen: Observation) -> Iterator[Hit]:
@@ -42,7 +46,9 @@ def near_limit(seen: Observation) -> Iterator[Hit]:
             most, there = setting(queue, limit), count(queue, field)
             if isinstance(most, int) and most >= 10 and there >= NEAR * most:
                 then = str(setting(queue, "overflow") or "drop-head")
-                yield object_hit("queue", queue, f"{there:,} of {limit} {most:,} ({there / most:.0%}); overflow: {then}")
+                yield object_hit(
+                    "queue", queue, f"{there:,} of {limit} {most:,} ({there / most:.0%}); overflow: {then}"
+                )
 
 
 def transient(seen: Observation) -> Iterator[Hit]:
@@ -52,7 +58,7 @@ def transient(seen: Observation) -> Iterator[Hit]:
 
 
 def persistent_lost(seen: Observation) -> Iterator[Hit]:
-    """Brokers count no persistent messages in such a queue; but durable ones beside it show what its exchange is sent."""
+    """Brokers count no persistent messages in such a queue; durable ones beside it show what its exchange is sent."""
     sources: dict[Key, list[Row]] = defaultdict(list)
     for binding in seen.rows("bindings"):
         queue = seen.queues.get((binding["vhost"], binding["destination"]))
@@ -63,8 +69,12 @@ def persistent_lost(seen: Observation) -> Iterator[Hit]:
         size = count(durable, "message_bytes_persistent")
         for queue in queues:
             if size and not queue.get("durable") and not queue.get("exclusive"):
-                yield object_hit("queue", queue, f"exchange {source!r} is sent persistent messages ({size:,} bytes of them wait in "
-                                 f"{durable['name']!r}), and this queue does not survive a restart")  # fmt: skip
+                yield object_hit(
+                    "queue",
+                    queue,
+                    f"exchange {source!r} is sent persistent messages ({size:,} bytes of them wait in "
+                    f"{durable['name']!r}), and this queue does not survive a restart",
+                )
 
 
 def priorities(seen: Observation) -> Iterator[Hit]:
@@ -91,14 +101,20 @@ def mirrored(seen: Observation) -> Iterator[Hit]:
     for policy in seen.rows("policies"):
         mode = policy.get("definition", {}).get("ha-mode")
         if mode is not None:
-            effect = "without effect here: there is one node" if seen.is_leveret else "RabbitMQ 4 has no mirrored queues"
-            yield object_hit("policy", policy, f"ha-mode {mode!r}: {effect}", Severity.HINT if seen.is_leveret else None)
+            effect = (
+                "without effect here: there is one node" if seen.is_leveret else "RabbitMQ 4 has no mirrored queues"
+            )
+            yield object_hit(
+                "policy", policy, f"ha-mode {mode!r}: {effect}", Severity.HINT if seen.is_leveret else None
+            )
 
 
 def shared_prefetch(seen: Observation) -> Iterator[Hit]:
     for row in seen.rows("channels"):
         if limit := count(row, "global_prefetch_count"):
-            yield Hit(f"channel {row['name']!r}", f"one prefetch of {limit:,} for all its consumers (basic.qos global=true)")
+            yield Hit(
+                f"channel {row['name']!r}", f"one prefetch of {limit:,} for all its consumers (basic.qos global=true)"
+            )
 
 
 def deprecated(seen: Observation) -> Iterator[Hit]:
@@ -115,7 +131,8 @@ W, H, E = Severity.WARNING, Severity.HINT, Severity.ERROR
 CHECKS: Final = (
     Check(
         "unbounded-growth", W, "Queues without a limit grow",
-        "Publishers are faster than consumers, and nothing stops it before the disk is full: then all publishers stand still.",
+        "Publishers are faster than consumers, and nothing stops it before the disk is full: then all publishers "
+        "stand still.",
         "Give it a limit: `ctl set_policy -p VHOST --apply-to queues bounded '^NAME$' "
         "'{\"max-length\": 1000000, \"overflow\": \"reject-publish\"}'`, and consume faster",
         growing, ("queues", "statistics"), True,
@@ -123,14 +140,14 @@ CHECKS: Final = (
     Check(
         "queue-near-limit", W, "Queues that are nearly full",
         "What comes beyond the limit pushes out the oldest messages (drop-head), or is refused (reject-publish).",
-        "Consume faster, or allow more: `ctl set_policy -p VHOST --apply-to queues NAME '^NAME$' '{\"max-length\": 1000000}'` "
-        "(an argument of the declaration can only be made smaller)",
+        "Consume faster, or allow more: `ctl set_policy -p VHOST --apply-to queues NAME '^NAME$' '{\"max-length\": "
+        "1000000}'` (an argument of the declaration can only be made smaller)",
         near_limit, ("queues", "statistics"),
     ),
     Check(
         "transient-queue", W, "Queues that are neither durable nor exclusive",
-        "They are gone after a restart, with their bindings, and applications that did not notice publish into nothing. "
-        "RabbitMQ deprecates them (transient_nonexcl_queues).",
+        "They are gone after a restart, with their bindings, and applications that did not notice publish into "
+        "nothing. RabbitMQ deprecates them (transient_nonexcl_queues).",
         "Declare them durable, with x-expires if they shall go by themselves, or exclusive",
         transient, ("queues",),
     ),

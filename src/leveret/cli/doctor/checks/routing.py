@@ -11,24 +11,42 @@ from leveret.cli.doctor.observation import Key, Observation, Row, count, dead_le
 
 
 def unbound(seen: Observation) -> Iterator[Hit]:
-    inner = {(row["vhost"], row["destination"]) for row in seen.rows("bindings") if row["destination_type"] == "exchange"}
+    inner = {
+        (row["vhost"], row["destination"]) for row in seen.rows("bindings") if row["destination_type"] == "exchange"
+    }
     for key, exchange in seen.exchanges.items():
-        if is_brokers_own(exchange["name"]) or exchange.get("internal") or seen.bound[key] or _alternate(seen, exchange):
+        if (
+            is_brokers_own(exchange["name"])
+            or exchange.get("internal")
+            or seen.bound[key]
+            or _alternate(seen, exchange)
+        ):
             continue
         published = count(exchange, "message_stats.publish_in")
         if published:
-            yield object_hit("exchange", exchange, f"nothing is bound to it, and {published:,} messages were published to it")
+            yield object_hit(
+                "exchange", exchange, f"nothing is bound to it, and {published:,} messages were published to it"
+            )
         elif key not in inner:  # what only other exchanges know gets its bindings later
-            yield object_hit("exchange", exchange, "nothing is bound to it; nothing was published to it since the broker "
-                             "started", Severity.HINT)  # fmt: skip
+            yield object_hit(
+                "exchange",
+                exchange,
+                "nothing is bound to it; nothing was published to it since the broker started",
+                Severity.HINT,
+            )
 
 
 def no_dead_letter_exchange(seen: Observation) -> Iterator[Hit]:
     for queue in seen.rows("queues"):
         way = dead_letter_way(queue)
         if way is not None and way[0] and (queue["vhost"], way[0]) not in seen.exchanges:
-            yield object_hit("queue", queue, f"its dead letters go to exchange {way[0]!r}, which does not exist; "
-                             f"{count(queue, 'messages'):,} messages are in it", EXCHANGE=way[0])  # fmt: skip
+            yield object_hit(
+                "queue",
+                queue,
+                f"its dead letters go to exchange {way[0]!r}, which does not exist; "
+                f"{count(queue, 'messages'):,} messages are in it",
+                EXCHANGE=way[0],
+            )
 
 
 def dead_letters_lost(seen: Observation) -> Iterator[Hit]:
@@ -43,8 +61,13 @@ def dead_letters_lost(seen: Observation) -> Iterator[Hit]:
         if _alternate(seen, target) or seen.destinations(queue["vhost"], exchange, key):
             continue
         with_key = "" if key is None else f" with routing key {key!r}"
-        yield object_hit("queue", queue, f"no queue gets what exchange {exchange!r} is sent{with_key}; "
-                         f"{count(queue, 'messages'):,} messages are in it", EXCHANGE=exchange)  # fmt: skip
+        yield object_hit(
+            "queue",
+            queue,
+            f"no queue gets what exchange {exchange!r} is sent{with_key}; "
+            f"{count(queue, 'messages'):,} messages are in it",
+            EXCHANGE=exchange,
+        )
 
 
 def dead_letter_cycle(seen: Observation) -> Iterator[Hit]:
@@ -66,8 +89,13 @@ def alternate(seen: Observation) -> Iterator[Hit]:
         if key not in seen.exchanges:
             yield object_hit("exchange", exchange, f"its alternate exchange {name!r} does not exist", EXCHANGE=name)
         elif not seen.bound[key] and _alternate(seen, seen.exchanges[key]) is None and name:
-            yield object_hit("exchange", exchange, f"nothing is bound to its alternate exchange {name!r}", Severity.WARNING,
-                             EXCHANGE=name)  # fmt: skip
+            yield object_hit(
+                "exchange",
+                exchange,
+                f"nothing is bound to its alternate exchange {name!r}",
+                Severity.WARNING,
+                EXCHANGE=name,
+            )
 
 
 def _alternate(seen: Observation, exchange: Row) -> str | None:
@@ -95,7 +123,9 @@ def _circle(seen: Observation, start: Key) -> list[Key]:
         targets = seen.destinations(queue["vhost"], exchange, key)
         if start in targets:
             return way
-        onward = sorted(target for target in targets - seen_keys if dead_letter_way(seen.queues.get(target, {})) is not None)
+        onward = sorted(
+            target for target in targets - seen_keys if dead_letter_way(seen.queues.get(target, {})) is not None
+        )
         if not onward:
             return []
         way.append(onward[0])
@@ -112,28 +142,32 @@ CHECKS: Final = (
     ),
     Check(
         "dead-letter-exchange-missing", E, "Dead letter exchanges that do not exist",
-        "Messages that are rejected, expire or are pushed out of the queue are gone, though somebody meant to keep them.",
-        "Declare it and bind a queue: `channel.declare_exchange(EXCHANGE, 'fanout'); channel.bind_queue('dead', EXCHANGE)`",
+        "Messages that are rejected, expire or are pushed out of the queue are gone, though somebody meant to keep "
+        "them.",
+        "Declare it and bind a queue: `channel.declare_exchange(EXCHANGE, 'fanout'); channel.bind_queue('dead', "
+        "EXCHANGE)`",
         no_dead_letter_exchange, ("queues", "exchanges"),
     ),
     Check(
         "dead-letters-lost", E, "Dead letters that reach no queue",
-        "The dead letter exchange is there, but no queue gets what it is sent: messages are gone, though somebody meant to keep "
-        "them.",
+        "The dead letter exchange is there, but no queue gets what it is sent: messages are gone, though somebody "
+        "meant to keep them.",
         "Bind a queue to it: `channel.declare_queue('dead'); channel.bind_queue('dead', EXCHANGE, '#')`",
         dead_letters_lost, ("queues", "exchanges", "bindings", "policies"),
     ),
     Check(
         "dead-letter-cycle", E, "Expired messages go round in a circle",
-        "Each queue of the circle lets messages expire into the next. The broker drops a message when it comes to a queue "
-        "where it expired before, without a word.",
-        "Break the circle: let one of the queues dead-letter somewhere else. (A retry loop, where a consumer rejects, is none)",
+        "Each queue of the circle lets messages expire into the next. The broker drops a message when it comes to a "
+        "queue where it expired before, without a word.",
+        "Break the circle: let one of the queues dead-letter somewhere else. (A retry loop, where a consumer "
+        "rejects, is none)",
         dead_letter_cycle, ("queues", "exchanges", "bindings"),
     ),
     Check(
         "alternate-exchange", E, "Alternate exchanges that do not exist, or lead nowhere",
         "Somebody wanted to catch messages without a route; they are dropped all the same.",
-        "Declare it and bind a queue: `channel.declare_exchange(EXCHANGE, 'fanout'); channel.bind_queue('unroutable', EXCHANGE)`",
+        "Declare it and bind a queue: `channel.declare_exchange(EXCHANGE, 'fanout'); "
+        "channel.bind_queue('unroutable', EXCHANGE)`",
         alternate, ("exchanges", "bindings", "policies"),
     ),
 )  # fmt: skip
