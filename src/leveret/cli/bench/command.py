@@ -126,8 +126,8 @@ def _names(urls: list[str]) -> list[str]:
     for url in urls:
         with BlockingConnection(url, name="leveret bench") as connection:
             properties = connection.server_properties
-        version = properties.get("leveret_version")
-        said.append(f"leveret {version}" if version else f"{properties.get('product')!s} {properties.get('version')!s}")
+        product, own = str(properties.get("product", "unknown")), properties.get("leveret_version")
+        said.append(f"leveret {own!s}" if own else " ".join((product, str(properties.get("version", "")))))
     if len(set(said)) < len(said):
         said = [f"{name} at {parse_url(url).host}:{parse_url(url).port}" for name, url in zip(said, urls, strict=True)]
     return said if len(set(said)) == len(said) else [f"{name} ({number})" for number, name in enumerate(said, 1)]

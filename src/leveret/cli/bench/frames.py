@@ -131,7 +131,7 @@ class Scanner:
         self.last_tag = int.from_bytes(data[tag_at : tag_at + 8])
         if body_size:
             self._on_run(data, body + 7, stride, count)
-        return start + count * stride
+        return int(start + count * stride)
 
     @staticmethod
     def _are_alike(data: bytes, start: int, stride: int, count: int, places: tuple[int, ...]) -> bool:
