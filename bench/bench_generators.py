@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Compares the load of `leveret bench` with that of bench/amqpload.c, in turns, on one leveret: docs/BENCH.md has the table.
+"""Compares the load of `leveret bench` with that of bench/amqpload.c, in turns: docs/BENCH.md has the table.
 
-    tools/with_core.py best .venv/bin/python bench/bench_generators.py --seconds 1.5 --rounds 3
+tools/with_core.py best .venv/bin/python bench/bench_generators.py --seconds 1.5 --rounds 3
 """
 
 import argparse
@@ -66,13 +66,23 @@ def main() -> None:
         for name, pair in PAIRS.items():
             theirs, ours = [], []
             for _ in range(options.rounds):
-                in_c = [str(WORK / "amqpload"), *shlex.split(pair.amqpload), "-port", str(broker.port), "-seconds", seconds]
+                in_c = [
+                    str(WORK / "amqpload"),
+                    *shlex.split(pair.amqpload),
+                    "-port",
+                    str(broker.port),
+                    "-seconds",
+                    seconds,
+                ]
                 theirs.append(float(lookup(answered(in_c), pair.amqpload_figure)))
                 python = [sys.executable, "-m", "leveret.cli.main", "bench", *shlex.split(pair.bench), broker.url]
                 document = answered([*python, "--duration-s", seconds, "--json"])
                 (one,) = document["brokers"]  # type: ignore[misc]
                 ours.append(float(lookup(one["median"], pair.bench_figure)))
-            print(f"| {name} | {median(theirs):,.0f} | {median(ours):,.0f} | {median(ours) / median(theirs):.2f} |", flush=True)
+            print(
+                f"| {name} | {median(theirs):,.0f} | {median(ours):,.0f} | {median(ours) / median(theirs):.2f} |",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

@@ -63,7 +63,7 @@ def test_evidence_and_remedies(ill: Patient) -> None:
     document = json.loads(result.output)
     assert document["broker"]["product"] == "RabbitMQ"
     found = {finding["id"]: finding for finding in document["findings"]}
-    assert {"object": "queue 'orphan' in '/'", "evidence": "3 messages wait, and nobody consumes"} in (
+    assert {"object": "queue 'orphan' in '/'", "evidence": "3 messages waiting, no consumer"} in (
         found["queue-without-consumers"]["objects"]
     )
     assert found["mirrored-queues"]["severity"] == "warning"

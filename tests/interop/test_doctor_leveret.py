@@ -19,7 +19,7 @@ from click.testing import CliRunner
 
 import leveret
 from leveret.cli.ctl.tables import CTL
-from leveret.cli.doctor.check import Check, Diagnosis, diagnose
+from leveret.cli.doctor.check import Check, Diagnosis, Finding, Hit, diagnose
 from leveret.cli.doctor.checks import CHECKS, SUBJECTS
 from leveret.cli.doctor.command import command, observe
 from leveret.cli.doctor.observation import Observation, Snapshot, topic_matches
@@ -35,20 +35,20 @@ from .sick import SICK, WELL, Patient
 
 # what the evidence says, where there is more to see than that it fired
 EVIDENCE = {
-    "publish-without-confirms": "user 'guest' has published 1 messages on it, none of them confirmed",
+    "publish-without-confirms": "user 'guest' has published 1 message on it, none of them confirmed",
     "unroutable-dropped": r"3 of [\d,]+ messages published reached no queue",
-    "many-channels": "200 channels are open, of 2,047 at most",
-    "auto-ack-backlog": r"[\d,]+ messages \([\d.]+ MiB\) wait",
-    "queue-without-consumers": "3 messages wait, and nobody consumes",
-    "dead-letters-waiting": "2 dead letters wait",
-    "unacked-huge": "11,000 messages are unacknowledged at 1 consumers",
-    "consumers-stalled": "3 messages wait and 2 are unacknowledged",
+    "many-channels": "200 channels open, of 2,047 at most",
+    "auto-ack-backlog": r"[\d,]+ messages \([\d.]+ MiB\) waiting",
+    "queue-without-consumers": "3 messages waiting, no consumer",
+    "dead-letters-waiting": "2 dead letters waiting",
+    "unacked-huge": "11,000 messages unacknowledged at 1 consumer",
+    "consumers-stalled": "3 messages waiting and 2 unacknowledged",
     "queue-near-limit": r"95 of max-length 100 \(95%\)",
-    "exchange-unbound": "nothing is bound to it, and 1 messages were published to it",
+    "exchange-unbound": "nothing is bound to it, and 1 message published to it",
     "dead-letter-cycle": "'round-1' -> 'round-2' -> 'round-1'",
     "alternate-exchange": "its alternate exchange 'no-ae' does not exist",
-    "policy-shadowed": "it matches 1 objects and is in effect for none of them: 1 have 'strong'",
-    "policy-ambiguous": "have priority 1 and both match 1 objects",
+    "policy-shadowed": "it matches 1 object and is in effect for none of them: 1 have 'strong'",
+    "policy-ambiguous": "have priority 1 and both match 1 object",
     "federation-loop": "also is an upstream of rabbit@elsewhere",
     "delay-layout-damaged": "missing",
     "delay-over-limit": r"message-ttl is 5,000,000,000 ms \(58 days\)",
@@ -122,6 +122,21 @@ def test_every_check_is_tried() -> None:
 def test_a_remedy_names_commands_that_there_are(check: Check) -> None:
     words = re.findall(r"`ctl (\w+)", check.remedy)
     assert all(word in CTL or word == "CLEAR" for word in words)
+
+
+@pytest.mark.parametrize(
+    ("remedy", "said"),
+    [
+        ("`ctl delete_queue -p VHOST NAME`", "`rabbitmqctl delete_queue -p / 'a b.c'`"),
+        ("`ctl set_policy x '^NAME$' '{}'`", r"`rabbitmqctl set_policy x '^a\ b\.c$' '{}'`"),
+        ("`channel.bind_queue('NAME')`", "`channel.bind_queue('a b.c')`"),
+        ("NEW-NAME, NAME-OF-IT", "NEW-NAME, NAME-OF-IT"),
+    ],
+)
+def test_names_in_a_remedy(remedy: str, said: str) -> None:
+    check = dataclasses.replace(CHECKS["queue-without-consumers"], remedy=remedy)
+    hit = Hit("queue", "", {"NAME": "a b.c", "VHOST": "/"})
+    assert Finding(check, check.severity, (hit,)).remedy("rabbitmqctl") == said
 
 
 # -- what only a watch can show
@@ -212,7 +227,7 @@ def test_a_delayed_message_without_a_destination(ill: Patient) -> None:
     ill.confirming.wait_for_confirms(10)
     found: list[str] = []
     until(lambda: bool(found.extend(evidence(looked(ill, "delayed-parked"), "delayed-parked")) or found))
-    assert found[0] == "1 messages of layout 'nsb' are due, and no queue takes them"
+    assert found[0] == "1 message of layout 'nsb' due, and no queue takes them"
 
 
 def test_a_changed_level(ill: Patient) -> None:
@@ -303,13 +318,13 @@ def changed(patient: Patient, part: str, **fields: Any) -> Diagnosis:
             "default-guest",
             "connections",
             {"peer_host": "10.1.2.3"},
-            "password 'guest', administrator; 1 connections of it from elsewhere, such as 10.1.2.3",
+            "password 'guest', administrator; 1 connection of it from elsewhere, such as 10.1.2.3",
         ),
         (
             "federation-lag",
             "links",
             {"lag": 50_000, "status": "running", "id": "x", "vhost": "/"},
-            "50,000 messages wait at the upstream",
+            "50,000 messages waiting at the upstream",
         ),
     ],
 )
@@ -363,7 +378,7 @@ def test_json_is_all_of_it(ill: Patient) -> None:
     assert document["checks_made"] == 2
     assert document["broker"]["product"] == "leveret"
     by_id = {finding["id"]: finding for finding in document["findings"]}
-    orphan = {"object": "queue 'orphan' in '/'", "evidence": "3 messages wait, and nobody consumes"}
+    orphan = {"object": "queue 'orphan' in '/'", "evidence": "3 messages waiting, no consumer"}
     assert orphan in by_id["queue-without-consumers"]["objects"]
     assert document["not_made"] == {}
 
@@ -371,6 +386,7 @@ def test_json_is_all_of_it(ill: Patient) -> None:
 def test_many_of_a_kind_are_grouped(ill: Patient) -> None:
     result = run(ill, "--only", "transient-queue,prefetch-unlimited,queue-without-consumers", "--show", "1")
     assert re.search(r"and \d+ more", result.output)
+    assert "95 messages waiting" in result.output  # of those without consumers the longest is shown
 
 
 def test_exit_codes(well: Patient) -> None:
@@ -451,9 +467,8 @@ def test_many_queues_come_in_pages(well: Patient) -> None:
     channel = well.connect().channel()
     for number in range(PAGE_SIZE + 5):
         channel.declare_queue(f"mine-{number}", exclusive=True, durable=False)
-    for source in (HttpSource(well.api_url),):
-        names = [row["name"] for row in source.fetch(PARTS["queues"])]
-        assert len(names) == len(set(names)) > PAGE_SIZE
+    names = [row["name"] for row in HttpSource(well.api_url).fetch(PARTS["queues"])]
+    assert len(names) == len(set(names)) > PAGE_SIZE
     channel.close()
 
 

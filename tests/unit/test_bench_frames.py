@@ -72,7 +72,7 @@ def test_a_run_is_counted_at_once(size: int) -> None:
     data = b"".join(delivery(tag, body(1000 + tag, size)) for tag in range(1, 8))
     scanner, used, times = scanned(data)
     assert (used, scanner.delivered, scanner.last_tag) == (len(data), 7, 7)
-    assert times == [1000 + tag for tag in range(1, 8)]
+    assert times == [1000 + tag for tag in range(1, 8)]  # so few are all looked at
 
 
 def test_deliveries_that_are_not_alike_are_counted_one_by_one() -> None:
@@ -131,7 +131,7 @@ def test_samples_stand_for_all() -> None:
     data = b"".join(body(number) for number in range(100))
     found = sampled(data, 0, 16, 100)
     assert sum(times for _, times in found) == 100
-    assert [time for time, _ in found] == list(range(0, 100, 4))
+    assert [time for time, _ in found] == list(range(0, 100, 13))
 
 
 def test_percentiles() -> None:

@@ -19,7 +19,7 @@ from leveret.wire.properties import Properties
 TIME: Final = struct.Struct(">Q")
 ACK: Final = struct.Struct(">BHIIQB")
 ACK_OCTETS: Final = 21
-SAMPLES_MAX: Final = 32
+SAMPLES_MAX: Final = 8
 """Times that are looked at in one run; each then counts for several messages."""
 OVERHEAD: Final = 8
 

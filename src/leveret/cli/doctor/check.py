@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -25,19 +26,21 @@ class Severity(IntEnum):
 @dataclass(frozen=True)
 class Hit:
     """One object that a check found fault with. evidence: what was seen, with numbers; names: stand in the remedy for
-    NAME, VHOST and the like; severity: where it is not the check's."""
+    NAME, VHOST and the like; severity: where it is not the check's; weight: the heaviest hits of a check are told
+    first."""
 
     object: str
     evidence: str
     names: dict[str, str] = field(default_factory=dict)
     severity: Severity | None = None
+    weight: float = 0.0
 
 
 @dataclass(frozen=True)
 class Check:
     """id: for --only and --ignore; title: what is wrong; why: what comes of it; remedy: a command or code, in which
-    words in capitals stand for names and `ctl` for the command that administers the broker; find: the check itself, over
-    what was seen; needs: parts without which it can't be made; is_watching: whether it needs two looks."""
+    words in capitals stand for names and `ctl` for the command that administers the broker; find: the check itself,
+    over what was seen; needs: parts without which it can't be made; is_watching: whether it needs two looks."""
 
     id: str
     severity: Severity
@@ -61,7 +64,13 @@ class Finding:
         """What to do about the first of them. program: what administers the broker."""
         text = self.check.remedy.replace("`ctl ", f"`{program} ")
         for word, name in self.hits[0].names.items():
-            text = text.replace(word, shlex.quote(name))
+            in_shell = re.escape(name).replace("'", r"'\''")
+            for pattern, said in (
+                (rf"\^{word}\$", f"^{in_shell}$"),  # in a policy, within quotes
+                (rf"'{word}'", repr(name)),  # in Python
+                (rf"(?<![\w-]){word}(?![\w-])", shlex.quote(name)),
+            ):
+                text = re.sub(pattern, lambda _, said=said: said, text)  # type: ignore[misc]
         return text
 
 
@@ -93,7 +102,10 @@ def diagnose(observation: Observation, checks: Iterable[Check]) -> Diagnosis:
         hits: dict[Severity, list[Hit]] = {}
         for hit in check.find(observation):
             hits.setdefault(hit.severity or check.severity, []).append(hit)
-        found += [Finding(check, severity, tuple(some)) for severity, some in hits.items()]
+        found += [
+            Finding(check, severity, tuple(sorted(some, key=lambda hit: -hit.weight)))
+            for severity, some in hits.items()
+        ]
     found.sort(key=lambda finding: -finding.severity)
     return Diagnosis(tuple(found), unmade, made)
 

@@ -8,6 +8,7 @@ from typing import Final
 
 from leveret.broker.users import User
 from leveret.cli.doctor.check import Check, Hit, Severity
+from leveret.cli.doctor.checks.naming import some
 from leveret.cli.doctor.observation import Observation, Row
 
 ALL: Final = ".*"
@@ -27,7 +28,7 @@ def default_guest(seen: Observation) -> Iterator[Hit]:
     if remote:
         yield Hit(
             "user 'guest'",
-            f"password 'guest', {tags}; {len(remote)} connections of it from elsewhere, such as "
+            f"password 'guest', {tags}; {some(len(remote), 'connection')} of it from elsewhere, such as "
             f"{remote[0]['peer_host']}",
             severity=Severity.ERROR,
         )
@@ -61,7 +62,7 @@ def working_administrators(seen: Observation) -> Iterator[Hit]:
         if connections:
             yield Hit(
                 f"user {name!r}",
-                f"{len(connections):,} AMQP connections are an administrator's, such as {connections[0]['name']!r}",
+                f"{some(len(connections), 'AMQP connection')} of an administrator, such as {connections[0]['name']!r}",
                 {"NAME": name},
             )
 

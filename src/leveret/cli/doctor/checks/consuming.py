@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Final
 
 from leveret.cli.doctor.check import Check, Hit, Severity
-from leveret.cli.doctor.checks.naming import object_hit, octets, span
+from leveret.cli.doctor.checks.naming import object_hit, octets, some, span
 from leveret.cli.doctor.observation import Observation, Row, count, dead_letter_way, queue_key, setting
 
 BACKLOG: Final = 1_000
@@ -28,7 +28,7 @@ def auto_ack(seen: Observation) -> Iterator[Hit]:
             yield object_hit(
                 "queue",
                 queue,
-                f"{ready:,} messages ({octets(size)}) wait, and consumer "
+                f"{some(ready, 'message')} ({octets(size)}) waiting, and consumer "
                 f"{consumer['consumer_tag']!r} has them without acknowledgements",
             )
 
@@ -44,7 +44,7 @@ def no_prefetch(seen: Observation) -> Iterator[Hit]:
         ):
             waiting, unacked = count(queue, "messages_ready"), count(queue, "messages_unacknowledged")
             evidence = (
-                f"consumer {consumer['consumer_tag']!r} has no limit; {unacked:,} unacknowledged, {waiting:,} wait"
+                f"consumer {consumer['consumer_tag']!r} has no limit; {unacked:,} unacknowledged, {waiting:,} waiting"
             )
             yield object_hit("queue", queue, evidence)
 
@@ -53,7 +53,9 @@ def large_prefetch(seen: Observation) -> Iterator[Hit]:
     for consumer, queue in _consumers(seen):
         prefetch = count(consumer, "prefetch_count")
         if prefetch > PREFETCH_ABSURD and queue.get("type") != "stream":
-            yield object_hit("queue", queue, f"consumer {consumer['consumer_tag']!r} may hold {prefetch:,} messages")
+            yield object_hit(
+                "queue", queue, f"consumer {consumer['consumer_tag']!r} may hold {some(prefetch, 'message')}"
+            )
 
 
 def no_consumers(seen: Observation) -> Iterator[Hit]:
@@ -62,7 +64,7 @@ def no_consumers(seen: Observation) -> Iterator[Hit]:
         if not ready or count(queue, "consumers") or queue.get("type") == "stream" or _is_waiting_room(queue):
             continue
         if queue_key(queue) not in seen.dead_letter_targets:
-            yield object_hit("queue", queue, f"{ready:,} messages wait, and nobody consumes")
+            yield object_hit("queue", queue, f"{some(ready, 'message')} waiting, no consumer", weight=ready)
 
 
 def dead_letters_wait(seen: Observation) -> Iterator[Hit]:
@@ -70,14 +72,19 @@ def dead_letters_wait(seen: Observation) -> Iterator[Hit]:
         queue = seen.queues[key]
         ready = count(queue, "messages_ready")
         if ready and not count(queue, "consumers") and not _is_waiting_room(queue):
-            yield object_hit("queue", queue, f"{ready:,} dead letters wait, and nobody consumes")
+            yield object_hit("queue", queue, f"{some(ready, 'dead letter')} waiting, no consumer", weight=ready)
 
 
 def many_unacked(seen: Observation) -> Iterator[Hit]:
     for queue in seen.rows("queues"):
         unacked, consumers = count(queue, "messages_unacknowledged"), count(queue, "consumers")
         if unacked >= UNACKED:
-            yield object_hit("queue", queue, f"{unacked:,} messages are unacknowledged at {consumers:,} consumers")
+            yield object_hit(
+                "queue",
+                queue,
+                f"{some(unacked, 'message')} unacknowledged at {some(consumers, 'consumer')}",
+                weight=unacked,
+            )
 
 
 def near_timeout(seen: Observation) -> Iterator[Hit]:
@@ -107,7 +114,7 @@ def stalled(seen: Observation) -> Iterator[Hit]:
             yield object_hit(
                 "queue",
                 queue,
-                f"{ready:,} messages wait and {unacked:,} are unacknowledged, but in "
+                f"{some(ready, 'message')} waiting and {unacked:,} unacknowledged, but in "
                 f"{seen.span_s:.1f} s none was delivered or acknowledged",
             )
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from leveret.cli.doctor.check import Check, Hit, Severity
-from leveret.cli.doctor.checks.naming import level_of, object_hit, span
+from leveret.cli.doctor.checks.naming import level_of, object_hit, some, span
 from leveret.cli.doctor.observation import Observation, count, setting
 from leveret.delay import LAYOUTS, Layout
 from leveret.delay.tools.finding import State
@@ -80,7 +80,7 @@ def parked(seen: Observation) -> Iterator[Hit]:
         if waiting := count(row, "parked"):
             yield Hit(
                 f"destination {row['destination']!r} in {row['vhost']!r}",
-                f"{waiting:,} messages of layout {row['layout']!r} are due, and no queue takes them",
+                f"{some(waiting, 'message')} of layout {row['layout']!r} due, and no queue takes them",
                 {"VHOST": row["vhost"], "DESTINATION": row["destination"]},
             )
 

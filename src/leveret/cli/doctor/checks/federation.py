@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from leveret.cli.doctor.check import Check, Hit, Severity
-from leveret.cli.doctor.checks.naming import object_hit
+from leveret.cli.doctor.checks.naming import object_hit, some
 from leveret.cli.doctor.observation import Observation, Row, count
 
 UPSTREAM: Final = "federation-upstream"
@@ -36,7 +36,7 @@ def links_behind(seen: Observation) -> Iterator[Hit]:
     for link in seen.rows("links"):
         lag = count(link, "lag")
         if lag >= LAG:
-            yield _link_hit(link, f"{lag:,} messages wait at the upstream")
+            yield _link_hit(link, f"{some(lag, 'message')} waiting at the upstream")
 
 
 def no_upstream(seen: Observation) -> Iterator[Hit]:
@@ -87,7 +87,7 @@ def loops(seen: Observation) -> Iterator[Hit]:
         upstream, looped = str(link.get("upstream")), count(link, "looped")
         receivers = downstream.get((link["vhost"], str(link.get("exchange"))), [])
         if looped:
-            yield _link_hit(link, f"{looped:,} messages came back by a circle and were dropped")
+            yield _link_hit(link, f"{some(looped, 'message')} came back by a circle, and dropped")
         elif receivers and hops.get((link["vhost"], upstream)) is None:
             yield _link_hit(
                 link,
@@ -124,7 +124,7 @@ CHECKS: Final = (
         links_down, ("links",),
     ),
     Check(
-        "federation-lag", W, f"Federation links that are more than {LAG:,} messages behind",
+        "federation-lag", W, f"Federation links that are more than {some(LAG, 'message')} behind",
         "The line or this broker is slower than the publishers there; the upstream keeps what waits. (RabbitMQ does "
         "not tell; look at its upstream queue.)",
         "Raise prefetch-count of upstream UPSTREAM over a long line, or bind less",

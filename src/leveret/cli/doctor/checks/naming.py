@@ -15,10 +15,17 @@ LEVEL_NAME: Final = re.compile(
 )
 
 
-def object_hit(kind: str, row: Row, evidence: str, severity: Severity | None = None, **names: str) -> Hit:
+def object_hit(
+    kind: str, row: Row, evidence: str, severity: Severity | None = None, weight: float = 0.0, **names: str
+) -> Hit:
     """A hit on a queue, an exchange or a policy of a virtual host; names: more words of the remedy."""
     words = {"NAME": row["name"], "VHOST": row["vhost"], **names}
-    return Hit(f"{kind} {row['name']!r} in {row['vhost']!r}", evidence, words, severity)
+    return Hit(f"{kind} {row['name']!r} in {row['vhost']!r}", evidence, words, severity, weight)
+
+
+def some(count: float, noun: str) -> str:
+    """So many of them, in words."""
+    return f"{count:,.0f} {noun}{'' if count == 1 else 's'}"
 
 
 def is_brokers_own(name: str) -> bool:

@@ -9,7 +9,7 @@ from typing import Final
 
 from leveret.broker.pattern import Pattern
 from leveret.cli.doctor.check import Check, Hit, Severity
-from leveret.cli.doctor.checks.naming import object_hit
+from leveret.cli.doctor.checks.naming import object_hit, some
 from leveret.cli.doctor.observation import Observation, Row
 
 # apply-to -> the parts, and of queues the type, None = any
@@ -45,7 +45,7 @@ def shadowed(seen: Observation) -> Iterator[Hit]:
             yield object_hit(
                 kind,
                 policy,
-                f"it matches {len(matched):,} objects and is in effect for none of them: "
+                f"it matches {some(len(matched), 'object')} and is in effect for none of them: "
                 f"{times:,} have {other!r}, by its priority",
                 CLEAR=_clear(kind),
             )
@@ -64,7 +64,7 @@ def ambiguous(seen: Observation) -> Iterator[Hit]:
                     "policy",
                     policy,
                     f"it and {other['name']!r} have priority {policy['priority']} and both match "
-                    f"{len(both):,} objects, such as {both[0]['name']!r}",
+                    f"{some(len(both), 'object')}, such as {both[0]['name']!r}",
                 )
 
 

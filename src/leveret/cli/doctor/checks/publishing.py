@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from leveret.cli.doctor.check import Check, Hit, Severity
+from leveret.cli.doctor.checks.naming import some
 from leveret.cli.doctor.observation import Observation, Row, count
 
 CONNECTIONS_PER_S: Final = 1.0
@@ -20,7 +21,8 @@ def without_confirms(seen: Observation) -> Iterator[Hit]:
         if published and not row.get("confirm") and not row.get("transactional") and not _is_link(row):
             yield Hit(
                 f"channel {row['name']!r}",
-                f"user {row.get('user')!r} has published {published:,} messages on it, none of them confirmed",
+                f"user {row.get('user')!r} has published {some(published, 'message')} on it, none of them confirmed",
+                weight=published,
             )
 
 
@@ -41,7 +43,7 @@ def unroutable(seen: Observation) -> Iterator[Hit]:
         published = count(vhost, "message_stats.publish")
         yield Hit(
             f"virtual host {vhost['name']!r}",
-            f"{dropped:,} of {published:,} messages published reached no queue and are gone{by}",
+            f"{dropped:,} of {some(published, 'message')} published reached no queue and are gone{by}",
             {"VHOST": vhost["name"]},
         )
 
@@ -73,7 +75,7 @@ def queue_churn(seen: Observation) -> Iterator[Hit]:
         yield Hit(
             "broker",
             f"{created:,.1f} queues declared anew and {deleted:,.1f} deleted per second; "
-            f"{short:,} queues are exclusive or auto-delete now",
+            f"{some(short, 'queue')} exclusive or auto-delete now",
         )
 
 
@@ -81,7 +83,7 @@ def many_channels(seen: Observation) -> Iterator[Hit]:
     for row in seen.rows("connections"):
         channels, channels_max = count(row, "channels"), count(row, "channel_max")
         if channels >= CHANNELS_MANY or (channels_max and channels > 0.8 * channels_max):
-            yield Hit(_connection(row), f"{channels:,} channels are open, of {channels_max or 65535:,} at most")
+            yield Hit(_connection(row), f"{some(channels, 'channel')} open, of {channels_max or 65535:,} at most")
 
 
 def blocked(seen: Observation) -> Iterator[Hit]:

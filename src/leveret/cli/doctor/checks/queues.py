@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from leveret.cli.doctor.check import Check, Hit, Severity
-from leveret.cli.doctor.checks.naming import is_brokers_own, level_of, object_hit
+from leveret.cli.doctor.checks.naming import is_brokers_own, level_of, object_hit, some
 from leveret.cli.doctor.observation import Key, Observation, Row, count, setting
 
 LIMITS: Final = ("max-length", "max-length-bytes", "message-ttl", "max-age")
@@ -33,8 +33,9 @@ def growing(seen: Observation) -> Iterator[Hit]:
             yield object_hit(
                 "queue",
                 queue,
-                f"it has {count(queue, 'messages'):,} messages, {rate:,.0f} more each second, and "
+                f"it has {some(count(queue, 'messages'), 'message')}, {rate:,.0f} more each second, and "
                 "neither a length limit nor a time to live",
+                weight=rate,
             )
 
 

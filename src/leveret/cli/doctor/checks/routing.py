@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from leveret.cli.doctor.check import Check, Hit, Severity
-from leveret.cli.doctor.checks.naming import is_brokers_own, level_of, object_hit
+from leveret.cli.doctor.checks.naming import is_brokers_own, level_of, object_hit, some
 from leveret.cli.doctor.observation import Key, Observation, Row, count, dead_letter_way, queue_key, setting
 
 
@@ -25,7 +25,7 @@ def unbound(seen: Observation) -> Iterator[Hit]:
         published = count(exchange, "message_stats.publish_in")
         if published:
             yield object_hit(
-                "exchange", exchange, f"nothing is bound to it, and {published:,} messages were published to it"
+                "exchange", exchange, f"nothing is bound to it, and {some(published, 'message')} published to it"
             )
         elif key not in inner:  # what only other exchanges know gets its bindings later
             yield object_hit(
@@ -44,7 +44,7 @@ def no_dead_letter_exchange(seen: Observation) -> Iterator[Hit]:
                 "queue",
                 queue,
                 f"its dead letters go to exchange {way[0]!r}, which does not exist; "
-                f"{count(queue, 'messages'):,} messages are in it",
+                f"{some(count(queue, 'messages'), 'message')} in it now",
                 EXCHANGE=way[0],
             )
 
@@ -65,7 +65,7 @@ def dead_letters_lost(seen: Observation) -> Iterator[Hit]:
             "queue",
             queue,
             f"no queue gets what exchange {exchange!r} is sent{with_key}; "
-            f"{count(queue, 'messages'):,} messages are in it",
+            f"{some(count(queue, 'messages'), 'message')} in it now",
             EXCHANGE=exchange,
         )
 
@@ -137,14 +137,14 @@ CHECKS: Final = (
     Check(
         "exchange-unbound", W, "Exchanges without bindings",
         "What is published to them reaches no queue and is dropped.",
-        "Bind a queue, `channel.bind_queue(queue, NAME, routing_key)`, or delete it, `channel.delete_exchange(NAME)`",
+        "Bind a queue, `channel.bind_queue('queue', 'NAME', 'key')`, or delete it, `channel.delete_exchange('NAME')`",
         unbound, ("exchanges", "bindings", "policies"),
     ),
     Check(
         "dead-letter-exchange-missing", E, "Dead letter exchanges that do not exist",
         "Messages that are rejected, expire or are pushed out of the queue are gone, though somebody meant to keep "
         "them.",
-        "Declare it and bind a queue: `channel.declare_exchange(EXCHANGE, 'fanout'); channel.bind_queue('dead', "
+        "Declare it and bind a queue: `channel.declare_exchange('EXCHANGE', 'fanout'); channel.bind_queue('dead', "
         "EXCHANGE)`",
         no_dead_letter_exchange, ("queues", "exchanges"),
     ),
@@ -152,7 +152,7 @@ CHECKS: Final = (
         "dead-letters-lost", E, "Dead letters that reach no queue",
         "The dead letter exchange is there, but no queue gets what it is sent: messages are gone, though somebody "
         "meant to keep them.",
-        "Bind a queue to it: `channel.declare_queue('dead'); channel.bind_queue('dead', EXCHANGE, '#')`",
+        "Bind a queue to it: `channel.declare_queue('dead'); channel.bind_queue('dead', 'EXCHANGE', '#')`",
         dead_letters_lost, ("queues", "exchanges", "bindings", "policies"),
     ),
     Check(
@@ -166,8 +166,8 @@ CHECKS: Final = (
     Check(
         "alternate-exchange", E, "Alternate exchanges that do not exist, or lead nowhere",
         "Somebody wanted to catch messages without a route; they are dropped all the same.",
-        "Declare it and bind a queue: `channel.declare_exchange(EXCHANGE, 'fanout'); "
-        "channel.bind_queue('unroutable', EXCHANGE)`",
+        "Declare it and bind a queue: `channel.declare_exchange('EXCHANGE', 'fanout'); "
+        "channel.bind_queue('unroutable', 'EXCHANGE')`",
         alternate, ("exchanges", "bindings", "policies"),
     ),
 )  # fmt: skip
