@@ -17,6 +17,8 @@ COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
     "serve": ("leveret.cli.serve", "command", "Run the broker."),
     "ctl": ("leveret.cli.ctl.group", "command", "Administer a running broker, as rabbitmqctl does."),
     "store": ("leveret.cli.store", "command", "Look into a data directory: check, dump."),
+    "doctor": ("leveret.cli.doctor.command", "command", "What is wrong with a running broker, leveret or RabbitMQ."),
+    "bench": ("leveret.cli.bench.command", "command", "How fast any AMQP broker is, or two in turns."),
     "lake": ("leveret.cli.lake", "command", "Tables of streams: register them in an Iceberg catalogue."),
     "delay": ("leveret.cli.delay", "command", "Delay levels on any broker: create, verify, migrate, transfer."),
     "timeouts": ("leveret.cli.timeouts", "command", "Timeouts of older endpoints: status, run, import, drain, remove."),

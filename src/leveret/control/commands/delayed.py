@@ -10,8 +10,8 @@ from itertools import pairwise
 from typing import Any, ClassVar, Final
 
 from leveret.broker import withdrawal
-from leveret.broker.entry import Entry
 from leveret.broker.due_times import DueTimes
+from leveret.broker.entry import Entry
 from leveret.broker.holder import Holder, holders
 from leveret.broker.pending import Count, Earliest, Pending, Totals
 from leveret.broker.retiming import Impossible, Retiming

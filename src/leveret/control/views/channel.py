@@ -46,10 +46,19 @@ def channel_view(node: Node, peer: Peer, channel: BrokerChannel) -> View:
         "reply_to_delivered": int(channel.reply_to_delivered),
         "reply_to_dropped": int(channel.reply_to_dropped),
     }
+    if channel.unacked.count:
+        view["oldest_unacknowledged_ms"] = _age_ms(channel, node.host.now_us())
     stats = stats_of(values, rates(channel.counters, node.host.now_us(), values))
     if stats:
         view["message_stats"] = stats
     return view
+
+
+def _age_ms(channel: BrokerChannel, now_us: int) -> int:
+    """For how long the oldest delivery has been unacknowledged at least: it is noted now and then (ack_timeout.py)."""
+    oldest = int(channel.unacked.first_tag())
+    noted_us = next((us for tag, us in channel.notes if tag > oldest), now_us)
+    return (now_us - noted_us) // 1000
 
 
 def channel_details(node: Node, peer: Peer, channel: BrokerChannel) -> View:
