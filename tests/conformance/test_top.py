@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -216,6 +218,29 @@ class TestWords:
         assert len(fitting(QUEUES, 10)) == 3
 
 
+class _Poor(BaseHTTPRequestHandler):
+    """A broker with the overview alone: RabbitMQ answers 406 where it has no such path."""
+
+    def do_GET(self) -> None:
+        path = self.path.partition("?")[0]
+        found = {"/api/overview": b"{}", "/odd/api/overview": b"<html>"}.get(path)
+        self.send_response(406 if found is None else 200)
+        self.end_headers()
+        self.wfile.write(found or b"")
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        """Nobody reads it."""
+
+
 def test_an_address_that_answers_something_else_is_told() -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Poor) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        assert HttpSource(url).ask(Question(VIEWS["streams"], "messages")).items == []
+        with pytest.raises(Unreachable, match="HTTP 406"):
+            HttpSource(url).ask(Question(QUEUES, "ready"))
+        with pytest.raises(Unreachable, match="no answer from"):
+            HttpSource(url + "/odd").ask(Question(QUEUES, "ready"))
+        server.shutdown()
     with pytest.raises(Unreachable, match=r"no answer from http://127\.0\.0\.1:\d+"):
         HttpSource(f"http://127.0.0.1:{free_port()}").ask(Question(QUEUES, "ready"))

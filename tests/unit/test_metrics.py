@@ -21,6 +21,7 @@ from leveret.control.metrics.table import ALWAYS, GROUPS, groups_of
 from leveret.control.metrics.text import exposition
 from leveret.control.refusal import BAD_REQUEST
 from leveret.control.sliced import CHUNK
+from leveret.net.pressure import Pressure
 from leveret.net.stopwatch import Stopwatch
 from leveret.wire import grammar
 
@@ -54,6 +55,17 @@ def test_a_stopwatch_counts_what_is_still_going_on() -> None:
     watch.set(False, 30)
     watch.set(True, 100)
     assert (watch.total_us(101), watch.times) == (21, 2)
+
+
+def test_how_long_each_reason_held_publishers_up() -> None:
+    now_us = 0
+    pressure = Pressure({}, lambda: now_us)
+    pressure.journal(True)
+    now_us = 2_000_000
+    pressure.pages(True)
+    pressure.journal(False)
+    now_us = 2_500_000
+    assert pressure.seconds() == {"journal": 2.0, "pages": 0.5, "slow": 0.0, "fairness": 0.0}
 
 
 def test_every_group_has_rows_and_every_name_is_there_once() -> None:

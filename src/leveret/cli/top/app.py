@@ -43,7 +43,7 @@ class Top(App[None]):
         Binding("slash", "filter", "filter"),
         Binding("d,enter", "details", "details"),
         Binding("space", "pause", "pause"),
-        Binding("escape", "back", "back", show=False),
+        Binding("escape", "leave", "back", show=False),
         Binding("q", "quit", "quit"),
     ]
 
@@ -212,7 +212,7 @@ class Top(App[None]):
         self._is_paused = not self._is_paused
         self._show()
 
-    def action_back(self) -> None:
+    def action_leave(self) -> None:
         """Out of the filter, then out of the details."""
         field = self.query_one("#filter", Input)
         if field.has_class("is-shown"):

@@ -138,8 +138,8 @@ class HttpSource:
             with urlopen(request, timeout=TIMEOUT_S) as answer:
                 return json.load(answer)
         except HTTPError as error:
-            # a user without the tag monitoring sees no nodes; RabbitMQ has no streams in this form
-            if may_lack and error.code in (401, 403, 404):
+            # a user without the tag monitoring sees no nodes; RabbitMQ has no streams in this form, and says 406
+            if may_lack and error.code in (401, 403, 404, 406):
                 return []
             raise Unreachable(f"{self.name}: {REFUSALS.get(error.code, f'HTTP {error.code}')}") from None
         except (URLError, OSError, ValueError) as error:
