@@ -27,6 +27,7 @@ RUN_BY: dict[str, tuple[str, tuple[str, ...]]] = {
     "docs/SIMULATION.md": ("tests/unit/test_simulation_guide.py", (PROGRAMS,)),
     "docs/SPARK.md": ("tests/spark/test_guide_query.py", (PROGRAMS,)),
     "docs/STREAMS_AS_TABLES.md": ("tests/interop/test_tables_guide.py", (PROGRAMS,)),
+    "docs/TESTING.md": ("tests/kit/test_recipes.py", (PROGRAMS,)),
     "docs/TIMEOUTS.md": ("tests/interop/test_timeouts_commands.py", (COMMANDS,)),
     **{
         f"docs/tutorials/{name}.md": ("tests/docs/test_tutorials.py", BOTH)
