@@ -35,7 +35,14 @@ export class Poll {
     this.timer = null;
     this.dueMs = 0;
     document.addEventListener("visibilitychange", () => this.plan(), { signal });
-    pace.addEventListener("change", () => { this.dueMs = Math.min(this.dueMs, performance.now() + this.intervalMs()); this.plan(); }, { signal });
+    pace.addEventListener(
+      "change",
+      () => {
+        this.dueMs = Math.min(this.dueMs, performance.now() + this.intervalMs());
+        this.plan();
+      },
+      { signal },
+    );
     pace.addEventListener("now", () => this.now(), { signal });
     signal.addEventListener("abort", () => clearTimeout(this.timer));
     this.now();
