@@ -28,7 +28,7 @@ function widthOf(text, font, name) {
 
 const lineWidth = ({ text, isSmall }) => widthOf(text, isSmall ? "11.5px" : "550 13px", "--font");
 
-/** show({nodes, edges, focus}): nodes: [{id, kind: class, lines: [{text, isSmall, kind}], title, href or does}]; edges: [{source,
+/** show({nodes, edges, focus}): nodes: [{id, kind: class, lines: [{text, isSmall, kind}], title, href, or acts: choosing it is told to onchosen(id)}]; edges: [{source,
  *  destination, kind, label, title}]; focus: id of the node that is shown if not all can be. kinds: marks of arrows. */
 export class Graph {
   constructor(view, { label, description = "", kinds, layerGap }) {
@@ -94,12 +94,8 @@ export class Graph {
     const props = { class: `node ${node.kind}`, "aria-label": node.title, tabindex: node.id === this.active ? "0" : "-1", dataset: { id: node.id },
       onfocus: () => this.activate(node.id) };
     if (node.href) return svg("a", { ...props, href: node.href, onclick: (event) => this.clicked(event), ondragstart: (event) => event.preventDefault() }, shape);
-    if (!this.acts(node)) return svg("g", { ...props, role: "img" }, shape);
+    if (!node.acts) return svg("g", { ...props, role: "img" }, shape);
     return svg("g", { ...props, role: "button", onclick: (event) => { if (this.clicked(event)) this.does(node.id); } }, shape);
-  }
-
-  acts(node) {
-    return Boolean(node.acts);
   }
 
   /** A box without a link was chosen. */

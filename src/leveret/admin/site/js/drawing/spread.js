@@ -3,7 +3,7 @@
 
 import { fill, h, svg } from "../dom.js";
 import { number, time } from "../format.js";
-import { rough, Scale } from "./scale.js";
+import { rough } from "./scale.js";
 
 const HEIGHT = 272;
 const LEFT = 46;
@@ -69,7 +69,6 @@ export class Spread {
     this.desc.textContent = `${number(bars.reduce((sum, each) => sum + each, 0))} messages between ${time(scale.fromMs)} and ${time(scale.untilMs)}.`;
     const hits = bars.map((_, at) => svg("rect", { class: "hit", x: this.places[at], y: TOP, width: Math.max(1, this.places[at + 1] - this.places[at]), height: tall }));
     this.hits = hits;
-    this.brush = svg("rect", { class: "brush", y: TOP, height: tall, x: 0, width: 0 });
     fill(this.body,
       levels(most).map((level) => [svg("line", { class: "grid", x1: LEFT, x2: this.width - RIGHT, y1: y(level), y2: y(level) }),
         svg("text", { class: "tick", x: LEFT - 7, y: y(level) + 4, "text-anchor": "end" }, compact(level))]),
@@ -80,8 +79,7 @@ export class Spread {
       }, svg("title", null, this.text(at, at)))),
       svg("line", { class: "axis", x1: LEFT, x2: this.width - RIGHT, y1: floor, y2: floor }),
       scale.ticks(TICK_PX / (this.width - LEFT - RIGHT)).map(({ at, text }) => [svg("line", { class: "axis", x1: this.x(at), x2: this.x(at), y1: floor, y2: floor + 5 }),
-        svg("text", { class: "tick", x: this.x(at), y: floor + 19, "text-anchor": at < 0.04 ? "start" : at > 0.96 ? "end" : "middle" }, text)]),
-      this.brush);
+        svg("text", { class: "tick", x: this.x(at), y: floor + 19, "text-anchor": at < 0.04 ? "start" : at > 0.96 ? "end" : "middle" }, text)]));
     this.mark();
   }
 

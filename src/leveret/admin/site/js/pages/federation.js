@@ -87,7 +87,7 @@ function card(view, first, poll) {
   function update(now) {
     link = now;
     fill(title, h("a", { href: address`exchanges/${link.vhost}/${link.exchange}` }, visible(link.exchange)), " ← ", visible(link.upstream_exchange || link.exchange), " at ", visible(link.upstream || "–"));
-    setText(about, [link.uri, `virtual host ${visible(link.vhost)}`, link.policy && `policy ${visible(link.policy)}`, link.max_hops && `${link.max_hops} hops at most`].filter(Boolean).join(" · "));
+    setText(about, [link.uri, `virtual host ${visible(link.vhost)}`, link.policy && `policy ${visible(link.policy)}`, link.max_hops && `max-hops ${link.max_hops}`].filter(Boolean).join(" · "));
     fill(head, stateBadge(link), h("span", { class: "hint" }, stateText(link)));
     for (const [dd, , text] of figures) setText(dd, text(link));
     setText(error, link.error ?? "");
