@@ -17,6 +17,7 @@ from leveret.control.refusal import BAD_REQUEST, NOT_FOUND, Refused
 from leveret.wire import grammar
 from leveret.wire.errors import NOT_IMPLEMENTED, ProtocolError
 
+from .metrics import samples
 from .stream_house import StreamHouse
 from .test_queries import Host
 
@@ -184,15 +185,16 @@ def test_numbers_for_monitoring(house: Asked) -> None:
     house.fill(10)
     house.client.publish("s", b"x" * 50)
     house.step()
-    found = {sample["name"]: sample for sample in house.ask("metrics") if sample["name"].startswith("leveret_stream")}
-    assert {tuple(sample["labels"].items()) for sample in found.values()} == {(("vhost", "/"), ("stream", "s"))}
+    rows = list(samples(house.ask("metrics", families=["leveret_streams"])))
+    found = {name: (labels, value) for name, labels, value in rows if name.startswith("leveret_stream")}
+    assert {tuple(labels.items()) for labels, _ in found.values()} == {(("vhost", "/"), ("stream", "s"))}
     row = house.row()
     for name, column in (
         ("messages", "messages"), ("next_offset", "next_offset"), ("committed_offset", "committed_offset"),
         ("file_bytes", "file_octets"), ("tail_bytes", "tail_octets"), ("segments", "segments"),
         ("consumers", "consumers"), ("write_errors_total", "write_errors"),
     ):  # fmt: skip
-        assert found[f"leveret_stream_{name}"]["value"] == row[column]
+        assert found[f"leveret_stream_{name}"][1] == row[column]
     assert row["messages"] == 11
     assert "leveret_stream_lag_messages" not in found
     house.client.send(1, grammar.BASIC_QOS, prefetch_count=1)
@@ -200,10 +202,10 @@ def test_numbers_for_monitoring(house: Asked) -> None:
         "x-stream-offset": 4, "x-leveret-consumer": "reader",
     })  # fmt: skip
     house.bench.broker.end_turn(house.bench.now_us)
-    samples = {sample["name"]: sample["value"] for sample in house.ask("metrics")}
-    assert (samples["leveret_stream_lag_messages"], samples["leveret_stream_consumer_lag_messages"]) == (6, 7)
+    numbers = {name: value for name, _, value in samples(house.ask("metrics", families=["leveret_streams"]))}
+    assert (numbers["leveret_stream_lag_messages"], numbers["leveret_stream_consumer_lag_messages"]) == (6, 7)
     guide = (Path(__file__).parents[2] / "docs" / "CTL.md").read_text()
-    assert all(f"`{name}`" in guide for name in samples if name.startswith("leveret_stream"))
+    assert all(f"`{name}`" in guide for name in numbers if name.startswith("leveret_stream"))
 
 
 def test_what_streams_have_not_is_said_in_rabbitmqs_words() -> None:

@@ -1,6 +1,7 @@
-"""The process of the HTTP API: python -m leveret.admin DATA_DIR --fd N [--tls-fd N]. `leveret serve` starts it.
+"""The process of the HTTP API: python -m leveret.admin DATA_DIR --fd N [--tls-fd N] [--metrics-fd N].
 
---fd, --tls-fd: the sockets that it serves, listening already; standard input: a pipe whose end is its end.
+`leveret serve` starts it. --fd, --tls-fd, --metrics-fd: the sockets that it serves, listening already;
+standard input: a pipe whose end is its end.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import uvicorn
 from leveret.admin.api import Api
 from leveret.admin.cors import Cors
 from leveret.admin.examined import FILE_NAME, Examiner
+from leveret.admin.metrics import OPEN
 from leveret.admin.patience import Patient
 from leveret.admin.process import KEY_PASSWORD
 from leveret.control.client import AsyncControlClient
@@ -56,6 +58,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("data_dir")
     parser.add_argument("--fd", type=int)
     parser.add_argument("--tls-fd", type=int)
+    parser.add_argument("--metrics-fd", type=int)
     parser.add_argument("--tls-cert")
     parser.add_argument("--tls-key")
     parser.add_argument("--log-level", default="INFO")
@@ -91,10 +94,14 @@ async def _look(certificates: Certificates) -> None:
 
 async def _serve(options: argparse.Namespace) -> None:
     examiner = Examiner(os.path.join(options.data_dir, FILE_NAME))
-    api = Api(AsyncControlClient(options.data_dir, COMMANDS_MAX), Cors(options.cors_origin), examiner)
+    control, cors = AsyncControlClient(options.data_dir, COMMANDS_MAX), Cors(options.cors_origin)
+    api = Api(control, cors, examiner)
     async with asyncio.TaskGroup() as tasks:
         if options.fd is not None:
             tasks.create_task(_server(api, None).serve([socket.socket(fileno=options.fd)]))
+        if options.metrics_fd is not None:
+            open_api = Api(control, cors, routes=OPEN)
+            tasks.create_task(_server(open_api, None).serve([socket.socket(fileno=options.metrics_fd)]))
         if options.tls_fd is not None:
             settings = TlsSettings(options.tls_cert, options.tls_key, key_password=os.environ.get(KEY_PASSWORD))
             certificates = Certificates(settings)

@@ -16,7 +16,7 @@ from leveret.admin.cors import Cors
 from leveret.admin.examined import Examiner
 from leveret.admin.route import Route
 from leveret.admin.router import Router, segments
-from leveret.admin.routes import ROUTES
+from leveret.admin.routes import ROUTES, Routes
 from leveret.control.client import AsyncControlClient
 from leveret.control.refusal import Refused
 
@@ -26,13 +26,15 @@ KNOWN_METHODS: Final = frozenset({"HEAD", "GET", "POST", "PUT", "PATCH", "DELETE
 
 
 class Api:
-    """An ASGI application. control: how to reach the broker; examiner: remembers hashes of files."""
+    """An ASGI application. control: how to reach the broker; examiner: remembers hashes of files; routes: its paths."""
 
-    def __init__(self, control: AsyncControlClient, cors: Cors, examiner: Examiner | None = None) -> None:
+    def __init__(
+        self, control: AsyncControlClient, cors: Cors, examiner: Examiner | None = None, routes: Routes = ROUTES
+    ) -> None:
         self._control = control
         self._cors = cors
         self._examiner = examiner or Examiner()
-        self._router = Router(ROUTES)
+        self._router = Router(routes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

@@ -130,6 +130,7 @@ class Broker:
         self._define_defaults()
         self.is_new = True  # no life before this one has come to an orderly end or recorded anything
         self.connections_opened = 0
+        self.refusals: dict[str, int] = {}  # connections that were refused, by what was wrong with them: `refused`
         self.connection_count = 0  # of those that have opened a virtual host
         self._connections: dict[str, set[Connection]] = {}  # the same, by user
         self.dirty: list[Connection] = []
@@ -195,6 +196,10 @@ class Broker:
         self.watcher = watcher
         for vhost in self.vhosts.values():
             vhost.watcher = watcher
+
+    def refused(self, what: str) -> None:
+        """A connection is turned away: "protocol", "tls", "timeout", "login", "limit", "vhost" or "access"."""
+        self.refusals[what] = self.refusals.get(what, 0) + 1
 
     def connected(self, connection: Connection, vhost: VHost) -> None:
         """A connection has opened a virtual host: it counts."""

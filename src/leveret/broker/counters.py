@@ -73,6 +73,11 @@ class Passage:
         self.publish_out: i64 = 0
         self.window: object = None
 
+    def add(self, other: Passage) -> None:
+        """Count what the other has counted, too."""
+        self.publish_in += other.publish_in
+        self.publish_out += other.publish_out
+
     def values(self) -> tuple[int, ...]:
         return (int(self.publish_in), int(self.publish_out))
 

@@ -23,6 +23,7 @@ PROTOCOL: Final = "amqp091"  # as attempts to log in are counted
 def unknown_protocol(peer: Peer, data: bytes) -> None:
     """What the client says is no AMQP 0-9-1."""
     what = "TLS, and this port is without" if data[:2] == b"\x16\x03" else f"no AMQP 0-9-1: {data[:8]!r}"
+    peer.broker.refused("protocol")
     peer.broker.on_event(f"{peer.address}: refused: it speaks {what}")
 
 
@@ -91,6 +92,8 @@ def decide(peer: Peer, login: Login, is_right: bool) -> None:
 
 
 def _count(peer: Peer, is_right: bool) -> None:
+    if not is_right:
+        peer.broker.refused("login")
     peer.broker.attempts.done(peer.host, PROTOCOL, is_right, int(peer.now_us))
 
 
@@ -161,20 +164,25 @@ def open_vhost(peer: Peer, method: Method) -> None:
     name, broker = method.text("virtual_host"), peer.broker
     most = broker.settings.connection_max
     if 0 <= most <= broker.connection_count:
+        broker.refused("limit")
         # not known to 3.10.8: later versions say it so
         raise fail(method, NOT_ALLOWED, f"connection refused: node connection limit ({most}) is reached")
     vhost = broker.vhosts.get(name)
     if vhost is None:
+        broker.refused("vhost")
         raise fail(method, NOT_ALLOWED, f"vhost {name} not found")
     access = f"access to vhost '{name}' refused for user '{peer.user}'"
     if 0 <= vhost.connections_max <= vhost.connection_count:
+        broker.refused("limit")
         raise fail(method, NOT_ALLOWED, f"{access}: connection limit ({vhost.connections_max}) is reached")
     user = broker.users.by_name.get(peer.user)
     most = -1 if user is None else user.limits.get("max-connections", -1)
     if 0 <= most <= len(broker.connections_of(peer.user)):
+        broker.refused("limit")
         text = f"connection refused for user '{peer.user}': user connection limit ({most}) is reached"
         raise fail(method, NOT_ALLOWED, text)
     if user is None or name not in user.permissions:
+        broker.refused("access")
         raise fail(method, NOT_ALLOWED, access)
     peer.vhost = vhost
     broker.connected(peer, vhost)

@@ -30,6 +30,7 @@ from librt.strings import BytesWriter, write_i16_be, write_i32_be, write_i64_be
 from mypy_extensions import i16, i32, i64
 
 from leveret.broker.entry import Entry
+from leveret.broker.measures import Measures
 from leveret.broker.page import Page
 from leveret.broker.queue import Queue
 from leveret.broker.run import Run, Stretch
@@ -79,6 +80,8 @@ class Log:
         # pages of which nothing is alive any more, with the batch that says so
         self.dead_pages: list[tuple[int, Page]] = []
         self.events: i64 = 0  # durable events so far: whoever caused one may have to wait for its batch
+        self.measures = Measures()
+        self._closed_events: i64 = 0  # of these, those in batches that are closed
         self._out = BytesWriter()
         # a SETTLE or DELIVERED record that may still grow; it is none if _passed_next is 0
         self._passed_kind: i64 = 0
@@ -92,7 +95,8 @@ class Log:
         self._closed_below: i64 = 1  # or in the batch that is being synced
         self.preface = b""  # what goes before the next batch, but is no reason for one
         self.next_number = 1  # of a queue
-        self.waiting: list[tuple[Connection, BrokerChannel]] = []
+        # with the time of the turn in which its first message came to this batch
+        self.waiting: list[tuple[Connection, BrokerChannel, i64]] = []
         # streams: which have messages in the batch under construction, and in the one that is being synced; whose tail
         # should go to files; the numbers of those that were deleted, with the batch that says so
         self.appended: list[Stream] = []
@@ -106,7 +110,7 @@ class Log:
         self.is_stirred = False  # what is on disk now is to be delivered
         # what is in the files of a stream, when it comes to be
         self.open_history: Callable[[Stream], History] = _no_history
-        self._in_flight: list[tuple[Connection, BrokerChannel]] = []
+        self._in_flight: list[tuple[Connection, BrokerChannel, i64]] = []
         self.is_awaited = False  # somebody wants to hear when the batch under construction is on disk
         # alarms that ring when the batch under construction is on disk, and the one that is being synced
         self._alarms: list[Queue] = []
@@ -343,11 +347,11 @@ class Log:
         """This channel published into the batch and wants to hear when it is on disk."""
         channel.is_waiting = True
         self.is_awaited = True
-        self.waiting.append((connection, channel))
+        self.waiting.append((connection, channel, connection.now_us))
 
     def wait_synced(self, connection: Connection, channel: BrokerChannel) -> None:
         """It wants to hear when what is being synced is on disk."""
-        self._in_flight.append((connection, channel))
+        self._in_flight.append((connection, channel, connection.now_us))
 
     def ring_on_disk(self, alarm: Queue) -> None:
         """This alarm is due as soon as the batch under construction is on disk: before anything that who hears of it by
@@ -375,11 +379,14 @@ class Log:
         data = self.preface + self._out.getvalue() if self.preface else self._out.getvalue()
         self.preface = b""
         self._out.truncate(0)
+        self.measures.batch_octets.add(len(data))
+        self.measures.batch_events.add(self.events - self._closed_events)
+        self._closed_events = self.events
         self._closed_below = self.next_id
         self._in_flight = self.waiting
         self.waiting = []
         self.is_awaited = False
-        for _, channel in self._in_flight:
+        for _, channel, _ in self._in_flight:
             channel.is_waiting = False
             confirms = channel.confirms
             if confirms is not None:
@@ -392,14 +399,17 @@ class Log:
         self.batch += 1
         return data
 
-    def on_disk(self, batch: int) -> None:
-        """This batch is synced: acks go out."""
+    def on_disk(self, batch: int, now_us: i64 = 0) -> None:
+        """This batch is synced: acks go out. now_us: 0 = nobody measures how long that took."""
         self.synced = batch
         self.safe_below = self._closed_below
-        for connection, channel in self._in_flight:
+        for connection, channel, since_us in self._in_flight:
             confirms = channel.confirms
             if confirms is not None and not channel.is_closed:
+                answered = confirms.answered
                 confirms.synced(connection.out, channel.number)
+                if now_us != 0 and confirms.answered > answered:
+                    self.measures.confirm_us.add(now_us - since_us, confirms.answered - answered)
                 connection.mark()
                 if confirms.told is not None and connection.answered(channel):
                     self.is_stirred = True

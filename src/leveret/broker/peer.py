@@ -411,6 +411,8 @@ class Peer(Connection):
             if channel.staging is not None:
                 raise ProtocolError(NOT_IMPLEMENTED, "a direct reply cannot be staged", 60, 40)
             vhost.reply(requester, content, route.key)
+        if route.lost_replies != 0:
+            channel.reply_to_dropped += route.lost_replies
         number: Number | None = None
         if route.has_stream and scan.headers_at != 0:
             number = number_in(data, scan.headers_at)

@@ -269,6 +269,7 @@ class Schedule(Queue):
             left -= 1
             _, _, entry = heappop(near)
             self._near_octets -= len(entry.content) + ENTRY_OCTETS
+            self.vhost.log.measures.late_us.add(max(now_us - entry.expires_us, 0))
             self._send(entry, now_us)
 
     def _set_alarm(self, now_us: i64) -> None:

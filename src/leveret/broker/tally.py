@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from mypy_extensions import i64
+
 from leveret.broker.counters import Churn, Counters, Octets, Passage
+from leveret.broker.deaths import TYPES, Deaths
 
 if TYPE_CHECKING:
     from leveret.broker.route import Route
@@ -16,7 +19,8 @@ COUNTING_MAX: Final = 4096
 class Tally:
     """counters: of publishers, all; of queues and channels, those that are gone. octets: of connections that are gone.
 
-    passage: of the default exchange; churn: the broker's.
+    passage: of the default exchange, gone_passage: of exchanges that are gone; churn: the broker's; gone: of queues
+    that are gone, by their type; deaths: of messages; replies_…: direct replies of channels that are gone.
     """
 
     def __init__(self, churn: Churn) -> None:
@@ -24,6 +28,12 @@ class Tally:
         self.counters = Counters()
         self.octets = Octets()
         self.passage = Passage()
+        self.replies_delivered: i64 = 0
+        self.replies_dropped: i64 = 0
+        self.gone_passage = Passage()
+        self.gone = {kind: Counters() for kind in TYPES}
+        self.deaths = Deaths()
+        self.to_confirm: i64 = 0  # what was published on channels with confirms that are gone
         self._counting: list[Route] = []
 
     def will_count(self, route: Route) -> None:

@@ -21,6 +21,7 @@ from leveret.broker.names import RandomBytes
 from leveret.broker.policies import EXCHANGE, Policies
 from leveret.broker.queries import Queries
 from leveret.broker.queue import Queue
+from leveret.broker.queue_types import queue_type
 from leveret.broker.ready import Ready
 from leveret.broker.release import Release
 from leveret.broker.route import Route
@@ -170,6 +171,8 @@ class VHost:
     def _forget_exchange(self, exchange: Exchange) -> list[Binding]:
         """Take an exchange away; returns its bindings, which must go, too."""
         del self.exchanges[exchange.name]
+        self.tally.count_publishes()
+        self.tally.gone_passage.add(exchange.passage)
         if exchange.schedule is not None:
             held = self.schedules.pop(exchange.name)
             held.is_deleted = True
@@ -243,6 +246,7 @@ class VHost:
             queue.consumers.remove(consumer)
             consumer.channel.consumers.pop(consumer.tag, None)
         self.tally.counters.add_outgoing(queue.counters)
+        self.tally.gone[queue_type(queue.arguments)].add_outgoing(queue.counters)
         self.tally.churn.queue_deleted += 1
         count = int(queue.count())
         self.forget_messages(queue)
@@ -344,12 +348,14 @@ class VHost:
 
     def expire(self, queue: Queue, entry: Entry) -> None:
         """The time to live of an entry that was taken out of its queue has ended."""
+        self.tally.deaths.add(queue, EXPIRED)
         # while parked messages are being released, none must overtake them
         if self.release.is_busy or not hop.go_on(self, queue, entry):
             burial.bury(self, queue, entry, EXPIRED, entry.expires_us)
 
     def bury(self, queue: Queue, entry: Entry, reason: str, now_us: i64) -> None:
         """Dead-letter an entry that was taken out of its queue, or drop it where the queue has no such exchange."""
+        self.tally.deaths.add(queue, reason)
         burial.bury(self, queue, entry, reason, now_us)
 
     def discard(self, queue: Queue, reason: str) -> None:
@@ -366,6 +372,7 @@ class VHost:
     def reply(self, requester: Consumer, content: bytes, key: bytes) -> None:
         """Hand a direct reply to its requester, which has no queue: it is written now or never."""
         requester.deliver(Entry(self._nowhere.shelf, content, key, 0, 0, 0))
+        requester.channel.reply_to_delivered += 1
 
     # -- the end of a turn and time ------------------------------------------------------------------------------------
 
@@ -400,7 +407,10 @@ class VHost:
             return 1
         if queue.alarm_us != 0 and queue.alarm_us <= now_us:
             queue.alarm_us = 0
+        due_us = queue.expires_us()
         steps = 1 + hop.expire(self, queue, until_us, most)
+        if steps > 1 and queue.level is not None:
+            self.log.measures.late_levels_us.add(max(now_us - due_us, 0), steps - 1)
         if queue.limits is not None:
             self.over.append(queue)
         if not queue.is_touched and queue.count():
@@ -424,12 +434,15 @@ class VHost:
         channel.is_closed = True
         if channel.confirms is not None:
             self.tally.counters.confirm += channel.confirms.confirmed()
+            self.tally.to_confirm += channel.confirms.published
         self.channels.discard(channel)
         channel.staging = None
         if channel.tx is not None:
             channel.tx.release(channel.unacked)
         if channel.reply is not None:
             self.forget_reply(channel)
+        self.tally.replies_delivered += channel.reply_to_delivered
+        self.tally.replies_dropped += channel.reply_to_dropped
         for consumer in list(channel.consumers.values()):
             self.remove_consumer(consumer, now_us)
         channel.consumers.clear()

@@ -24,19 +24,32 @@ Command = Callable[..., Any]
 
 # key of the configuration file -> type
 CONFIG: Final[dict[str, type]] = {
-    "admin_host": str, "admin_port": int, "admin_tls_port": int, "cors_origins": list,
+    "admin_host": str, "admin_port": int, "admin_tls_port": int, "cors_origins": list, "metrics_host": str,
+    "metrics_port": int,
 }  # fmt: skip
+
+
+# protocol -> the option by which the process gets its socket, and what is there
+DOORS: Final[dict[str, tuple[str, str]]] = {
+    "http": ("--fd", "the HTTP API is"),
+    "https": ("--tls-fd", "the HTTP API is"),
+    "http/prometheus": ("--metrics-fd", "metrics for everybody are"),
+}
 
 
 @dataclass(frozen=True)
 class AdminSettings:
-    """host, port: None = not said; tls_port: None = none; security: the certificate; cors_origins: pages let in."""
+    """host, port: None = not said; tls_port: None = none; security: the certificate; cors_origins: pages let in.
+
+    metrics_host, metrics_port: where the metrics are for everybody; 0 = nowhere."""
 
     host: str | None
     port: int | None
     tls_port: int | None
     security: TlsSettings | None
     cors_origins: tuple[str, ...]
+    metrics_host: str = HOST
+    metrics_port: int = 0
 
 
 class AdminRefused(Exception):
@@ -62,6 +75,12 @@ def admin_options(command: Command) -> Command:
             help="Port of the HTTP API with TLS, with the broker's certificate; usually 15671.",
         ),
         click.option("--admin-host", help="Address of the HTTP API.  [default: 127.0.0.1]"),
+        click.option(
+            "--metrics-port",
+            type=click.IntRange(0, 65535),
+            help="Port of /metrics without a login; usually 15692.  [default: none; the HTTP API has it with a login]",
+        ),
+        click.option("--metrics-host", help="Address of that port.  [default: 127.0.0.1]"),
     ]
     for option in reversed(given):
         command = option(command)
@@ -71,14 +90,15 @@ def admin_options(command: Command) -> Command:
 def settings(chosen: dict[str, object], security: TlsSettings | None) -> AdminSettings:
     """What was chosen; security: the broker's certificate. click.UsageError if something is wrong."""
     values: dict[str, Any] = {key.removeprefix("admin_"): chosen.get(key) for key in CONFIG}
-    for key in ("admin_port", "admin_tls_port"):
+    for key in ("admin_port", "admin_tls_port", "metrics_port"):
         value = values[key.removeprefix("admin_")]
         if value is not None and not 0 <= value <= 65535:
             raise click.UsageError(f"{key} must be from 0 to 65535, it is {value}")
     if values["tls_port"] is not None and security is None:
         raise click.UsageError("--admin-tls-port needs --tls-port, --tls-cert and --tls-key")
     return AdminSettings(
-        values["host"], values["port"], values["tls_port"], security, tuple(values["cors_origins"] or ())
+        values["host"], values["port"], values["tls_port"], security, tuple(values["cors_origins"] or ()),
+        values["metrics_host"] or HOST, values["metrics_port"] or 0,
     )  # fmt: skip
 
 
@@ -90,10 +110,12 @@ def admin_sockets(settings: AdminSettings) -> dict[str, socket.socket]:
     is_asked = settings.host is not None or bool(settings.port)
     host, port = settings.host or HOST, PORT if settings.port is None else settings.port
     if not is_installed():
-        if is_asked or settings.tls_port is not None:
+        if is_asked or settings.tls_port is not None or settings.metrics_port:
             raise AdminRefused(EXIT_OPTIONS, "the HTTP API is not installed: pip install 'leveret[admin]'")
         return {}
     found = {}
+    if settings.metrics_port:
+        found["http/prometheus"] = _asked_for(settings.metrics_host, settings.metrics_port)
     if settings.tls_port is not None:
         found["https"] = _asked_for(host, settings.tls_port)
     if port and is_asked:
@@ -122,10 +144,12 @@ def start_admin(
     arguments = [data_dir, f"--log-level={level}", *(f"--cors-origin={origin}" for origin in settings.cors_origins)]
     secrets = {}
     for protocol, listener in sockets.items():
-        arguments.append(f"{'--tls-fd' if protocol == 'https' else '--fd'}={listener.fileno()}")
+        option, what = DOORS[protocol]
+        arguments.append(f"{option}={listener.fileno()}")
         address, port = listener.getsockname()[:2]
         server.listeners.append(Listener(protocol, address, port))
-        logger.info("the HTTP API is on %s://%s:%d", protocol, f"[{address}]" if ":" in address else address, port)
+        host, scheme = f"[{address}]" if ":" in address else address, protocol.partition("/")[0]
+        logger.info("%s on %s://%s:%d", what, scheme, host, port)
     if "https" in sockets and settings.security is not None:
         security = settings.security
         arguments += [f"--tls-cert={os.path.abspath(security.cert)}", f"--tls-key={os.path.abspath(security.key)}"]

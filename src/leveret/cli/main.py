@@ -17,12 +17,17 @@ COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
     "serve": ("leveret.cli.serve", "command", "Run the broker."),
     "ctl": ("leveret.cli.ctl.group", "command", "Administer a running broker, as rabbitmqctl does."),
     "store": ("leveret.cli.store", "command", "Look into a data directory: check, dump."),
+    "doctor": ("leveret.cli.doctor.command", "command", "What is wrong with a running broker, leveret or RabbitMQ."),
+    "bench": ("leveret.cli.bench.command", "command", "How fast any AMQP broker is, or two in turns."),
     "lake": ("leveret.cli.lake", "command", "Tables of streams: register them in an Iceberg catalogue."),
     "delay": ("leveret.cli.delay", "command", "Delay levels on any broker: create, verify, migrate, transfer."),
     "timeouts": ("leveret.cli.timeouts", "command", "Timeouts of older endpoints: status, run, import, drain, remove."),
     "stream": ("leveret.cli.stream.group", "command", "Look into a stream on any broker: tail, head, count, export."),
+    "trace": ("leveret.cli.trace.command", "command", "Follow messages through any broker, live, by its firehose."),
     "spark": ("leveret.cli.spark.group", "command", "Pipelines on Spark: archive, replay, schedule, audit, and more."),
     "errors": ("leveret.cli.errors", "command", "What endpoints could not handle: list, retry, move."),
+    "otel": ("leveret.cli.otel", "command", "Traces of a broker, by its firehose, for OpenTelemetry."),
+    "top": ("leveret.cli.top.command", "command", "Queues, connections, links and streams of a broker, live."),
     "demo": ("leveret.demo", "command", "336,776 flights through broker, RPC, Spark and delays, reconciled."),
 }
 

@@ -9,6 +9,7 @@ from leveret.broker.peer import Peer
 from leveret.federation.status import LinkStatus
 from leveret.net.alarms import Alarms, Limits
 from leveret.net.backup import Backups
+from leveret.net.files import Files
 from leveret.net.listener import Listener
 from leveret.net.listening import Listening
 from leveret.net.logins import Logins
@@ -57,6 +58,15 @@ class Host(Protocol):
 
     def unsent_octets(self, peer: Peer) -> int:
         """What the network has not taken yet."""
+
+    def waits_s(self) -> dict[str, float]:
+        """How long publishers have had to wait, by reason: those of net/pressure.py, and alarms."""
+
+    def paused_count(self) -> int:
+        """How many connections are not read from at the moment."""
+
+    def files(self) -> Files:
+        """What journal and segments take on the disk."""
 
     def certificates(self) -> list[tuple[str, int]]:
         """The certificates that the listeners show: of each its file, and until when it is valid (µs)."""

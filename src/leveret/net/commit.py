@@ -113,10 +113,12 @@ class Committer:
         """Part of its output waits at a gate: `on_disk` looks at it again."""
         self._gated.append(connection)
 
-    def on_disk(self, batch: int) -> None:
-        """This batch is on the medium: acks are written, and output behind its gates may leave."""
+    def on_disk(self, batch: int, now_us: int = 0) -> None:
+        """This batch is on the medium: acks are written, and output behind its gates may leave.
+
+        now_us: for who wants to know how long that took, 0 = nobody does."""
         self.is_syncing = False
-        self._broker.log.on_disk(batch)
+        self._broker.log.on_disk(batch, now_us)
         gated, self._gated = self._gated, []
         for connection in gated:
             connection.mark()

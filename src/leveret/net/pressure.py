@@ -16,21 +16,30 @@ itself.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 
 from leveret.broker.peer import Peer
 from leveret.net.protocol import PeerProtocol
+from leveret.net.stopwatch import Stopwatch
 from leveret.session import lifecycle
+
+
+def _elapsed_us() -> int:
+    return time.monotonic_ns() // 1000
 
 
 class Pressure:
     """Decides for each of `protocols` whether it is read; the server says when a reason begins and ends.
 
-    is_on: there is a reason that is not a connection's own.
+    is_on: there is a reason that is not a connection's own. watches: how long each reason but the connections' own was
+    one, by `clock_us`.
     """
 
-    def __init__(self, protocols: Mapping[Peer, PeerProtocol]) -> None:
+    def __init__(self, protocols: Mapping[Peer, PeerProtocol], clock_us: Callable[[], int] = _elapsed_us) -> None:
         self._protocols = protocols
+        self._clock_us = clock_us
+        self.watches = {reason: Stopwatch() for reason in ("journal", "pages", "slow", "fairness")}
         self.is_on = False
         self._is_behind = {"journal": False, "pages": False}
         self._slow: set[PeerProtocol] = set()
@@ -54,8 +63,17 @@ class Pressure:
         for protocol in self._protocols.values():
             self.review(protocol)
 
+    def seconds(self) -> dict[str, float]:
+        """How long each reason was one until now."""
+        now_us = self._clock_us()
+        return {reason: watch.total_us(now_us) / 1e6 for reason, watch in self.watches.items()}
+
     def _look(self) -> None:
         self.is_on = any(self._is_behind.values()) or bool(self._slow) or bool(self._held)
+        reasons = self._is_behind | {"slow": bool(self._slow), "fairness": bool(self._held)}
+        now_us = self._clock_us()
+        for reason, is_on in reasons.items():
+            self.watches[reason].set(is_on, now_us)
 
     def slow(self, protocol: PeerProtocol, is_slow: bool) -> None:
         """A client does not take what it is sent; or takes it again, or has not for so long that it does not count."""

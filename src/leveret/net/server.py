@@ -13,6 +13,7 @@ import contextlib
 import gc
 import logging
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -26,6 +27,8 @@ from leveret.net.clock import Clock, Sources, system_sources
 from leveret.net.commit import Committer
 from leveret.net.fairness import Fairness
 from leveret.net.federation import Federation
+from leveret.net.files import Files, files_of
+from leveret.net.lag import Lag
 from leveret.net.linger import Linger
 from leveret.net.listener import Listener
 from leveret.net.listening import Accept, Listening
@@ -33,6 +36,7 @@ from leveret.net.logins import Logins
 from leveret.net.paging import Paging
 from leveret.net.pressure import Pressure
 from leveret.net.protocol import PeerProtocol
+from leveret.net.stopwatch import Stopwatch
 from leveret.net.streams import Streams
 from leveret.net.tls import TlsDoor, TlsStream
 from leveret.net.wakeup import Wakeup
@@ -79,6 +83,8 @@ class Server:
         alarms: Alarms, sources: Sources | None = None, is_guest: bool = False,
     ) -> None:  # fmt: skip
         self.broker = broker
+        self._turn_us = broker.log.measures.turn_us
+        self._blocked = Stopwatch()  # by an alarm
         self.journal = journal
         self.segments = segments
         self.reserve = reserve
@@ -113,6 +119,7 @@ class Server:
         self._linger = Linger(self.loop, self._committer, self._submit)
         self._wakeup = Wakeup(self.loop, self.now_us, self.ring)
         self.federator = Federation(self)
+        self._lag = Lag(self.loop, broker.log.measures.lag_us)
         # who was heard last, when that last was another one, and until when the disk counts as slow
         self._speaker: PeerProtocol | None = None
         self._speaker_since_us = self._slow_until_us = self._closed = 0
@@ -161,8 +168,10 @@ class Server:
             gc.disable()
         self._tick()
         self.federator.start()
+        self._lag.start()
         self.serving.set()
         await self.stopping.wait()
+        self._lag.stop()
         self.listening.suspend()
         if self._tls is not None:
             self._tls.close()
@@ -224,6 +233,18 @@ class Server:
         certificates = self._tls.certificates
         return [(certificates.settings.cert, certificates.until_us)]
 
+    def waits_s(self) -> dict[str, float]:
+        """How long publishers have had to wait, by reason: those of net/pressure.py, and alarms."""
+        return self._pressure.seconds() | {"alarm": self._blocked.total_us(self.now_us()) / 1e6}
+
+    def files(self) -> Files:
+        """What journal and segments take on the disk."""
+        return files_of(self.journal, self.segments)
+
+    def paused_count(self) -> int:
+        """How many connections are not read from at the moment."""
+        return sum(protocol.is_paused for protocol in self._protocols.values())
+
     def close(self, peer: Peer, reason: str) -> None:
         """Close a connection: 320 CONNECTION_FORCED with this reason."""
         peer.close(320, reason)
@@ -256,8 +277,10 @@ class Server:
 
     def received(self, protocol: PeerProtocol, data: bytes) -> None:
         """Bytes came: one turn."""
+        began_ns = time.perf_counter_ns()
         self.handle(protocol, data)
         self.end_turn()
+        self._turn_us.add((time.perf_counter_ns() - began_ns) // 1000)
 
     def handle(self, protocol: PeerProtocol, data: bytes) -> None:
         """A connection's part of a turn, which the caller ends."""
@@ -418,6 +441,7 @@ class Server:
         for peer, protocol in list(self._protocols.items()):
             peer.now_us = now_us
             if peer.state < lifecycle.RUNNING and now_us - protocol.opened_us > HANDSHAKE_US_MAX:
+                self.broker.refused("timeout")
                 logger.warning("%s: closed: no handshake within %d s", peer.address, HANDSHAKE_US_MAX // 1_000_000)
                 protocol.transport.abort()
                 continue
@@ -496,7 +520,9 @@ class Server:
                 self.failure = error
             self.stopping.set()
             return
-        self._committer.on_disk(batch)
+        if self._sync.took_us:
+            self.broker.log.measures.sync_us.add(self._sync.took_us)
+        self._committer.on_disk(batch, self.now_us())
         if self.broker.log.is_stirred:
             self._stirred()
         if self.broker.log.has_stream_work:
@@ -539,6 +565,7 @@ class Server:
     def _check_alarms(self) -> None:
         before = self.broker.block_reason
         self.broker.block_reason = self.alarms.check(self._is_full or not self.reserve.is_whole)
+        self._blocked.set(bool(self.broker.block_reason), self.now_us())
         is_low = self.alarms.is_low_on_disk
         self._committer.saves_room = self._paging.saves_room = self._sync.saves_room = is_low
         self._paging.is_due = True

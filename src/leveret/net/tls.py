@@ -153,10 +153,12 @@ class TlsStream(asyncio.BufferedProtocol, asyncio.Transport):
         return security
 
     def _is_too_slow(self) -> None:
+        self._door.server.broker.refused("timeout")
         logger.warning("%s: closed: no TLS handshake within %d s", self._address, HANDSHAKE_S_MAX)
         self._tcp.abort()
 
     def _refuse(self, why: str) -> None:
+        self._door.server.broker.refused("tls")
         logger.warning("%s: refused: %s", self._address, why)
         self._send()  # what OpenSSL has to say about it
         self._tcp.close()

@@ -197,6 +197,11 @@ class Journal:
         if spare is not None:
             self._spares.add(spare)
 
+    @property
+    def spare_count(self) -> int:
+        """How many spare files there are."""
+        return self._spares.kept
+
     def drop_spares(self) -> bool:
         """Delete the spare files, to make room on the disk; whether there were any."""
         return self._spares.give_up()

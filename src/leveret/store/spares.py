@@ -53,6 +53,11 @@ class Spares:
         self._disk.rename(path, spare)
         return spare
 
+    @property
+    def kept(self) -> int:
+        """How many there are."""
+        return len(self._paths)
+
     def add(self, path: str) -> None:
         """This spare may be used from here on."""
         self._paths.append(path)

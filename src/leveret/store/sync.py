@@ -8,6 +8,7 @@ batches grow by themselves to what the disk can take.
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
@@ -31,6 +32,8 @@ class SyncWork:
 
     On a full disk the batch waits, `on_done` is told so by a JournalFull, and `retry` writes it again. What is
     submitted later waits behind it. Spare files and the `reserve` are given up first; `retry` fills it again.
+
+    took_us: how long the last append took that was reported.
     """
 
     def __init__(
@@ -45,6 +48,7 @@ class SyncWork:
         self._unwritten: deque[_Batch] = deque()
         self._turn = threading.Lock()  # held by who is at the journal
         self._appended: int | None = None
+        self.took_us = 0
         self._holds = False  # files that are not needed any more stay
         self._first_to_keep = 0
 
@@ -139,7 +143,9 @@ class SyncWork:
         error: Exception | None = None
         try:
             if payload and self._appended != batch_id:
+                began_ns = time.perf_counter_ns()
                 self._journal.append(payload)
+                self.took_us = (time.perf_counter_ns() - began_ns) // 1000
                 self._appended = batch_id  # a rotation that finds no room is tried again without it
             if snapshot is not None:
                 self._journal.rotate(snapshot)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from leveret.control.checks import vhost_named
 from leveret.control.command import Command, Query
-from leveret.control.metrics import samples
 from leveret.control.node import Node
 from leveret.control.refusal import Refused, not_found
 from leveret.control.views.link import forget_rates, is_down, link_views
@@ -66,13 +65,6 @@ class ResumeFederationLink(LinkCommand):
 
     def act(self, node: Node) -> bool:
         return node.host.federator.resume(self.id)
-
-
-class Metrics(Query):
-    """Numbers for monitoring systems, each with its name and its labels."""
-
-    def run(self, node: Node) -> object:
-        return samples(node)
 
 
 def no_link() -> Refused:

@@ -84,7 +84,7 @@ def node_view(node: Node) -> View:
     gauges = (
         alarms.used_octets(),
         alarms.free_octets(),
-        _open_files(sockets),
+        open_files(sockets),
         sockets,
         threading.active_count(),
         usage.ru_nvcsw + usage.ru_nivcsw,
@@ -113,7 +113,7 @@ def _applications(node: Node) -> list[View]:
     ]
 
 
-def _open_files(sockets: int) -> int:
+def open_files(sockets: int) -> int:
     """Open files; newer kernels say so at once, older ones have to be asked for each of them."""
     count = os.stat("/proc/self/fd").st_size
     if count == 0:

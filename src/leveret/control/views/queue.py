@@ -50,7 +50,7 @@ def queue_view(node: Node, queue: Queue) -> View:
     stats = stats_of(counted, speeds[: len(counted)])
     if stats:
         view["message_stats"] = _of_queue(stats)
-    view |= _figures(queue, ready, unacked)
+    view |= figures(queue, ready, unacked)
     view |= _consumption(queue, ready)
     view["owner_pid"] = pid_of(node, queue.owner.number) if queue.owner is not None else ""
     if queue.owner is not None:
@@ -82,7 +82,7 @@ def _of_queue(stats: View) -> View:
     return stats
 
 
-def _figures(queue: Queue, ready: int, unacked: int) -> View:
+def figures(queue: Queue, ready: int, unacked: int) -> View:
     """What its messages take, as far as it can be had without a look at each of them."""
     if ready == 0 and unacked == 0:
         return _NOTHING
@@ -160,4 +160,3 @@ def _quorum(node: Node, queue: Queue, tag: str | None) -> View:
         "message_bytes_dlx": int(queue.parking.octets) if queue.parking is not None else 0,
         "single_active_consumer_ctag": tag,  # RabbitMQ's name for it in quorum queues
     }
-

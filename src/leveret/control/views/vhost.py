@@ -75,6 +75,8 @@ def vhost_view(node: Node, vhost: VHost) -> Steps[View]:
         "metadata": {"description": description, "tags": tags},
         "tracing": tracing.is_on(vhost),
         "cluster_state": {node.name: "running"},
+        "reply_to_delivered": int(sums.totals.replies_delivered),
+        "reply_to_dropped": int(sums.totals.replies_dropped),
     }
     view |= with_rates(OCTETS, sums.values[_COUNTERS_STOP:], sums.speeds[_COUNTERS_STOP:])
     view |= messages_view(sums.values, sums.speeds)

@@ -13,6 +13,8 @@ from leveret.cli.ctl.tables import (
     drain,
     federation,
     listings,
+    looking,
+    metrics,
     node,
     objects,
     policies,
@@ -24,7 +26,7 @@ CTL: Final[dict[str, Spec]] = {
     spec.name: spec
     for table in (
         node.SPECS, access.SPECS, listings.SPECS, policies.SPECS, federation.SPECS, objects.SPECS, delayed.SPECS,
-        drain.SPECS, super_streams.SPECS, stages.SPECS, absent.SPECS,
+        looking.SPECS, drain.SPECS, super_streams.SPECS, stages.SPECS, metrics.SPECS, absent.SPECS,
     )
     for spec in table
 }

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from leveret.cli.ctl.spec import Argument, Column, Given, Option, Row, Spec, Table, arguments, columns
 from leveret.cli.ctl.times import local_time
@@ -50,22 +49,6 @@ def _which(given: Given) -> dict[str, str]:
     return {"which": " which are down" if given["only-down"] else ""}
 
 
-def exposition(samples: list[Mapping[str, Any]], given: Given) -> str:
-    """Numbers in Prometheus' text format."""
-    lines = []
-    for name in dict.fromkeys(sample["name"] for sample in samples):
-        lines.append(f"# TYPE {name} {'counter' if name.endswith('_total') else 'gauge'}")
-        for sample in samples:
-            if sample["name"] == name:
-                labels = ",".join(f'{label}="{_escaped(value)}"' for label, value in sample["labels"].items())
-                lines.append(f"{name}{{{labels}}} {sample['value']}")
-    return "\n".join(lines)
-
-
-def _escaped(value: str) -> str:
-    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-
-
 def _on_link(verb: str, doing: str, help: str, is_ours: bool = True) -> Spec:
     return Spec(
         f"{verb}_federation_link", GROUP, help, LINK, banner=f"{doing} federation link {{link_id}} on node {{node}}",
@@ -84,9 +67,4 @@ SPECS: Final = (
     _on_link("restart", "Restarting", "Let a link connect anew, at once.", is_ours=False),
     _on_link("pause", "Pausing", "Disconnect a link until it is resumed; messages wait in its upstream queue."),
     _on_link("resume", "Resuming", "Let a paused link connect again."),
-    Spec(
-        "metrics", "Monitoring and health checks",
-        "Print the numbers of streams and federation links as Prometheus reads them.",
-        show=exposition, is_ours=True,
-    ),
 )  # fmt: skip

@@ -1,0 +1,118 @@
+"""/metrics as RabbitMQ's plugin rabbitmq_prometheus has it: sums, each object, or families of one's choice.
+
+The broker only counts; the text is made here, on another thread, and sent as it is made: for 50,000 queues it is long.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any, Final
+
+from starlette.concurrency import iterate_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from leveret.admin import rules
+from leveret.admin.route import Route
+from leveret.control.client import AsyncControlClient
+from leveret.control.metrics.table import ABSENT, GROUPS, OF_CLUSTER
+from leveret.control.metrics.text import OPENMETRICS, PLAIN, exposition
+
+GZIP_LEVEL: Final = 1
+GZIP_BITS: Final = 31  # deflate with the head of gzip
+EVERYTHING: Final = [group.name for group in GROUPS if group.name not in OF_CLUSTER]
+
+# what a request asks for, as the fields of the command `metrics`
+Fields = Callable[[Request], dict[str, Any]]
+
+
+class TextAnswer(Response):
+    """Text that is sent while it is made."""
+
+    def __init__(self, pieces: Iterator[str], media_type: str, is_packed: bool) -> None:
+        super().__init__(b"", 200, {"cache-control": "no-cache", "content-type": media_type})
+        del self.headers["content-length"]
+        if is_packed:
+            self.headers["content-encoding"] = "gzip"
+        self._pieces = _packed(pieces) if is_packed else (piece.encode() for piece in pieces)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        if scope["method"] != "HEAD":
+            async for piece in iterate_in_threadpool(self._pieces):
+                if piece:
+                    await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+def _packed(pieces: Iterator[str]) -> Iterator[bytes]:
+    packer = zlib.compressobj(GZIP_LEVEL, wbits=GZIP_BITS)
+    for piece in pieces:
+        yield packer.compress(piece.encode())
+    yield packer.flush()
+
+
+def _wants_openmetrics(request: Request) -> bool:
+    kinds = [each.partition(";")[0].strip().lower() for each in request.headers.get("accept", "").split(",")]
+    return "application/openmetrics-text" in kinds
+
+
+def _sums(request: Request) -> dict[str, Any]:
+    return {"families": EVERYTHING}
+
+
+def _per_object(request: Request) -> dict[str, Any]:
+    return {"families": EVERYTHING, "details": True}
+
+
+def _detailed(request: Request) -> dict[str, Any]:
+    """?family=NAME and ?vhost=NAME, each as often as wanted. What RabbitMQ has and we have not is left out in silence,
+    so that its scrape configurations go on working."""
+    query = request.query_params
+    families = [family for family in query.getlist("family") if family not in ABSENT]
+    fields: dict[str, Any] = {"families": families or ["build_info"], "details": True}
+    return fields | ({"vhosts": query.getlist("vhost")} if "vhost" in query else {})
+
+
+# path -> what is asked for, and whether objects have the names of the detailed ones
+PATHS: Final[dict[str, tuple[Fields, bool]]] = {
+    "/metrics": (_sums, False),
+    "/metrics/per-object": (_per_object, False),
+    "/metrics/detailed": (_detailed, True),
+}
+
+
+async def _answer(request: Request, ask: Callable[..., Awaitable[Any]], fields: Fields, is_detailed: bool) -> Response:
+    items = await ask("metrics", **fields(request))
+    is_open = _wants_openmetrics(request)
+    is_packed = "gzip" in request.headers.get("accept-encoding", "")
+    return TextAnswer(exposition(items, is_open, is_detailed), OPENMETRICS if is_open else PLAIN, is_packed)
+
+
+def _with_login(path: str) -> Route:
+    fields, is_detailed = PATHS[path]
+
+    async def get(call: Any) -> Response:
+        return await _answer(call.request, call.ask, fields, is_detailed)
+
+    return Route(path, rules.monitor, get=get, is_file=True)
+
+
+def _without_login(path: str) -> Route:
+    fields, is_detailed = PATHS[path]
+
+    async def get(request: Request, control: AsyncControlClient) -> Response:
+        async def ask(command: str, **given: Any) -> Any:
+            return await control.call(command, given)
+
+        return await _answer(request, ask, fields, is_detailed)
+
+    return Route(path, rules.monitor, open=get)
+
+
+METRICS: Final = tuple(_with_login(path) for path in PATHS)
+"""On the port of the HTTP API: for users who may see the node (tag monitoring)."""
+OPEN: Final = tuple((path, _without_login(path)) for path in PATHS)
+"""On a port of its own (--metrics-port): for everybody who reaches it, as RabbitMQ's port 15692."""

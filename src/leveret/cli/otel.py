@@ -1,0 +1,70 @@
+"""leveret otel: spans of what a broker does with messages, sent to an OpenTelemetry collector.
+
+Reads the firehose of the virtual host in URL, which must be on: leveret ctl trace_on. Where the spans go is said by
+OpenTelemetry's own variables, OTEL_EXPORTER_OTLP_ENDPOINT and others. RabbitMQ's firehose is read, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import signal
+import sys
+
+import click
+
+NEEDED = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
+ENDPOINT = "http://localhost:4318/v1/traces"
+
+
+@click.command(name="otel", help=__doc__)
+@click.argument("url", default="amqp://guest:guest@localhost/%2F")
+@click.option("--endpoint", help=f"Where traces are posted, OTLP over HTTP.  [default: {ENDPOINT}]")
+@click.option("--service-name", default="leveret", show_default=True, help="How the broker is called in traces.")
+@click.option("--console", is_flag=True, help="Print the spans as JSON, and send them nowhere.")
+def command(url: str, endpoint: str | None, service_name: str, console: bool) -> None:
+    if not all(_is_there(module) for module in NEEDED):
+        raise click.UsageError("this needs OpenTelemetry: pip install 'leveret[otel]'")
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter, SpanExporter
+
+    from leveret.client import ClientError
+    from leveret.otel.recorder import record
+
+    exporter: SpanExporter = ConsoleSpanExporter(out=sys.stdout) if console else OTLPSpanExporter(endpoint=endpoint)
+    provider = TracerProvider(resource=Resource.create({"service.name": service_name}))
+    provider.add_span_processor(BatchSpanProcessor(exporter))
+
+    async def run() -> None:
+        stopping, ready = asyncio.Event(), asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stopping.set)
+        told = asyncio.create_task(_tell(ready))
+        try:
+            await record(url, provider.get_tracer("leveret.broker"), stopping, ready)
+        finally:
+            told.cancel()
+
+    try:
+        asyncio.run(run())
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    except ClientError as error:
+        raise click.ClickException(str(error)) from None
+    finally:
+        provider.shutdown()
+
+
+async def _tell(ready: asyncio.Event) -> None:
+    await ready.wait()
+    click.echo("reading the firehose; if nothing comes, it is off: leveret ctl trace_on", err=True)
+
+
+def _is_there(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False

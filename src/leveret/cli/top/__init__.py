@@ -1,0 +1,1 @@
+"""leveret top: what a broker does, live in a terminal."""

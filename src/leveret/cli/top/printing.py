@@ -1,0 +1,83 @@
+"""A look at a broker as plain text, and as JSON for scripts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from leveret.cli.top.sources import Question, Snapshot, Source
+from leveret.cli.top.views import VIEWS, Item, View, arranged, at, cell, fitting, octets
+
+
+def headline(snapshot: Snapshot) -> str:
+    """The broker in one line."""
+    overview = snapshot.overview
+    totals, messages = overview.get("object_totals", {}), overview.get("queue_totals", {})
+    product = f"leveret {overview['leveret_version']}" if "leveret_version" in overview else "RabbitMQ"
+    if product == "RabbitMQ":
+        product += f" {overview.get('rabbitmq_version', '')}"
+    parts = [f"{product} {overview.get('cluster_name', '')}"]
+    parts += [f"{totals.get(name, 0):,} {name}" for name in ("connections", "channels", "consumers", "queues")]
+    parts.append(f"{messages.get('messages_ready', 0):,} ready, {messages.get('messages_unacknowledged', 0):,} unacked")
+    return " · ".join(parts)
+
+
+def speeds(snapshot: Snapshot) -> str:
+    """How busy it is, and what it has left."""
+    stats = snapshot.overview.get("message_stats", {})
+    words = {"publish": "in", "confirm": "confirmed", "deliver_get": "out", "ack": "acked"}
+    parts = [f"{word} {at(stats, f'{name}_details.rate') or 0:,.0f}/s" for name, word in words.items()]
+    for node in snapshot.nodes[:1]:
+        parts.append(f"memory {octets(node.get('mem_used') or 0)}")
+        parts.append(f"disk {octets(node.get('disk_free') or 0)} free")
+    return " · ".join(parts)
+
+
+def table(view: View, items: list[Item], width: int) -> list[str]:
+    """Lines of a table; the widest column of words takes what is left."""
+    columns = fitting(view, width)
+    cells = [[cell(column, item) for column in columns] for item in items]
+    widths = [
+        max([column.width, len(column.title), *(len(row[index]) for row in cells if column.is_number)])
+        for index, column in enumerate(columns)
+    ]
+    spare = width - sum(widths) - 2 * (len(widths) - 1)
+    for index, column in enumerate(columns):
+        wanted = max((len(row[index]) for row in cells), default=0) - widths[index]
+        if not column.is_number and spare > 0 and wanted > 0:
+            widths[index] += min(spare, wanted)
+            spare -= min(spare, wanted)
+    lines = []
+    for row in [[column.title for column in columns], *cells]:
+        parts = [
+            text.rjust(size) if column.is_number else shortened(text, size).ljust(size)
+            for text, size, column in zip(row, widths, columns, strict=True)
+        ]
+        lines.append("  ".join(parts).rstrip())
+    return lines
+
+
+def shortened(text: str, size: int) -> str:
+    """Its end tells names apart, so its middle goes."""
+    if len(text) <= size:
+        return text
+    half = (size - 1) // 2
+    return text[: size - 1 - half] + "…" + text[len(text) - half :]
+
+
+def once(source: Source, question: Question, width: int) -> str:
+    """One look, as text."""
+    snapshot = source.ask(question)
+    items = arranged(question.view, snapshot.items, question.sort, question.is_reversed, question.text)
+    lines = [headline(snapshot), speeds(snapshot)]
+    lines += [f"ALARM: low on {alarm}; publishers are blocked" for alarm in snapshot.alarms]
+    return "\n".join([*lines, "", *table(question.view, items, width)])
+
+
+def everything(source: Source, text: str) -> dict[str, Any]:
+    """All views in the broker's own words."""
+    found: dict[str, Any] = {}
+    for view in VIEWS.values():
+        snapshot = source.ask(Question(view, view.sort, False, text))
+        found |= {"overview": snapshot.overview, "nodes": snapshot.nodes, "alarms": snapshot.alarms}
+        found[view.name] = arranged(view, snapshot.items, view.sort, False, text)
+    return found

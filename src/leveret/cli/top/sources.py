@@ -1,0 +1,155 @@
+"""Where the figures come from: the HTTP API of leveret or RabbitMQ, or the control socket of a data directory.
+
+Each call is answered or raises Unreachable; the next one tries anew, so a broker that restarts is found again.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+from urllib.error import HTTPError, URLError
+from urllib.parse import quote, unquote, urlencode, urlsplit
+from urllib.request import Request, urlopen
+
+from leveret.cli.top.views import View, column_of
+from leveret.control.blocking import ControlClient
+from leveret.control.refusal import Refused
+
+TIMEOUT_S: Final = 10.0
+REFUSALS: Final = {401: "wrong user or password, or no tag that lets the user in", 404: "there is no HTTP API"}
+ROWS_MAX: Final = 500  # that a page has at most, here and in RabbitMQ
+
+
+class Unreachable(Exception):
+    """There is no answer; the text says of whom, and why."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """One look at a view. sort: title of a column; text: what a name must contain."""
+
+    view: View
+    sort: str
+    is_reversed: bool = False
+    text: str = ""
+
+    def page(self) -> dict[str, Any]:
+        """As parameters of a list: the first page in this order."""
+        column = column_of(self.view, self.sort) or self.view.columns[0]
+        found: dict[str, Any] = {"page": 1, "page_size": ROWS_MAX, "sort": column.path}
+        found["sort_reverse"] = column.is_number != self.is_reversed
+        return found | ({"name": self.text} if self.text else {})
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """overview: of the broker; nodes: of which one is ours; items: of the view; total: how many there are without a
+    filter and a page."""
+
+    overview: dict[str, Any]
+    nodes: list[dict[str, Any]]
+    items: list[dict[str, Any]] = field(default_factory=list)
+    total: int = 0
+
+    @property
+    def alarms(self) -> list[str]:
+        """What runs short, in words."""
+        names = {"mem_alarm": "memory", "disk_free_alarm": "disk"}
+        return [f"{names[key]} on {node['name']}" for node in self.nodes for key in names if node.get(key)]
+
+
+class Source(Protocol):
+    """name: for people, without a password."""
+
+    name: str
+
+    def ask(self, question: Question) -> Snapshot:
+        """Look. Unreachable if nobody answers."""
+
+    def close(self) -> None:
+        """Look no more."""
+
+
+class SocketSource:
+    """The control socket of a broker on this machine."""
+
+    def __init__(self, data_dir: str) -> None:
+        self.name = data_dir
+        self._data_dir = data_dir
+        self._client: ControlClient | None = None
+        self._turn = threading.Lock()  # one call at a time: answers come in the order of the calls
+
+    def ask(self, question: Question) -> Snapshot:
+        with self._turn:
+            return self._ask(question)
+
+    def _ask(self, question: Question) -> Snapshot:
+        try:
+            overview, nodes = self._call("overview"), self._call("list_nodes")
+            view = question.view
+            found = self._call(view.command, **(question.page() if view.is_paged else {}))
+        except Refused as refused:
+            raise Unreachable(f"{self.name}: {refused.reason}") from None
+        except OSError as error:
+            self.close()
+            raise Unreachable(f"no broker serves {self.name}: {error.strerror or error}") from None
+        return _snapshot(overview, nodes, found)
+
+    def _call(self, command: str, **fields: Any) -> Any:
+        if self._client is None:
+            self._client = ControlClient(self._data_dir, timeout_s=TIMEOUT_S)
+        return self._client.call(command, **fields)
+
+    def close(self) -> None:
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+
+class HttpSource:
+    """http://USER:PASSWORD@HOST:15672, of leveret or RabbitMQ. ValueError if that is no such address."""
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError(f"an address of an HTTP API looks like http://guest:guest@localhost:15672, not {url!r}")
+        port = parts.port or (15671 if parts.scheme == "https" else 15672)
+        host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+        self.name = f"{parts.scheme}://{host}:{port}"
+        self._base = self.name + parts.path.rstrip("/").removesuffix("/api") + "/api/"
+        user, password = unquote(parts.username or "guest"), unquote(parts.password or "guest")
+        self._login = "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+
+    def ask(self, question: Question) -> Snapshot:
+        view = question.view
+        overview, nodes = self._get("overview"), self._get("nodes", may_lack=True)
+        query = question.page() if view.is_paged else {}
+        found = self._get(view.address, view.may_lack, **query)
+        return _snapshot(overview, nodes, found)
+
+    def _get(self, path: str, may_lack: bool = False, **query: Any) -> Any:
+        values = {key: str(value).lower() if isinstance(value, bool) else value for key, value in query.items()}
+        address = self._base + quote(path) + ("?" + urlencode(values) if values else "")
+        request = Request(address, headers={"authorization": self._login, "accept": "application/json"})
+        try:
+            with urlopen(request, timeout=TIMEOUT_S) as answer:
+                return json.load(answer)
+        except HTTPError as error:
+            # a user without the tag monitoring sees no nodes; RabbitMQ has no streams in this form, and says 406
+            if may_lack and error.code in (401, 403, 404, 406):
+                return []
+            raise Unreachable(f"{self.name}: {REFUSALS.get(error.code, f'HTTP {error.code}')}") from None
+        except (URLError, OSError, ValueError) as error:
+            raise Unreachable(f"no answer from {self.name}: {getattr(error, 'reason', None) or error}") from None
+
+    def close(self) -> None:
+        """Nothing stays open."""
+
+
+def _snapshot(overview: Any, nodes: Any, found: Any) -> Snapshot:
+    if isinstance(found, dict):
+        return Snapshot(overview, nodes, found["items"], found["total_count"])
+    return Snapshot(overview, nodes, found, len(found))

@@ -1,0 +1,38 @@
+"""Numbers for monitoring systems: what /metrics and `leveret ctl metrics` write down."""
+
+from __future__ import annotations
+
+import difflib
+
+from leveret.control.command import Query
+from leveret.control.metrics.collecting import collect
+from leveret.control.metrics.scope import Scope
+from leveret.control.metrics.table import BY_NAME, GROUPS, groups_of
+from leveret.control.node import Node
+from leveret.control.refusal import bad_request
+from leveret.control.sliced import Sliced
+
+
+class Metrics(Query):
+    """[group, values of its labels, values of its metrics] for each row; leveret.control.metrics.table says what these
+    are. families: only these groups, none = all; vhosts: only what is in these; details: a row for each queue, channel,
+    connection and exchange, and not their sums.
+    """
+
+    families: tuple[str, ...] = ()
+    vhosts: tuple[str, ...] | None = None
+    details: bool = False
+
+    def run(self, node: Node) -> object:
+        vhosts = [vhost for name, vhost in node.broker.vhosts.items() if self.vhosts is None or name in self.vhosts]
+        return Sliced(collect(Scope(node, vhosts, self.details), self._groups()))
+
+    def _groups(self) -> list[str]:
+        if not self.families:
+            return [group.name for group in GROUPS]
+        try:
+            return groups_of(list(self.families))
+        except KeyError as error:
+            near = difflib.get_close_matches(error.args[0], BY_NAME, 1)
+            hint = f"; did you mean '{near[0]}'?" if near else ""
+            raise bad_request(f"there is no family '{error.args[0]}' of metrics{hint}") from None

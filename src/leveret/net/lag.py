@@ -1,0 +1,35 @@
+"""How late the event loop is: what a message waits before anybody looks at it, however quick its own turn is."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from leveret.broker.histogram import Histogram
+
+# often enough to meet what takes a few milliseconds once in a while, and nothing that an idle broker would feel
+EVERY_S: Final = 0.2
+
+
+class Lag:
+    """A timer that compares when it rings with when it should have."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, lag_us: Histogram) -> None:
+        self._loop = loop
+        self._lag_us = lag_us
+        self._due_s = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Measure from now on."""
+        self._due_s = self._loop.time() + EVERY_S
+        self._timer = self._loop.call_at(self._due_s, self._ring)
+
+    def stop(self) -> None:
+        """Measure no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _ring(self) -> None:
+        self._lag_us.add(max(0, round((self._loop.time() - self._due_s) * 1e6)))
+        self.start()
