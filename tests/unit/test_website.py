@@ -118,7 +118,7 @@ def test_a_first_visit_is_small() -> None:
         if name in seen:
             continue
         seen.add(name)
-        for where in re.findall(r'^import .* from "(.*)";$', found[name].content.decode(), re.MULTILINE):
+        for where in re.findall(r'^(?:import .*|}) from "(.*)";$', found[name].content.decode(), re.MULTILINE):
             wanted.append(str((SITE / name).parent.joinpath(where).resolve().relative_to(SITE)))
     seen |= {name for name in found if name.endswith((".css", ".svg"))} | {"vendor/uplot/uPlot.iife.min.js"}
     assert sum(len(found[name].content) for name in seen) < FIRST_VIEW_OCTETS

@@ -8,7 +8,9 @@ const BREAK_S = 45; // the reader was elsewhere: nobody knows what was meanwhile
 const SPAN_S_MIN = 60;
 // steps of an axis: octets by powers of two, everything else as people count
 const OCTET_STEPS = Array.from({ length: 50 }, (_, power) => 2 ** power);
-const COUNT_STEPS = [1, 2, 5].flatMap((_, at, all) => Array.from({ length: 12 }, (__, power) => all[at] * 10 ** power)).sort((one, other) => one - other);
+const COUNT_STEPS = [1, 2, 5]
+  .flatMap((_, at, all) => Array.from({ length: 12 }, (__, power) => all[at] * 10 ** power))
+  .sort((one, other) => one - other);
 const kept = new Map(); // name -> History: charts go on where they were when the reader comes back
 
 /** Samples of several figures over time. */
@@ -35,7 +37,7 @@ export class History {
 /** The history of this name in this tab. */
 export function historyOf(name, names) {
   let found = kept.get(name);
-  if (!found) kept.set(name, found = new History(names));
+  if (!found) kept.set(name, (found = new History(names)));
   return found;
 }
 
@@ -46,11 +48,16 @@ export function forgetHistories() {
 
 /** Counters to rates: per second since the last call, null at first and where a counter went back. */
 export class Rates {
-  constructor() { this.before = null; }
+  constructor() {
+    this.before = null;
+  }
   of(counters, nowMs = performance.now()) {
-    const before = this.before, spanS = before ? (nowMs - before.nowMs) / 1000 : 0;
+    const before = this.before,
+      spanS = before ? (nowMs - before.nowMs) / 1000 : 0;
     this.before = { counters, nowMs };
-    return counters.map((value, at) => (before && spanS > 0 && value >= before.counters[at] ? (value - before.counters[at]) / spanS : null));
+    return counters.map((value, at) =>
+      before && spanS > 0 && value >= before.counters[at] ? (value - before.counters[at]) / spanS : null,
+    );
   }
 }
 
@@ -67,17 +74,43 @@ export class Chart {
     this.values = series.map(() => h("b", { class: "figure" }, "–"));
     this.hidden = series.map(() => false);
     this.plot = h("div", { class: "plot", role: "img", "aria-label": title, style: { height: `${height}px` } });
-    const legend = h("ul", { class: "legend" }, series.map(({ label, colour }, at) => h("li", null, h("button", {
-      class: "legend-item", aria: { pressed: "true" }, onclick: (event) => this.toggle(at, event.currentTarget),
-    }, h("i", { class: "swatch", style: { background: `var(${colour})` } }), label, this.values[at]))));
+    const legend = h(
+      "ul",
+      { class: "legend" },
+      series.map(({ label, colour }, at) =>
+        h(
+          "li",
+          null,
+          h(
+            "button",
+            {
+              class: "legend-item",
+              aria: { pressed: "true" },
+              onclick: (event) => this.toggle(at, event.currentTarget),
+            },
+            h("i", { class: "swatch", style: { background: `var(${colour})` } }),
+            label,
+            this.values[at],
+          ),
+        ),
+      ),
+    );
     this.element = h("figure", { class: "chart" }, h("figcaption", null, h("h3", null, title), legend), this.plot);
     this.height = height;
     const sizes = new ResizeObserver(() => this.resize());
     sizes.observe(this.plot);
-    const scheme = matchMedia("(prefers-color-scheme: dark)"), again = () => { this.uplot?.destroy(); this.uplot = null; this.resize(); };
+    const scheme = matchMedia("(prefers-color-scheme: dark)"),
+      again = () => {
+        this.uplot?.destroy();
+        this.uplot = null;
+        this.resize();
+      };
     scheme.addEventListener("change", again, { signal: view.signal });
     document.addEventListener("themechange", again, { signal: view.signal });
-    view.signal.addEventListener("abort", () => { sizes.disconnect(); this.uplot?.destroy(); });
+    view.signal.addEventListener("abort", () => {
+      sizes.disconnect();
+      this.uplot?.destroy();
+    });
   }
 
   toggle(at, button) {
@@ -94,19 +127,53 @@ export class Chart {
   }
 
   make(width) {
-    const css = getComputedStyle(document.documentElement), colour = (name) => css.getPropertyValue(name).trim();
-    const axis = { stroke: colour("--muted"), font: `11px ${colour("--font")}`, gap: 4, grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false } };
-    this.uplot = new window.uPlot({
-      width, height: this.height, legend: { show: false }, padding: [8, 6, 0, 0],
-      cursor: { y: false, drag: { x: false, y: false }, points: { size: 6 } },
-      scales: { x: { range: (_, from, to) => span(from, to ?? Date.now() / 1000) }, y: { range: (_, least, most) => [0, Math.max(most * 1.1, 4)] } },
-      axes: [{ ...axis, space: 70, size: 24, values: (_, ticks) => ticks.map(clock) },
-        { ...axis, size: 62, space: 34, incrs: this.format === octets ? OCTET_STEPS : COUNT_STEPS, values: (_, ticks) => ticks.map((each) => this.format(each)) }],
-      series: [{}, ...this.series.map(({ label, colour: name }, at) => ({
-        label, stroke: colour(name), width: 1.75, fill: at === 0 ? `${colour(name)}18` : undefined, points: { show: false }, spanGaps: false, show: !this.hidden[at],
-      }))],
-      hooks: { setCursor: [(plot) => this.read(plot.cursor.idx)] },
-    }, this.data(), this.plot);
+    const css = getComputedStyle(document.documentElement),
+      colour = (name) => css.getPropertyValue(name).trim();
+    const axis = {
+      stroke: colour("--muted"),
+      font: `11px ${colour("--font")}`,
+      gap: 4,
+      grid: { stroke: colour("--line"), width: 1 },
+      ticks: { show: false },
+    };
+    this.uplot = new window.uPlot(
+      {
+        width,
+        height: this.height,
+        legend: { show: false },
+        padding: [8, 6, 0, 0],
+        cursor: { y: false, drag: { x: false, y: false }, points: { size: 6 } },
+        scales: {
+          x: { range: (_, from, to) => span(from, to ?? Date.now() / 1000) },
+          y: { range: (_, least, most) => [0, Math.max(most * 1.1, 4)] },
+        },
+        axes: [
+          { ...axis, space: 70, size: 24, values: (_, ticks) => ticks.map(clock) },
+          {
+            ...axis,
+            size: 62,
+            space: 34,
+            incrs: this.format === octets ? OCTET_STEPS : COUNT_STEPS,
+            values: (_, ticks) => ticks.map((each) => this.format(each)),
+          },
+        ],
+        series: [
+          {},
+          ...this.series.map(({ label, colour: name }, at) => ({
+            label,
+            stroke: colour(name),
+            width: 1.75,
+            fill: at === 0 ? `${colour(name)}18` : undefined,
+            points: { show: false },
+            spanGaps: false,
+            show: !this.hidden[at],
+          })),
+        ],
+        hooks: { setCursor: [(plot) => this.read(plot.cursor.idx)] },
+      },
+      this.data(),
+      this.plot,
+    );
     this.read(null);
   }
 
@@ -123,6 +190,7 @@ export class Chart {
 
   read(index) {
     const at = index ?? this.history.times.length - 1;
-    for (const [each, list] of this.history.values.entries()) setText(this.values[each], list[at] === null || list[at] === undefined ? "–" : this.format(list[at]));
+    for (const [each, list] of this.history.values.entries())
+      setText(this.values[each], list[at] === null || list[at] === undefined ? "–" : this.format(list[at]));
   }
 }

@@ -18,7 +18,8 @@ function build(element, props, children) {
     if (value === null || value === undefined || value === false) continue;
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
     else if (name === "dataset") Object.assign(element.dataset, value);
-    else if (name === "aria") for (const [each, said] of Object.entries(value)) element.setAttribute(`aria-${each}`, String(said));
+    else if (name === "aria")
+      for (const [each, said] of Object.entries(value)) element.setAttribute(`aria-${each}`, String(said));
     else if (name === "style") for (const [each, said] of Object.entries(value)) element.style.setProperty(each, said);
     else element.setAttribute(name, value === true ? "" : String(value));
   }

@@ -19,7 +19,9 @@ function parsed(element) {
   try {
     const found = JSON.parse(element.value);
     if (found !== null && typeof found === "object" && !Array.isArray(found)) return found;
-  } catch { /* said below */ }
+  } catch {
+    /* said below */
+  }
   element.setCustomValidity('This must be a JSON object, as {"x-max-length": 1000}.');
   element.reportValidity();
   element.addEventListener("input", () => element.setCustomValidity(""), { once: true });
@@ -31,20 +33,37 @@ export class Form {
   constructor(fields) {
     this.elements = new Map();
     this.kinds = new Map();
-    this.element = h("div", { class: "fields" }, fields.filter(Boolean).map((field) => this.make(field)));
+    this.element = h(
+      "div",
+      { class: "fields" },
+      fields.filter(Boolean).map((field) => this.make(field)),
+    );
   }
 
   make({ name, label, kind = "text", value = "", hint, options = [], ...attributes }) {
-    const id = uniqueId(name), [tag, usual] = KINDS[kind];
-    const element = h(tag, { ...usual, ...attributes, id, name, ...(hint ? { "aria-describedby": `${id}-hint` } : {}) });
-    for (const [each, text] of options.map((option) => [option].flat())) element.append(h("option", { value: each }, text ?? each));
+    const id = uniqueId(name),
+      [tag, usual] = KINDS[kind];
+    const element = h(tag, {
+      ...usual,
+      ...attributes,
+      id,
+      name,
+      ...(hint ? { "aria-describedby": `${id}-hint` } : {}),
+    });
+    for (const [each, text] of options.map((option) => [option].flat()))
+      element.append(h("option", { value: each }, text ?? each));
     if (kind === "check") element.checked = Boolean(value);
     else if (kind === "json") element.value = typeof value === "string" ? value : JSON.stringify(value, null, 1);
     else if (value !== "" && value !== null) element.value = value;
     this.elements.set(name, element);
     this.kinds.set(name, kind);
-    return h("div", { class: `field ${kind}` }, h("label", { for: id }, label), element,
-      hint && h("p", { class: "hint", id: `${id}-hint` }, hint));
+    return h(
+      "div",
+      { class: `field ${kind}` },
+      h("label", { for: id }, label),
+      element,
+      hint && h("p", { class: "hint", id: `${id}-hint` }, hint),
+    );
   }
 
   field(name) {
@@ -53,7 +72,9 @@ export class Form {
 
   /** What has been said, by name. Error if something is no JSON that must be. */
   values() {
-    return Object.fromEntries([...this.elements].map(([name, element]) => [name, KINDS[this.kinds.get(name)][2](element)]));
+    return Object.fromEntries(
+      [...this.elements].map(([name, element]) => [name, KINDS[this.kinds.get(name)][2](element)]),
+    );
   }
 }
 
@@ -61,5 +82,15 @@ export class Form {
 export async function ask(title, fields, label, does, { text = [], kind = "", wide = false } = {}) {
   const form = new Form(fields);
   const body = [...[text].flat().map((each) => h("p", null, each)), form.element];
-  return await show(title, body, [{ label: "Cancel", kind: "quiet" }, { label, kind, does: () => does(form.values()) }], { wide }) === label;
+  return (
+    (await show(
+      title,
+      body,
+      [
+        { label: "Cancel", kind: "quiet" },
+        { label, kind, does: () => does(form.values()) },
+      ],
+      { wide },
+    )) === label
+  );
 }

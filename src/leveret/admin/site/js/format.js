@@ -20,7 +20,8 @@ export function rate(value) {
 export function octets(value) {
   if (value === null || value === undefined) return "–";
   if (value === "infinity" || value === Infinity) return "unlimited";
-  let size = Number(value), unit = 0;
+  let size = Number(value),
+    unit = 0;
   while (size >= 1024 && unit < OCTETS.length - 1) {
     size /= 1024;
     unit += 1;
@@ -34,7 +35,12 @@ export function duration(ms) {
   if (ms < 1000) return `${Math.round(ms)} ms`;
   let left = Math.floor(ms / 1000);
   const parts = [];
-  for (const [unit, length] of [["d", 86400], ["h", 3600], ["min", 60], ["s", 1]]) {
+  for (const [unit, length] of [
+    ["d", 86400],
+    ["h", 3600],
+    ["min", 60],
+    ["s", 1],
+  ]) {
     if (left >= length || parts.length) parts.push(`${Math.floor(left / length)} ${unit}`);
     left %= length;
   }
@@ -44,9 +50,12 @@ export function duration(ms) {
 /** Milliseconds since 1970 as local date and time. */
 export function time(ms) {
   if (!ms) return "–";
-  const at = new Date(ms), two = (each) => String(each).padStart(2, "0");
-  return `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} `
-    + `${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
+  const at = new Date(ms),
+    two = (each) => String(each).padStart(2, "0");
+  return (
+    `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} ` +
+    `${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`
+  );
 }
 
 export function yesNo(value) {
@@ -57,7 +66,8 @@ export function yesNo(value) {
 export function visible(name, empty = "(default)") {
   if (name === "") return empty;
   return String(name).replace(/[\u0000-\u001f\u007f-\u009f\u2028\u2029\u202a-\u202e\u2066-\u2069]/g, (each) =>
-    each === "\n" ? "⏎" : `\\u${each.charCodeAt(0).toString(16).padStart(4, "0")}`);
+    each === "\n" ? "⏎" : `\\u${each.charCodeAt(0).toString(16).padStart(4, "0")}`,
+  );
 }
 
 /** Any JSON as one line; text as it is. */

@@ -9,7 +9,9 @@ let timer = null;
 export function bind(key, says, does, signal) {
   const entry = { does, says };
   bound.set(key, entry);
-  signal?.addEventListener("abort", () => { if (bound.get(key) === entry) bound.delete(key); });
+  signal?.addEventListener("abort", () => {
+    if (bound.get(key) === entry) bound.delete(key);
+  });
 }
 
 /** [key, says] of all that are bound now. */
@@ -27,7 +29,9 @@ document.addEventListener("keydown", (event) => {
   isAfterG = false;
   if (name === "g") {
     isAfterG = true;
-    timer = setTimeout(() => { isAfterG = false; }, FOLLOW_MS);
+    timer = setTimeout(() => {
+      isAfterG = false;
+    }, FOLLOW_MS);
     return;
   }
   const entry = bound.get(name);

@@ -10,9 +10,15 @@ export class User {
     this.name = whoami.name;
     this.tags = Array.isArray(whoami.tags) ? whoami.tags : String(whoami.tags).split(",").filter(Boolean);
   }
-  get isAdministrator() { return this.tags.includes("administrator"); }
-  get isMonitor() { return this.isAdministrator || this.tags.includes("monitoring"); }
-  get isPolicymaker() { return this.isAdministrator || this.tags.includes("policymaker"); }
+  get isAdministrator() {
+    return this.tags.includes("administrator");
+  }
+  get isMonitor() {
+    return this.isAdministrator || this.tags.includes("monitoring");
+  }
+  get isPolicymaker() {
+    return this.isAdministrator || this.tags.includes("policymaker");
+  }
 }
 
 const encode = (name, password) => btoa(String.fromCharCode(...new TextEncoder().encode(`${name}:${password}`)));

@@ -27,13 +27,15 @@ export class Remote {
   }
 
   has(from, to) {
-    for (let page = Math.floor(from / PAGE_ROWS); page * PAGE_ROWS < to; page += 1) if (!this.pages.has(page)) return false;
+    for (let page = Math.floor(from / PAGE_ROWS); page * PAGE_ROWS < to; page += 1)
+      if (!this.pages.has(page)) return false;
     return true;
   }
 
   /** Ask for the pages of these rows, one after the other. */
   async load(from, to, { filter, isRegex, sort, isDescending }, signal) {
-    const first = Math.floor(from / PAGE_ROWS), last = Math.max(first, Math.floor((to - 1) / PAGE_ROWS));
+    const first = Math.floor(from / PAGE_ROWS),
+      last = Math.max(first, Math.floor((to - 1) / PAGE_ROWS));
     for (let page = first; page <= last; page += 1) {
       if (this.total !== null && page > 0 && page * PAGE_ROWS >= this.total) break;
       await this.loadPage(page, { filter, isRegex, sort, isDescending }, signal);
@@ -47,8 +49,14 @@ export class Remote {
   async loadPage(page, { filter, isRegex, sort, isDescending }, signal) {
     const more = typeof this.query === "function" ? this.query() : this.query;
     const query = {
-      page: page + 1, page_size: PAGE_ROWS, columns: this.columns, sort, sort_reverse: isDescending || null,
-      name: filter || null, use_regex: (filter && isRegex) || null, ...more,
+      page: page + 1,
+      page_size: PAGE_ROWS,
+      columns: this.columns,
+      sort,
+      sort_reverse: isDescending || null,
+      name: filter || null,
+      use_regex: (filter && isRegex) || null,
+      ...more,
     };
     try {
       const answer = await get(this.where, { query, signal });
@@ -72,12 +80,22 @@ export class Local {
     this.shown = [];
   }
 
-  get total() { return this.rows === null ? null : this.shown.length; }
-  get all() { return this.rows?.length ?? null; }
+  get total() {
+    return this.rows === null ? null : this.shown.length;
+  }
+  get all() {
+    return this.rows?.length ?? null;
+  }
 
-  reset() { /* all rows stay: filter and order are made here */ }
-  row(index) { return this.shown[index]; }
-  has() { return this.rows !== null; }
+  reset() {
+    /* all rows stay: filter and order are made here */
+  }
+  row(index) {
+    return this.shown[index];
+  }
+  has() {
+    return this.rows !== null;
+  }
 
   async load(from, to, order, signal) {
     this.rows = await this.ask(signal);

@@ -20,7 +20,13 @@ export class Table {
     this.view = view;
     this.options = { empty: "There is nothing yet.", tools: [], filter: true, isFull: false, ...options };
     this.source = options.source;
-    this.order = { filter: "", isRegex: false, ...UNSORTED, sort: options.sort ?? null, isDescending: Boolean(options.isDescending) };
+    this.order = {
+      filter: "",
+      isRegex: false,
+      ...UNSORTED,
+      sort: options.sort ?? null,
+      isDescending: Boolean(options.isDescending),
+    };
     if (this.options.isFull) this.restore();
     this.active = -1;
     this.drawn = new Map(); // index -> {element, row, cells}
@@ -51,18 +57,39 @@ export class Table {
     this.count = h("span", { class: "count", aria: { live: "polite" } });
     this.body = h("tbody", { role: "rowgroup" });
     this.heads = columns.map((column) => this.head(column));
-    this.table = h("table", {
-      class: "table", role: "grid", tabindex: "0", aria: { label, rowcount: "-1", colcount: columns.length },
-      onkeydown: (event) => this.key(event),
-    }, h("colgroup", null, columns.map((column) => h("col", { style: column.width ? { width: column.width } : {} }))),
-    h("thead", { role: "rowgroup" }, h("tr", { role: "row", "aria-rowindex": "1" }, this.heads)), this.body);
+    this.table = h(
+      "table",
+      {
+        class: "table",
+        role: "grid",
+        tabindex: "0",
+        aria: { label, rowcount: "-1", colcount: columns.length },
+        onkeydown: (event) => this.key(event),
+      },
+      h(
+        "colgroup",
+        null,
+        columns.map((column) => h("col", { style: column.width ? { width: column.width } : {} })),
+      ),
+      h("thead", { role: "rowgroup" }, h("tr", { role: "row", "aria-rowindex": "1" }, this.heads)),
+      this.body,
+    );
     this.scroller = h("div", { class: "table-scroll", onscroll: () => this.scrolled() }, this.table);
     this.message = h("p", { class: "table-message" }, "…");
-    this.element = h("section", { class: `table-box${isFull ? " full" : ""}${columns.some((each) => each.acts) ? " acting" : ""}` }, this.bar(), this.scroller, this.message);
+    this.element = h(
+      "section",
+      { class: `table-box${isFull ? " full" : ""}${columns.some((each) => each.acts) ? " acting" : ""}` },
+      this.bar(),
+      this.scroller,
+      this.message,
+    );
     this.above = h("tr", { class: "spacer", "aria-hidden": "true" }, h("td", { colspan: columns.length }));
     this.below = h("tr", { class: "spacer", "aria-hidden": "true" }, h("td", { colspan: columns.length }));
     this.body.append(this.above, this.below);
-    const sizes = new ResizeObserver(() => { this.measure(); this.render(); });
+    const sizes = new ResizeObserver(() => {
+      this.measure();
+      this.render();
+    });
     sizes.observe(this.scroller);
     this.view.signal.addEventListener("abort", () => sizes.disconnect());
     this.sorted();
@@ -70,25 +97,59 @@ export class Table {
 
   bar() {
     const { filter, label, tools } = this.options;
-    if (!filter) return tools.length ? h("div", { class: "table-bar" }, this.count, h("div", { class: "tools" }, tools)) : null;
+    if (!filter)
+      return tools.length ? h("div", { class: "table-bar" }, this.count, h("div", { class: "tools" }, tools)) : null;
     this.filter = h("input", {
-      type: "search", class: "filter", placeholder: "Filter by name", "aria-label": `Filter ${label}`, autocomplete: "off",
-      spellcheck: "false", value: this.order.filter, oninput: () => this.typed(), onkeydown: (event) => {
-        if (event.key === "ArrowDown") { event.preventDefault(); this.table.focus(); }
-        if (event.key === "Escape") { this.filter.value = ""; this.typed(); this.table.focus(); }
+      type: "search",
+      class: "filter",
+      placeholder: "Filter by name",
+      "aria-label": `Filter ${label}`,
+      autocomplete: "off",
+      spellcheck: "false",
+      value: this.order.filter,
+      oninput: () => this.typed(),
+      onkeydown: (event) => {
+        if (event.key === "ArrowDown") {
+          event.preventDefault();
+          this.table.focus();
+        }
+        if (event.key === "Escape") {
+          this.filter.value = "";
+          this.typed();
+          this.table.focus();
+        }
       },
     });
-    this.regex = h("input", { type: "checkbox", id: `${this.id}-regex`, "aria-label": "Regular expression", onchange: () => this.typed() });
+    this.regex = h("input", {
+      type: "checkbox",
+      id: `${this.id}-regex`,
+      "aria-label": "Regular expression",
+      onchange: () => this.typed(),
+    });
     this.regex.checked = this.order.isRegex;
-    return h("div", { class: "table-bar" }, this.filter,
-      h("label", { class: "toggle", for: `${this.id}-regex`, title: "The filter is a regular expression" }, this.regex, h("span", null, ".*")),
-      this.count, h("div", { class: "tools" }, tools));
+    return h(
+      "div",
+      { class: "table-bar" },
+      this.filter,
+      h(
+        "label",
+        { class: "toggle", for: `${this.id}-regex`, title: "The filter is a regular expression" },
+        this.regex,
+        h("span", null, ".*"),
+      ),
+      this.count,
+      h("div", { class: "tools" }, tools),
+    );
   }
 
   head(column) {
     const props = { role: "columnheader", scope: "col", class: this.classes(column) };
     if (!column.sort) return h("th", props, column.title);
-    return h("th", props, h("button", { class: "sort", tabindex: "-1", onclick: () => this.sortBy(column) }, column.title));
+    return h(
+      "th",
+      props,
+      h("button", { class: "sort", tabindex: "-1", onclick: () => this.sortBy(column) }, column.title),
+    );
   }
 
   classes({ end, main, phone }) {
@@ -117,7 +178,10 @@ export class Table {
   sorted() {
     for (const [at, column] of this.options.columns.entries()) {
       const isSorted = column.sort && column.sort === this.order.sort;
-      this.heads[at].setAttribute("aria-sort", isSorted ? (this.order.isDescending ? "descending" : "ascending") : "none");
+      this.heads[at].setAttribute(
+        "aria-sort",
+        isSorted ? (this.order.isDescending ? "descending" : "ascending") : "none",
+      );
     }
   }
 
@@ -179,8 +243,10 @@ export class Table {
   }
 
   render() {
-    const total = this.source.total, rows = Math.min(total ?? 0, Math.floor(HEIGHT_MAX / this.rowHeight));
-    const { from, to } = this.sight(), last = Math.min(to, rows);
+    const total = this.source.total,
+      rows = Math.min(total ?? 0, Math.floor(HEIGHT_MAX / this.rowHeight));
+    const { from, to } = this.sight(),
+      last = Math.min(to, rows);
     for (const [index, { element }] of this.drawn) {
       if (index >= from && index < last) continue;
       element.remove();
@@ -201,19 +267,39 @@ export class Table {
     const { all } = this.source;
     if (total === null) fill(this.count, "…");
     else fill(this.count, total === all || all === null ? number(total) : `${number(total)} of ${number(all)}`);
-    const text = total === 0 ? (this.order.filter ? "Nothing fits this filter." : this.options.empty)
-      : rows < (total ?? 0) ? `These are the first ${number(rows)}: filter for the others.` : total === null ? "Asking the broker …" : "";
+    const text =
+      total === 0
+        ? this.order.filter
+          ? "Nothing fits this filter."
+          : this.options.empty
+        : rows < (total ?? 0)
+          ? `These are the first ${number(rows)}: filter for the others.`
+          : total === null
+            ? "Asking the broker …"
+            : "";
     this.message.textContent = text;
     this.message.hidden = text === "";
   }
 
   draw(index, before) {
-    const row = this.source.row(index), { columns, href } = this.options;
+    const row = this.source.row(index),
+      { columns, href } = this.options;
     let drawn = this.drawn.get(index);
     if (!drawn) {
-      const cells = columns.map((column) => h("td", { role: "gridcell", class: this.classes(column), dataset: { label: column.title } }));
-      const element = h("tr", { role: "row", id: `${this.id}-${index}`, "aria-rowindex": index + 2, class: index % 2 ? "odd" : "",
-        onclick: (event) => this.clicked(event, index) }, cells);
+      const cells = columns.map((column) =>
+        h("td", { role: "gridcell", class: this.classes(column), dataset: { label: column.title } }),
+      );
+      const element = h(
+        "tr",
+        {
+          role: "row",
+          id: `${this.id}-${index}`,
+          "aria-rowindex": index + 2,
+          class: index % 2 ? "odd" : "",
+          onclick: (event) => this.clicked(event, index),
+        },
+        cells,
+      );
       drawn = { element, cells, said: [] };
       this.drawn.set(index, drawn);
     }
@@ -237,7 +323,13 @@ export class Table {
     this.active = index;
     this.mark();
     const row = this.source.row(index);
-    if (row === undefined || !this.options.href || event.target.closest("a, button, input, label") || String(getSelection())) return;
+    if (
+      row === undefined ||
+      !this.options.href ||
+      event.target.closest("a, button, input, label") ||
+      String(getSelection())
+    )
+      return;
     go(this.options.href(row));
   }
 
@@ -245,8 +337,16 @@ export class Table {
 
   key(event) {
     if (event.target !== this.table || event.ctrlKey || event.metaKey || event.altKey) return;
-    const page = Math.max(1, Math.floor(this.height / this.rowHeight) - 2), last = (this.source.total ?? 0) - 1;
-    const to = { ArrowDown: this.active + 1, ArrowUp: this.active - 1, PageDown: this.active + page, PageUp: this.active - page, Home: 0, End: last }[event.key];
+    const page = Math.max(1, Math.floor(this.height / this.rowHeight) - 2),
+      last = (this.source.total ?? 0) - 1;
+    const to = {
+      ArrowDown: this.active + 1,
+      ArrowUp: this.active - 1,
+      PageDown: this.active + page,
+      PageUp: this.active - page,
+      Home: 0,
+      End: last,
+    }[event.key];
     if (to !== undefined && last >= 0) {
       event.preventDefault();
       this.active = Math.min(Math.max(to, 0), last);
@@ -258,9 +358,11 @@ export class Table {
   }
 
   reveal() {
-    const top = this.active * this.rowHeight, head = this.table.tHead.offsetHeight;
+    const top = this.active * this.rowHeight,
+      head = this.table.tHead.offsetHeight;
     if (top < this.scroller.scrollTop) this.scroller.scrollTop = top;
-    else if (top + this.rowHeight + head > this.scroller.scrollTop + this.height) this.scroller.scrollTop = top + this.rowHeight + head - this.height;
+    else if (top + this.rowHeight + head > this.scroller.scrollTop + this.height)
+      this.scroller.scrollTop = top + this.rowHeight + head - this.height;
     this.render();
   }
 

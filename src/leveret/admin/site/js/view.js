@@ -43,7 +43,12 @@ export class View {
 
 /** A part of a page with a head. actions: buttons beside it. */
 export function panel(title, body, { actions = [], kind = "" } = {}) {
-  return h("section", { class: `panel ${kind}` }, (title || actions.length) && h("header", null, h("h2", null, title), h("div", { class: "tools" }, actions)), body);
+  return h(
+    "section",
+    { class: `panel ${kind}` },
+    (title || actions.length) && h("header", null, h("h2", null, title), h("div", { class: "tools" }, actions)),
+    body,
+  );
 }
 
 /** Names and values: [[name, value or node], …]; null and false are left out. */
@@ -62,10 +67,14 @@ export class Facts {
     const wanted = pairs.filter(Boolean);
     if (wanted.map(([name]) => name).join("\n") !== [...this.shown.keys()].join("\n")) {
       this.shown = new Map(wanted.map(([name]) => [name, h("dd")]));
-      fill(this.element, [...this.shown].map(([name, place]) => h("div", null, h("dt", null, name), place)));
+      fill(
+        this.element,
+        [...this.shown].map(([name, place]) => h("div", null, h("dt", null, name), place)),
+      );
     }
     for (const [name, value] of wanted) {
-      const place = this.shown.get(name), said = value ?? "–";
+      const place = this.shown.get(name),
+        said = value ?? "–";
       if (!(said instanceof Node)) setText(place, said);
       else if (place.firstChild?.outerHTML !== said.outerHTML) fill(place, said);
     }
@@ -80,12 +89,22 @@ export function badge(text, kind = "plain", title = null) {
 
 /** A button. kind: primary, danger, or nothing. */
 export function button(label, does, { kind = "", title = null, disabled = false, small = false } = {}) {
-  return h("button", { type: "button", class: `button ${kind}${small ? " small" : ""}`, title, disabled, onclick: does }, label);
+  return h(
+    "button",
+    { type: "button", class: `button ${kind}${small ? " small" : ""}`, title, disabled, onclick: does },
+    label,
+  );
 }
 
 /** Tables of arguments and the like, as one line that can be read. */
 export function table(some) {
   const entries = Object.entries(some ?? {});
   if (!entries.length) return "none";
-  return h("span", { class: "pairs" }, entries.map(([name, value]) => h("span", null, `${name}: `, h("b", null, typeof value === "string" ? value : JSON.stringify(value)))));
+  return h(
+    "span",
+    { class: "pairs" },
+    entries.map(([name, value]) =>
+      h("span", null, `${name}: `, h("b", null, typeof value === "string" ? value : JSON.stringify(value))),
+    ),
+  );
 }
