@@ -10,11 +10,14 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
-from leveret.cli.trace.switch import HttpSwitch
+from leveret.cli.trace.firehose import Firehose
+from leveret.cli.trace.switch import CtlSwitch, HttpSwitch, SwitchError
 from leveret.client import BlockingConnection, Properties
 from leveret.testing.processes import LeveretProcess, RabbitMQProcess, free_port
 
@@ -24,7 +27,8 @@ from ..waiting import until
 class Traced:
     """A broker, and how its firehose is turned. is_ours: it tells times and confirms, too."""
 
-    def __init__(self, url: str, admin_url: str, is_ours: bool) -> None:
+    def __init__(self, url: str, admin_url: str, is_ours: bool, data_dir: Path | None = None) -> None:
+        self.data_dir = data_dir
         self.url = url
         self.admin_url = admin_url
         self.is_ours = is_ours
@@ -37,7 +41,7 @@ class Traced:
 def traced(request: pytest.FixtureRequest) -> Iterator[Traced]:
     if request.param == "leveret":
         with LeveretProcess(admin=True) as process:
-            yield Traced(process.url, process.admin_url, True)
+            yield Traced(process.url, process.admin_url, True, process.data_dir)
         return
     port = free_port()
     settings = f"management.tcp.port = {port}\nmanagement.tcp.ip = 127.0.0.1"
@@ -148,3 +152,40 @@ def test_without_a_switch_it_asks_for_the_firehose(traced: Traced) -> None:
     done = subprocess.run(command, env=environment, text=True, capture_output=True, timeout=50, check=False)
     assert done.returncode == 3
     assert "http://127.0.0.1:1 does not answer" in done.stderr
+
+
+def test_without_a_switch_it_is_tried_out(traced: Traced) -> None:
+    switch = HttpSwitch(traced.admin_url, "/", "guest", "guest")
+    with BlockingConnection(traced.url) as connection:
+        with pytest.raises(SwitchError, match="the firehose is off"), Firehose(connection, None):
+            pass
+        switch.turn(True)
+        try:
+            with Firehose(connection, None) as firehose:
+                assert not firehose.has_turned
+        finally:
+            switch.turn(False)
+
+
+def test_the_control_socket_turns_it_too(traced: Traced) -> None:
+    if traced.data_dir is None:
+        assert not traced.is_ours  # RabbitMQ has none
+        return
+    switch = CtlSwitch(str(traced.data_dir), "/")
+    with BlockingConnection(traced.url) as connection:
+        with Firehose(connection, switch) as firehose:
+            assert firehose.has_turned
+            assert switch.is_on()
+        assert not switch.is_on()
+    with pytest.raises(SwitchError, match="no broker answers"):
+        CtlSwitch(str(traced.data_dir / "nowhere"), "/").is_on()
+
+
+def test_a_switch_leaves_the_rest_of_a_virtual_host_alone(traced: Traced) -> None:
+    api = httpx.Client(base_url=f"{traced.admin_url}/api/", auth=("guest", "guest"), timeout=60)
+    with api:
+        api.put("vhosts/kept", json={"description": "the shop", "tags": "a,b"}).raise_for_status()
+        HttpSwitch(traced.admin_url, "kept", "guest", "guest").turn(True)
+        found = api.get("vhosts/kept").json()
+        assert (found["tracing"], found["description"], found["tags"]) == (True, "the shop", ["a", "b"])
+        api.delete("vhosts/kept").raise_for_status()

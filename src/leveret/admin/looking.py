@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from base64 import b64decode
+from base64 import b64decode, b64encode
 from typing import Any, Final
 
 import msgspec
@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from leveret.admin import body as bodies
 from leveret.admin.actions import no_vhost
-from leveret.admin.answers import HttpError, json_answer, not_authorised
+from leveret.admin.answers import HttpError, encode, json_answer, not_authorised
 from leveret.admin.body import Body, boolean, integer, table, text
 from leveret.admin.call import Call, answer_of
 from leveret.admin.rules import NOT_ADMINISTRATOR
@@ -47,23 +47,25 @@ async def messages(call: Call) -> Response:
 
 async def message(call: Call) -> Response:
     """GET: the whole body of one of them, in base64."""
-    return json_answer(await _body(call))
+    octets = await _body(call)
+    return json_answer(encode({"payload": b64encode(octets).decode(), "payload_bytes": len(octets)}))
 
 
 async def body(call: Call) -> Response:
     """GET: the same as a file: it never runs in the page, whatever it is."""
-    answer = msgspec.json.decode(await _body(call))
+    octets = await _body(call)
     name = f"message-{call.values['place']}.bin"
     headers = {
         "content-disposition": f'attachment; filename="{name}"',
         "x-content-type-options": "nosniff",
         "cache-control": "no-store",
     }
-    return Response(b64decode(answer["payload"]), 200, headers, OCTETS)
+    return Response(octets, 200, headers, OCTETS)
 
 
 async def _body(call: Call) -> bytes:
-    return await _ask(call, "get_message_body", {"place": call.values["place"]})
+    answer = await _ask(call, "get_message_body", {"place": call.values["place"]})
+    return b"".join(map(b64decode, msgspec.json.decode(answer, type=list[str])))
 
 
 async def _ask(call: Call, command: str, asked: dict[str, Any]) -> bytes:

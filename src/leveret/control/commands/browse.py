@@ -6,6 +6,8 @@ import re
 from base64 import b64encode
 from typing import Final, Literal
 
+import msgspec
+
 from leveret.broker.access import Access
 from leveret.broker.copies import split_key
 from leveret.broker.deadletter import body_of, header_of
@@ -23,7 +25,7 @@ from leveret.control.refusal import NOT_AUTHORISED, Refused, bad_request, not_fo
 from leveret.control.sliced import Sliced, Steps
 from leveret.control.tables import sayable
 from leveret.control.views.delayed import wall_ms
-from leveret.control.views.view import View
+from leveret.control.views.view import View, encode
 from leveret.wire.errors import ProtocolError
 
 LIMIT_MAX: Final = 1000
@@ -33,8 +35,9 @@ ANSWER_OCTETS_MAX: Final = 8 << 20
 # messages that one answer looks through for a text, and octets of each body in which it is looked for
 SCANNED_MAX: Final = 50_000
 SEARCHED_OCTETS_MAX: Final = 1 << 20
-# of a body that is had as a whole: base64 of it must fit into a line of the socket
+# of a body that is had as a whole: base64 of it must fit into a line of the socket; and of its pieces, a multiple of 3
 WHOLE_OCTETS_MAX: Final = 32 << 20
+PIECE_OCTETS: Final = 48 << 10
 _PLACE: Final = re.compile(r"\d{1,18}(-\d{1,18})?", re.ASCII)
 
 READY, UNACKED, PARKED = "ready", "unacked", "parked"
@@ -74,7 +77,7 @@ class BrowseQueue(Query):
         first, total = self._span(queue)
         offset = max(first, first + total + self.offset) if self.offset < 0 else max(first, self.offset)
         needle = self.text.encode("utf-8", "surrogateescape").lower()
-        items: list[View] = []
+        items: list[msgspec.Raw] = []
         octets = scanned = 0
         next_offset: int | None = None
         for seen in self._look(node, queue, offset):
@@ -86,7 +89,7 @@ class BrowseQueue(Query):
                 break
             scanned += 1
             if not needle or _has(seen, needle):
-                items.append(self._view(node, seen))
+                items.append(encode(self._view(node, seen)))
                 octets += min(int(body_octets(seen.content)), self.truncate)
         return {
             "vhost": sayable(self.vhost),
@@ -143,7 +146,8 @@ class BrowseQueue(Query):
 
 
 class GetMessageBody(Query):
-    """The whole body of a message that browse_queue has shown, by its place, in base64; it stays where it is."""
+    """The whole body of a message that browse_queue has shown, by its place: pieces of base64, to be put together. The
+    message stays where it is."""
 
     queue: str
     place: str
@@ -164,7 +168,9 @@ class GetMessageBody(Query):
             octets = int(body_octets(seen.content))
             if octets > WHOLE_OCTETS_MAX:
                 raise bad_request(f"the body has {octets} octets; {WHOLE_OCTETS_MAX} can be had: get it by AMQP")
-            return {"payload": b64encode(body_of(seen.content)).decode(), "payload_bytes": octets}
+            body = body_of(seen.content)
+            starts = range(0, len(body), PIECE_OCTETS)
+            return (b64encode(body[start : start + PIECE_OCTETS]).decode() for start in starts)
         raise not_found(f"there is no message at {self.place} in {queue.what()} any more: look again")
 
 
