@@ -23,8 +23,8 @@ from leveret.cli.doctor.check import Check, Diagnosis, Finding, Hit, diagnose
 from leveret.cli.doctor.checks import CHECKS, SUBJECTS
 from leveret.cli.doctor.command import command, observe
 from leveret.cli.doctor.observation import Observation, Snapshot, topic_matches
-from leveret.cli.doctor.parts import PARTS
-from leveret.cli.doctor.source import PAGE_SIZE, ControlSource, HttpSource, Unreachable
+from leveret.cli.doctor.parts import PARTS, Part
+from leveret.cli.doctor.source import PAGE_SIZE, ControlSource, HttpSource, Unavailable, Unreachable
 from leveret.control.blocking import ControlClient
 from leveret.delay import LAYOUTS
 from leveret.testing.processes import LeveretProcess, free_port
@@ -427,6 +427,30 @@ def test_what_can_not_be_done(well: Patient, arguments: list[str], text: str) ->
     assert result.exit_code == 2
     assert text in result.output
     assert "secret" not in result.output
+
+
+def test_a_file_that_is_no_certificate(tmp_path: Path) -> None:
+    (tmp_path / "ca.pem").write_text("nothing")
+    result = CliRunner().invoke(command, ["--url", "https://127.0.0.1:1", "--cacert", str(tmp_path / "ca.pem")])
+    assert (result.exit_code, "ca.pem" in result.output) == (2, True)
+
+
+class Stingy:
+    """A broker that keeps no statistics, and has no federation."""
+
+    where = "nowhere"
+
+    def fetch(self, part: Part) -> Any:
+        if part.path == "federation-links":
+            raise Unavailable("this broker has no /api/federation-links")
+        return {"disable_stats": True, "listeners": []} if part.path == "overview" else []
+
+
+def test_statistics_that_are_off() -> None:
+    diagnosis = diagnose(observe(Stingy(), CHECKS.values(), 0), CHECKS.values())
+    assert diagnosis.unmade["queue-without-consumers"].startswith("statistics are off on this broker")
+    assert diagnosis.unmade["federation-link-down"] == "this broker has no /api/federation-links"
+    assert not {"dead-letter-exchange-missing", "default-guest", "policy-shadowed"} & set(diagnosis.unmade)
 
 
 def test_not_the_api_of_a_broker(well: Patient) -> None:

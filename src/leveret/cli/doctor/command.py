@@ -154,3 +154,5 @@ def _source(url: str | None, data_dir: str | None, cacert: str | None) -> Source
         return HttpSource(url or URL, cacert)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--url") from None
+    except OSError as error:
+        raise click.BadParameter(f"{cacert}: {error}", param_hint="--cacert") from None

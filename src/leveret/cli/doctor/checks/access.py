@@ -128,7 +128,7 @@ CHECKS: Final = (
         "Everybody knows it, and it is an administrator. Only loopback_users keeps it to the broker's own machine; "
         "who comes through a proxy or a container's port is local.",
         "Make an administrator of your own, then `ctl delete_user guest`",
-        default_guest, ("users", "overview", "statistics"),
+        default_guest, ("users", "overview"),
     ),
     Check(
         "weak-password", E, "Users whose password is their name",
