@@ -77,6 +77,8 @@ class Scheduling(LoadFileScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         path = nodeid.partition("::")[0]
+        if "tests/web/" in path:
+            return "web"  # one broker and one browser are enough
         if not _shares_session(path):
             return path
         return "pipelines" if "/pipelines/" in path else "spark"

@@ -57,9 +57,10 @@ def answer_error(error: HttpError) -> Response:
 
 def finish(request: Request, answer: Response) -> Response:
     """Put the headers on that every answer has, and compress it for who accepts that."""
-    answer.headers["content-security-policy"] = POLICY
+    answer.headers.setdefault("content-security-policy", POLICY)
     answer.headers["vary"] = "accept, accept-encoding, origin"
-    if len(answer.body) >= GZIP_OCTETS_MIN and "gzip" in request.headers.get("accept-encoding", ""):
+    is_packed = "content-encoding" in answer.headers
+    if not is_packed and len(answer.body) >= GZIP_OCTETS_MIN and "gzip" in request.headers.get("accept-encoding", ""):
         answer.body = gzip.compress(answer.body, GZIP_LEVEL)
         answer.headers["content-encoding"] = "gzip"
         answer.headers["content-length"] = str(len(answer.body))

@@ -28,6 +28,12 @@ async def messages(call: Call) -> Response:
     return await _answer(call, "list_delayed_messages", asked)
 
 
+async def histogram(call: Call) -> Response:
+    """GET: how many are due in each stretch of time, whose edges are edges_ms=MS,MS,… or edges_in_ms=MS,MS,…"""
+    asked = {name: _list(given) for name in ("edges_ms", "edges_in_ms") if (given := call.query(name)) is not None}
+    return await _answer(call, "count_delayed", _selection(call) | asked)
+
+
 async def cancel(call: Call) -> Response:
     """DELETE: none of them is delivered; the body may have their ids."""
     ids = IDS.take(bodies.decode(await bodies.read(call.request)))
@@ -73,3 +79,7 @@ def _texts(call: Call, *names: str) -> dict[str, Any]:
 
 def _numbers(call: Call, *names: str) -> dict[str, Any]:
     return {name: integer(value) for name in names if (value := call.query(name)) is not None}
+
+
+def _list(given: str) -> list[int]:
+    return [integer(each) for each in given.split(",")]

@@ -12,7 +12,7 @@ from leveret.control.client import AsyncControlClient
 FRAME = "<!DOCTYPE html>\n<html lang=en><meta charset=utf-8><title>{title}</title>\n<h1>{title}</h1>\n{text}\n</html>\n"
 
 
-async def home(request: Request, control: AsyncControlClient) -> Response:
+async def api(request: Request, control: AsyncControlClient) -> Response:
     return RedirectResponse("/api/index.html", 301)
 
 

@@ -37,7 +37,7 @@ class Router(Generic[T]):
 
     def _add(self, pattern: str, target: T) -> None:
         step, names = self._root, []
-        for part in pattern.split("/")[1:]:
+        for part in pattern.strip("/").split("/") if pattern != "/" else ():
             if part.startswith("{"):
                 names.append(part[1:-1])
                 step.variable = step.variable or _Step()

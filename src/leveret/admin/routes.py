@@ -1,15 +1,16 @@
 """All paths of the HTTP API, with their verbs, who may use them and the commands behind them.
 
 The paths and verbs are those of RabbitMQ 3.10's management plugin; those that came later are marked. HEAD and OPTIONS
-come by themselves. /delayed, /streams, /queries and a federation link's pause are this broker's own.
+come by themselves. /delayed, /streams, /queries, /topology, /explain, /federation-downstreams, the messages of a queue
+and a federation link's pause are this broker's own.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from leveret.admin import delayed, links, pages, rules, special, streams
-from leveret.admin.actions import among, check, delete, found, listing, one, post, put, short
+from leveret.admin import delayed, links, looking, pages, rules, special, streams, topology, website
+from leveret.admin.actions import among, ask, check, delete, found, listing, one, post, put, short
 from leveret.admin.body import Body, anything, boolean, encoding, integer, payload, table, text
 from leveret.admin.metrics import METRICS
 from leveret.admin.route import Route
@@ -49,8 +50,7 @@ NAMED: Final = {"vhost": "{vhost}", "name": "{name}"}
 _administrator, _management, _vhost = rules.administrator, rules.management, rules.vhost
 
 PAGES: Final = (
-    Route("/", _management, open=pages.home),
-    Route("/api", _management, open=pages.home),
+    Route("/api", _management, open=pages.api),
     Route("/api/index.html", _management, open=pages.index),
     Route("/cli", _management, open=pages.cli),
     Route("/cli/index.html", _management, open=pages.cli),
@@ -96,6 +96,8 @@ FEDERATION: Final = (
           get=links.listed(vhost="{vhost}"), delete=delete("restart_federation_link", id="{id}")),
     Route("/federation-links/vhost/{vhost}/{id}/{node}/pause", rules.policymaker, find=links.find_in_vhost,
           put=links.pause, delete=delete("resume_federation_link", vhost="{vhost}", id="{id}")),
+    Route("/federation-downstreams", _vhost, get=listing("list_downstreams")),
+    Route("/federation-downstreams/{vhost}", _vhost, get=listing("list_downstreams")),
 )  # fmt: skip
 
 CONNECTIONS: Final = (
@@ -107,10 +109,10 @@ CONNECTIONS: Final = (
           get=special.connections_of_user, delete=special.close_connections_of_user),
     Route("/vhosts/{vhost}/connections", _vhost, find=vhost_at,
           get=listing("list_connections", paged=False, owned=True)),
-    Route("/channels", _management, get=listing("list_channels", owned=True)),
+    Route("/channels", _management, get=listing("list_channels", owned=True, more=special.of_replies)),
     Route("/channels/{name}", rules.owner, find=one("get_channel", name="{name}"), get=found),
     Route("/vhosts/{vhost}/channels", _vhost, find=vhost_at,
-          get=listing("list_channels", paged=False, owned=True)),
+          get=listing("list_channels", paged=False, owned=True, more=special.of_replies)),
     Route("/consumers", _management, get=listing("list_consumers", paged=False, owned=True)),
     Route("/consumers/{vhost}", _management, find=vhost_at, get=listing("list_consumers", paged=False, owned=True)),
 )  # fmt: skip
@@ -143,6 +145,7 @@ OBJECTS: Final = (
     Route("/queues/{vhost}/{queue}/actions", _administrator, find=queue_at, post=special.queue_action),
     Route("/bindings", _vhost, get=listing("list_bindings", paged=False)),
     Route("/bindings/{vhost}", _vhost, get=listing("list_bindings", paged=False)),
+    Route("/topology/{vhost}", _vhost, find=vhost_at, get=topology.around),
     Route("/bindings/{vhost}/e/{source}/{dtype}/{destination}", _vhost,
           get=listing("list_bindings", paged=False, is_anywhere=True, vhost="{vhost}", source="{source}",
                       destination="{destination}", destination_type="{destination_type}"), post=special.bind),
@@ -154,14 +157,24 @@ DELAYED: Final = (
     Route("/delayed", _vhost, get=listing("list_delayed", more=delayed.rows)),
     Route("/delayed/{vhost}", _vhost, get=listing("list_delayed", more=delayed.rows)),
     Route("/delayed/{vhost}/levels", _vhost, get=listing("list_delay_levels")),
+    Route("/delayed/{vhost}/histogram", _vhost, find=vhost_at, get=delayed.histogram),
     Route("/delayed/{vhost}/messages", _vhost, find=vhost_at,
           get=delayed.messages, put=delayed.retime, delete=delayed.cancel),
+)  # fmt: skip
+
+LOOKING: Final = (
+    Route("/explain/{vhost}", _vhost, find=vhost_at, post=looking.route),
+    Route("/queues/{vhost}/{queue}/messages", _vhost, find=queue_at, get=looking.messages),
+    Route("/queues/{vhost}/{queue}/messages/{place}", _vhost, find=queue_at, get=looking.message),
+    Route("/queues/{vhost}/{queue}/messages/{place}/body", _vhost, find=queue_at, get=looking.body, is_file=True),
 )  # fmt: skip
 
 STREAMS: Final = (
     Route("/streams", _vhost, get=listing("list_streams")),
     Route("/streams/{vhost}", _vhost, get=listing("list_streams")),
     Route("/streams/{vhost}/{stream}", _vhost, find=stream_at, get=found),
+    Route("/streams/{vhost}/{stream}/tracking", _vhost, find=stream_at,
+          get=ask("list_stream_tracking", vhost="{vhost}", stream="{stream}")),
     Route("/streams/{vhost}/{stream}/segments", _vhost, find=streams.find, get=streams.segments),
     Route("/streams/{vhost}/{stream}/segments/{file}", _vhost, find=streams.find, get=streams.segment, is_file=True),
     Route("/streams/{vhost}/{stream}/leases", _vhost, find=streams.find, get=streams.leases, post=streams.grant),
@@ -267,8 +280,11 @@ CHECKS: Final = (
     Route("/aliveness-test/{vhost}", _vhost, find=vhost_at, get=check("aliveness_test", vhost="{vhost}")),
 )  # fmt: skip
 
-API: Final = (*NODE, *FEDERATION, *CONNECTIONS, *OBJECTS, *DELAYED, *STREAMS, *STAGES, *ACCESS, *PARAMETERS, *CHECKS)
+API: Final = (
+    *NODE, *FEDERATION, *CONNECTIONS, *OBJECTS, *DELAYED, *LOOKING, *STREAMS, *STAGES, *ACCESS, *PARAMETERS, *CHECKS,
+)  # fmt: skip
+SITE: Final = tuple(Route(path, _management, open=file.open) for path, file in website.files().items())
 Routes = tuple[tuple[str, Route], ...]
 ROUTES: Final[Routes] = (
-    *((route.path, route) for route in (*PAGES, *METRICS)), *((f"/api{route.path}", route) for route in API)
+    *((route.path, route) for route in (*SITE, *PAGES, *METRICS)), *((f"/api{route.path}", route) for route in API)
 )  # fmt: skip

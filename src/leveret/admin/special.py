@@ -82,6 +82,11 @@ async def memory(call: Call) -> Response:
     return json_answer(encode(await call.ask("memory_breakdown")))
 
 
+def of_replies(call: Call) -> dict[str, Any]:
+    """replies=true asks for the channels that have to do with direct replies."""
+    return {"replies": True} if call.flag("replies") else {}
+
+
 async def relative_memory(call: Call) -> Response:
     """The same as percentages, rounded up."""
     found = (await call.ask("memory_breakdown"))["memory"]

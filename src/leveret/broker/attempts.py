@@ -70,6 +70,10 @@ class Attempts:
         if len(self._failures) > ADDRESSES_MAX:
             del self._failures[next(iter(self._failures))]
 
+    def forgive(self) -> None:
+        """Nobody has to wait any more."""
+        self._failures.clear()
+
     def reset(self) -> None:
         """Count from zero; who has to wait still has to."""
         self.succeeded.clear()

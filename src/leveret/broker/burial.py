@@ -43,6 +43,20 @@ class Burial:
         self.trouble = trouble
 
 
+class Address:
+    """Where a dead letter goes, and as what. exchange: None = the default one; key, keys: as of a route; letter: its
+    history, this death included."""
+
+    def __init__(
+        self, exchange: Exchange | None, key: bytes, keys: list[str], content: bytes, letter: DeadLetter
+    ) -> None:
+        self.exchange = exchange
+        self.key = key
+        self.keys = keys
+        self.content = content
+        self.letter = letter
+
+
 class Letter:
     """A dead letter: what died, why and when. reached: the queues that have it, if others refused it."""
 
@@ -137,6 +151,35 @@ def _nowhere(vhost: VHost, entry: Entry, trouble: str) -> Burial:
 def _addressed(
     vhost: VHost, exchange: Exchange | None, queue: Queue, entry: Entry, reason: str, now_us: i64
 ) -> Burial:
+    found = addressed(vhost, exchange, queue, entry, reason, now_us)
+    persistent = _is_persistent(published_content(entry))
+    keys, key, content, letter = found.keys, found.key, found.content, found.letter
+    route = routing.find(vhost, exchange, key, keys)
+    if route.is_per_message and exchange is not None:
+        route.set_queues(routing.targets(vhost, exchange, Envelope(keys, key, content)))
+    for requester in route.replies:
+        vhost.reply(requester, content, route.key)
+    trouble = "" if route.queues or route.replies else "dead letter without a route"
+    free = [target for target in route.queues if not is_cut(letter, reason, target)]
+    if len(free) < len(route.queues):
+        trouble = "dead letter cycle"
+        route.set_queues(free)
+    return Burial(route, content, persistent, trouble)
+
+
+def is_cut(letter: DeadLetter, reason: str, target: Queue) -> bool:
+    """Whether a letter does not go to this queue because it would go in a circle for ever. What waits in between is no
+    circle, as with RabbitMQ's delayed exchanges."""
+    return reason != "rejected" and not target.is_schedule and letter.is_in_circle(target.name)
+
+
+def addressed(
+    vhost: VHost, exchange: Exchange | None, queue: Queue, entry: Entry, reason: str, now_us: i64
+) -> Address:
+    """What becomes of an entry that dies in a queue now, and where the queue's arguments send it: nothing is done yet.
+
+    ProtocolError if its headers are malformed.
+    """
     claimed = is_claimed(entry.key)
     content = published_content(entry)
     letter = DeadLetter(content, claimed)
@@ -151,21 +194,7 @@ def _addressed(
         keys = [queue.dead_letter_key]
         key += encode_short(queue.dead_letter_key)
         letter.without_cc()
-    persistent = _is_persistent(content)
-    content = letter.content()
-    route = routing.find(vhost, exchange, key, keys)
-    if route.is_per_message and exchange is not None:
-        route.set_queues(routing.targets(vhost, exchange, Envelope(keys, key, content)))
-    for requester in route.replies:
-        vhost.reply(requester, content, route.key)
-    trouble = "" if route.queues or route.replies else "dead letter without a route"
-    if reason != "rejected":
-        # what waits in between is no circle, as with RabbitMQ's delayed exchanges
-        free = [target for target in route.queues if target.is_schedule or not letter.is_in_circle(target.name)]
-        if len(free) < len(route.queues):
-            trouble = "dead letter cycle"
-            route.set_queues(free)
-    return Burial(route, content, persistent, trouble)
+    return Address(exchange, key, keys, letter.content(), letter)
 
 
 def _is_persistent(content: bytes) -> bool:

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 class BrokerChannel(Channel):
     """limit: deliveries allowed to be unacknowledged on the whole channel, 0 = no limit; default_limit: for each new
     consumer; fetched: unacknowledged messages that came by basic.get, which no limit is about. is_kept_back: what is
-    published goes to a transaction (tx) or a stage (staging) first."""
+    published goes to a transaction (tx) or a stage (staging) first. reply: its consumer of direct replies; of these
+    reply_to_delivered came to it, and reply_to_dropped were published here for requesters that are gone."""
 
     def __init__(self, number: int, must_cut: bool) -> None:
         super().__init__(number)
@@ -42,6 +43,8 @@ class BrokerChannel(Channel):
         self.staging: Staging | None = None
         self.reply: Consumer | None = None
         self.reply_name = b""
+        self.reply_to_delivered: i64 = 0
+        self.reply_to_dropped: i64 = 0
         self.is_confirming = False  # in its peer's list of channels with acks to write
         self.is_waiting = False  # in the log's list of channels that wait for the batch
         self.is_closed = False
@@ -69,6 +72,10 @@ class BrokerChannel(Channel):
         for consumer in stirred:
             if consumer.aside != 0:
                 consumer.try_again()
+
+    def has_replies(self) -> bool:
+        """Whether it has, or had, to do with direct replies."""
+        return self.reply is not None or self.reply_to_delivered != 0 or self.reply_to_dropped != 0
 
     def outstanding(self) -> list[Entry]:
         """What was delivered and is not settled, what an open transaction would settle included."""

@@ -206,7 +206,7 @@ class Peer(Connection):
         tracing, confirms = self.vhost.tracing, channel.confirms
         if confirms is None or not confirms.told:
             return False
-        if tracing is None or not tracing.is_audited:
+        if tracing is None or not tracing.hears_answers:
             confirms.told = None
             return False
         told, confirms.told = confirms.told, []
@@ -411,6 +411,8 @@ class Peer(Connection):
             if channel.staging is not None:
                 raise ProtocolError(NOT_IMPLEMENTED, "a direct reply cannot be staged", 60, 40)
             vhost.reply(requester, content, route.key)
+        if route.lost_replies != 0:
+            channel.reply_to_dropped += route.lost_replies
         number: Number | None = None
         if route.has_stream and scan.headers_at != 0:
             number = number_in(data, scan.headers_at)

@@ -9,7 +9,7 @@ from mypy_extensions import i64
 
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.names import REPLY_TO
-from leveret.broker.users import IMPERSONATOR
+from leveret.broker.users import IMPERSONATOR, Users
 from leveret.wire.errors import PRECONDITION_FAILED, ProtocolError
 
 if TYPE_CHECKING:
@@ -42,8 +42,14 @@ def check_user_id(peer: Peer, data: bytes, at: i64) -> None:
     """406 unless the short string at this offset is the publisher's name, or an impersonator publishes, as a link does
     for users of its upstream."""
     user = data[at + 1 : at + 1 + data[at]].decode("utf-8", "replace")
-    if user != peer.user and not peer.is_link and not peer.broker.users.has_tag(peer.user, IMPERSONATOR):
-        text = f"user_id property set to '{user}' but authenticated user was '{peer.user}'"
+    if user != peer.user and not peer.is_link:
+        check_said_user(peer.broker.users, peer.user, user)
+
+
+def check_said_user(users: Users, publisher: str, said: str) -> None:
+    """406 unless this publisher may say that this user has published."""
+    if said != publisher and not users.has_tag(publisher, IMPERSONATOR):
+        text = f"user_id property set to '{said}' but authenticated user was '{publisher}'"
         raise ProtocolError(PRECONDITION_FAILED, text, 60, 40)
 
 

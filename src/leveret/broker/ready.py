@@ -235,10 +235,10 @@ class Ready:
         return found
 
     def items(self) -> list[Entry | Run | Page]:
-        """All items as they are kept, left where they are."""
+        """All items as they are kept, oldest first, left where they are."""
         found: list[Entry | Run | Page] = []
-        found.extend(self._returned)
-        found.extend(self._loaded)
+        found.extend(reversed(self._returned))
+        found.extend(reversed(self._loaded))
         for item in self._items[self._head :]:
             if item is not None:
                 found.append(item)

@@ -22,9 +22,10 @@ class Route:
     the firehose is on. plain: where exchanges on the way look at hops (x-federation-upstream) and at nothing else, the
     route of messages that have not come over a link; travelled: those of messages that have, by their hops. replies:
     the requesters whose direct reply-to names are among the routing keys. keys: the routing key, then those of CC and
-    BCC. is_limited: some queue has limits. is_delayed: among the queues are schedules, where delayed exchanges hold the
-    message. has_stream: among them are streams. is_repeatable: messages that differ in their bodies only may be handled
-    as one. is_order: it says what becomes of stages. published: messages that nobody's counters have seen yet.
+    BCC. lost_replies: how many of them are such names that nobody has any more. is_limited: some queue has limits.
+    is_delayed: among the queues are schedules, where delayed exchanges hold the message. has_stream: among them are
+    streams. is_repeatable: messages that differ in their bodies only may be handled as one. is_order: it says what
+    becomes of stages. published: messages that nobody's counters have seen yet.
     """
 
     def __init__(self, generation: i64, key: bytes, exchange: Exchange | None, keys: list[str]) -> None:
@@ -45,6 +46,7 @@ class Route:
         self.is_repeatable = False
         self.is_order = False
         self.replies: list[Consumer] = []
+        self.lost_replies: i64 = 0
         self.published: i64 = 0
 
     def to(self, queues: list[Queue]) -> Route:

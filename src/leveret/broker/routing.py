@@ -9,12 +9,14 @@ from mypy_extensions import i64
 from leveret.broker.delay import delay_us_of
 from leveret.broker.kinds.envelope import Envelope
 from leveret.broker.kinds.recent_history import RecentHistory
+from leveret.broker.names import REPLY_PREFIX
 from leveret.broker.queue import Queue
 from leveret.broker.route import Route
 from leveret.session.confirms import HANDLED, JOURNALLED
 from leveret.wire.errors import NOT_IMPLEMENTED, ProtocolError
 
 if TYPE_CHECKING:
+    from leveret.broker.binding import Binding
     from leveret.broker.copies import Copies
     from leveret.broker.exchange import Exchange
     from leveret.broker.vhost import VHost
@@ -38,6 +40,8 @@ def find(vhost: VHost, exchange: Exchange | None, key: bytes, keys: list[str]) -
                 found[name] = vhost.queues[name]
             elif name in vhost.replies and vhost.replies[name] not in route.replies:
                 route.replies.append(vhost.replies[name])
+            elif name.startswith(REPLY_PREFIX) and name not in vhost.replies:
+                route.lost_replies += 1
         route.set_queues(list(found.values()))
     else:
         _lead(vhost, route, exchange, CONTENT if vhost.tracing is not None else _look(vhost, exchange, True))
@@ -140,7 +144,7 @@ def targets(vhost: VHost, exchange: Exchange, envelope: Envelope) -> list[Queue]
     todo = [exchange]
     while todo:
         exchange = todo.pop()
-        if exchange.schedule is not None and envelope.content and delay_us_of(envelope.content) > 0:
+        if exchange.schedule is not None and holds_us(exchange, envelope) > 0:
             waits.append(exchange.schedule)
             continue
         if envelope.is_staged and isinstance(exchange.matcher, RecentHistory):
@@ -149,15 +153,32 @@ def targets(vhost: VHost, exchange: Exchange, envelope: Envelope) -> list[Queue]
         bindings = exchange.matcher.match(envelope)
         if exchange.history is not None and exchange.history.news is not None:
             vhost.log.declared(exchange.history.news.record(vhost.name, exchange.name))
-        alternate = vhost.exchanges.get(exchange.alternate) if exchange.alternate and not bindings else None
+        alternate = alternate_of(vhost, exchange) if not bindings else None
         if alternate is not None and alternate.name not in seen:
             seen.add(alternate.name)
             todo.append(alternate)
-        for binding in bindings:
-            destination = binding.destination
-            if isinstance(destination, Queue):
-                found[destination.name] = destination
-            elif destination.name not in seen:
-                seen.add(destination.name)
-                todo.append(destination)
+        follow(bindings, found, seen, todo)
     return [*found.values(), *waits]
+
+
+def holds_us(exchange: Exchange, envelope: Envelope) -> i64:
+    """How long a delayed exchange holds a message before it goes on, in microseconds; 0 = it is not held."""
+    if exchange.schedule is None or not envelope.content:
+        return 0
+    return delay_us_of(envelope.content)
+
+
+def alternate_of(vhost: VHost, exchange: Exchange) -> Exchange | None:
+    """Where a message goes that none of the exchange's bindings takes; None = nowhere."""
+    return vhost.exchanges.get(exchange.alternate) if exchange.alternate else None
+
+
+def follow(bindings: list[Binding], found: dict[str, Queue], seen: set[str], todo: list[Exchange]) -> None:
+    """Where the bindings lead that take a message: to queues, and to exchanges that it has not come to before."""
+    for binding in bindings:
+        destination = binding.destination
+        if isinstance(destination, Queue):
+            found[destination.name] = destination
+        elif destination.name not in seen:
+            seen.add(destination.name)
+            todo.append(destination)

@@ -37,6 +37,14 @@ def octets(item: Entry | Run) -> i64:
     return body_octets(item.content)
 
 
+def loaded(page: Page) -> list[Entry | Run]:
+    """The messages of a page, read where it is; it stays on disk. None if it can't be read."""
+    if page.is_dead:
+        return []  # its segment may be gone
+    data = page.shelf.queue.vhost.log.read_page(int(page.segment), int(page.offset), int(page.size))
+    return page.load(data) if data is not None else []
+
+
 class Visitor:
     """Is shown what is wanted."""
 
@@ -115,8 +123,8 @@ class Search:
             for item in part.items:
                 if isinstance(item, Page):
                     cut = PageCut(item)
-                    for loaded in self._load(item):
-                        self._look_into(part, cut, loaded)
+                    for each in loaded(item):
+                        self._look_into(part, cut, each)
                         seen += 1
                         if seen % STEP == 0:
                             yield
@@ -129,12 +137,6 @@ class Search:
                 seen += 1
                 if seen % STEP == 0:
                     yield
-
-    def _load(self, page: Page) -> list[Entry | Run]:
-        if page.is_dead:
-            return []  # its segment may be gone
-        data = page.shelf.queue.vhost.log.read_page(int(page.segment), int(page.offset), int(page.size))
-        return page.load(data) if data is not None else []
 
     def _takes(self, part: Part, item: Entry | Run) -> bool:
         if isinstance(item, Run):
@@ -175,7 +177,7 @@ class Search:
         found = self._pages.get(id(page))
         if found is None or not found.is_true():
             found = PageCut(page)
-            for item in self._load(page):
+            for item in loaded(page):
                 found.note(item, self._takes(part, item))
         return found
 
@@ -183,7 +185,7 @@ class Search:
         """The messages of a cut, one by one, oldest first."""
         items: list[Entry | Run] = []
         for page_cut in cut.pages:
-            items += [item for item in self._load(page_cut.page) if self._takes(cut.part, item)]
+            items += [item for item in loaded(page_cut.page) if self._takes(cut.part, item)]
         items += cut.items
         found: list[Entry] = []
         for item in items:

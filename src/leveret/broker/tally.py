@@ -20,7 +20,7 @@ class Tally:
     """counters: of publishers, all; of queues and channels, those that are gone. octets: of connections that are gone.
 
     passage: of the default exchange, gone_passage: of exchanges that are gone; churn: the broker's; gone: of queues
-    that are gone, by their type; deaths: of messages.
+    that are gone, by their type; deaths: of messages; replies_…: direct replies of channels that are gone.
     """
 
     def __init__(self, churn: Churn) -> None:
@@ -28,6 +28,8 @@ class Tally:
         self.counters = Counters()
         self.octets = Octets()
         self.passage = Passage()
+        self.replies_delivered: i64 = 0
+        self.replies_dropped: i64 = 0
         self.gone_passage = Passage()
         self.gone = {kind: Counters() for kind in TYPES}
         self.deaths = Deaths()

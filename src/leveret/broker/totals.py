@@ -12,7 +12,8 @@ from leveret.broker.vhost import VHost
 
 
 class Totals:
-    """counters, octets: of all that is there or was; ready, unacked: messages; queues, consumers, …: how many."""
+    """counters, octets: of all that is there or was; ready, unacked: messages; queues, consumers, …: how many;
+    replies_delivered, replies_dropped: direct replies."""
 
     def __init__(self, vhost: VHost) -> None:
         vhost.tally.count_publishes()
@@ -20,6 +21,8 @@ class Totals:
         self.counters.add(vhost.tally.counters)
         self.octets = Octets()
         self.octets.add(vhost.tally.octets)
+        self.replies_delivered = vhost.tally.replies_delivered
+        self.replies_dropped = vhost.tally.replies_dropped
         self.ready: i64 = 0
         self.unacked: i64 = 0
         self.consumers: i64 = 0
@@ -44,6 +47,8 @@ class Totals:
         for channel in channels:
             if not channel.is_closed:
                 self.channels += 1
+                self.replies_delivered += channel.reply_to_delivered
+                self.replies_dropped += channel.reply_to_dropped
                 if channel.confirms is not None:
                     self.counters.confirm += channel.confirms.confirmed()
 

@@ -14,6 +14,7 @@ stage, so that perhaps nobody will see it (is_provisional), and, by events of th
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
@@ -42,14 +43,21 @@ _EXCHANGE_KEY = encode_short(EXCHANGE)
 _AUDIT_ARGUMENT = encode_table({AUDIT: True})[4:]
 _WORDS: Final = {ACKED: "ack", NACKED: "nack"}
 _EMPTY: Final = content_frames(1, encode_header(Properties(), 0), b"", 4096)
+# hears an event at once: its routing key, its headers as encoded entries, all that an audit hears, too; the content
+Listener = Callable[["VHost", str, list[tuple[bytes, bytes]], bytes], None]
 
 
 class Tracing:
-    """node: how this broker is called in what it tells. What happens in a turn is published at its end."""
+    """node: how this broker is called in what it tells. What happens in a turn is published at its end.
+
+    is_public: it is published, for the firehose is on; listener: somebody in the broker's process, who hears it anyway.
+    """
 
     def __init__(self, vhost: VHost, node: str) -> None:
         self.vhost = vhost
         self.node = node
+        self.is_public = False
+        self.listener: Listener | None = None
         self._told: list[tuple[str, list[tuple[bytes, bytes]], bytes]] = []
         self._generation: i64 = 0  # of the bindings when is_audited was found out
         self._is_audited = False
@@ -63,6 +71,11 @@ class Tracing:
             self._is_audited = any(_AUDIT_ARGUMENT in binding.arguments for binding in outgoing)
         return self._is_audited
 
+    @property
+    def hears_answers(self) -> bool:
+        """Whether anybody wants to know what was confirmed."""
+        return self.listener is not None or self.is_audited
+
     def published(self, connection: Connection, channel: BrokerChannel, route: Route, content: bytes) -> None:
         """A message was accepted, and goes where the route says."""
         name = route.exchange.name if route.exchange is not None else ""
@@ -74,9 +87,8 @@ class Tracing:
         entries = self._message(name, route.keys, content) + self._circumstances(connection, int(channel.number))
         names: list[Value] = [*sorted(queues)]
         entries.append((b"routed_queues", encode_value(names)))
-        if self.is_audited:
-            entries += _more(channel, route)
-        self._tell(f"publish.{name}", entries, content)
+        more = _more(channel, route) if self.hears_answers else []
+        self._tell(f"publish.{name}", entries, content, more)
 
     def answered(self, connection: Connection, channel: BrokerChannel, told: list[tuple[i64, i64, i64]]) -> None:
         """The channel's publisher is about to read that these were confirmed, or refused."""
@@ -85,7 +97,7 @@ class Tracing:
             entries = [(b"node", encode_value(self.node)), *circumstances]
             entries.append((b"first_seq_no", encode_value(int(first))))
             entries.append((b"last_seq_no", encode_value(int(last))))
-            self._tell(f"confirm.{_WORDS[word]}", entries, _EMPTY)
+            self._tell(f"confirm.{_WORDS[word]}", entries, _EMPTY, [], True)
 
     def delivered(self, connection: Connection, channel: int, queue: Queue, entry: Entry) -> None:
         """A message leaves its queue for a consumer, or for who asked for it."""
@@ -101,7 +113,7 @@ class Tracing:
             keys = [key]  # its headers cannot be read
         entries = self._message(name, keys, content)
         entries.append((b"redelivered", encode_value(int(entry.redelivered))))
-        self._tell(f"deliver.{queue.name}", entries + self._circumstances(connection, channel), content)
+        self._tell(f"deliver.{queue.name}", entries + self._circumstances(connection, channel), content, [])
 
     def emit(self, now_us: int) -> bool:
         """Publish what was told; False if that was nothing."""
@@ -136,8 +148,18 @@ class Tracing:
             (b"user", encode_value(connection.user)),
         ]
 
-    def _tell(self, key: str, entries: list[tuple[bytes, bytes]], content: bytes) -> None:
-        if not self.vhost.exchanges[EXCHANGE].outgoing:
+    def _tell(
+        self, key: str, entries: list[tuple[bytes, bytes]], content: bytes, more: list[tuple[bytes, bytes]],
+        is_for_audits: bool = False,
+    ) -> None:  # fmt: skip
+        """more: entries that an audit hears only; is_for_audits: so is the event."""
+        if self.listener is not None:
+            self.listener(self.vhost, key, entries + more, content)
+        if not self.is_public or not self.vhost.exchanges[EXCHANGE].outgoing:
+            return
+        if self.is_audited:
+            entries = entries + more
+        elif is_for_audits:
             return
         name = key.encode("utf-8", "surrogateescape")[:255].decode("utf-8", "surrogateescape")
         self._told.append((name, entries, content))
@@ -145,14 +167,35 @@ class Tracing:
 
 def start(vhost: VHost, node: str) -> None:
     """Turn the firehose on."""
-    vhost.tracing = Tracing(vhost, node)
+    _tracing(vhost, node).is_public = True
     _look_anew(vhost)
 
 
 def stop(vhost: VHost) -> None:
     """Turn the firehose off."""
+    tracing = vhost.tracing
+    if tracing is not None and tracing.listener is not None:
+        tracing.is_public = False
+        return
     vhost.tracing = None
     _look_anew(vhost)
+
+
+def listen(vhost: VHost, node: str, listener: Listener) -> None:
+    """Let somebody in the broker's process hear what the firehose tells, or would tell. It is called within turns."""
+    _tracing(vhost, node).listener = listener
+    _look_anew(vhost)
+
+
+def is_on(vhost: VHost) -> bool:
+    """Whether the firehose is on."""
+    return vhost.tracing is not None and vhost.tracing.is_public
+
+
+def _tracing(vhost: VHost, node: str) -> Tracing:
+    if vhost.tracing is None:
+        vhost.tracing = Tracing(vhost, node)
+    return vhost.tracing
 
 
 def _look_anew(vhost: VHost) -> None:

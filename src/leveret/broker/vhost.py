@@ -372,6 +372,7 @@ class VHost:
     def reply(self, requester: Consumer, content: bytes, key: bytes) -> None:
         """Hand a direct reply to its requester, which has no queue: it is written now or never."""
         requester.deliver(Entry(self._nowhere.shelf, content, key, 0, 0, 0))
+        requester.channel.reply_to_delivered += 1
 
     # -- the end of a turn and time ------------------------------------------------------------------------------------
 
@@ -440,6 +441,8 @@ class VHost:
             channel.tx.release(channel.unacked)
         if channel.reply is not None:
             self.forget_reply(channel)
+        self.tally.replies_delivered += channel.reply_to_delivered
+        self.tally.replies_dropped += channel.reply_to_dropped
         for consumer in list(channel.consumers.values()):
             self.remove_consumer(consumer, now_us)
         channel.consumers.clear()

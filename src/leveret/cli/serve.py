@@ -42,13 +42,11 @@ from leveret.net.quantity import octets
 from leveret.net.resources import gauges, machine_memory_octets
 from leveret.net.server import Server
 from leveret.net.tables import Tables
-from leveret.store import reserve
+from leveret.store.data_directory import open_directory
 from leveret.store.disk import RealDisk
 from leveret.store.format import JournalVersionError
-from leveret.store.journal import SPARE_FILES_DEFAULT, Journal, JournalFailed, JournalFull
+from leveret.store.journal import SPARE_FILES_DEFAULT, JournalFailed, JournalFull
 from leveret.store.lock import DataDirectoryInUse, DirectoryLock
-from leveret.store.segment import SegmentStore
-from leveret.store.streams import StreamStore
 
 logger = logging.getLogger("leveret")
 
@@ -241,12 +239,9 @@ async def _serve(
     disk, directory = RealDisk(), str(chosen["data_dir"])
     spare_files = chosen.get("journal_spare_files", SPARE_FILES_DEFAULT)
     assert isinstance(spare_files, int)
-    journal = Journal(disk, os.path.join(directory, "journal"), spare_files=spare_files)
-    spare = reserve.Reserve(disk, os.path.join(directory, reserve.FILE_NAME))
     try:
-        segments = SegmentStore(disk, os.path.join(directory, "segments"))
-        streams = StreamStore(disk, os.path.join(directory, "streams"), tables_dir=_tables_dir(chosen))
-        server = Server(broker, journal, segments, streams, spare, Alarms(_limits(chosen), gauges(directory)))
+        parts = open_directory(disk, directory, spare_files, _tables_dir(chosen))
+        server = Server(broker, *parts, Alarms(_limits(chosen), gauges(directory)))
         count = server.recover()
     except (JournalVersionError, RecordError) as error:
         logger.critical("the data directory %s can't be served: %s", directory, error)
@@ -263,7 +258,7 @@ async def _serve(
         broker.trace(name, True)
         logger.info("the firehose of virtual host %r is on", name)
     logger.info("leveret %s (%s core), %d messages recovered from %s", __version__, core(), count, directory)
-    for line in journal.report.lines():
+    for line in parts.journal.report.lines():
         logger.warning("%s", line)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -285,7 +280,7 @@ async def _serve(
     if not await _listen(server, chosen, certificates):
         return EXIT_ADDRESS
     child = admin.start_admin(sockets, wanted, server, directory) if sockets else None
-    tables = Tables(server, streams.tables_dir) if chosen.get("tables_dir") != tls.OFF else None
+    tables = Tables(server, parts.streams.tables_dir) if chosen.get("tables_dir") != tls.OFF else None
     await server.run()
     if tables is not None:
         await tables.stop()

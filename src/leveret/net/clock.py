@@ -34,11 +34,15 @@ _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Sources(NamedTuple):
-    """wall_ns: ns since 1970, as the clock is set; boot_ns: ns since the boot, sleep included; boot_id: of which."""
+    """wall_ns: ns since 1970, as the clock is set; boot_ns: ns since the boot, sleep included; boot_id: of which.
+
+    runs: time passes by itself; else somebody moves it on, who then lets happen what is due (leveret.testing).
+    """
 
     wall_ns: Callable[[], int]
     boot_ns: Callable[[], int]
     boot_id: str
+    runs: bool = True
 
 
 def system_sources() -> Sources:

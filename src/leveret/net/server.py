@@ -14,6 +14,7 @@ import gc
 import logging
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from leveret.broker.broker import Broker
@@ -70,11 +71,16 @@ SLOW_FOR_US = 250_000
 
 class Server:
     """One broker behind asyncio. failure: why the server stopped by itself (the journal failed), None otherwise;
-    is_parking: the process does not end with it. sources: of the time, None = the machine's."""
+    is_parking: the process does not end with it; syncs_here: on the loop's thread, too, while that hurts nobody.
+
+    protocol: makes what stands between a connection and its peer.
+
+    sources: of the time, None = the machine's. is_guest: the process is another's, so its collector is left alone.
+    """
 
     def __init__(
         self, broker: Broker, journal: Journal, segments: SegmentStore, streams: StreamStore, reserve: Reserve,
-        alarms: Alarms, sources: Sources | None = None,
+        alarms: Alarms, sources: Sources | None = None, is_guest: bool = False,
     ) -> None:  # fmt: skip
         self.broker = broker
         self._turn_us = broker.log.measures.turn_us
@@ -84,7 +90,12 @@ class Server:
         self.reserve = reserve
         self.alarms = alarms
         self.failure: Exception | None = None
-        self.clock = Clock(broker.timeline, sources or system_sources())
+        self.syncs_here = True
+        self.protocol: Callable[..., PeerProtocol] = PeerProtocol
+        self._is_guest = is_guest
+        sources = sources or system_sources()
+        self._has_alarm = sources.runs
+        self.clock = Clock(broker.timeline, sources)
         self.now_us = self.clock.now_us
         broker.has_hung_up = self._has_hung_up
         self.buffer = memoryview(bytearray(READ_OCTETS))
@@ -106,7 +117,7 @@ class Server:
         self._paging = Paging(broker, Pager(broker), segments, self._write_segment, self.backups.remove_segment)
         self._committer = Committer(broker, journal, self._sync, self._paging)
         self._linger = Linger(self.loop, self._committer, self._submit)
-        self._wakeup = Wakeup(self.loop, self.now_us, self._run_timers)
+        self._wakeup = Wakeup(self.loop, self.now_us, self.ring)
         self.federator = Federation(self)
         self._lag = Lag(self.loop, broker.log.measures.lag_us)
         # who was heard last, when that last was another one, and until when the disk counts as slow
@@ -114,7 +125,7 @@ class Server:
         self._speaker_since_us = self._slow_until_us = self._closed = 0
         # a batch waits for room on the disk
         self._is_full = False
-        self._is_paging = self.is_parking = False
+        self._is_paging = self._is_over = self.is_parking = False
         self.stopping = asyncio.Event()
         self.serving = asyncio.Event()
         self._synced = asyncio.Event()
@@ -125,7 +136,8 @@ class Server:
     def recover(self) -> int:
         """Read the journal back; returns the number of messages."""
         # of what is made in such numbers nothing is garbage: looking for some would take most of the time
-        gc.disable()
+        if not self._is_guest:
+            gc.disable()
         count = self._committer.recover(self.clock.resume, self.reserve)
         self.streams.recovered()
         self.started_us = self.now_us()
@@ -135,7 +147,7 @@ class Server:
 
     async def listen(self, host: str, port: int) -> tuple[str, int]:
         """Accept connections; returns the address that is listened on. OSError if it can't be had."""
-        return await self._listen("amqp", lambda: PeerProtocol(self), host, port)
+        return await self._listen("amqp", lambda: self.protocol(self), host, port)
 
     async def listen_tls(self, host: str, port: int, certificates: Certificates) -> tuple[str, int]:
         """The same with TLS. All such addresses have the same certificates: those of the first call."""
@@ -149,10 +161,11 @@ class Server:
 
     async def run(self) -> None:
         """Serve until `stopping` is set; then close every connection, write down what must be kept, and return."""
-        gc.collect()
-        gc.freeze()
-        # entries are many and never form cycles: the collector would only make pauses
-        gc.disable()
+        if not self._is_guest:
+            gc.collect()
+            gc.freeze()
+            # entries are many and never form cycles: the collector would only make pauses
+            gc.disable()
         self._tick()
         self.federator.start()
         self._lag.start()
@@ -170,7 +183,10 @@ class Server:
                 self.clock.look(is_ending=True)
                 self.broker.stop()
             await self._drain_log()
-        for protocol in list(self._protocols.values()):
+        self._is_over = True  # the loop may live on for a while
+        protocols = list(self._protocols.values())
+        self._protocols.clear()
+        for protocol in protocols:
             protocol.transport.abort()
         self.backups.stop()
         self._sync.stop()
@@ -287,7 +303,7 @@ class Server:
     def _look_at(self, protocol: PeerProtocol, now_us: int) -> None:
         """Whether this connection may go on as it does."""
         peer = protocol.peer
-        self._fairness.turn(protocol, now_us)
+        self._fairness.turn(protocol, self._loop_us())
         self._pressure.review(protocol)
         if peer.has_more and not protocol.is_going_on:
             protocol.is_going_on = True
@@ -349,12 +365,18 @@ class Server:
         self._pressure.slow(protocol, protocol.is_choked and not protocol.is_stuck)
 
     def _look_after(self, us: int) -> None:
-        self.loop.call_later(us / 1e6, lambda: self._fairness.look(self.now_us()))
+        self.loop.call_later(us / 1e6, lambda: self._fairness.look(self._loop_us()))
+
+    def _loop_us(self) -> int:
+        """The time of the loop's timers: what waits for clients, and not for a due time, goes by it."""
+        return int(self.loop.time() * 1e6)
 
     # -- turns ---------------------------------------------------------------------------------------------------------
 
     def end_turn(self) -> None:
         """Write what there is to be written, to the journal, too."""
+        if self._is_over:
+            return
         self._flush()
         log = self.broker.log
         if log.size():
@@ -367,7 +389,7 @@ class Server:
             self._is_paging = True
             self.loop.call_soon(self._page)
         next_us = self.broker.timers.next_us()
-        if next_us and not 0 < self._wakeup.due_us <= next_us:  # one that rings too early sets the next
+        if next_us and self._has_alarm and not 0 < self._wakeup.due_us <= next_us:  # one that rings early sets the next
             self._wakeup.set(next_us)
 
     def _flush(self) -> None:
@@ -402,11 +424,18 @@ class Server:
         elif (peer.is_full or peer.is_flooded) and not protocol.is_choked:
             self.loop.call_soon(self.drained, protocol)
 
-    def _run_timers(self) -> None:
+    def ring(self) -> None:
+        """Let happen what is due by now, or the first part of it."""
         self.broker.run_timers(self.now_us())
         self.end_turn()
 
     def _tick(self) -> None:
+        self.look()
+        if not self.stopping.is_set():
+            self.loop.call_later(CHECK_S, self._tick)
+
+    def look(self) -> None:
+        """What is done every CHECK_S: time, heartbeats, timeouts, resources, memory."""
         self.clock.look()
         now_us = self.now_us()
         for peer, protocol in list(self._protocols.items()):
@@ -441,8 +470,6 @@ class Server:
             # connections and their sockets form cycles
             self._closed = 0
             gc.collect(0)
-        if not self.stopping.is_set():
-            self.loop.call_later(CHECK_S, self._tick)
 
     # -- pages ---------------------------------------------------------------------------------------------------------
 
@@ -467,8 +494,10 @@ class Server:
 
     def _submit(self) -> None:
         """While only one client speaks, and the disk is quick, nobody is hurt by a sync on this thread."""
+        if self._is_over:
+            return  # a timer that was set before
         now_us = self.now_us()
-        is_alone = now_us - self._speaker_since_us > ALONE_US and now_us > self._slow_until_us
+        is_alone = now_us - self._speaker_since_us > ALONE_US and now_us > self._slow_until_us and self.syncs_here
         if self._committer.submit(is_alone) and self.now_us() - now_us > SLOW_SYNC_US:
             self._slow_until_us = now_us + SLOW_FOR_US
 
@@ -486,8 +515,9 @@ class Server:
             return
         if error is not None:
             # no confirm may go out any more, and what is in memory is not what is on disk: end now
-            logger.critical("the journal failed, stopping: %s", error)
-            self.failure = error
+            if self.failure is None:
+                logger.critical("the journal failed, stopping: %s", error)
+                self.failure = error
             self.stopping.set()
             return
         if self._sync.took_us:

@@ -135,7 +135,7 @@ class TlsStream(asyncio.BufferedProtocol, asyncio.Transport):
             return False
         self._timer.cancel()
         self._door.waiting.discard(self)
-        self._peer = PeerProtocol(self._door.server, self._security())
+        self._peer = self._door.server.protocol(self._door.server, self._security())
         self._peer.connection_made(self)
         return True
 

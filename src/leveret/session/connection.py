@@ -172,6 +172,11 @@ class Connection:
         if self.state < lifecycle.CLOSING:
             self._fail(ProtocolError(code, text, hard=True), None)
 
+    def close_channel(self, channel: Channel, code: int, text: str) -> None:
+        """Close one of its channels from the broker's side; the whole connection, where the code is a hard one."""
+        if channel.state == lifecycle.OPEN:
+            self._fail(ProtocolError(code, text), channel)
+
     def tick(self) -> bool:
         """Once in TICK_US: sends a heartbeat after half an interval; False if the peer was silent for two."""
         if self.heartbeat_s == 0 or self.state < lifecycle.OPENING or self.state >= lifecycle.CLOSING:

@@ -1,1 +1,58 @@
-"""What users and leveret's own tests share: brokers in processes of their own, for tests and measurements."""
+"""Brokers for tests (docs/TESTING.md): in the test's own process, whose faults and time are the test's to choose; and,
+in modules of their own, in processes of their own (`processes`) or simulated (`simulation`).
+
+    from leveret.testing import broker
+
+    with broker() as rabbit:
+        ...                                      # rabbit is the URL, for any AMQP 0-9-1 client
+        rabbit.published("orders.eu", count=1)
+
+What is named here is imported when it is used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from leveret.testing.kit.broker import LiveBroker, broker
+    from leveret.testing.kit.clock import VirtualClock
+    from leveret.testing.kit.faults import Fault, Faults
+    from leveret.testing.kit.life import BrokerDown
+    from leveret.testing.kit.record import Message
+    from leveret.testing.kit.waiting import eventually, eventually_async
+
+__all__ = [
+    "BrokerDown",
+    "Fault",
+    "Faults",
+    "LiveBroker",
+    "Message",
+    "VirtualClock",
+    "broker",
+    "eventually",
+    "eventually_async",
+]
+
+# name -> the module that has it
+_MODULES = {
+    "BrokerDown": "life",
+    "Fault": "faults",
+    "Faults": "faults",
+    "LiveBroker": "broker",
+    "Message": "record",
+    "VirtualClock": "clock",
+    "broker": "broker",
+    "eventually": "waiting",
+    "eventually_async": "waiting",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    found = getattr(importlib.import_module(f"leveret.testing.kit.{_MODULES[name]}"), name)
+    globals()[name] = found
+    return found

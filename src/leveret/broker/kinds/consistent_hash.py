@@ -10,12 +10,13 @@ from __future__ import annotations
 import hashlib
 import math
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
 from leveret.broker.kinds.envelope import Envelope
-from leveret.broker.kinds.matcher import Matcher
+from leveret.broker.kinds.matcher import STEP, Matcher
 from leveret.broker.names import RandomBytes
 from leveret.broker.queue import Queue
 from leveret.broker.terms import binary, text_of
@@ -52,6 +53,10 @@ class Share:
         self.weight = float(int(binding.key))
         self.hash = hash_of(place(binding.destination).encode("utf-8", "surrogateescape"))
 
+    def bid(self, hash: i64) -> float:
+        """What it bids for a message with this hash."""
+        return self.weight / -math.log(fraction(hash, self.hash))
+
 
 class ConsistentHash(Matcher):
     """header: the header that is hashed; by_property: the property; neither: the routing key.
@@ -82,17 +87,41 @@ class ConsistentHash(Matcher):
         self._shares.pop(place(binding.destination), None)
 
     def match(self, envelope: Envelope) -> list[Binding]:
-        hash = hash_of(self._hashed(envelope))
+        hash = hash_of(self.hashed(envelope))
         best: Share | None = None
         highest = 0.0
         for share in self._shares.values():
-            bid = share.weight / -math.log(fraction(hash, share.hash))
+            bid = share.bid(hash)
             if bid > highest:
                 highest = bid
                 best = share
         return [best.binding] if best is not None else []
 
-    def _hashed(self, envelope: Envelope) -> bytes:
+    def trial(self, envelope: Envelope, found: list[Binding]) -> Iterator[None]:
+        hash = hash_of(self.hashed(envelope))
+        best: Share | None = None
+        highest = 0.0
+        for index, share in enumerate(self._shares.values()):
+            if index % STEP == 0:
+                yield
+            bid = share.bid(hash)
+            if bid > highest:
+                highest = bid
+                best = share
+        if best is not None:
+            found.append(best.binding)
+
+    def share_of(self, binding: Binding) -> Share | None:
+        """The share of a binding's destination, None if it has none: see the class."""
+        return self._shares.get(place(binding.destination))
+
+    def subject(self) -> str:
+        """What is hashed, in words."""
+        if self._header is not None:
+            return "header '" + self._header.decode("utf-8", "backslashreplace") + "'"
+        return f"property {self._property}" if self._property is not None else "routing key"
+
+    def hashed(self, envelope: Envelope) -> bytes:
         if self._header is not None:
             return envelope.headers().get(self._header, b"")
         if self._property is not None:

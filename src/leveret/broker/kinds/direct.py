@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from leveret.broker.kinds.envelope import Envelope
@@ -34,3 +35,7 @@ class Direct(Matcher):
             if same is not None:
                 found.extend(same.values())
         return found
+
+    def trial(self, envelope: Envelope, found: list[Binding]) -> Iterator[None]:
+        yield
+        found.extend(self.match(envelope))

@@ -6,6 +6,7 @@ federation plugin, whose links declare it on every upstream).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from librt.strings import read_i32_be
@@ -68,17 +69,23 @@ class FederationUpstream(Matcher):
         self.is_hop_bound = True
         hops = arguments[MAX_HOPS]
         assert isinstance(hops, int)
-        self._max_hops = hops
+        self.max_hops = hops
         self._name, self._vhost = (_octets(arguments.get(f"x-downstream-{what}")) for what in ("name", "vhost"))
 
     def match(self, envelope: Envelope) -> list[Binding]:
+        return list(self.bindings.values()) if self._takes(envelope) else []
+
+    def trial(self, envelope: Envelope, found: list[Binding]) -> Iterator[None]:
+        return self.all(found if self._takes(envelope) else [])
+
+    def _takes(self, envelope: Envelope) -> bool:
         hops = envelope.headers().get(RECEIVED_FROM, b"V") if envelope.content else b"V"
-        return list(self.bindings.values()) if hops[:1] != b"A" or self._may_go_on(items_of(hops)) else []
+        return hops[:1] != b"A" or self._may_go_on(items_of(hops))
 
     def _may_go_on(self, hops: list[bytes]) -> bool:
-        return len(hops) < self._max_hops and not any(self._is_here(hop) for hop in hops)
+        return len(hops) < self.max_hops and not any(self.is_here(hop) for hop in hops)
 
-    def _is_here(self, hop: bytes) -> bool:
+    def is_here(self, hop: bytes) -> bool:
         """Whether a message with this hop has been where it would go."""
         if hop[:1] != b"F" or self._name is None or self._vhost is None:
             return False

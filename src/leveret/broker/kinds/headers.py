@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from leveret.broker.kinds.envelope import Envelope
-from leveret.broker.kinds.matcher import Matcher
+from leveret.broker.kinds.matcher import STEP, Matcher
 from leveret.broker.names import RandomBytes
 from leveret.broker.terms import comparable, shown, type_of
 from leveret.wire.table import Value, split_table
@@ -17,26 +18,39 @@ MODES: Final = (b"all", b"any", b"all-with-x", b"any-with-x")
 
 
 class Pattern:
-    """What the arguments of one binding ask for. A void value asks for the presence of a header."""
+    """What the arguments of one binding ask for. A void value asks for the presence of a header.
+
+    mode: its x-match; is_any: one header is enough; wanted: of each header its name, what its value is compared by
+    (None: anything will do), and that as encoded; passed_over: headers with x- that the mode does not look at.
+    """
 
     def __init__(self, binding: Binding) -> None:
         self.binding = binding
         entries = dict(split_table(binding.arguments))
         mode = entries.pop(b"x-match", b"S\0\0\0\3all")[5:]
-        self._is_any = mode.startswith(b"any")
+        self.mode = mode.decode()
+        self.is_any = mode.startswith(b"any")
         with_x = mode.endswith(b"-with-x")
-        self._wanted: list[tuple[bytes, object]] = []
+        self.wanted: list[tuple[bytes, object, bytes]] = []
+        self.passed_over: list[bytes] = []
         for name, value in entries.items():
             if with_x or not name.startswith(b"x-"):
-                self._wanted.append((name, None if value[:1] == b"V" else comparable(value)))
+                self.wanted.append((name, None if value[:1] == b"V" else comparable(value), value))
+            else:
+                self.passed_over.append(name)
 
     def takes(self, envelope: Envelope) -> bool:
         """Whether the message has one of the headers (any), or lacks none of them (all)."""
-        for name, wanted in self._wanted:
-            found = envelope.header(name)
-            if (found is not None and (wanted is None or found == wanted)) == self._is_any:
-                return self._is_any
-        return not self._is_any
+        for name, wanted, _ in self.wanted:
+            if fits(envelope, name, wanted) == self.is_any:
+                return self.is_any
+        return not self.is_any
+
+
+def fits(envelope: Envelope, name: bytes, wanted: object) -> bool:
+    """Whether the message has this header, with this value if one is wanted."""
+    found = envelope.header(name)
+    return found is not None and (wanted is None or found == wanted)
 
 
 class Headers(Matcher):
@@ -63,3 +77,14 @@ class Headers(Matcher):
 
     def match(self, envelope: Envelope) -> list[Binding]:
         return [pattern.binding for pattern in self._patterns.values() if pattern.takes(envelope)]
+
+    def trial(self, envelope: Envelope, found: list[Binding]) -> Iterator[None]:
+        for index, pattern in enumerate(self._patterns.values()):
+            if index % STEP == 0:
+                yield
+            if pattern.takes(envelope):
+                found.append(pattern.binding)
+
+    def pattern_of(self, binding: Binding) -> Pattern | None:
+        """What one of its bindings asks for; None if it is none any more."""
+        return self._patterns.get(id(binding))

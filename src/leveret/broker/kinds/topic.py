@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from leveret.broker.kinds.envelope import Envelope
@@ -61,6 +62,10 @@ class Topic(Matcher):
         for key in envelope.keys:
             _match(self._root, words_of(key), 0, found, set())
         return found
+
+    def trial(self, envelope: Envelope, found: list[Binding]) -> Iterator[None]:
+        yield
+        found.extend(self.match(envelope))
 
 
 def _match(node: Node, words: list[str], index: int, found: list[Binding], seen: set[tuple[int, int]]) -> None:

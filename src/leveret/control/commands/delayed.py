@@ -6,9 +6,11 @@ moment, so a message that was delivered meanwhile is not among it, and one that 
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any, ClassVar, Final
 
 from leveret.broker import withdrawal
+from leveret.broker.due_times import DueTimes
 from leveret.broker.entry import Entry
 from leveret.broker.holder import Holder, holders
 from leveret.broker.pending import Count, Earliest, Pending, Totals
@@ -26,6 +28,8 @@ from leveret.control.views.view import View
 
 LIMIT_MAX: Final = 10_000
 """Single messages in one answer."""
+EDGES_MAX: Final = 1000
+"""Edges of stretches of time in one histogram."""
 RETIMED_MAX: Final = 100_000
 RETIMED_OCTETS_MAX: Final = 64 << 20
 """Messages, and their octets, that get another time at once: each is written anew, and others wait meanwhile."""
@@ -88,6 +92,45 @@ class ListDelayedMessages(Selection):
     def _steps(self, node: Node, search: Search, earliest: Earliest) -> Steps[object]:
         yield from search.steps()
         return iter([message_view(node, single) for single in earliest.singles()])
+
+
+class CountDelayed(Selection):
+    """How many are due in each stretch of time. edges_ms: where the stretches end, ascending; or edges_in_ms: the same
+    from now on. counts has one number more: that of what is due before the first edge, and in the end that of what is
+    due at the last one or later. Parked messages are counted by themselves."""
+
+    changes: ClassVar[bool] = False
+    edges_ms: list[int] | None = None
+    edges_in_ms: list[int] | None = None
+
+    def run(self, node: Node) -> object:
+        now_ms = wall_ms(node, node.host.now_us()) or 0
+        edges_ms = self._edges_ms(now_ms)
+        vhost, wanted = vhost_named(node, self.vhost), self.wanted(node)
+        found = DueTimes([broker_us(node, edge_ms) for edge_ms in edges_ms])
+        return Sliced(self._steps(node, Search([vhost], wanted, found, False), found, now_ms, edges_ms))
+
+    def _edges_ms(self, now_ms: int) -> list[int]:
+        if (self.edges_ms is None) == (self.edges_in_ms is None):
+            raise bad_request("say either where stretches of time end (edges_ms), or after how long (edges_in_ms)")
+        edges_ms = [now_ms + in_ms for in_ms in self.edges_in_ms] if self.edges_in_ms is not None else self.edges_ms
+        if not edges_ms or len(edges_ms) > EDGES_MAX:
+            raise bad_request(f"{len(edges_ms or ())} edges are given; there must be from 1 to {EDGES_MAX}")
+        if any(later <= earlier for earlier, later in pairwise(edges_ms)):
+            raise bad_request("edges must ascend")
+        return edges_ms
+
+    def _steps(self, node: Node, search: Search, found: DueTimes, now_ms: int, edges_ms: list[int]) -> Steps[object]:
+        yield from search.steps()
+        return {
+            "now_ms": now_ms,
+            "edges_ms": edges_ms,
+            "counts": found.counts,
+            "messages": sum(found.counts),
+            "parked": int(found.parked),
+            "next_due_ms": wall_ms(node, int(found.next_us)),
+            "last_due_ms": wall_ms(node, int(found.last_us)),
+        }
 
 
 class Change(Selection):

@@ -178,10 +178,12 @@ def _peers(listing: Listing, node: Node, user: str | None) -> Steps[list[Peer]]:
 
 
 class ListChannels(Listing):
-    """Channels, by virtual host, connection and number. user, connection: only this one's, by its name."""
+    """Channels, by virtual host, connection and number. user, connection: only this one's, by its name; replies: only
+    those that consume, got or failed to deliver direct replies."""
 
     user: str | None = None
     connection: str | None = None
+    replies: bool = False
 
     def found(self, node: Node) -> Steps[list[Any]]:
         peers = yield from _peers(self, node, self.user)
@@ -189,7 +191,11 @@ class ListChannels(Listing):
         for peer in peers:
             if self.connection in (None, peer.name):
                 channels = [peer.channels[number] for number in sorted(peer.channels)]
-                found += [(peer, channel) for channel in channels if isinstance(channel, BrokerChannel)]
+                found += [
+                    (peer, channel)
+                    for channel in channels
+                    if isinstance(channel, BrokerChannel) and (not self.replies or channel.has_replies())
+                ]
             yield
         return found
 

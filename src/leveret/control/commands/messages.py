@@ -51,7 +51,7 @@ class Publish(Command):
         exchange = "" if self.exchange == "amq.default" else self.exchange
         with DirectChannel(node, self.vhost, self.user) as channel:
             try:
-                routed = channel.publish(exchange, self.routing_key, _header(self.properties, len(body)), body)
+                routed = channel.publish(exchange, self.routing_key, published_header(self.properties, len(body)), body)
             except ProtocolError as error:
                 raise bad_request(f"{error.code} {error.reply_text}") from None
         return {"routed": routed}
@@ -73,8 +73,8 @@ def _check_vhost(node: Node, name: str) -> None:
         raise Refused(NOT_AUTHORISED, "Access refused.")
 
 
-def _header(properties: dict[str, Any], size: int) -> bytes:
-    """The payload of a header frame; unknown properties are passed over, as RabbitMQ does."""
+def published_header(properties: dict[str, Any], size: int) -> bytes:
+    """The payload of a header frame; unknown properties are passed over, as RabbitMQ does. Refused if one is wrong."""
     known: dict[str, Any] = {}
     for name, kind in PROPERTIES:
         value = properties.get(name)
@@ -145,23 +145,31 @@ class GetMessages(Command):
                 raise reply_refusal(error) from None
 
     def _message(self, answer: Method, header: Frame, body: bytes) -> dict[str, object]:
-        properties, _ = decode_header(header.payload)
-        said = {name: getattr(properties, name) for name, _ in PROPERTIES}
-        table = plain_table({name: value for name, value in said.items() if value is not None})
-        shown = body if self.truncate is None else body[: self.truncate]
-        payload, encoding = b64encode(shown).decode(), "base64"
-        if self.encoding == "auto":
-            try:
-                payload, encoding = shown.decode(), "string"
-            except UnicodeDecodeError:
-                pass
+        payload, encoding = shown_body(body if self.truncate is None else body[: self.truncate], self.encoding)
         return {
             "payload_bytes": len(body),
             "redelivered": answer.flag("redelivered"),
             "exchange": sayable(answer.text("exchange")),
             "routing_key": sayable(answer.text("routing_key")),
             "message_count": answer.number("message_count"),
-            "properties": table or [],  # which is how Erlang says an empty one
+            "properties": shown_properties(header.payload) or [],  # which is how Erlang says an empty one
             "payload": payload,
             "payload_encoding": encoding,
         }
+
+
+def shown_properties(header: bytes) -> dict[str, object]:
+    """The properties of a content header as the HTTP API says them. ProtocolError if it is malformed."""
+    properties, _ = decode_header(header)
+    said = {name: getattr(properties, name) for name, _ in PROPERTIES}
+    return plain_table({name: value for name, value in said.items() if value is not None})
+
+
+def shown_body(octets: bytes, encoding: str) -> tuple[str, str]:
+    """Octets of a body as JSON can have them, and how that is encoded; "auto" says them as text where they are."""
+    if encoding == "auto":
+        try:
+            return octets.decode(), "string"
+        except UnicodeDecodeError:
+            pass
+    return b64encode(octets).decode(), "base64"

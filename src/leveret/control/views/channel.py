@@ -6,6 +6,7 @@ from leveret.broker.channel import BrokerChannel
 from leveret.broker.peer import Peer
 from leveret.control.node import Node
 from leveret.control.pid import pid_of
+from leveret.control.tables import sayable
 from leveret.control.views.connection import NOBODY, peer_details
 from leveret.control.views.consumer import consumer_view
 from leveret.control.views.rates import rates, stats_of
@@ -41,11 +42,23 @@ def channel_view(node: Node, peer: Peer, channel: BrokerChannel) -> View:
         "messages_uncommitted": len(held.publishes) if held is not None else 0,
         "acks_uncommitted": len(held.held()) if held is not None else 0,
         "pending_raft_commands": 0,
+        "reply_to_consumer_tag": sayable(channel.reply.tag) if channel.reply is not None else None,
+        "reply_to_delivered": int(channel.reply_to_delivered),
+        "reply_to_dropped": int(channel.reply_to_dropped),
     }
+    if channel.unacked.count:
+        view["oldest_unacknowledged_ms"] = _age_ms(channel, node.host.now_us())
     stats = stats_of(values, rates(channel.counters, node.host.now_us(), values))
     if stats:
         view["message_stats"] = stats
     return view
+
+
+def _age_ms(channel: BrokerChannel, now_us: int) -> int:
+    """For how long the oldest delivery has been unacknowledged at least: it is noted now and then (ack_timeout.py)."""
+    oldest = int(channel.unacked.first_tag())
+    noted_us = next((us for tag, us in channel.notes if tag > oldest), now_us)
+    return (now_us - noted_us) // 1000
 
 
 def channel_details(node: Node, peer: Peer, channel: BrokerChannel) -> View:

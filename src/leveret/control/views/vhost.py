@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
+from leveret.broker import tracing
 from leveret.broker.counters import FIELDS
 from leveret.broker.definitions import VHOST
 from leveret.broker.totals import Totals
@@ -72,8 +73,10 @@ def vhost_view(node: Node, vhost: VHost) -> Steps[View]:
         "tags": tags,
         "default_queue_type": definition.get("default_queue_type", "undefined"),
         "metadata": {"description": description, "tags": tags},
-        "tracing": vhost.tracing is not None,
+        "tracing": tracing.is_on(vhost),
         "cluster_state": {node.name: "running"},
+        "reply_to_delivered": int(sums.totals.replies_delivered),
+        "reply_to_dropped": int(sums.totals.replies_dropped),
     }
     view |= with_rates(OCTETS, sums.values[_COUNTERS_STOP:], sums.speeds[_COUNTERS_STOP:])
     view |= messages_view(sums.values, sums.speeds)

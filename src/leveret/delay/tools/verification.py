@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from typing import Any, Final
+from collections.abc import Collection, Mapping
+from typing import Any, Final, Protocol
 
 from leveret.client import ChannelClosed, Connection
 from leveret.delay import topology
@@ -16,8 +17,9 @@ from leveret.delay.tools.probe import disconnected
 from leveret.delay.topology import ExchangeBinding, ExchangeDeclaration, QueueBinding, QueueDeclaration
 from leveret.wire.errors import NOT_FOUND
 
-__all__ = ["Finding", "State", "verify"]
+__all__ = ["Finding", "Knowledge", "State", "examined", "verify"]
 
+CREATES: Final = "`leveret delay create` declares it"
 # of a policy for a level queue -> what comes of it
 POLICY_HARMS: Final = {
     "message-ttl": "messages may come early",
@@ -26,6 +28,19 @@ POLICY_HARMS: Final = {
     "max-length-bytes": "messages beyond it are dropped or refused",
     "dead-letter-routing-key": "messages lose their way",
 }
+
+
+class Knowledge(Protocol):
+    """What is known of a virtual host beyond AMQP: Management asks the HTTP API for it."""
+
+    def bindings(self) -> set[tuple[str, str, str, str]]:
+        """(source, "queue" or "exchange", destination, routing key) of every binding."""
+
+    def policies(self, prefix: str) -> dict[str, dict[str, Any]]:
+        """Queue -> what policies say of it, for the queues whose names begin so and that have a policy."""
+
+    def feature_flags(self) -> set[str]:
+        """The feature flags that are enabled."""
 
 
 async def verify(connection: Connection, layout: Layout, management: Management | None = None) -> list[Finding]:
@@ -47,6 +62,35 @@ async def verify(connection: Connection, layout: Layout, management: Management 
     if management is None:
         return findings + await _probed(connection, layout)
     return findings + await asyncio.to_thread(_asked, layout, management)
+
+
+def examined(
+    layout: Layout, exchanges: Collection[str], queues: Mapping[str, dict[str, Any]], knowledge: Knowledge
+) -> list[Finding]:
+    """The same without a connection, from lists of what stands in the virtual host.
+
+    exchanges: their names; queues: by name, each with its `arguments`, as the HTTP API shows them.
+    """
+    findings = []
+    for one in layout.topology():
+        if isinstance(one, ExchangeDeclaration):
+            if one.name not in exchanges:
+                findings.append(Finding(described(one), State.MISSING, CREATES))
+        elif isinstance(one, QueueDeclaration):
+            findings += _listed(one, queues.get(one.name))
+    return findings or _asked(layout, knowledge)
+
+
+def _listed(one: QueueDeclaration, queue: dict[str, Any] | None) -> list[Finding]:
+    """What is wrong with a level queue of a list; its type stands in its arguments only if it was asked for."""
+    if queue is None:
+        return [Finding(described(one), State.MISSING, CREATES)]
+    given = dict(queue.get("arguments") or {})
+    return [
+        Finding(described(one), State.DIFFERENT, f"{name} is {given.get(name)!r}, not {value!r}")
+        for name, value in (one.arguments or {}).items()
+        if given.get(name) != value and not (name == "x-queue-type" and queue.get("type") == value)
+    ]
 
 
 def _broker(connection: Connection, layout: Layout) -> list[Finding]:
@@ -83,7 +127,7 @@ async def _compared(connection: Connection, one: ExchangeDeclaration | QueueDecl
             await channel.declare_exchange(one.name, passive=True)
     except ChannelClosed as error:
         if error.code == NOT_FOUND:
-            return Finding(what, State.MISSING, "`leveret delay create` declares it")
+            return Finding(what, State.MISSING, CREATES)
         return Finding(what, State.UNKNOWN, error.text)
     try:
         await topology.declare(channel, [one])
@@ -107,7 +151,7 @@ async def _probed(connection: Connection, layout: Layout) -> list[Finding]:
     return [Finding("bindings between levels", State.MISSING, detail), unknown]
 
 
-def _asked(layout: Layout, management: Management) -> list[Finding]:
+def _asked(layout: Layout, management: Knowledge) -> list[Finding]:
     """Every binding, what is bound besides, and the policies of the level queues."""
     findings = []
     standing = management.bindings()

@@ -13,6 +13,7 @@ from leveret.cli.ctl.tables import (
     drain,
     federation,
     listings,
+    looking,
     metrics,
     node,
     objects,
@@ -24,18 +25,8 @@ from leveret.cli.ctl.tables import (
 CTL: Final[dict[str, Spec]] = {
     spec.name: spec
     for table in (
-        node.SPECS,
-        access.SPECS,
-        listings.SPECS,
-        policies.SPECS,
-        federation.SPECS,
-        objects.SPECS,
-        delayed.SPECS,
-        drain.SPECS,
-        super_streams.SPECS,
-        stages.SPECS,
-        metrics.SPECS,
-        absent.SPECS,
+        node.SPECS, access.SPECS, listings.SPECS, policies.SPECS, federation.SPECS, objects.SPECS, delayed.SPECS,
+        looking.SPECS, drain.SPECS, super_streams.SPECS, stages.SPECS, metrics.SPECS, absent.SPECS,
     )
     for spec in table
 }

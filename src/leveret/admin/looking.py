@@ -1,0 +1,75 @@
+"""Where a message would go, and what waits in a queue: looked at, and left as it is. The paths are ours."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from typing import Any, Final
+
+import msgspec
+from starlette.responses import Response
+
+from leveret.admin import body as bodies
+from leveret.admin.actions import no_vhost
+from leveret.admin.answers import HttpError, json_answer, not_authorised
+from leveret.admin.body import Body, boolean, integer, table, text
+from leveret.admin.call import Call, answer_of
+from leveret.admin.rules import NOT_ADMINISTRATOR
+from leveret.control.refusal import NOT_FOUND, Refused
+
+ROUTE: Final = Body(
+    "exchange", exchange=text, routing_key=text, properties=table, payload_bytes=integer, mandatory=boolean,
+    user=text, destination=text, limit=integer, depth=integer,
+)  # fmt: skip
+OCTETS: Final = "application/octet-stream"
+
+
+async def route(call: Call) -> Response:
+    """POST: where a message would go. Whose permissions are asked about who is no administrator: his own."""
+    asked = ROUTE.take(bodies.decode(await bodies.read(call.request)))
+    if asked.get("user", call.user.name) != call.user.name and not call.user.is_administrator:
+        raise not_authorised(NOT_ADMINISTRATOR)
+    try:
+        return json_answer(await call.ask_raw("explain_route", vhost=call.values["vhost"], **asked))
+    except Refused as refused:
+        # of a user who is not there the broker's reason says so
+        is_vhost = refused.kind == NOT_FOUND and "user" not in asked
+        raise (no_vhost() if is_vhost else answer_of(refused)) from None
+
+
+async def messages(call: Call) -> Response:
+    """GET: messages that wait, with the permission of the user to read them."""
+    asked: dict[str, Any] = {name: value for name in ("state", "text", "encoding") if (value := call.query(name))}
+    for name in ("offset", "limit", "truncate"):
+        if (given := call.query(name)) is not None:
+            asked[name] = integer(given)
+    return json_answer(await _ask(call, "browse_queue", asked))
+
+
+async def message(call: Call) -> Response:
+    """GET: the whole body of one of them, in base64."""
+    return json_answer(await _body(call))
+
+
+async def body(call: Call) -> Response:
+    """GET: the same as a file: it never runs in the page, whatever it is."""
+    answer = msgspec.json.decode(await _body(call))
+    name = f"message-{call.values['place']}.bin"
+    headers = {
+        "content-disposition": f'attachment; filename="{name}"',
+        "x-content-type-options": "nosniff",
+        "cache-control": "no-store",
+    }
+    return Response(b64decode(answer["payload"]), 200, headers, OCTETS)
+
+
+async def _body(call: Call) -> bytes:
+    return await _ask(call, "get_message_body", {"place": call.values["place"]})
+
+
+async def _ask(call: Call, command: str, asked: dict[str, Any]) -> bytes:
+    names = {"vhost": call.values["vhost"], "queue": call.values["queue"], "user": call.user.name}
+    try:
+        return await call.ask_raw(command, **names, **asked)
+    except Refused as refused:
+        error: HttpError = answer_of(refused)
+        raise error from None

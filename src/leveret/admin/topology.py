@@ -1,0 +1,23 @@
+"""/api/topology: what is bound to what. The path is ours; RabbitMQ has none for it."""
+
+from __future__ import annotations
+
+from starlette.responses import Response
+
+from leveret.admin.answers import encode, json_answer, no_object
+from leveret.admin.body import integer
+from leveret.admin.call import Call
+from leveret.control.refusal import NOT_FOUND, Refused
+
+
+async def around(call: Call) -> Response:
+    """GET: exchange=NAME asks for what is around this one, limit for so many neighbours at most."""
+    asked: dict[str, object] = {"vhost": call.values["vhost"]}
+    if (exchange := call.query("exchange")) is not None:
+        asked["exchange"] = exchange
+    if (limit := call.query("limit")) is not None:
+        asked["limit"] = integer(limit)
+    try:
+        return json_answer(encode(await call.ask("get_topology", **asked)))
+    except Refused as refused:
+        raise (no_object() if refused.kind == NOT_FOUND else refused) from None

@@ -1,0 +1,1 @@
+"""leveret bench: loads any AMQP broker, or two in turns, from processes of its own, without a C compiler."""

@@ -1,0 +1,167 @@
+"""leveret bench: how fast a broker is, or two in turns.
+
+Exit codes: 0 measured; 1 it could not be finished; 2 wrong options, or no connection.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import secrets
+import sys
+from typing import Any, Final
+
+import click
+
+from leveret.cli.bench import machine
+from leveret.cli.bench.job import Job
+from leveret.cli.bench.load import Figures, LoadFailed, measured
+from leveret.cli.bench.scenarios import SCENARIOS, Scenario
+from leveret.cli.bench.show import at, medians, show
+from leveret.client import BlockingConnection, ClientError
+from leveret.client.url import parse_url
+
+EXIT_FAILED: Final = 1
+EXIT_UNUSABLE: Final = 2
+EXIT_INTERRUPTED: Final = 130
+URL: Final = "amqp://guest:guest@localhost:5672/"
+SIZE_MIN: Final = 16
+SIZE_MAX: Final = 16 << 20
+
+
+def _url_of(text: str) -> str:
+    try:
+        parse_url(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+    return text
+
+
+def _scenarios() -> str:
+    return " ".join(f"{name}: {scenario.help}." for name, scenario in SCENARIOS.items())
+
+
+@click.command(epilog=_scenarios())
+@click.argument("scenario", type=click.Choice(list(SCENARIOS)))
+@click.argument("url", type=_url_of, metavar="[URL]", default=URL, envvar="LEVERET_URL")
+@click.option("--against", type=_url_of, metavar="URL", help="Another broker: both are loaded in turns.")
+@click.option("--size", type=click.IntRange(SIZE_MIN, SIZE_MAX), help="Octets of a body.  [default: 16]")
+@click.option("--duration-s", type=click.FloatRange(0.1, 3600), help="How long is measured, after 0.5 s.  [default: 3]")
+@click.option("--messages", type=click.IntRange(1), help="Instead: so many messages in all.")
+@click.option(
+    "--publishers", type=click.IntRange(1, 64), help="Processes that publish, or send requests.  [default: 1]"
+)
+@click.option("--consumers", type=click.IntRange(1, 64), help="Processes that consume.  [default: 1]")
+@click.option("--queues", type=click.IntRange(1, 10_000), help="Queues; processes go round.  [default: 1]")
+@click.option("--persistent", is_flag=True, default=None, help="Durable queues, persistent messages.")
+@click.option("--confirm", type=click.IntRange(0), help="Confirms, with so many outstanding.  [default: 0: none]")
+@click.option(
+    "--prefetch", type=click.IntRange(0, 65535), help="Acknowledgements, with this prefetch.  [default: 0: none]"
+)
+@click.option(
+    "--rate", type=click.IntRange(0), help="Messages per second of all publishers.  [default: 0: all that goes]"
+)
+@click.option("--window", type=click.IntRange(1), help="rpc: requests under way.  [default: 50]")
+@click.option("--delay-s", type=click.FloatRange(0.001, 3600), help="delay: the longest one.  [default: 2]")
+@click.option("--rounds", type=click.IntRange(1, 100), help="Medians of so many.  [default: 1; 3 with --against]")
+@click.option("--json", "is_json", is_flag=True, help="JSON, with every round.")
+def command(scenario: str, url: str, against: str | None, rounds: int | None, is_json: bool, **chosen: Any) -> None:
+    """Load a broker at URL and say how fast it is; with --against, two of them in turns, and the ratio.
+
+    SCENARIO is one of those below. Everything that is declared for it is deleted at the end, also after Ctrl-C.
+    Exit codes: 0 measured, 1 not finished, 2 wrong options or no connection, 130 Ctrl-C.
+    """
+    what = SCENARIOS[scenario]
+    urls = [url, *([against] if against else [])]
+    try:
+        names = _names(urls)
+        jobs = [_job(what, one, chosen) for one in urls]
+        found = _rounds(what, dict(zip(names, jobs, strict=True)), rounds or (3 if against else 1), is_json)
+    except KeyboardInterrupt:
+        click.echo("stopped; what was declared is deleted", err=True)
+        sys.exit(EXIT_INTERRUPTED)
+    except LoadFailed as error:
+        click.echo(str(error), err=True)
+        sys.exit(EXIT_FAILED)
+    except (ClientError, OSError) as error:
+        click.echo(str(error), err=True)
+        sys.exit(EXIT_UNUSABLE)
+    if is_json:
+        click.echo(json.dumps(_document(scenario, what, jobs[0], found), indent=2, ensure_ascii=False))
+    else:
+        show(scenario, what, found, machine.described(), _settings(what, jobs[0]))
+
+
+def _job(scenario: Scenario, url: str, chosen: dict[str, Any]) -> Job:
+    """What was chosen goes before what is usual for the scenario. click.UsageError for what makes no sense."""
+    given = {name: value for name, value in chosen.items() if value is not None}
+    values = scenario.defaults | given
+    if "duration_s" in given and "messages" not in given:
+        values.pop("messages", None)
+    job = Job(url, f"leveret-bench-{secrets.token_hex(4)}", **values)
+    if "messages" in given and "duration_s" in given:
+        raise click.UsageError("--messages or --duration-s: which of them?")
+    if scenario.is_paired:  # a queue for each pair
+        job = dataclasses.replace(job, queues=job.publishers, consumers=job.publishers)
+    elif job.queues > max(job.publishers, job.consumers) or (scenario.receiver and job.consumers < job.queues):
+        raise click.UsageError(f"{job.queues} queues need as many consumers: --consumers {job.queues}")
+    return job
+
+
+def _rounds(scenario: Scenario, jobs: dict[str, Job], rounds: int, is_quiet: bool) -> dict[str, list[Figures]]:
+    """A B, A B, …: what disturbs the machine meets both."""
+    found: dict[str, list[Figures]] = {name: [] for name in jobs}
+    for turn in range(1, rounds + 1):
+        for name, job in jobs.items():
+            figures = measured(scenario, job)
+            found[name].append(figures)
+            if not is_quiet and (rounds > 1 or len(jobs) > 1):
+                click.echo(f"{turn}/{rounds} {name}: {at(figures, scenario.figure):,.0f} {scenario.figure}", err=True)
+    return found
+
+
+def _names(urls: list[str]) -> list[str]:
+    """What brokers call themselves; with the port where that is the same."""
+    said = []
+    for url in urls:
+        with BlockingConnection(url, name="leveret bench") as connection:
+            properties = connection.server_properties
+        product, own = str(properties.get("product", "unknown")), properties.get("leveret_version")
+        said.append(f"leveret {own!s}" if own else " ".join((product, str(properties.get("version", "")))))
+    if len(set(said)) < len(said):
+        said = [f"{name} at {parse_url(url).host}:{parse_url(url).port}" for name, url in zip(said, urls, strict=True)]
+    return said if len(set(said)) == len(said) else [f"{name} ({number})" for number, name in enumerate(said, 1)]
+
+
+def _settings(scenario: Scenario, job: Job) -> str:
+    """What was set, in words; only what the scenario knows."""
+    words = [f"{job.size} bytes", "persistent" if job.persistent else "transient"]
+    words += [f"{job.messages:,} messages" if job.messages else f"{job.duration_s:g} s"]
+    counts = [(job.publishers, scenario.sender), (job.consumers if scenario.receiver else 0, scenario.receiver)]
+    words += [_count(number, role) for number, role in [*counts, (job.queues, "queue")] if number]
+    if scenario.sender == "publisher":
+        words += [f"{job.confirm:,} unconfirmed" if job.confirm else "no confirms"]
+        words += [f"prefetch {job.prefetch:,}" if job.prefetch else "no acknowledgements"] if scenario.receiver else []
+    words += [f"{job.rate:,} messages/s"] if job.rate else []
+    words += [f"{job.window:,} under way"] if scenario.sender == "requester" else []
+    words += [f"delays up to {job.delay_s:g} s"] if scenario.sender == "delayer" else []
+    return ", ".join(words)
+
+
+def _count(number: int, role: str) -> str:
+    noun = {"delayer": "publisher", "late_consumer": "consumer"}.get(role, role)
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _document(name: str, scenario: Scenario, job: Job, found: dict[str, list[Figures]]) -> dict[str, Any]:
+    settings = {key: value for key, value in dataclasses.asdict(job).items() if key not in ("url", "name")}
+    middle = {broker: medians(rounds) for broker, rounds in found.items()}
+    values = [at(figures, scenario.figure) for figures in middle.values()]
+    return {
+        "scenario": name,
+        "settings": settings,
+        "machine": machine.described(),
+        "figure": scenario.figure,
+        "brokers": [{"name": broker, "median": middle[broker], "rounds": rounds} for broker, rounds in found.items()],
+        "ratio": values[0] / values[1] if len(values) > 1 and values[1] else None,
+    }

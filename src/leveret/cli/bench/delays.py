@@ -1,0 +1,96 @@
+"""Delayed messages through delay levels of their own: published with random delays, and how late they come."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection as Pipe
+from typing import Final
+
+from leveret.cli.bench.frames import sampled
+from leveret.cli.bench.job import Job
+from leveret.cli.bench.worker import IDLE_S, Report, Signals, Worker
+from leveret.client import BlockingChannel, Properties
+from leveret.client.publishing import PublishEncoder
+from leveret.delay import Layout
+from leveret.delay.topology import ExchangeDeclaration, QueueDeclaration
+
+CONFIRMS: Final = 1000
+SEED: Final = 7
+
+
+def layout(job: Job) -> Layout:
+    """Levels of milliseconds, as many as the longest delay needs."""
+    return Layout(job.name, unit_ms=1, levels=max(1, int(job.delay_s * 1000).bit_length()))
+
+
+def declare(job: Job, channel: BlockingChannel) -> None:
+    """The levels, and the queue behind them."""
+    layout(job).declare_blocking(channel)
+    layout(job).bind_destination_blocking(channel, job.queue(0))
+
+
+def remove(job: Job, channel: BlockingChannel) -> None:
+    """All of it."""
+    for one in layout(job).topology():
+        if isinstance(one, QueueDeclaration):
+            channel.delete_queue(one.name)
+        elif isinstance(one, ExchangeDeclaration):
+            channel.delete_exchange(one.name)
+
+
+def delayer(job: Job, signals: Signals, index: int, number: int, pipe: Pipe) -> Report:
+    """Publishes messages with delays up to delay_s, with confirms; the instant when it is due stands in each."""
+    worker = Worker(job, signals, index, "publisher")
+    worker.channel.confirm_select()
+    levels, units_max = layout(job), int(job.delay_s * 1000)
+    chance = random.Random(SEED + number)
+    properties = Properties(delivery_mode=2 if job.persistent else 1)
+    encode = PublishEncoder(worker.channel.number, worker.connection.core.frame_max).encode
+    filler = bytes(job.size - 8)
+    worker.began(pipe)
+    goal = job.messages // job.publishers + (number < job.messages % job.publishers) if job.messages else 1 << 62
+    interval_ns = int(job.publishers / job.rate * 1e9) if job.rate else 0
+    due_ns, sent = time.monotonic_ns(), 0
+    while sent < goal and time.monotonic_ns() < worker.end_ns and not signals.stop.is_set():
+        while (wait_ns := due_ns - time.monotonic_ns()) > 0 or sent - worker.scanner.confirmed >= CONFIRMS:
+            worker.pump(max(wait_ns, 0) / 1e9 or IDLE_S)
+        units = chance.randint(0, units_max)
+        now_ns = time.monotonic_ns()
+        body = (now_ns + units * 1_000_000).to_bytes(8) + filler
+        key = levels.routing_key(units, job.queue(0))
+        worker.connection.core.send(encode(body, levels.entrance(units), key, properties, False))
+        sent += 1
+        worker.counted(1, now_ns)
+        due_ns += interval_ns
+    while worker.scanner.confirmed < sent and not signals.stop.is_set():
+        worker.pump(0.1)
+    report = worker.ended()
+    worker.connection.close()
+    return report
+
+
+def late_consumer(job: Job, signals: Signals, index: int, number: int, pipe: Pipe) -> Report:
+    """Takes them, and notes how much later than due, or earlier, each one came."""
+
+    def came(data: bytes, start: int, stride: int, count: int) -> None:
+        now_ns = time.monotonic_ns()
+        worker.counted(count, now_ns)
+        for due_ns, times in sampled(data, start, stride, count):
+            worker.report.times.add((now_ns - due_ns) // 1000, times)
+
+    worker = Worker(job, signals, index, "consumer", came)
+    worker.channel.consume(job.queue(0), no_ack=True, deliver=worker.scanner.took)
+    worker.began(pipe)
+    while not signals.stop.is_set():
+        worker.pump(IDLE_S)
+    report = worker.ended()
+    worker.connection.close()
+    return report
+
+
+ROLES: Final[dict[str, Callable[[Job, Signals, int, int, Pipe], Report]]] = {
+    "delayer": delayer,
+    "late_consumer": late_consumer,
+}

@@ -1,0 +1,140 @@
+"""Delayed messages: level queues that are damaged, waits that are too long, and messages whose destination is gone."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any, Final
+
+from leveret.cli.doctor.check import Check, Hit, Severity
+from leveret.cli.doctor.checks.naming import level_of, object_hit, some, span
+from leveret.cli.doctor.observation import Observation, count, setting
+from leveret.delay import LAYOUTS, Layout
+from leveret.delay.tools.finding import State
+from leveret.delay.tools.verification import examined
+
+LONG_MS_MAX: Final = (1 << 32) - 1
+"""The longest wait that fits 32 bits, 49.7 days; also the longest x-delay of RabbitMQ's delayed exchange plugin."""
+NAMED_LEVELS: Final = 3
+"""So many level queues with one prefix are a layout; a single queue with such a name is somebody's own."""
+
+
+class Standing:
+    """What verification asks of a broker, from what was seen of it."""
+
+    def __init__(self, seen: Observation, vhost: str) -> None:
+        self._seen = seen
+        self._vhost = vhost
+
+    def bindings(self) -> set[tuple[str, str, str, str]]:
+        return {
+            (row["source"], row["destination_type"], row["destination"], row["routing_key"])
+            for row in self._seen.rows("bindings")
+            if row["vhost"] == self._vhost
+        }
+
+    def policies(self, prefix: str) -> dict[str, dict[str, Any]]:
+        return {
+            row["name"]: row["effective_policy_definition"]
+            for row in self._seen.rows("queues")
+            if row["vhost"] == self._vhost and row["name"].startswith(prefix) and row.get("effective_policy_definition")
+        }
+
+    def feature_flags(self) -> set[str]:
+        return {str(row["name"]) for row in self._seen.rows("feature_flags") if row.get("state") == "enabled"}
+
+
+def damaged(seen: Observation) -> Iterator[Hit]:
+    for vhost, name, layout in _layouts(seen):
+        queues = {row["name"]: row for row in seen.rows("queues") if row["vhost"] == vhost}
+        exchanges = {row["name"] for row in seen.rows("exchanges") if row["vhost"] == vhost}
+        words = {"VHOST": vhost, "LAYOUT": name}
+        for finding in examined(layout, exchanges, queues, Standing(seen, vhost)):
+            if finding.state.is_failure:
+                severity = Severity.ERROR if finding.state is State.MISSING else Severity.WARNING
+                yield Hit(
+                    f"{finding.what} of layout {name!r} in {vhost!r}",
+                    f"{finding.state.value}: {finding.detail}",
+                    words,
+                    severity,
+                )
+
+
+def too_long(seen: Observation) -> Iterator[Hit]:
+    for queue in seen.rows("queues"):
+        for key in ("message-ttl", "expires"):
+            wait_ms = setting(queue, key)
+            if isinstance(wait_ms, int) and wait_ms > LONG_MS_MAX and level_of(queue["name"]) is None:
+                yield object_hit("queue", queue, f"{key} is {wait_ms:,} ms ({span(wait_ms)})")
+    for row in seen.rows("delayed"):
+        wait_ms = count(row, "last_due_ms") - count(row, "next_due_ms")
+        if row.get("type") == "exchange" and wait_ms > LONG_MS_MAX:
+            yield Hit(
+                f"delayed exchange {row.get('layout')!r} in {row['vhost']!r}",
+                f"messages for {row['destination']!r} are due over {span(wait_ms)}",
+            )
+
+
+def parked(seen: Observation) -> Iterator[Hit]:
+    for row in seen.rows("delayed"):
+        if waiting := count(row, "parked"):
+            yield Hit(
+                f"destination {row['destination']!r} in {row['vhost']!r}",
+                f"{some(waiting, 'message')} of layout {row['layout']!r} due, and no queue takes them",
+                {"VHOST": row["vhost"], "DESTINATION": row["destination"]},
+            )
+
+
+def _layouts(seen: Observation) -> list[tuple[str, str, Layout]]:
+    """Virtual host, name and layout of all that stand, wholly or in part."""
+    levels: dict[tuple[str, str], set[int]] = {}
+    for row in [*seen.rows("queues"), *seen.rows("exchanges")]:
+        if level := level_of(row["name"]):
+            levels.setdefault((row["vhost"], level[0]), set()).add(level[1])
+    standing = []
+    for (vhost, prefix), numbers in sorted(levels.items()):
+        if len(numbers) < NAMED_LEVELS:
+            continue
+        known = [(name, layout) for name, layout in LAYOUTS.items() if layout.prefix == prefix]
+        name, layout = _fitting(seen, vhost, known) if known else ("nservicebus", LAYOUTS["nservicebus"])
+        if not known:
+            layout = dataclasses.replace(layout, prefix=prefix, levels=max(numbers) + 1)
+            name = f"nservicebus,prefix={prefix},levels={layout.levels}"
+        standing.append((vhost, name, layout))
+    return standing
+
+
+def _fitting(seen: Observation, vhost: str, known: list[tuple[str, Layout]]) -> tuple[str, Layout]:
+    """Of layouts with the same names, the one whose type of queues is there."""
+    for name, layout in known:
+        rows = (seen.queues.get((vhost, layout.level_name(level))) for level in range(layout.levels))
+        first = next((row for row in rows if row is not None), None)
+        if first is not None and layout.queue_type in ("", first.get("type")):
+            return name, layout
+    return known[0]
+
+
+W, H, E = Severity.WARNING, Severity.HINT, Severity.ERROR
+CHECKS: Final = (
+    Check(
+        "delay-layout-damaged", E, "Delay levels that are incomplete or have been changed",
+        "Delayed messages that pass the damaged level come early, late, at the wrong place or never.",
+        "Say what is wrong in detail with `leveret delay verify --layout LAYOUT --api URL`; `leveret delay create "
+        "--layout LAYOUT` adds what is missing",
+        damaged, ("queues", "exchanges", "bindings"),
+    ),
+    Check(
+        "delay-over-limit", W, "Waits of more than 49.7 days",
+        "Milliseconds beyond 32 bits: older brokers and clients refuse or wrap them, and RabbitMQ's delayed "
+        "exchange delivers such messages at once or not at all.",
+        "Use delay levels (`leveret delay create`), which wait for up to 8.5 years on any broker",
+        too_long, ("queues",),
+    ),
+    Check(
+        "delayed-parked", E, "Delayed messages that are due and have nowhere to go",
+        "Their destination is not bound any more; leveret keeps them (RabbitMQ drops them, and tells nobody).",
+        "Declare and bind the destination again, or cancel them: `ctl cancel_delayed -p VHOST --destination "
+        "DESTINATION`",
+        parked, ("delayed",),
+    ),
+)  # fmt: skip

@@ -1,0 +1,58 @@
+"""How objects are called in findings, and what belongs to the broker itself."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from leveret.cli.doctor.check import Hit, Severity
+from leveret.cli.doctor.observation import Row
+
+BROKERS: Final = ("amq.", "federation: ", "aliveness-test")
+# the names of delay levels, by prefix and number: NServiceBus's, then Celery's
+LEVEL_NAME: Final = re.compile(
+    r"(?P<prefix>.+)\.delay-level-(?P<level>\d\d)|(?P<celery>.+_delayed)_(?P<number>\d{1,2})"
+)
+
+
+def object_hit(
+    kind: str, row: Row, evidence: str, severity: Severity | None = None, weight: float = 0.0, **names: str
+) -> Hit:
+    """A hit on a queue, an exchange or a policy of a virtual host; names: more words of the remedy."""
+    words = {"NAME": row["name"], "VHOST": row["vhost"], **names}
+    return Hit(f"{kind} {row['name']!r} in {row['vhost']!r}", evidence, words, severity, weight)
+
+
+def some(count: float, noun: str) -> str:
+    """So many of them, in words."""
+    return f"{count:,.0f} {noun}{'' if count == 1 else 's'}"
+
+
+def is_brokers_own(name: str) -> bool:
+    """Whether the broker made it, or a plugin."""
+    return name == "" or name.startswith(BROKERS)
+
+
+def level_of(name: str) -> tuple[str, int] | None:
+    """Prefix and number, if this is the name of a delay level."""
+    found = LEVEL_NAME.fullmatch(name)
+    if found is None:
+        return None
+    return (found["prefix"], int(found["level"])) if found["prefix"] else (found["celery"], int(found["number"]))
+
+
+def span(ms: float) -> str:
+    """Milliseconds, for people."""
+    seconds = ms / 1000
+    for unit, size in (("days", 86400), ("hours", 3600), ("minutes", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:,.0f} {unit}"
+    return f"{seconds:,.1f} s"
+
+
+def octets(size: float) -> str:
+    """A size in bytes, for people."""
+    for unit, factor in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if size >= factor:
+            return f"{size / factor:,.1f} {unit}"
+    return f"{size:,.0f} bytes"

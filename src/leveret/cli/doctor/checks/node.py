@@ -1,0 +1,150 @@
+"""The node: alarms, limits that are near, certificates, and what stands in the way of an upgrade."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from leveret.cli.doctor.check import Check, Hit, Severity
+from leveret.cli.doctor.checks.naming import octets
+from leveret.cli.doctor.observation import Observation, Row, count
+from leveret.cli.doctor.parts import CERTIFICATE_DAYS
+
+MEMORY_NEAR: Final = 0.8
+DISK_NEAR: Final = 3
+FILES_NEAR: Final = 0.8
+DISK_LIMIT_MIN: Final = 1 << 30
+
+
+def alarms(seen: Observation) -> Iterator[Hit]:
+    for node in seen.rows("nodes"):
+        if node.get("mem_alarm"):
+            yield _hit(
+                node,
+                f"memory: {octets(count(node, 'mem_used'))} used, publishers wait above "
+                f"{octets(count(node, 'mem_limit'))}",
+            )
+        if node.get("disk_free_alarm"):
+            yield _hit(
+                node,
+                f"disk: {octets(count(node, 'disk_free'))} free, publishers wait below "
+                f"{octets(count(node, 'disk_free_limit'))}",
+            )
+
+
+def memory_near(seen: Observation) -> Iterator[Hit]:
+    for node in seen.rows("nodes"):
+        used, most = count(node, "mem_used"), count(node, "mem_limit")
+        if most and not node.get("mem_alarm") and used >= MEMORY_NEAR * most:
+            yield _hit(node, f"{octets(used)} of {octets(most)} ({used / most:.0%})")
+
+
+def disk_near(seen: Observation) -> Iterator[Hit]:
+    for node in seen.rows("nodes"):
+        free, least = count(node, "disk_free"), count(node, "disk_free_limit")
+        if least and not node.get("disk_free_alarm") and free < DISK_NEAR * least:
+            yield _hit(node, f"{octets(free)} are free; publishers wait below {octets(least)}")
+
+
+def small_disk_limit(seen: Observation) -> Iterator[Hit]:
+    for node in seen.rows("nodes"):
+        least = count(node, "disk_free_limit")
+        if 0 < least < DISK_LIMIT_MIN:
+            yield _hit(node, f"disk_free_limit is {octets(least)}")
+
+
+def files_near(seen: Observation) -> Iterator[Hit]:
+    for node in seen.rows("nodes"):
+        for used, most, what in (
+            ("fd_used", "fd_total", "file descriptors"),
+            ("sockets_used", "sockets_total", "sockets"),
+        ):
+            if count(node, most) and count(node, used) >= FILES_NEAR * count(node, most):
+                yield _hit(node, f"{count(node, used):,} of {count(node, most):,} {what} are in use")
+
+
+def not_whole(seen: Observation) -> Iterator[Hit]:
+    for node in seen.rows("nodes"):
+        if node.get("partitions"):
+            yield _hit(node, f"it is cut off from {', '.join(map(str, node['partitions']))}")
+        elif node.get("running") is False:
+            yield _hit(node, "it is a member of the cluster and does not run")
+
+
+def certificates(seen: Observation) -> Iterator[Hit]:
+    said: Any = seen.now.parts.get("certificates")
+    if isinstance(said, dict) and said.get("status") == "failed":
+        expired = said.get("expired") or [{}]
+        for one in expired:
+            what = one.get("path") or one.get("interface") or "a listener with TLS"
+            more = f", port {one['port']}" if one.get("port") else ""
+            yield Hit(f"certificate {str(what)!r}", f"it ends within {CERTIFICATE_DAYS} days, or has ended{more}")
+
+
+def feature_flags(seen: Observation) -> Iterator[Hit]:
+    for flag in seen.rows("feature_flags"):
+        if flag.get("state") == "disabled" and flag.get("stability", "stable") in ("stable", "required"):
+            yield Hit(
+                f"feature flag {flag['name']!r}", str(flag.get("desc") or "disabled"), {"NAME": str(flag["name"])}
+            )
+
+
+def _hit(node: Row, evidence: str) -> Hit:
+    return Hit(f"node {node['name']!r}", evidence, {"NODE": str(node["name"])})
+
+
+W, H, E = Severity.WARNING, Severity.HINT, Severity.ERROR
+CHECKS: Final = (
+    Check(
+        "alarm", E, "An alarm is in effect",
+        "The broker takes no messages from anybody until it is over.",
+        "Consume or purge what piles up, free disk space, or allow more: `ctl set_vm_memory_high_watermark 0.6`, "
+        "`ctl set_disk_free_limit 2GB`",
+        alarms, ("nodes",),
+    ),
+    Check(
+        "memory-near-limit", W, f"Memory is at more than {MEMORY_NEAR:.0%} of the limit",
+        "At the limit publishers are held up, all at once.",
+        "Find what takes it: `ctl list_queues name messages memory`; shorten queues, or allow more: "
+        "`ctl set_vm_memory_high_watermark 0.6`",
+        memory_near, ("nodes",),
+    ),
+    Check(
+        "disk-near-limit", W, f"Less than {DISK_NEAR} times the disk limit is free",
+        "At the limit publishers are held up, all at once.",
+        "Free disk space, or shorten queues: `ctl list_queues name messages message_bytes`",
+        disk_near, ("nodes",),
+    ),
+    Check(
+        "disk-limit-small", H, "The limit for free disk space is very small",
+        "A broker that takes messages until 50 MB are left (the default) may fill the disk before the alarm is seen.",
+        "Set a limit that fits the machine: `disk_free_limit.absolute = 2GB` in rabbitmq.conf; leveret: "
+        "--disk-free-limit 2GB",
+        small_disk_limit, ("nodes",),
+    ),
+    Check(
+        "files-near-limit", W, "File descriptors or sockets run out",
+        "Without any left no connection is accepted, and queues can't open their files.",
+        "Raise the limit (LimitNOFILE= of the systemd unit), and close connections that nobody uses",
+        files_near, ("nodes",),
+    ),
+    Check(
+        "cluster-not-whole", E, "The cluster is not whole",
+        "Queues on the other side can't be reached, and what both sides take meanwhile can't be put together again.",
+        "Start the node, or restart the side that you trust less: `rabbitmqctl -n NODE stop_app`, `rabbitmqctl -n "
+        "NODE start_app`",
+        not_whole, ("nodes",),
+    ),
+    Check(
+        "certificate-expiring", E, f"A TLS certificate ends within {CERTIFICATE_DAYS} days",
+        "From then on no client that verifies it gets a connection.",
+        "Renew it in its place; leveret reads it again at SIGHUP, RabbitMQ for new connections by itself",
+        certificates, ("certificates",),
+    ),
+    Check(
+        "feature-flags-disabled", H, "Feature flags that are not enabled",
+        "A new version of RabbitMQ requires those of the one before: the node does not start after the upgrade.",
+        "`ctl enable_feature_flag all`",
+        feature_flags, ("feature_flags",),
+    ),
+)  # fmt: skip

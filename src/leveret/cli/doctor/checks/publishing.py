@@ -1,0 +1,172 @@
+"""Publishers: confirms, messages that reach nobody, and what opening and closing all the time costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from leveret.cli.doctor.check import Check, Hit, Severity
+from leveret.cli.doctor.checks.naming import some
+from leveret.cli.doctor.observation import Observation, Row, count
+
+CONNECTIONS_PER_S: Final = 1.0
+CHANNELS_PER_S: Final = 5.0
+QUEUES_PER_S: Final = 1.0
+CHANNELS_MANY: Final = 200
+
+
+def without_confirms(seen: Observation) -> Iterator[Hit]:
+    for row in seen.rows("channels"):
+        published = count(row, "message_stats.publish")
+        if published and not row.get("confirm") and not row.get("transactional") and not _is_link(row):
+            yield Hit(
+                f"channel {row['name']!r}",
+                f"user {row.get('user')!r} has published {some(published, 'message')} on it, none of them confirmed",
+                weight=published,
+            )
+
+
+def unroutable(seen: Observation) -> Iterator[Hit]:
+    for vhost in seen.rows("vhosts"):
+        dropped = count(vhost, "message_stats.drop_unroutable")
+        if not dropped:
+            continue
+        channels = {
+            row["name"]: count(row, "message_stats.drop_unroutable")
+            for row in seen.rows("channels")
+            if row["vhost"] == vhost["name"] and count(row, "message_stats.drop_unroutable")
+        }
+        by = "; the channels that did it are closed"
+        if channels:
+            name = max(channels, key=lambda each: channels[each])
+            by = f"; {channels[name]:,} of them by channel {name!r}"
+        published = count(vhost, "message_stats.publish")
+        yield Hit(
+            f"virtual host {vhost['name']!r}",
+            f"{dropped:,} of {some(published, 'message')} published reached no queue and are gone{by}",
+            {"VHOST": vhost["name"]},
+        )
+
+
+def connection_churn(seen: Observation) -> Iterator[Hit]:
+    rate = seen.overview_rate("churn_rates.connection_created")
+    if rate >= CONNECTIONS_PER_S:
+        published = seen.overview_rate("message_stats.publish")
+        yield Hit(
+            "broker",
+            f"{rate:,.1f} connections opened per second, for {published:,.1f} messages published; "
+            f"{len(seen.rows('connections')):,} are open now",
+        )
+
+
+def channel_churn(seen: Observation) -> Iterator[Hit]:
+    channels = seen.overview_rate("churn_rates.channel_created")
+    connections = seen.overview_rate("churn_rates.connection_created")
+    if channels >= CHANNELS_PER_S and channels > 3 * connections:  # else it comes of opening connections
+        published = seen.overview_rate("message_stats.publish")
+        yield Hit("broker", f"{channels:,.1f} channels opened per second, for {published:,.1f} messages published")
+
+
+def queue_churn(seen: Observation) -> Iterator[Hit]:
+    created = seen.overview_rate("churn_rates.queue_created")
+    deleted = seen.overview_rate("churn_rates.queue_deleted")
+    if created >= QUEUES_PER_S and deleted >= QUEUES_PER_S:
+        short = sum(1 for row in seen.rows("queues") if row.get("exclusive") or row.get("auto_delete"))
+        yield Hit(
+            "broker",
+            f"{created:,.1f} queues declared anew and {deleted:,.1f} deleted per second; "
+            f"{some(short, 'queue')} exclusive or auto-delete now",
+        )
+
+
+def many_channels(seen: Observation) -> Iterator[Hit]:
+    for row in seen.rows("connections"):
+        channels, channels_max = count(row, "channels"), count(row, "channel_max")
+        if channels >= CHANNELS_MANY or (channels_max and channels > 0.8 * channels_max):
+            yield Hit(_connection(row), f"{some(channels, 'channel')} open, of {channels_max or 65535:,} at most")
+
+
+def blocked(seen: Observation) -> Iterator[Hit]:
+    for row in seen.rows("connections"):
+        if row.get("state") in ("blocked", "blocking", "flow"):
+            yield Hit(_connection(row), f"its state is {row['state']!r}")
+
+
+def without_heartbeat(seen: Observation) -> Iterator[Hit]:
+    for row in seen.rows("connections"):
+        if row.get("type", "network") == "network" and row.get("timeout") == 0:
+            yield Hit(_connection(row), "its heartbeat is 0")
+
+
+def _connection(row: Row) -> str:
+    provided = row.get("user_provided_name")
+    return f"connection {row['name']!r}" + (f" ({provided})" if provided else "")
+
+
+def _is_link(row: Row) -> bool:
+    """Whether it is the broker's own, of a federation link: it has other means against loss."""
+    details = row.get("connection_details") or {}
+    return "<" in str(row["name"]) or details.get("peer_host") in ("undefined", None)
+
+
+W, H, E = Severity.WARNING, Severity.HINT, Severity.ERROR
+CHECKS: Final = (
+    Check(
+        "publish-without-confirms", W, "Publishers without confirms",
+        "What is in a socket or in the broker's memory when something breaks is lost, and the publisher never "
+        "learns it.",
+        "Call confirm_select on the channel, publish many, then await their confirms together: "
+        "`channel.confirm_select(); channel.publish(...); channel.wait_for_confirms()`",
+        without_confirms, ("channels", "statistics"),
+    ),
+    Check(
+        "unroutable-dropped", W, "Messages that reach no queue are dropped",
+        "No binding took them, nobody asked to have them back (mandatory), and their exchange has no alternate: the "
+        "broker throws them away without a word.",
+        "Publish with mandatory=True and handle what comes back, or catch them: `ctl set_policy -p VHOST --apply-to "
+        "exchanges unroutable '^NAME-OF-EXCHANGE$' '{\"alternate-exchange\": \"unroutable\"}'`",
+        unroutable, ("vhosts", "channels", "statistics"),
+    ),
+    Check(
+        "connection-churn", W, "Connections are opened all the time",
+        "A connection costs several round trips and a login each; a broker that mostly opens and closes them does "
+        "little else, and sockets run out (TIME_WAIT).",
+        "Open one connection when the process starts and keep it; publishers in PHP or short-lived scripts: "
+        "AMQProxy or a pool",
+        connection_churn, ("overview", "statistics"), True,
+    ),
+    Check(
+        "channel-churn", W, "Channels are opened all the time",
+        "A channel for each publish costs a round trip before and after each message, and no confirms can be "
+        "outstanding.",
+        "Keep a channel for each thread that publishes, and reopen it only after an error",
+        channel_churn, ("overview", "statistics"), True,
+    ),
+    Check(
+        "queue-per-request", W, "A reply queue for each request",
+        "Declaring and deleting a queue costs more than the request itself, on clusters many times more.",
+        "Use direct reply-to: consume `amq.rabbitmq.reply-to` without acknowledgements on the publishing channel "
+        "and set reply_to to this name; with leveret's client `connection.rpc().call(body, routing_key=...)`",
+        queue_churn, ("overview", "queues", "statistics"), True,
+    ),
+    Check(
+        "many-channels", H, "Connections with very many channels",
+        "Each takes memory on both sides; a number that grows is a leak, and ends in an error at channel_max.",
+        "Close channels when their work is done; use one for each thread, not for each message",
+        many_channels, ("connections", "statistics"),
+    ),
+    Check(
+        "connection-blocked", W, "Publishers are held up by the broker",
+        "An alarm (memory, disk) or flow control lets the broker read nothing from them: publishing applications "
+        "stand still.",
+        "See `ctl list_connections name state` and mend what the alarms say; consume faster, or publish less at a time",
+        blocked, ("connections", "statistics"),
+    ),
+    Check(
+        "no-heartbeat", H, "Connections without heartbeats",
+        "A peer that vanished is not noticed for hours: its exclusive queues, consumers and unacknowledged messages "
+        "stay.",
+        "Set a heartbeat of 10 to 60 s in the client: `amqp://host/vhost?heartbeat=30`",
+        without_heartbeat, ("connections", "statistics"),
+    ),
+)  # fmt: skip

@@ -1,0 +1,192 @@
+"""Queues: limits, and features that cost more than they bring or that are going away."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Final
+
+from leveret.cli.doctor.check import Check, Hit, Severity
+from leveret.cli.doctor.checks.naming import is_brokers_own, level_of, object_hit, some
+from leveret.cli.doctor.observation import Key, Observation, Row, count, setting
+
+LIMITS: Final = ("max-length", "max-length-bytes", "message-ttl", "max-age")
+GROWTH_PER_S: Final = 10.0
+NEAR: Final = 0.9
+PRIORITIES_MANY: Final = 10
+# argument or policy key -> what became of it
+RETIRED: Final = {
+    "queue-mode": "lazy and default are the same since RabbitMQ 3.12",
+    "queue-master-locator": "x-queue-leader-locator took its place; gone in RabbitMQ 4",
+    "max-in-memory-length": "without effect since RabbitMQ 3.10",
+    "max-in-memory-bytes": "without effect since RabbitMQ 3.10",
+    "queue-version": "RabbitMQ 4 knows version 2 only",
+}
+
+
+def growing(seen: Observation) -> Iterator[Hit]:
+    for queue in seen.rows("queues"):
+        if queue.get("exclusive") or any(setting(queue, limit) is not None for limit in LIMITS):
+            continue
+        rate = seen.rate("queues", queue, "messages")
+        if rate >= GROWTH_PER_S:
+            yield object_hit(
+                "queue",
+                queue,
+                f"it has {some(count(queue, 'messages'), 'message')}, {rate:,.0f} more each second, and "
+                "neither a length limit nor a time to live",
+                weight=rate,
+            )
+
+
+def near_limit(seen: Observation) -> Iterator[Hit]:
+    for queue in seen.rows("queues"):
+        if queue.get("type") == "stream":
+            continue  # it is full most of the time, as it should be
+        for limit, field in (("max-length", "messages_ready"), ("max-length-bytes", "message_bytes")):
+            most, there = setting(queue, limit), count(queue, field)
+            if isinstance(most, int) and most >= 10 and there >= NEAR * most:
+                then = str(setting(queue, "overflow") or "drop-head")
+                yield object_hit(
+                    "queue", queue, f"{there:,} of {limit} {most:,} ({there / most:.0%}); overflow: {then}"
+                )
+
+
+def transient(seen: Observation) -> Iterator[Hit]:
+    for queue in seen.rows("queues"):
+        if not queue.get("durable") and not queue.get("exclusive") and not is_brokers_own(queue["name"]):
+            yield object_hit("queue", queue, "it is not durable, and not exclusive")
+
+
+def persistent_lost(seen: Observation) -> Iterator[Hit]:
+    """Brokers count no persistent messages in such a queue; durable ones beside it show what its exchange is sent."""
+    sources: dict[Key, list[Row]] = defaultdict(list)
+    for binding in seen.rows("bindings"):
+        queue = seen.queues.get((binding["vhost"], binding["destination"]))
+        if binding["source"] and binding["destination_type"] == "queue" and queue is not None:
+            sources[binding["vhost"], binding["source"]].append(queue)
+    for (_, source), queues in sources.items():
+        durable = max(queues, key=lambda row: count(row, "message_bytes_persistent"))
+        size = count(durable, "message_bytes_persistent")
+        for queue in queues:
+            if size and not queue.get("durable") and not queue.get("exclusive"):
+                yield object_hit(
+                    "queue",
+                    queue,
+                    f"exchange {source!r} is sent persistent messages ({size:,} bytes of them wait in "
+                    f"{durable['name']!r}), and this queue does not survive a restart",
+                )
+
+
+def priorities(seen: Observation) -> Iterator[Hit]:
+    for queue in seen.rows("queues"):
+        most = setting(queue, "max-priority")
+        if isinstance(most, int) and most > PRIORITIES_MANY:
+            yield object_hit("queue", queue, f"x-max-priority is {most}")
+
+
+def retired(seen: Observation) -> Iterator[Hit]:
+    for queue in seen.rows("queues"):
+        arguments = queue.get("arguments") or {}
+        for key, became in RETIRED.items():
+            name = f"x-{key}"
+            if name in arguments and level_of(queue["name"]) is None:
+                yield object_hit("queue", queue, f"{name} = {arguments[name]!r}: {became}")
+    for policy in seen.rows("policies"):
+        for key, became in RETIRED.items():
+            if key in policy.get("definition", {}):
+                yield object_hit("policy", policy, f"{key} = {policy['definition'][key]!r}: {became}")
+
+
+def mirrored(seen: Observation) -> Iterator[Hit]:
+    for policy in seen.rows("policies"):
+        mode = policy.get("definition", {}).get("ha-mode")
+        if mode is not None:
+            effect = (
+                "without effect here: there is one node" if seen.is_leveret else "RabbitMQ 4 has no mirrored queues"
+            )
+            yield object_hit(
+                "policy", policy, f"ha-mode {mode!r}: {effect}", Severity.HINT if seen.is_leveret else None
+            )
+
+
+def shared_prefetch(seen: Observation) -> Iterator[Hit]:
+    for row in seen.rows("channels"):
+        if limit := count(row, "global_prefetch_count"):
+            yield Hit(
+                f"channel {row['name']!r}", f"one prefetch of {limit:,} for all its consumers (basic.qos global=true)"
+            )
+
+
+def deprecated(seen: Observation) -> Iterator[Hit]:
+    for row in seen.rows("deprecated"):
+        yield Hit(f"feature {row.get('name')!r}", _deprecated(row), {"NAME": str(row.get("name"))})
+
+
+def _deprecated(row: Row) -> str:
+    phase = str(row.get("deprecation_phase", "deprecated")).replace("_", " ")
+    return f"{phase}: {row.get('desc') or 'in use on this broker'}"
+
+
+W, H, E = Severity.WARNING, Severity.HINT, Severity.ERROR
+CHECKS: Final = (
+    Check(
+        "unbounded-growth", W, "Queues without a limit grow",
+        "Publishers are faster than consumers, and nothing stops it before the disk is full: then all publishers "
+        "stand still.",
+        "Give it a limit: `ctl set_policy -p VHOST --apply-to queues bounded '^NAME$' "
+        "'{\"max-length\": 1000000, \"overflow\": \"reject-publish\"}'`, and consume faster",
+        growing, ("queues", "statistics"), True,
+    ),
+    Check(
+        "queue-near-limit", W, "Queues that are nearly full",
+        "What comes beyond the limit pushes out the oldest messages (drop-head), or is refused (reject-publish).",
+        "Consume faster, or allow more: `ctl set_policy -p VHOST --apply-to queues NAME '^NAME$' '{\"max-length\": "
+        "1000000}'` (an argument of the declaration can only be made smaller)",
+        near_limit, ("queues", "statistics"),
+    ),
+    Check(
+        "transient-queue", W, "Queues that are neither durable nor exclusive",
+        "They are gone after a restart, with their bindings, and applications that did not notice publish into "
+        "nothing. RabbitMQ deprecates them (transient_nonexcl_queues).",
+        "Declare them durable, with x-expires if they shall go by themselves, or exclusive",
+        transient, ("queues",),
+    ),
+    Check(
+        "persistent-in-transient", W, "Persistent messages in queues that are not durable",
+        "Publishers pay for messages that shall survive a restart, and here they do not.",
+        "Declare the queue durable: delete it, then `channel.declare_queue('NAME', durable=True)`",
+        persistent_lost, ("queues", "bindings", "statistics"),
+    ),
+    Check(
+        "many-priorities", H, f"Priority queues with more than {PRIORITIES_MANY} priorities",
+        "RabbitMQ keeps a queue for each priority: memory, processor time and file handles grow with their number.",
+        "Declare it with x-max-priority 2 to 5; few applications tell more apart",
+        priorities, ("queues",),
+    ),
+    Check(
+        "retired-argument", H, "Arguments and policy keys that do nothing any more",
+        "They suggest something that is not so, and newer versions may refuse them.",
+        "Take them out of declarations and policies",
+        retired, ("queues", "policies"),
+    ),
+    Check(
+        "mirrored-queues", W, "Policies for classic mirrored queues",
+        "RabbitMQ 4.0 removed them: a queue with such a policy has one copy after the upgrade.",
+        "Move to quorum queues (declare with x-queue-type=quorum), then `ctl clear_policy -p VHOST NAME`",
+        mirrored, ("policies",),
+    ),
+    Check(
+        "global-prefetch", H, "One prefetch for all consumers of a channel",
+        "basic.qos with global=true is deprecated (global_qos), and quorum queues refuse it.",
+        "Set a prefetch for each consumer: basic.qos with global=false, `channel.qos(prefetch_count=100)`",
+        shared_prefetch, ("channels", "statistics"),
+    ),
+    Check(
+        "deprecated-feature", W, "Deprecated features are in use",
+        "A coming version of RabbitMQ refuses them, and then the node or the application does not start.",
+        "RabbitMQ's page on deprecated features says what takes the place of NAME; test without it: "
+        "`deprecated_features.permit.NAME = false` in rabbitmq.conf",
+        deprecated, ("deprecated",),
+    ),
+)  # fmt: skip

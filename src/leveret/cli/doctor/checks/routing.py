@@ -1,0 +1,173 @@
+"""Exchanges, alternate exchanges and dead letters: where messages end that nobody meant to end there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from leveret.cli.doctor.check import Check, Hit, Severity
+from leveret.cli.doctor.checks.naming import is_brokers_own, level_of, object_hit, some
+from leveret.cli.doctor.observation import Key, Observation, Row, count, dead_letter_way, queue_key, setting
+
+
+def unbound(seen: Observation) -> Iterator[Hit]:
+    inner = {
+        (row["vhost"], row["destination"]) for row in seen.rows("bindings") if row["destination_type"] == "exchange"
+    }
+    for key, exchange in seen.exchanges.items():
+        if (
+            is_brokers_own(exchange["name"])
+            or exchange.get("internal")
+            or seen.bound[key]
+            or _alternate(seen, exchange)
+        ):
+            continue
+        published = count(exchange, "message_stats.publish_in")
+        if published:
+            yield object_hit(
+                "exchange", exchange, f"nothing is bound to it, and {some(published, 'message')} published to it"
+            )
+        elif key not in inner:  # what only other exchanges know gets its bindings later
+            yield object_hit(
+                "exchange",
+                exchange,
+                "nothing is bound to it; nothing was published to it since the broker started",
+                Severity.HINT,
+            )
+
+
+def no_dead_letter_exchange(seen: Observation) -> Iterator[Hit]:
+    for queue in seen.rows("queues"):
+        way = dead_letter_way(queue)
+        if way is not None and way[0] and (queue["vhost"], way[0]) not in seen.exchanges:
+            yield object_hit(
+                "queue",
+                queue,
+                f"its dead letters go to exchange {way[0]!r}, which does not exist; "
+                f"{some(count(queue, 'messages'), 'message')} in it now",
+                EXCHANGE=way[0],
+            )
+
+
+def dead_letters_lost(seen: Observation) -> Iterator[Hit]:
+    for queue in seen.rows("queues"):
+        way = dead_letter_way(queue)
+        if way is None or (way[0] and (queue["vhost"], way[0]) not in seen.exchanges):
+            continue
+        exchange, key = way
+        if (exchange == "" and key is None) or level_of(queue["name"]):
+            continue  # each goes by its own key, which nobody knows; levels have a check of their own
+        target = seen.exchanges.get((queue["vhost"], exchange), {})
+        if _alternate(seen, target) or seen.destinations(queue["vhost"], exchange, key):
+            continue
+        with_key = "" if key is None else f" with routing key {key!r}"
+        yield object_hit(
+            "queue",
+            queue,
+            f"no queue gets what exchange {exchange!r} is sent{with_key}; "
+            f"{some(count(queue, 'messages'), 'message')} in it now",
+            EXCHANGE=exchange,
+        )
+
+
+def dead_letter_cycle(seen: Observation) -> Iterator[Hit]:
+    told: set[frozenset[Key]] = set()
+    for start in seen.queues:
+        way = _circle(seen, start)
+        if way and frozenset(way) not in told:
+            told.add(frozenset(way))
+            names = " -> ".join(repr(name) for _, name in [*way, start])
+            yield object_hit("queue", seen.queues[start], f"expired messages go round: {names}")
+
+
+def alternate(seen: Observation) -> Iterator[Hit]:
+    for exchange in seen.rows("exchanges"):
+        name = _alternate(seen, exchange)
+        if name is None:
+            continue
+        key = (exchange["vhost"], name)
+        if key not in seen.exchanges:
+            yield object_hit("exchange", exchange, f"its alternate exchange {name!r} does not exist", EXCHANGE=name)
+        elif not seen.bound[key] and _alternate(seen, seen.exchanges[key]) is None and name:
+            yield object_hit(
+                "exchange",
+                exchange,
+                f"nothing is bound to its alternate exchange {name!r}",
+                Severity.WARNING,
+                EXCHANGE=name,
+            )
+
+
+def _alternate(seen: Observation, exchange: Row) -> str | None:
+    given = (exchange.get("arguments") or {}).get("alternate-exchange")
+    if given is None and exchange:
+        given = seen.exchange_policies.get(queue_key(exchange), {}).get("alternate-exchange")
+    return None if given is None else str(given)
+
+
+def _circle(seen: Observation, start: Key) -> list[Key]:
+    """The queues of a way by which an expired message comes back, if it expires in each of them; else [].
+
+    Only what is certain counts: a fanout, or a key that does not depend on the message.
+    """
+    way, seen_keys = [start], {start}
+    while True:
+        queue = seen.queues[way[-1]]
+        letters = dead_letter_way(queue)
+        if letters is None or setting(queue, "message-ttl") is None:
+            return []
+        exchange, key = letters
+        kind = seen.exchanges.get((queue["vhost"], exchange), {}).get("type", "direct")
+        if key is None and kind != "fanout":
+            return []
+        targets = seen.destinations(queue["vhost"], exchange, key)
+        if start in targets:
+            return way
+        onward = sorted(
+            target for target in targets - seen_keys if dead_letter_way(seen.queues.get(target, {})) is not None
+        )
+        if not onward:
+            return []
+        way.append(onward[0])
+        seen_keys.add(onward[0])
+
+
+W, H, E = Severity.WARNING, Severity.HINT, Severity.ERROR
+CHECKS: Final = (
+    Check(
+        "exchange-unbound", W, "Exchanges without bindings",
+        "What is published to them reaches no queue and is dropped.",
+        "Bind a queue, `channel.bind_queue('queue', 'NAME', 'key')`, or delete it, `channel.delete_exchange('NAME')`",
+        unbound, ("exchanges", "bindings", "policies"),
+    ),
+    Check(
+        "dead-letter-exchange-missing", E, "Dead letter exchanges that do not exist",
+        "Messages that are rejected, expire or are pushed out of the queue are gone, though somebody meant to keep "
+        "them.",
+        "Declare it and bind a queue: `channel.declare_exchange('EXCHANGE', 'fanout'); channel.bind_queue('dead', "
+        "EXCHANGE)`",
+        no_dead_letter_exchange, ("queues", "exchanges"),
+    ),
+    Check(
+        "dead-letters-lost", E, "Dead letters that reach no queue",
+        "The dead letter exchange is there, but no queue gets what it is sent: messages are gone, though somebody "
+        "meant to keep them.",
+        "Bind a queue to it: `channel.declare_queue('dead'); channel.bind_queue('dead', 'EXCHANGE', '#')`",
+        dead_letters_lost, ("queues", "exchanges", "bindings", "policies"),
+    ),
+    Check(
+        "dead-letter-cycle", E, "Expired messages go round in a circle",
+        "Each queue of the circle lets messages expire into the next. The broker drops a message when it comes to a "
+        "queue where it expired before, without a word.",
+        "Break the circle: let one of the queues dead-letter somewhere else. (A retry loop, where a consumer "
+        "rejects, is none)",
+        dead_letter_cycle, ("queues", "exchanges", "bindings"),
+    ),
+    Check(
+        "alternate-exchange", E, "Alternate exchanges that do not exist, or lead nowhere",
+        "Somebody wanted to catch messages without a route; they are dropped all the same.",
+        "Declare it and bind a queue: `channel.declare_exchange('EXCHANGE', 'fanout'); "
+        "channel.bind_queue('unroutable', 'EXCHANGE')`",
+        alternate, ("exchanges", "bindings", "policies"),
+    ),
+)  # fmt: skip

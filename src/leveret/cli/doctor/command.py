@@ -1,0 +1,156 @@
+"""leveret doctor: looks at a running broker and says what is wrong with it and with its clients.
+
+Exit codes: 0 nothing that is as bad as --fail-on; 1 there is; 2 no connection, no login, or wrong options.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable
+from typing import Final
+
+import click
+from click.core import ParameterSource
+
+from leveret.cli.doctor.check import Check, Severity, diagnose
+from leveret.cli.doctor.checks import CHECKS
+from leveret.cli.doctor.observation import MONITORS, Observation, Snapshot
+from leveret.cli.doctor.parts import PARTS, STATISTICS
+from leveret.cli.doctor.show import as_json, show, show_list
+from leveret.cli.doctor.source import ControlSource, HttpSource, Source, Unreachable
+
+EXIT_FOUND: Final = 1
+EXIT_UNREACHABLE: Final = 2
+URL: Final = "http://guest:guest@localhost:15672"
+SEVERITIES: Final = {severity.word: severity for severity in Severity}
+NEVER: Final = "never"
+
+
+class CheckId(click.ParamType[tuple[str, ...]]):
+    """The id of a check, or several with commas between."""
+
+    name = "check"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
+        if isinstance(value, tuple):
+            return value
+        names = tuple(str(value).split(","))
+        for name in names:
+            if name not in CHECKS:
+                self.fail(f"there is no check {name!r}; `leveret doctor --list` has all of them", param, ctx)
+        return names
+
+
+@click.command()
+@click.option(
+    "--url",
+    metavar="URL",
+    envvar="LEVERET_API_URL",
+    help=f"The HTTP API, http://user:password@host:15672 (environment: LEVERET_API_URL).  [default: {URL}]",
+)
+@click.option(
+    "--data-dir", type=click.Path(), help="Instead: the data directory of a leveret that runs on this machine."
+)
+@click.option(
+    "--cacert", type=click.Path(exists=True, dir_okay=False), help="PEM file that signs the certificate of https://."
+)
+@click.option(
+    "--watch-s",
+    type=click.FloatRange(0.1, 3600),
+    default=6.0,
+    show_default=True,
+    help="Seconds between two looks, for what only rates can show. RabbitMQ counts every 5 s.",
+)
+@click.option("--once", is_flag=True, help="One look: checks that need rates are not made.")
+@click.option(
+    "--only", type=CheckId(), multiple=True, help="Make this check only (more than one: again, or with commas)."
+)
+@click.option("--ignore", type=CheckId(), multiple=True, help="Do not make this check.")
+@click.option(
+    "--fail-on",
+    type=click.Choice([*SEVERITIES, NEVER]),
+    default="warning",
+    show_default=True,
+    help="Exit status 1 if something at least so bad is found.",
+)
+@click.option(
+    "--show", "shown", type=click.IntRange(min=1), default=3, show_default=True, help="So many objects of each finding."
+)
+@click.option("--json", "is_json", is_flag=True, help="JSON, with all objects.")
+@click.option("--list", "is_list", is_flag=True, help="List all checks and do nothing.")
+def command(
+    url: str | None, data_dir: str | None, cacert: str | None, watch_s: float, once: bool,
+    only: tuple[tuple[str, ...], ...], ignore: tuple[tuple[str, ...], ...], fail_on: str, shown: int, is_json: bool,
+    is_list: bool,
+) -> None:  # fmt: skip
+    """Look at a running broker, leveret or RabbitMQ, and say what is wrong, why it matters, and what to do.
+
+    Nothing is changed, declared or consumed. Exit codes: 0 nothing as bad as --fail-on was found, 1 something was,
+    2 no connection, no login, or wrong options.
+    """
+    if is_list:
+        show_list()
+        return
+    chosen = _chosen({name for names in only for name in names}, {name for names in ignore for name in names})
+    try:
+        source = _source(url, data_dir, cacert)
+        seen = observe(source, chosen, 0.0 if once else watch_s)
+    except Unreachable as error:
+        click.echo(str(error), err=True)
+        sys.exit(EXIT_UNREACHABLE)
+    diagnosis = diagnose(seen, chosen)
+    if is_json:
+        click.echo(as_json(diagnosis, seen, source.where))
+    else:
+        show(diagnosis, seen, source.where, shown)
+    if fail_on != NEVER and diagnosis.worst >= SEVERITIES[fail_on]:
+        sys.exit(EXIT_FOUND)
+
+
+def observe(source: Source, checks: Iterable[Check], watch_s: float) -> Observation:
+    """Look at what the checks need; twice if one of them counts, unless watch_s is 0. Unreachable if it can't."""
+    checks = tuple(checks)
+    names = {"overview"} | {part for check in checks for part in check.needs}
+    watched = {part for check in checks if check.is_watching for part in check.needs}
+    counted = {name for name in watched if name in PARTS and PARTS[name].is_counted}
+    before, started = None, time.monotonic()
+    if watch_s and counted:
+        before = Snapshot.of(source, counted)
+        time.sleep(watch_s)
+    began, started = started, time.monotonic()
+    now = Snapshot.of(source, names)
+    if "overview" not in now.parts or not isinstance(now.parts["overview"], dict):
+        raise Unreachable(f"{source.where}: {now.missing.get('overview', 'this is no HTTP API of a broker')}")
+    _note_what_is_hidden(now)
+    return Observation(now, before, started - began)
+
+
+def _note_what_is_hidden(now: Snapshot) -> None:
+    """Answers that look whole and are not: statistics may be off, and who is no monitor sees only what is his own."""
+    overview = now.parts["overview"]
+    if overview.get("disable_stats") or overview.get("rates_mode") == "none":
+        now.missing[STATISTICS] = "statistics are off on this broker (management_agent.disable_metrics_collector)"
+    elif "listeners" not in overview:  # only who may see all of it is told where the broker listens
+        wanted = " or ".join(sorted(MONITORS))
+        for part in ("channels", "consumers", "connections"):
+            if now.parts.pop(part, None) is not None:
+                now.missing[part] = f"this user sees only {part} of its own: it needs the tag {wanted}"
+
+
+def _chosen(only: set[str], ignored: set[str]) -> tuple[Check, ...]:
+    chosen = tuple(check for check in CHECKS.values() if (not only or check.id in only) and check.id not in ignored)
+    if not chosen:
+        raise click.UsageError("no check is left: --only and --ignore leave nothing to do")
+    return chosen
+
+
+def _source(url: str | None, data_dir: str | None, cacert: str | None) -> Source:
+    if data_dir is not None:
+        if click.get_current_context().get_parameter_source("url") is ParameterSource.COMMANDLINE:
+            raise click.UsageError("--url and --data-dir: which of them?")
+        return ControlSource(data_dir)
+    try:
+        return HttpSource(url or URL, cacert)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--url") from None

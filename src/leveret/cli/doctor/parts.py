@@ -1,0 +1,71 @@
+"""What is asked of a broker: one table, by RabbitMQ's HTTP API or by leveret's control socket; both answer alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+CERTIFICATE_DAYS: Final = 30
+STATISTICS: Final = "statistics"
+"""What a check needs that looks at counts of messages: no part of its own, but RabbitMQ can do without."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """path: below /api; command, fields: on the control socket, "" where there is none; columns: of a long list, what
+    is needed of each row; is_paged: whether RabbitMQ gives it in pages; is_counted: whether it is looked at twice."""
+
+    path: str
+    command: str
+    fields: dict[str, Any] = field(default_factory=dict)
+    columns: tuple[str, ...] = ()
+    is_paged: bool = False
+    is_counted: bool = False
+
+
+_STATS: Final = (
+    "message_stats.publish",
+    "message_stats.confirm",
+    "message_stats.ack",
+    "message_stats.deliver_get",
+    "message_stats.redeliver",
+    "message_stats.drop_unroutable",
+    "message_stats.return_unroutable",
+    "message_stats.publish_in",
+    "message_stats.publish_out",
+)
+
+PARTS: Final[dict[str, Part]] = {
+    "overview": Part("overview", "overview", is_counted=True),
+    "nodes": Part("nodes", "list_nodes"),
+    "vhosts": Part("vhosts", "list_vhosts", columns=("name", *_STATS)),
+    "queues": Part("queues", "list_queues", is_paged=True, is_counted=True, columns=(
+        "name", "vhost", "type", "durable", "auto_delete", "exclusive", "arguments", "policy",
+        "effective_policy_definition", "consumers", "messages", "messages_ready", "messages_unacknowledged",
+        "message_bytes", "message_bytes_persistent", *_STATS)),
+    "exchanges": Part("exchanges", "list_exchanges", is_paged=True, columns=(
+        "name", "vhost", "type", "durable", "internal", "arguments", "policy", *_STATS)),
+    "bindings": Part("bindings", "list_bindings", columns=(
+        "source", "vhost", "destination", "destination_type", "routing_key")),
+    "connections": Part("connections", "list_connections", is_paged=True, columns=(
+        "name", "user", "user_provided_name", "peer_host", "ssl", "state", "channels", "channel_max", "timeout", "type",
+        "vhost")),
+    "channels": Part("channels", "list_channels", is_paged=True, is_counted=True, columns=(
+        "name", "vhost", "user", "confirm", "transactional", "consumer_count", "global_prefetch_count", "idle_since",
+        "messages_unacknowledged", "messages_unconfirmed", "oldest_unacknowledged_ms", "connection_details.name",
+        "connection_details.peer_host", *_STATS)),
+    "consumers": Part("consumers", "list_consumers", columns=(
+        "consumer_tag", "queue", "ack_required", "prefetch_count", "exclusive", "arguments", "channel_details.name",
+        "channel_details.user", "channel_details.peer_host")),
+    "policies": Part("policies", "list_policies"),
+    "operator_policies": Part("operator-policies", "list_operator_policies"),
+    "users": Part("users", "list_users"),
+    "permissions": Part("permissions", "list_permissions"),
+    "parameters": Part("parameters", "list_parameters"),
+    "links": Part("federation-links", "federation_status", is_counted=True),
+    "feature_flags": Part("feature-flags", "list_feature_flags"),
+    "deprecated": Part("deprecated-features/used", ""),
+    "delayed": Part("delayed", "list_delayed"),
+    "certificates": Part(f"health/checks/certificate-expiration/{CERTIFICATE_DAYS}/days", "health_check",
+                         {"check": "certificate-expiration", "argument": CERTIFICATE_DAYS, "unit": "days"}),
+}  # fmt: skip

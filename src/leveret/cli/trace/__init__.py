@@ -1,0 +1,1 @@
+"""leveret trace: one message's way, live, as the firehose of a broker tells it."""

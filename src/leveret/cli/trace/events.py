@@ -1,0 +1,99 @@
+"""What a firehose tells, event by event, in leveret's words and in RabbitMQ's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+
+from leveret.client import Delivery
+from leveret.control.tables import sayable
+from leveret.wire.table import Value
+
+PUBLISH, DELIVER, CONFIRM = "publish", "deliver", "confirm"
+_KINDS: Final = (PUBLISH, DELIVER, CONFIRM)
+
+
+class Event(NamedTuple):
+    """kind: publish, deliver or confirm; name: the exchange, the queue, or ack and nack; at_s: when it was, seconds
+    since 1970, by the broker if is_told, else when it came; told: what else it says; properties, headers: of the
+    message."""
+
+    kind: str
+    name: str
+    at_s: float
+    is_told: bool
+    told: Mapping[str, Value]
+    properties: Mapping[str, Value]
+    headers: Mapping[str, Value]
+
+    def text(self, name: str) -> str:
+        """Something that it says, as text; "" = nothing."""
+        value = self.told.get(name)
+        return value if isinstance(value, str) else "" if value is None else str(value)
+
+    def number(self, name: str) -> int | None:
+        """Something that it says, as a number."""
+        value = self.told.get(name)
+        return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+    def names(self, name: str) -> list[str]:
+        """Something that it says, as a list of names."""
+        value = self.told.get(name)
+        return [sayable(each) for each in value if isinstance(each, str)] if isinstance(value, list) else []
+
+    @property
+    def message_id(self) -> str | None:
+        """The message's id."""
+        return _text(self.properties.get("message_id"))
+
+    @property
+    def correlation_id(self) -> str | None:
+        """The message's correlation id."""
+        return _text(self.properties.get("correlation_id"))
+
+    @property
+    def where(self) -> tuple[str, int | None]:
+        """The connection and channel that it was on."""
+        return self.text("connection"), self.number("channel")
+
+
+def event_of(delivery: Delivery, now_s: float) -> Event | None:
+    """The event that a message of amq.rabbitmq.trace tells; None if it is no such thing. now_s: when it came."""
+    kind, dot, name = delivery.routing_key.partition(".")
+    if kind not in _KINDS or not dot:
+        return None
+    told = delivery.properties.headers or {}
+    properties = _table(told.get("properties"))
+    micros = told.get("timestamp_in_us")
+    is_told = isinstance(micros, int)
+    at_s = micros / 1_000_000 if isinstance(micros, int) else now_s
+    if kind == PUBLISH and isinstance(told.get("exchange_name"), str):
+        name = str(told["exchange_name"])  # a routing key has room for 255 octets only
+    return Event(kind, name, at_s, is_told, told, properties, _table(properties.get("headers")))
+
+
+def deaths_of(event: Event) -> list[dict[str, Any]]:
+    """The message's history of deaths, the first one first."""
+    deaths = event.headers.get("x-death")
+    found = [death for death in deaths if isinstance(death, dict)] if isinstance(deaths, list) else []
+    return [dict(death) for death in reversed(found)]
+
+
+def hops_of(event: Event) -> list[dict[str, Any]]:
+    """The links that the message has come over, the first one first."""
+    hops = event.headers.get("x-received-from")
+    return [dict(hop) for hop in reversed(hops) if isinstance(hop, dict)] if isinstance(hops, list) else []
+
+
+def seconds_of(value: object) -> float | None:
+    """A timestamp of a table."""
+    return value.timestamp() if isinstance(value, datetime) else None
+
+
+def _table(value: Value) -> Mapping[str, Value]:
+    return value if isinstance(value, dict) else {}
+
+
+def _text(value: Value) -> str | None:
+    return value if isinstance(value, str) else None

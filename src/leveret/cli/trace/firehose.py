@@ -1,0 +1,85 @@
+"""A queue bound to the firehose, for as long as somebody listens; and the firehose on for as long."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import signal
+import time
+from types import TracebackType
+from typing import Final, Self
+
+from leveret.cli.trace.events import Event, event_of
+from leveret.cli.trace.switch import Switch, SwitchError
+from leveret.client import BlockingConnection
+from leveret.wire.table import Value
+
+EXCHANGE: Final = "amq.rabbitmq.trace"
+AUDIT: Final = "x-leveret-audit"
+"""Lets leveret tell times and confirms, too; RabbitMQ does not mind it."""
+QUEUE: Final = "leveret.trace."
+# who can't keep up misses the oldest, and the broker's memory is spared
+LIMITS: Final[dict[str, Value]] = {"x-max-length": 100_000, "x-max-length-bytes": 64 << 20}
+PROBE_S: Final = 2.0
+
+
+class Firehose:
+    """In a with block: it is on, and turned off at the end if it was not on before. switch: None = it has to be on,
+    which is tried out; then SwitchError if it is not. has_turned: it was off."""
+
+    def __init__(self, connection: BlockingConnection, switch: Switch | None) -> None:
+        self._connection = connection
+        self._switch = switch
+        self._channel = connection.channel()
+        self.has_turned = False
+
+    def __enter__(self) -> Self:
+        queue = QUEUE + secrets.token_hex(6)
+        self._channel.declare_queue(queue, exclusive=True, auto_delete=True, arguments=LIMITS)
+        # before it is on, so that nothing is missed
+        self._channel.bind_queue(queue, EXCHANGE, "#", arguments={AUDIT: True})
+        self._channel.consume(queue, no_ack=True)
+        if self._switch is None:
+            self._probe()
+        elif not self._switch.is_on():
+            self.has_turned = True
+            try:
+                self._switch.turn(True)
+            except BaseException:  # it may be on all the same
+                with contextlib.suppress(SwitchError):
+                    self._switch.turn(False)
+                raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.has_turned and self._switch is not None:
+            before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever presses Ctrl-C twice
+            try:
+                self._switch.turn(False)
+            except SwitchError as trouble:
+                raise SwitchError(f"the firehose stays on, turn it off by `leveret ctl trace_off`: {trouble}") from None
+            finally:
+                signal.signal(signal.SIGINT, before)
+
+    def next_event(self, timeout_s: float) -> Event | None:
+        """The next one; None if none comes in time, or if what came is none."""
+        delivery = self._channel.next_delivery(timeout_s)
+        return None if delivery is None else event_of(delivery, time.time())
+
+    def _probe(self) -> None:
+        """A message to nobody: the firehose tells of it, if it is on."""
+        key = QUEUE + "probe." + secrets.token_hex(6)
+        with self._connection.channel() as channel:
+            channel.publish(b"", "", key)
+            channel.flush()
+            until_s = time.monotonic() + PROBE_S
+            while (left_s := until_s - time.monotonic()) > 0:
+                event = self.next_event(left_s)
+                if event is not None and key in event.names("routing_keys"):
+                    return
+        raise SwitchError(
+            "the firehose is off: turn it on with `leveret ctl trace_on` or `rabbitmqctl trace_on`, "
+            "or let me do it, with --admin-url or --data-dir"
+        )

@@ -1,0 +1,167 @@
+"""What waits in a queue, looked at where it is: nothing is taken out, counted, marked or moved.
+
+Messages are shown in the order in which they would be delivered. Pages are read as a search reads them: they stay on
+disk. Somebody may take messages while they are looked at; what is shown was there when the look began.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+from leveret.broker.channel import BrokerChannel
+from leveret.broker.entry import Entry
+from leveret.broker.page import Page
+from leveret.broker.peer import Peer
+from leveret.broker.queue import Queue
+from leveret.broker.run import Run
+from leveret.broker.search import loaded, rest
+from leveret.broker.shelf import Shelf
+from leveret.broker.streams.chunk import Group, decode
+from leveret.broker.streams.stream import Stream
+
+# items that are passed over without a pause
+STEP: Final = 64
+
+
+class Held(NamedTuple):
+    """Who has a message that is not acknowledged: connection, channel, consumer ("" = fetched by basic.get)."""
+
+    connection: str
+    channel: int
+    consumer: str
+
+
+class Seen(NamedTuple):
+    """A message. offset: its place among those that are looked through; place: its name, as long as it is there;
+    time_us: when it arrived in a stream, wall clock, 0 = not known."""
+
+    offset: int
+    place: str
+    key: bytes
+    content: bytes
+    redelivered: bool
+    expires_us: int
+    held: Held | None
+    time_us: int = 0
+
+
+# None is a pause
+Look = Iterator[Seen | None]
+
+
+def waiting(queue: Queue, offset: int, is_parked: bool) -> Look:
+    """What is ready, or parked, from this offset on."""
+    at = 0
+    for shelf in list(_shelves(queue, is_parked)):
+        for index, item in enumerate(shelf.ready.items()):
+            if index % STEP == 0:
+                yield None
+            count = int(item.count) if isinstance(item, Page) else int(rest(item))
+            if at + count > offset:
+                yield from _singles(item, at, offset)
+            at += count
+
+
+def _shelves(queue: Queue, is_parked: bool) -> Iterable[Shelf]:
+    if not is_parked:
+        return queue.shelves
+    return queue.parking.shelves.values() if queue.parking is not None else ()
+
+
+def _singles(item: Entry | Run | Page, at: int, offset: int) -> Look:
+    for part in loaded(item) if isinstance(item, Page) else [item]:
+        count = int(rest(part))
+        if isinstance(part, Run):
+            first = int(part.taken)
+            for index in range(max(0, offset - at), count):
+                yield _seen(part.entry(first + index), at + index, None)
+        elif at >= offset:
+            yield _seen(part, at, None)
+        else:
+            yield None
+        at += count
+
+
+def unacknowledged(queue: Queue, peers: Iterable[Peer], offset: int) -> Look:
+    """What consumers have, and who they are; the oldest first."""
+    found: list[tuple[int, int, Entry, Held]] = []
+    for peer in list(peers):
+        for channel in list(peer.channels.values()):
+            assert isinstance(channel, BrokerChannel)
+            yield None
+            for count, entry in enumerate(channel.outstanding()):
+                if count % STEP == 0:
+                    yield None
+                if entry.queue is queue:
+                    tag = entry.consumer.tag if entry.consumer is not None else ""
+                    held = Held(peer.name, int(channel.number), tag)
+                    found.append((-int(entry.shelf.index), int(entry.position), entry, held))
+    found.sort(key=_place)
+    for index, (_, _, entry, held) in enumerate(found[offset:], offset):
+        yield _seen(entry, index, held)
+
+
+def _place(each: tuple[int, int, Entry, Held]) -> tuple[int, int]:
+    return each[0], each[1]
+
+
+def _seen(entry: Entry, offset: int, held: Held | None) -> Seen:
+    place = f"{int(entry.shelf.index)}-{int(entry.position)}"
+    return Seen(offset, place, entry.key, entry.shown(), entry.redelivered, int(entry.expires_us), held)
+
+
+def of_stream(stream: Stream, offset: int) -> Look:
+    """What is committed in a stream, from this offset on."""
+    at = max(offset, int(stream.first))
+    while at < stream.committed and not stream.is_deleted:
+        if at < stream.history.end:
+            fetched = stream.history.fetch(at)
+            if fetched is None:
+                yield None  # another thread reads it
+                continue
+            groups, end = decode(fetched.payload, fetched.first), int(fetched.end)
+        else:
+            groups = stream.tail_from(at)
+            end = int(groups[-1].end) if groups else int(stream.committed)
+        yield from _of_groups(groups, at, int(stream.committed))
+        at = max(end, at + 1)
+
+
+def _of_groups(groups: Iterable[Group], at: int, until: int) -> Look:
+    for group in groups:
+        yield None
+        first = int(group.offset)
+        for offset in range(max(first, at), min(int(group.end), until)):
+            content = group.content(offset - first)
+            yield Seen(offset, str(offset), group.key, content, False, 0, None, int(group.time_us))
+
+
+def single(queue: Queue, peers: Iterable[Peer], place: str) -> Look:
+    """The message of this name, if it is still there; nothing else is shown."""
+    if isinstance(queue, Stream):
+        for seen in of_stream(queue, int(place)):
+            if seen is None or seen.place == place:
+                yield seen
+            if seen is not None:
+                return
+        return
+    index, _, position = place.partition("-")
+    for shelf in queue.every_shelf():
+        if int(shelf.index) == int(index):
+            yield from _on_shelf(shelf, int(position))
+    for seen in unacknowledged(queue, peers, 0):
+        if seen is None or seen.place == place:
+            yield seen
+
+
+def _on_shelf(shelf: Shelf, position: int) -> Look:
+    for count, item in enumerate(shelf.ready.items()):
+        if count % STEP == 0:
+            yield None
+        first = int(item.position) + (int(item.taken) if isinstance(item, Run) else 0)
+        size = int(item.count) if isinstance(item, Page) else int(rest(item))
+        if first <= position < first + size:
+            for seen in _singles(item, 0, 0):
+                if seen is not None and seen.place.endswith(f"-{position}"):
+                    yield seen

@@ -1,0 +1,215 @@
+"""Messages of a queue or stream, looked at without consuming them."""
+
+from __future__ import annotations
+
+import re
+from base64 import b64encode
+from typing import Final, Literal
+
+from leveret.broker.access import Access
+from leveret.broker.copies import split_key
+from leveret.broker.deadletter import body_of, header_of
+from leveret.broker.limits import body_octets
+from leveret.broker.queue import Queue
+from leveret.broker.queue_types import queue_type
+from leveret.broker.streams.stream import Stream
+from leveret.broker.users import READ
+from leveret.control.browsing import Look, Seen, of_stream, single, unacknowledged, waiting
+from leveret.control.checks import vhost_named
+from leveret.control.command import Query
+from leveret.control.commands.messages import shown_body, shown_properties
+from leveret.control.node import Node
+from leveret.control.refusal import NOT_AUTHORISED, Refused, bad_request, not_found
+from leveret.control.sliced import Sliced, Steps
+from leveret.control.tables import sayable
+from leveret.control.views.delayed import wall_ms
+from leveret.control.views.view import View
+from leveret.wire.errors import ProtocolError
+
+LIMIT_MAX: Final = 1000
+TRUNCATE_MAX: Final = 1 << 20
+# of bodies in one answer
+ANSWER_OCTETS_MAX: Final = 8 << 20
+# messages that one answer looks through for a text, and octets of each body in which it is looked for
+SCANNED_MAX: Final = 50_000
+SEARCHED_OCTETS_MAX: Final = 1 << 20
+# of a body that is had as a whole: base64 of it must fit into a line of the socket
+WHOLE_OCTETS_MAX: Final = 32 << 20
+_PLACE: Final = re.compile(r"\d{1,18}(-\d{1,18})?", re.ASCII)
+
+READY, UNACKED, PARKED = "ready", "unacked", "parked"
+
+
+class BrowseQueue(Query):
+    """Messages in the order in which they would be delivered; who consumes notices nothing.
+
+    state: those that wait, those that consumers have, or dead letters that wait for a way. offset: so many are passed
+    over; of a stream the offset of the first one; negative: from the end. limit: so many at most. text: only those with
+    this text in routing key, exchange, properties, headers or body, in upper or lower case. truncate: octets of each
+    body at most. encoding: "auto" says bodies as text where they are. user: whose permission to read counts, None =
+    nobody is asked. The answer's next_offset is where the next call goes on, None = there are no more.
+    """
+
+    queue: str
+    vhost: str = "/"
+    state: Literal["ready", "unacked", "parked"] = "ready"
+    offset: int = 0
+    limit: int = 50
+    text: str = ""
+    truncate: int = 4096
+    encoding: Literal["auto", "base64"] = "auto"
+    user: str | None = None
+
+    def run(self, node: Node) -> object:
+        if not 1 <= self.limit <= LIMIT_MAX:
+            raise bad_request(f"limit is {self.limit}, and must be from 1 to {LIMIT_MAX}")
+        if not 0 <= self.truncate <= TRUNCATE_MAX:
+            raise bad_request(f"truncate is {self.truncate}, and must be from 0 to {TRUNCATE_MAX}")
+        queue = readable(node, self.vhost, self.queue, self.user)
+        if queue.is_stream and self.state != READY:
+            raise bad_request(f"{queue.what()} is a stream: all its messages stay, so leave 'state' out")
+        return Sliced(self._steps(node, queue))
+
+    def _steps(self, node: Node, queue: Queue) -> Steps[object]:
+        first, total = self._span(queue)
+        offset = max(first, first + total + self.offset) if self.offset < 0 else max(first, self.offset)
+        needle = self.text.encode("utf-8", "surrogateescape").lower()
+        items: list[View] = []
+        octets = scanned = 0
+        next_offset: int | None = None
+        for seen in self._look(node, queue, offset):
+            yield
+            if seen is None:
+                continue
+            if len(items) == self.limit or octets > ANSWER_OCTETS_MAX or scanned == SCANNED_MAX:
+                next_offset = seen.offset
+                break
+            scanned += 1
+            if not needle or _has(seen, needle):
+                items.append(self._view(node, seen))
+                octets += min(int(body_octets(seen.content)), self.truncate)
+        return {
+            "vhost": sayable(self.vhost),
+            "queue": sayable(queue.name),
+            "type": queue_type(queue.arguments),
+            "state": self.state,
+            "ready": int(queue.count()),
+            "unacked": int(queue.outstanding()),
+            "parked": int(queue.parked_count()),
+            "first_offset": first,
+            "offset": offset,
+            "scanned": scanned,
+            "next_offset": next_offset,
+            "items": items,
+        }
+
+    def _span(self, queue: Queue) -> tuple[int, int]:
+        """The first offset that there is, and how many."""
+        if isinstance(queue, Stream):
+            return int(queue.first), int(queue.committed - queue.first)
+        counts = {READY: queue.count, UNACKED: queue.outstanding, PARKED: queue.parked_count}
+        return 0, int(counts[self.state]())
+
+    def _look(self, node: Node, queue: Queue, offset: int) -> Look:
+        if isinstance(queue, Stream):
+            return of_stream(queue, offset)
+        if self.state == UNACKED:
+            return unacknowledged(queue, node.host.peers(), offset)
+        return waiting(queue, offset, self.state == PARKED)
+
+    def _view(self, node: Node, seen: Seen) -> View:
+        exchange, key = split_key(seen.key)
+        body = body_of(seen.content)
+        payload, encoding = shown_body(_cut(body, self.truncate), self.encoding)
+        view: View = {
+            "offset": seen.offset,
+            "place": seen.place,
+            "exchange": sayable(exchange),
+            "routing_key": sayable(key),
+            "redelivered": seen.redelivered,
+            "properties": _properties(seen),
+            "payload_bytes": len(body),
+            "payload": payload,
+            "payload_encoding": encoding,
+        }
+        if self.state != PARKED:
+            view["expires_ms"] = wall_ms(node, seen.expires_us)
+        if seen.held is not None:
+            connection, channel, consumer = seen.held
+            view["held_by"] = {"connection": connection, "channel": channel, "consumer_tag": sayable(consumer) or None}
+        if seen.time_us:
+            view["arrived_ms"] = seen.time_us // 1000
+        return view
+
+
+class GetMessageBody(Query):
+    """The whole body of a message that browse_queue has shown, by its place, in base64; it stays where it is."""
+
+    queue: str
+    place: str
+    vhost: str = "/"
+    user: str | None = None
+
+    def run(self, node: Node) -> object:
+        queue = readable(node, self.vhost, self.queue, self.user)
+        if _PLACE.fullmatch(self.place) is None or queue.is_stream is ("-" in self.place):
+            raise bad_request(f"'{self.place}' is no place of a message: take it from what browse_queue answers")
+        return Sliced(self._steps(node, queue))
+
+    def _steps(self, node: Node, queue: Queue) -> Steps[object]:
+        for seen in single(queue, node.host.peers(), self.place):
+            yield
+            if seen is None:
+                continue
+            octets = int(body_octets(seen.content))
+            if octets > WHOLE_OCTETS_MAX:
+                raise bad_request(f"the body has {octets} octets; {WHOLE_OCTETS_MAX} can be had: get it by AMQP")
+            return {"payload": b64encode(body_of(seen.content)).decode(), "payload_bytes": octets}
+        raise not_found(f"there is no message at {self.place} in {queue.what()} any more: look again")
+
+
+def readable(node: Node, vhost: str, name: str, user: str | None) -> Queue:
+    """The queue, if the user may read from it, as for basic.get. Refused if not, or if there is none."""
+    host = vhost_named(node, vhost)
+    access: Access | None = None if user is None else node.broker.access(user, vhost)
+    if access is not None and not access.may(READ, name):
+        text = f"access to queue '{name}' in vhost '{vhost}' refused for user '{user}'"
+        raise Refused(NOT_AUTHORISED, f"ACCESS_REFUSED - {text}")
+    queue = host.queues.get(name)
+    if queue is None:
+        raise not_found(f"no queue '{name}' in vhost '{vhost}'")
+    if queue.owner is not None and user is not None:
+        raise Refused(
+            NOT_AUTHORISED, f"{queue.what()} is exclusive to another connection: `leveret ctl` may look into it"
+        )
+    return queue
+
+
+def _properties(seen: Seen) -> dict[str, object]:
+    try:
+        return shown_properties(header_of(seen.content))
+    except ProtocolError:
+        return {}  # nobody has looked into them before
+
+
+def _has(seen: Seen, needle: bytes) -> bool:
+    """Whether a text stands anywhere in a message. Numbers and times are looked for as they are shown."""
+    if needle in seen.key.lower() or needle in body_of(seen.content)[:SEARCHED_OCTETS_MAX].lower():
+        return True
+    header = header_of(seen.content)
+    if len(header) <= 14:  # class, weight, size and flags: it has no properties
+        return False
+    return needle in header.lower() or needle in repr(_properties(seen)).encode("utf-8", "surrogateescape").lower()
+
+
+def _cut(body: bytes, octets: int) -> bytes:
+    """So much of a body, but no half of a character at its end."""
+    if len(body) <= octets:
+        return body
+    part = body[:octets]
+    for back in range(1, min(4, octets) + 1):
+        lead = part[-back]
+        if lead & 0xC0 != 0x80:
+            width = 4 if lead >= 0xF0 else 3 if lead >= 0xE0 else 2 if lead >= 0xC0 else 1
+            return part[:-back] if width > back else part
+    return part

@@ -1,0 +1,185 @@
+"""Why does a message go where it goes, and not there? Asked without publishing anything."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Any, Final
+
+import msgspec
+
+from leveret.broker.binding import Binding
+from leveret.broker.queue import Queue
+from leveret.broker.vhost import VHost
+from leveret.control.checks import vhost_named
+from leveret.control.command import Query
+from leveret.control.commands.messages import published_header
+from leveret.control.explain.explanation import HELD, UNROUTABLE, Explanation
+from leveret.control.explain.message import Message, message_of, refusals
+from leveret.control.explain.reasons import quoted, reason_of
+from leveret.control.explain.walk import Changed, Walk, steady
+from leveret.control.node import Node
+from leveret.control.refusal import CONFLICT, Refused, bad_request
+from leveret.control.sliced import Sliced, Steps
+from leveret.control.tables import sayable
+from leveret.control.views.view import View
+from leveret.wire.errors import ProtocolError
+
+LIMIT_MAX: Final = 1000
+DEPTH_MAX: Final = 32
+PAYLOAD_OCTETS_MAX: Final = 1 << 40
+# so often a question that was disturbed is asked again; then in one go, if it takes no more steps than that
+ATTEMPTS_MAX: Final = 3
+UNDISTURBED_MAX: Final = 200
+# bindings of the queue that is asked about which are told
+BINDINGS_MAX: Final = 100
+
+
+class ExplainRoute(Query):
+    """Where a message would go that is published now, and why. Nothing is published, and nothing changed by asking.
+
+    exchange: "" or amq.default is the default one. properties: as of publish. payload_bytes: the size of its body,
+    which a queue's limits may mind. mandatory: it comes back if it reaches no queue. user: whose permissions are looked
+    at, None = nobody's. destination: a queue: why does it (not) come there? limit: of the bindings of each exchange,
+    and of the queues, so many are told; depth: so many steps into the future, dead letters and delays, are followed.
+    """
+
+    exchange: str
+    vhost: str = "/"
+    routing_key: str = ""
+    properties: dict[str, Any] = msgspec.field(default_factory=dict)
+    payload_bytes: int = 0
+    mandatory: bool = False
+    user: str | None = None
+    destination: str = ""
+    limit: int = 20
+    depth: int = 8
+
+    def run(self, node: Node) -> object:
+        if not 1 <= self.limit <= LIMIT_MAX:
+            raise bad_request(f"limit is {self.limit}, and must be from 1 to {LIMIT_MAX}")
+        if not 0 <= self.depth <= DEPTH_MAX:
+            raise bad_request(f"depth is {self.depth}, and must be from 0 to {DEPTH_MAX}")
+        if not 0 <= self.payload_bytes <= PAYLOAD_OCTETS_MAX:
+            raise bad_request(f"payload_bytes is {self.payload_bytes}, and must be from 0 to {PAYLOAD_OCTETS_MAX}")
+        return Sliced(self._steps(node, vhost_named(node, self.vhost)))
+
+    def _steps(self, node: Node, vhost: VHost) -> Steps[object]:
+        """Anew if something changes meanwhile; where that goes on, a short answer is made in one go."""
+        for _ in range(ATTEMPTS_MAX):
+            try:
+                return (yield from steady(vhost, self._answer(node, vhost)))
+            except Changed:
+                pass
+        steps = self._answer(node, vhost)
+        try:
+            for _ in range(UNDISTURBED_MAX):
+                next(steps)
+        except StopIteration as end:
+            return end.value
+        text = f"exchanges, queues and bindings of vhost '{vhost.name}' change too quickly: ask again"
+        raise Refused(CONFLICT, text)
+
+    def _answer(self, node: Node, vhost: VHost) -> Steps[object]:
+        name = "" if self.exchange == "amq.default" else self.exchange
+        message, troubles = message_of(name, self.routing_key, published_header(self.properties, self.payload_bytes))
+        exchange = vhost.exchanges.get(name)
+        troubles = refusals(node, vhost, name, exchange, message, self.user) + troubles
+        most = node.broker.settings.max_message_octets
+        if self.payload_bytes > most:
+            troubles.append(
+                f"406 PRECONDITION_FAILED - message size {self.payload_bytes} is larger than max size {most}"
+            )
+        told = Explanation(node, vhost, self.limit, self.depth, self.destination)
+        answer: View = {
+            "vhost": sayable(vhost.name),
+            "exchange": sayable(name),
+            "routing_keys": [sayable(key) for key in message.keys],
+            "refusals": [sayable(text) for text in troubles],
+        }
+        route: View | None = None
+        if not (name and exchange is None):
+            try:
+                route = yield from told.of(exchange, message)
+            except ProtocolError:
+                assert troubles  # an x-delay that is none
+        answer["summary"] = self._summary(troubles, route)
+        answer["route"] = route
+        if self.destination:
+            answer["destination"] = yield from self._asked(vhost, message)
+        answer["is_truncated"] = told.is_truncated
+        return answer
+
+    def _summary(self, troubles: list[str], route: View | None) -> str:
+        if route is None:
+            return "The broker refuses it."
+        begun = "The broker refuses it from this publisher. If it did not: " if troubles else ""
+        return begun + self._outcome(route)
+
+    def _outcome(self, route: View) -> str:
+        if route["outcome"] == HELD:
+            return "It reaches no queue yet: a delayed exchange holds it."
+        if route["outcome"] == UNROUTABLE:
+            end = "comes back to the publisher (basic.return, 312 NO_ROUTE)" if self.mandatory else "is dropped"
+            return f"It reaches no queue, and {end}; where confirms are on, it is confirmed."
+        words = {"takes": "takes it", "perhaps": "may get it, by chance", "refuses": "refuses it", "cut": "is left out"}
+        counts = [f"{count} {_queues(count)} {_plural(words[verdict], count)}"
+                  for verdict, count in route["verdicts"].items() if count]  # fmt: skip
+        return f"{', '.join(counts) or 'A requester gets it'}."
+
+    # -- why (not) this queue? -----------------------------------------------------------------------------------------
+
+    def _asked(self, vhost: VHost, message: Message) -> Steps[View]:
+        """The bindings of the queue that is asked about, each with what it does with the message."""
+        queue = vhost.queues.get(self.destination)
+        view: View = {"queue": sayable(self.destination), "exists": queue is not None, "bindings": []}
+        if queue is None:
+            return view
+        exchange = vhost.exchanges.get(self.exchange)
+        walk = None if exchange is None else Walk(vhost, exchange, message.envelope())
+        if walk is not None:
+            try:
+                yield from walk.steps()
+            except ProtocolError:
+                walk = None
+        is_default = self.exchange in ("", "amq.default")
+        view["reached"] = queue.name in message.keys if is_default else walk is not None and queue.name in walk.queues
+        view["binding_count"] = len(queue.bindings)
+        for binding in islice(queue.bindings.values(), BINDINGS_MAX):
+            yield
+            view["bindings"].append(_said(walk, binding, message))
+        view["reason"] = _why(view, queue, is_default)
+        return view
+
+
+def _said(walk: Walk | None, binding: Binding, message: Message) -> View:
+    source = binding.source
+    row: View = {"source": sayable(source.name), "type": source.kind, "routing_key": sayable(binding.key)}
+    visit = None if walk is None else walk.visits.get(source.name)
+    if walk is None or visit is None:
+        return row | {"matched": False, "reason": f"the message does not come to exchange {quoted(source.name)}"}
+    if visit.held_us:
+        return row | {"matched": False, "reason": f"exchange {quoted(source.name)} holds the message first"}
+    reason = reason_of(visit, binding, message.keys, walk.envelope)
+    return row | {"matched": visit.takes(binding), "reason": reason.text}
+
+
+def _why(view: View, queue: Queue, is_default: bool) -> str:
+    if view["reached"]:
+        return "the message comes to this queue"
+    if not queue.bindings:
+        return "the queue has no binding: only the default exchange reaches it, by its name as the routing key"
+    if is_default:
+        return "the default exchange sends to the queue whose name is the routing key, and to no other"
+    if any(row["matched"] for row in view["bindings"]):
+        return "a binding takes the message, but chance sends it elsewhere"
+    return "none of its bindings takes the message"
+
+
+def _queues(count: int) -> str:
+    return "queue" if count == 1 else "queues"
+
+
+def _plural(words: str, count: int) -> str:
+    verb, _, rest = words.partition(" ")
+    plain = {"takes": "take", "refuses": "refuse", "is": "are"}.get(verb, verb)
+    return f"{verb if count == 1 else plain} {rest}"

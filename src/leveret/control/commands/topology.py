@@ -1,0 +1,45 @@
+"""What is bound to what, as a picture has room for it: of one exchange, or of a whole virtual host."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from leveret.control.checks import vhost_named
+from leveret.control.command import Query
+from leveret.control.node import Node
+from leveret.control.refusal import bad_request, not_found
+from leveret.control.sliced import Sliced, Steps
+from leveret.control.topology import Topology
+
+LIMIT_MAX: Final = 1000
+"""Destinations of one exchange, and exchanges, that one answer has."""
+
+
+class GetTopology(Query):
+    """Exchanges and queues as nodes, and edges between them: bindings, alternate exchanges, dead letters.
+
+    exchange: only this one, what leads to it and where it leads. limit: so many destinations of one exchange, so many
+    that lead to it, and so many exchanges at most; what is left out is counted.
+    """
+
+    vhost: str = "/"
+    exchange: str | None = None
+    limit: int = 40
+
+    def run(self, node: Node) -> object:
+        if not 1 <= self.limit <= LIMIT_MAX:
+            raise bad_request(f"limit is {self.limit}, and must be from 1 to {LIMIT_MAX}")
+        vhost = vhost_named(node, self.vhost)
+        if self.exchange is None:
+            return Sliced(self._whole(Topology(vhost, self.limit)))
+        if self.exchange not in vhost.exchanges:
+            raise not_found(f"no exchange '{self.exchange}' in vhost '{self.vhost}'")
+        return Sliced(self._around(Topology(vhost, self.limit), self.exchange))
+
+    def _whole(self, topology: Topology) -> Steps[object]:
+        yield from topology.take_all()
+        return topology.view()
+
+    def _around(self, topology: Topology, exchange: str) -> Steps[object]:
+        yield from topology.take_around(exchange)
+        return topology.view()

@@ -1,0 +1,258 @@
+"""Why a binding takes a message or not, in words; for each type of exchange one function.
+
+The verdict is the matcher's. What is found here is the reason for it: `fits` says what follows from the reason, and
+tests hold both against each other for random bindings and messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from leveret.broker.binding import Binding
+from leveret.broker.kinds import headers
+from leveret.broker.kinds.any_one import AnyOne
+from leveret.broker.kinds.consistent_hash import ConsistentHash, hash_of
+from leveret.broker.kinds.direct import Direct
+from leveret.broker.kinds.envelope import Envelope
+from leveret.broker.kinds.federation_upstream import RECEIVED_FROM, FederationUpstream
+from leveret.broker.kinds.headers import Headers
+from leveret.broker.kinds.matcher import Matcher
+from leveret.broker.kinds.modulus_hash import ModulusHash, place_of
+from leveret.broker.kinds.recent_history import RecentHistory
+from leveret.broker.kinds.topic import Topic, words_of
+from leveret.broker.terms import items_of, shown, type_of
+from leveret.control.explain.walk import Visit
+from leveret.control.tables import plain_table, plain_value, sayable
+from leveret.wire.table import decode_table, decode_value
+
+
+class Reason(NamedTuple):
+    """fits: whether the binding takes the message, for this reason; text: the reason."""
+
+    fits: bool
+    text: str
+
+
+def reason_of(visit: Visit, binding: Binding, keys: list[str], envelope: Envelope) -> Reason:
+    """Why one of the bindings of an exchange that was visited takes the message, or not."""
+    explain = _EXPLAINERS[type(visit.exchange.matcher)]
+    return explain(Look(visit, binding, keys, envelope))
+
+
+class Look(NamedTuple):
+    """What a reason is found in."""
+
+    visit: Visit
+    binding: Binding
+    keys: list[str]
+    envelope: Envelope
+
+    @property
+    def winner(self) -> Binding | None:
+        """The one that takes the message where only one can."""
+        return self.visit.found[0] if self.visit.found else None
+
+
+def quoted(text: str) -> str:
+    """A name in a sentence."""
+    return f"'{sayable(text)}'"
+
+
+def _fanout(look: Look) -> Reason:
+    return Reason(True, "a fanout takes every message")
+
+
+def _history(look: Look) -> Reason:
+    return Reason(True, "a recent-history exchange takes every message, and keeps the last ones for new bindings")
+
+
+def _direct(look: Look) -> Reason:
+    if look.binding.key in look.keys:
+        return Reason(True, f"the routing key is {quoted(look.binding.key)}{_by_copy(look, look.binding.key)}")
+    return Reason(False, f"{_keys(look.keys)}, the binding wants {quoted(look.binding.key)}")
+
+
+def _topic(look: Look) -> Reason:
+    failures = []
+    for key in look.keys:
+        failure = topic_failure(look.binding.key, key)
+        if not failure:
+            text = f"pattern {quoted(look.binding.key)} matches key {quoted(key)}{_by_copy(look, key)}"
+            return Reason(True, text)
+        failures.append(failure if len(look.keys) == 1 else f"key {quoted(key)}: {failure}")
+    return Reason(False, f"pattern {quoted(look.binding.key)}: " + "; ".join(failures[:3]))
+
+
+def topic_failure(pattern: str, key: str) -> str:
+    """Why a topic pattern does not match a key; "" if it does. The pattern's places are followed word by word."""
+    wanted, words = words_of(pattern), words_of(key)
+    places = _over_many(wanted, {0})
+    for number, word in enumerate(words, 1):
+        after = {place for place in places if place < len(wanted) and wanted[place] == "#"}
+        after |= {place + 1 for place in places if place < len(wanted) and _stands_for(wanted[place], word)}
+        if not after:
+            hopes = sorted({wanted[place] for place in places if place < len(wanted)})
+            if not hopes:
+                return f"the pattern ends before word {number} of the key, {quoted(word)}"
+            return f"word {number} of the key is {quoted(word)}, the pattern has {_or(hopes)} there"
+        places = _over_many(wanted, after)
+    if len(wanted) in places:
+        return ""
+    missing = sorted({wanted[place] for place in places if wanted[place] != "#"})
+    return f"the key ends after {_count(len(words), 'word')}, the pattern still wants {_or(missing)}"
+
+
+def _stands_for(wanted: str, word: str) -> bool:
+    # in a key * and # are words as any other, for which only a wildcard can stand
+    return wanted == "*" or (wanted == word and wanted != "#")
+
+
+def _over_many(wanted: list[str], places: set[int]) -> set[int]:
+    """The places, and those behind a #, which may stand for no word."""
+    found = set[int]()
+    for start in places:
+        place = start
+        while place < len(wanted) and wanted[place] == "#":
+            found.add(place)
+            place += 1
+        found.add(place)
+    return found
+
+
+def _headers(look: Look) -> Reason:
+    matcher = look.visit.exchange.matcher
+    assert isinstance(matcher, Headers)
+    pattern = matcher.pattern_of(look.binding)
+    if pattern is None:
+        return Reason(False, "the binding has gone")
+    begun = f"x-match is {pattern.mode}"
+    if not pattern.wanted:
+        text = f"{begun}, and no header is asked for{_passed_over(pattern)}"
+        return Reason(not pattern.is_any, text)
+    good, bad = [], []
+    for name, wanted, encoded in pattern.wanted:
+        if headers.fits(look.envelope, name, wanted):
+            good.append(f"header {_name(name)} is {'there' if wanted is None else _shown(encoded)}")
+        else:
+            bad.append(_misfit(look.envelope, name, encoded, wanted is None))
+    if pattern.is_any:
+        return Reason(True, f"{begun}: {good[0]}") if good else Reason(False, f"{begun}: {_several(bad)}")
+    if bad:
+        return Reason(False, f"{begun}: {_several(bad)}{_passed_over(pattern)}")
+    return Reason(True, f"{begun}: {_several(good)}")
+
+
+def _misfit(envelope: Envelope, name: bytes, encoded: bytes, is_presence: bool) -> str:
+    found = envelope.headers().get(name)
+    if found is None:
+        return f"header {_name(name)} is missing" + ("" if is_presence else f" (wanted: {_shown(encoded)})")
+    is_other_type = _shown(found) == _shown(encoded)
+    have, want = (f"{_shown(each)} ({type_of(each)})" if is_other_type else _shown(each) for each in (found, encoded))
+    return f"header {_name(name)} is {have}, the binding wants {want}"
+
+
+def _passed_over(pattern: headers.Pattern) -> str:
+    if not pattern.passed_over:
+        return ""
+    names = ", ".join(_name(name) for name in pattern.passed_over)
+    return f" ({names}: only looked at with x-match {'any' if pattern.is_any else 'all'}-with-x)"
+
+
+def _consistent_hash(look: Look) -> Reason:
+    matcher, winner = look.visit.exchange.matcher, look.winner
+    assert isinstance(matcher, ConsistentHash)
+    what = f"the {matcher.subject()} has hash {hash_of(matcher.hashed(look.envelope))}"
+    share = matcher.share_of(look.binding)
+    if share is None or share.binding is not look.binding:
+        return Reason(False, "the binding has no share: its destination was bound more than once")
+    if winner is look.binding:
+        return Reason(True, f"{what}, which falls into its share (weight {share.weight:g})")
+    taker = "nobody's share" if winner is None else f"the share of {destination_of(winner)}"
+    return Reason(False, f"{what}, which falls into {taker}")
+
+
+def _modulus_hash(look: Look) -> Reason:
+    winner, count = look.winner, len(look.visit.exchange.outgoing)
+    place = place_of(look.keys, count) + 1 if count else 0
+    what = f"the routing key's hash modulo {_count(count, 'binding')} chooses number {place}"
+    if winner is look.binding:
+        return Reason(True, f"{what}, this one")
+    return Reason(False, what if winner is None else f"{what}, {destination_of(winner)}")
+
+
+def _by_chance(look: Look) -> Reason:
+    count = len(look.visit.found)
+    return Reason(True, "the only binding" if count == 1 else f"one of {count} bindings takes it, by chance")
+
+
+def _federation(look: Look) -> Reason:
+    matcher = look.visit.exchange.matcher
+    assert isinstance(matcher, FederationUpstream)
+    received = look.envelope.headers().get(RECEIVED_FROM, b"V")
+    hops = items_of(received) if received[:1] == b"A" else []
+    for number, hop in enumerate(hops, 1):
+        if matcher.is_here(hop):
+            fields = plain_table(decode_table(hop, 1)[0])
+            been = f"cluster {fields.get('cluster-name')!r}, vhost {fields.get('vhost')!r}"
+            return Reason(False, f"it has been there: hop {number} of x-received-from is {been}")
+    if received[:1] == b"A" and len(hops) >= matcher.max_hops:
+        text = f"it has come over {_count(len(hops), 'link')} (x-received-from), and max-hops is {matcher.max_hops}"
+        return Reason(False, text)
+    come = f"it has come over {_count(len(hops), 'link')}" if hops else "it has come over no link"
+    return Reason(True, f"{come}, fewer than max-hops ({matcher.max_hops}), and has not been there")
+
+
+_EXPLAINERS: Final[dict[type[Matcher], Callable[[Look], Reason]]] = {
+    Matcher: _fanout,
+    Direct: _direct,
+    Topic: _topic,
+    Headers: _headers,
+    ConsistentHash: _consistent_hash,
+    ModulusHash: _modulus_hash,
+    AnyOne: _by_chance,
+    RecentHistory: _history,
+    FederationUpstream: _federation,
+}
+
+
+# -- words -------------------------------------------------------------------------------------------------------------
+
+
+def destination_of(binding: Binding) -> str:
+    """Where a binding leads, in a sentence."""
+    kind = "exchange" if hasattr(binding.destination, "matcher") else "queue"
+    return f"{kind} {quoted(binding.destination.name)}"
+
+
+def _keys(keys: list[str]) -> str:
+    if len(keys) == 1:
+        return f"the routing key is {quoted(keys[0])}"
+    return f"the routing keys (with CC and BCC) are {', '.join(map(quoted, keys[:5]))}"
+
+
+def _by_copy(look: Look, key: str) -> str:
+    return "" if key == look.keys[0] else " (of CC or BCC)"
+
+
+def _or(words: list[str]) -> str:
+    return " or ".join(quoted(word) for word in words)
+
+
+def _several(texts: list[str]) -> str:
+    more = f", and {len(texts) - 3} more" if len(texts) > 3 else ""
+    return ", ".join(texts[:3]) + more
+
+
+def _count(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def _name(name: bytes) -> str:
+    return quoted(name.decode("utf-8", "surrogateescape"))
+
+
+def _shown(encoded: bytes) -> str:
+    if encoded[:1] in (b"S", b"x"):
+        return repr(plain_value(decode_value(encoded, 0, len(encoded), 0)[0]))
+    return shown(encoded)

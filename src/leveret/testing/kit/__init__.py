@@ -1,0 +1,1 @@
+"""Brokers in the process of a test: started, looked into, and made to fail (docs/TESTING.md)."""

@@ -1,0 +1,108 @@
+"""A clock that stands still until a test moves it on; its brokers then do all that is due, in due order."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from leveret.testing.kit.life import Life
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_US: Final = timedelta(microseconds=1)
+# one advance looks so often, at most, whether a delivery has been unacknowledged for too long
+LOOKS_MAX: Final = 4096
+_numbers = itertools.count(1)
+
+
+class VirtualClock:
+    """One for any number of brokers. boot_id: of the machine that these run on, as it were.
+
+    It begins with the present, or with `start`, which must be aware of its time zone, and stands still.
+    """
+
+    def __init__(self, start: datetime | None = None) -> None:
+        if start is not None and start.tzinfo is None:
+            raise ValueError(f"the start {start!r} must have a time zone, such as datetime.UTC")
+        start = start or datetime.now(UTC).replace(microsecond=0)
+        self.now_us = (start - _EPOCH) // _US
+        self.boot_id = f"virtual-{next(_numbers)}"
+        self._began_us = self.now_us
+        self._lives: dict[Life, None] = {}
+        self._lock = threading.RLock()
+
+    def __repr__(self) -> str:
+        return f"<VirtualClock at {self.now().isoformat()}>"
+
+    def now(self) -> datetime:
+        """What it shows."""
+        return _EPOCH + timedelta(microseconds=self.now_us)
+
+    def next_due(self) -> datetime | None:
+        """When the next thing falls due in any of its brokers; None if nothing will."""
+        due_us = self._next_us()
+        return _EPOCH + timedelta(microseconds=max(due_us, self.now_us)) if due_us else None
+
+    def advance(
+        self, delta: timedelta | None = None, *, days: float = 0, hours: float = 0, minutes: float = 0,
+        seconds: float = 0, milliseconds: float = 0,
+    ) -> datetime:  # fmt: skip
+        """Let so much time pass; returns what the clock shows then.
+
+        When this returns, everything that was due has happened, one thing after the other, each at its own time, and
+        has been written to the sockets of those who are to hear of it. What a client makes of it, it makes at the new
+        time. ValueError for a negative time.
+        """
+        passed = (delta or timedelta()) + timedelta(
+            days=days, hours=hours, minutes=minutes, seconds=seconds, milliseconds=milliseconds
+        )
+        if passed < timedelta():
+            raise ValueError(f"time does not go back: {passed}")
+        with self._lock:
+            self._move(self.now_us + passed // _US)
+            return self.now()
+
+    def advance_to(self, instant: datetime) -> datetime:
+        """Let time pass until this instant."""
+        return self.advance(instant - self.now())
+
+    def advance_to_next(self) -> datetime | None:
+        """Let time pass until the next thing is due, and let it happen; None if nothing will be: then none passes."""
+        due = self.next_due()
+        return None if due is None else self.advance_to(due)
+
+    # -- for the brokers -----------------------------------------------------------------------------------------------
+
+    def boot_us(self, now_us: int) -> int:
+        """How long the machine has been up at this time: a second, and what has passed since the clock began."""
+        return now_us - self._began_us + 1_000_000
+
+    def join(self, life: Life) -> None:
+        """This life of a broker goes by it from now on."""
+        with self._lock:
+            self._lives[life] = None
+
+    def leave(self, life: Life) -> None:
+        """It does not any more."""
+        self._lives.pop(life, None)
+
+    def _next_us(self) -> int:
+        return min((due for life in list(self._lives) if (due := life.next_due_us())), default=0)
+
+    def _move(self, target_us: int) -> None:
+        look_us_min = (target_us - self.now_us) // LOOKS_MAX
+        while True:
+            due = [self._next_us(), *(self.now_us + max(us, look_us_min) for us in self._looks_us())]
+            stop_us = max(self.now_us, min((us for us in due if us), default=target_us))
+            is_last = stop_us >= target_us
+            self.now_us = min(stop_us, target_us)
+            for life in list(self._lives):
+                life.move(self.now_us)
+            # a dead letter may have come to another broker by a link, and what is due there is due now
+            if is_last and not 0 < self._next_us() <= target_us:
+                return
+
+    def _looks_us(self) -> list[int]:
+        return [us for life in list(self._lives) if (us := life.look_interval_us())]

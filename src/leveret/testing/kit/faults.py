@@ -1,0 +1,312 @@
+"""What may go wrong with a broker, brought about at will.
+
+Each method brings a fault about at once and returns it: `undo()` ends it, and so does leaving a `with` block.
+
+    with rabbit.faults.blocked():
+        ...                             # publishers are told connection.blocked
+    fault = rabbit.faults.latency(50)
+    fault.undo()
+
+What happens once and has no end, such as `drop`, returns how much of it there was. All faults end with the broker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
+
+if TYPE_CHECKING:
+    from leveret.broker.peer import Peer
+    from leveret.broker.queue import Queue
+    from leveret.testing.kit.house import House
+
+CONNECTION_FORCED: Final = 320
+PRECONDITION_FAILED: Final = 406
+
+
+class Fault:
+    """One that lasts until it is undone."""
+
+    def __init__(self, faults: Faults, name: str, end: Callable[[], object]) -> None:
+        self.name = name
+        self._faults = faults
+        self._end: Callable[[], object] | None = end
+        faults.active.append(self)
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __repr__(self) -> str:
+        return f"<fault: {self.name}{'' if self._end else ', undone'}>"
+
+    def undo(self) -> None:
+        """It is over. Nothing happens if it was before."""
+        end, self._end = self._end, None
+        if end is not None:
+            self._faults.active.remove(self)
+            end()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.undo()
+
+
+class Faults:
+    """Those of one broker. active: those that last, oldest first."""
+
+    def __init__(self, house: House) -> None:
+        self.active: list[Fault] = []
+        self._house = house
+
+    def clear(self) -> None:
+        """Undo all of them, but do not start a broker that is down."""
+        for fault in reversed(list(self.active)):
+            if fault.name == "down":
+                self.active.remove(fault)
+            else:
+                fault.undo()
+
+    # -- connections ---------------------------------------------------------------------------------------------------
+
+    def drop(self, name: str | None = None) -> int:
+        """Cut all connections, without a word; name: those that their client calls so. Returns how many there were."""
+        return self._house.living().call(lambda: self._house.network.drop(name))
+
+    def drop_at(
+        self, step: str, nth: int = 1, *, when: Literal["before", "after"] = "after", name: str | None = None
+    ) -> Fault:
+        """Cut a connection when a client, or the broker, comes to a step for the nth time from now on.
+
+        Steps are what a client says (login, open, channel, declare, bind, consume, get, publish, ack, reject, nack,
+        commit) or what the broker says (confirm, deliver, commit-ok). "before": it does not get through; "after": it
+        does, but no answer: a publish was taken, and its publisher will never know. ValueError for an unknown step.
+        """
+        import difflib
+
+        from leveret.testing.kit.network import Trip
+        from leveret.testing.kit.steps import STEPS
+
+        if step not in STEPS:
+            near = difflib.get_close_matches(step, STEPS, 1)
+            hint = f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(STEPS)}"
+            raise ValueError(f"there is no step {step!r}{hint}")
+        if nth < 1 or when not in ("before", "after"):
+            raise ValueError(f"nth counts from 1, and when is 'before' or 'after', not {nth} and {when!r}")
+        network, trip = self._house.network, Trip(step, nth, name, when == "after")
+
+        def disarm() -> None:
+            if trip in network.trips:
+                network.trips.remove(trip)
+
+        fault = Fault(self, f"drop {when} {step} {nth}", lambda: self._on_loop(disarm))
+        trip.fired = fault.undo
+        self._on_loop(lambda: network.trips.append(trip))
+        return fault
+
+    def latency(self, ms: float) -> Fault:
+        """What either side says is heard so much later. Several of them add up."""
+        return self._network(f"latency {ms:g} ms", "delay_ms", ms)
+
+    def not_reading(self) -> Fault:
+        """The broker does not read its sockets: clients that say much are stuck when these are full."""
+        return self._network("not reading", "deaf", 1)
+
+    def not_writing(self) -> Fault:
+        """Nothing of what the broker says is heard before this ends."""
+        return self._network("not writing", "mute", 1)
+
+    def _network(self, name: str, fault: str, amount: float) -> Fault:
+        network = self._house.network
+
+        def add(change: float) -> None:
+            setattr(network, fault, getattr(network, fault) + change)
+            network.change()
+
+        self._on_loop(lambda: add(amount))
+        return Fault(self, name, lambda: self._on_loop(lambda: add(-amount)))
+
+    # -- what the broker says ------------------------------------------------------------------------------------------
+
+    def blocked(self, resource: Literal["memory", "disk"] = "memory") -> Fault:
+        """The alarm of a resource is on: publishers hear connection.blocked, and are not read any more."""
+        if resource not in self._house.blocked:
+            raise ValueError(f"the alarms are 'memory' and 'disk', not {resource!r}")
+
+        def add(change: int) -> None:
+            self._house.blocked[resource] += change
+            life = self._house.life
+            if life is not None and not life.is_over:
+                life.change(lambda: life.server.limit(life.server.alarms.limits))
+
+        add(1)
+        return Fault(self, f"blocked, low on {resource}", lambda: add(-1))
+
+    def nack_publishes(self, queue: str | None = None, vhost: str = "/") -> Fault:
+        """A queue, or all that are there now, takes no messages: confirm mode publishers get basic.nack for them."""
+        from leveret.broker.limits import Limits
+        from leveret.broker.queue_settings import reconfigure
+        from leveret.testing.kit.looking import find_queue
+
+        life = self._house.living()
+        server = life.server
+
+        def refuse() -> list[Queue]:
+            every = (found for host in server.broker.vhosts.values() for found in host.queues.values())
+            queues = [found for found in every if not found.is_stream] if queue is None else []
+            queues += [find_queue(server.broker, queue, vhost)] if queue is not None else []
+            for found in queues:
+                found.limits = Limits(0, -1, "reject-publish")
+                found.vhost.changed()
+            return queues
+
+        def accept() -> None:
+            for found in refused:
+                if not found.is_deleted:
+                    reconfigure(found, found.effect, server.now_us())
+                    found.vhost.changed()
+
+        refused = life.change(refuse)
+        return Fault(self, "nack publishes", lambda: None if life.is_over else life.change(accept))
+
+    def refuse_logins(self) -> Fault:
+        """No password is right. Connections that are there stay."""
+        from leveret.broker.definitions import USER, Definition
+
+        life = self._house.living()
+        broker = life.server.broker
+
+        def refuse() -> list[Definition]:
+            users = list(broker.definitions.all(USER))
+            for user in users:
+                broker.definitions.put(USER, {**user, "password_hash": ""})
+            return users
+
+        def accept() -> None:
+            broker.attempts.forgive()
+            now = {user["name"]: user for user in broker.definitions.all(USER)}
+            for user in users:
+                current = now.get(user["name"])
+                if current is not None and not current["password_hash"]:
+                    broker.definitions.put(USER, {**current, "password_hash": user["password_hash"]})
+
+        users = life.change(refuse)
+        return Fault(self, "refuse logins", lambda: None if life.is_over else life.change(accept))
+
+    def cancel_consumers(self, queue: str, vhost: str = "/") -> int:
+        """Cancel the consumers of a queue, as RabbitMQ does when a queue's node fails: clients hear basic.cancel."""
+        from leveret.testing.kit.looking import find_queue
+
+        life = self._house.living()
+
+        def cancel() -> int:
+            found = find_queue(life.server.broker, queue, vhost)
+            consumers = found.consumers.all()
+            for consumer in consumers:
+                consumer.channel.consumers.pop(consumer.tag, None)
+                found.vhost.remove_consumer(consumer, life.server.now_us())
+                consumer.tell_cancelled()
+            return len(consumers)
+
+        return life.change(cancel)
+
+    def close_channels(
+        self, code: int = PRECONDITION_FAILED, text: str = "closed by the test", *, name: str | None = None
+    ) -> int:
+        """Close all channels, or those of connections that their client calls `name`, with an error; returns how many.
+
+        With a hard code (e.g. 541) the connections close.
+        """
+
+        def close(peer: Peer) -> int:
+            channels = list(peer.channels.values())
+            for channel in channels:
+                peer.close_channel(channel, code, text)
+            return len(channels)
+
+        return self._each(close, name)
+
+    def close_connections(
+        self, code: int = CONNECTION_FORCED, text: str = "closed by the test", *, name: str | None = None
+    ) -> int:
+        """Close all connections, or those of this name, with an error; returns how many there were."""
+
+        def close(peer: Peer) -> int:
+            peer.close(code, text)
+            return 1
+
+        return self._each(close, name)
+
+    def _each(self, close: Callable[[Peer], int], name: str | None) -> int:
+        life = self._house.living()
+        lines = self._house.network.lines
+        return life.change(lambda: sum(close(line.peer) for line in list(lines) if name in (None, line.name)))
+
+    # -- the disk ------------------------------------------------------------------------------------------------------
+
+    def disk_full(self) -> Fault:
+        """The disk has no room: what is durable waits, unconfirmed, and the disk alarm comes on."""
+        return self._disk("disk full", "full", 1)
+
+    def disk_broken(self) -> Fault:
+        """Syncs fail. A broker that notices stops at once, as it must; when this has ended, start() begins anew."""
+        return self._disk("disk broken", "broken", 1)
+
+    def disk_stalled(self) -> Fault:
+        """Syncs do not return: what is durable is accepted, and not confirmed. A crash now loses it."""
+        return self._disk("disk stalled", "stalled", 1)
+
+    def slow_disk(self, ms: float) -> Fault:
+        """Each sync takes so much longer: confirms come later. Several of them add up."""
+        return self._disk(f"slow disk, {ms:g} ms", "delay_ms", ms)
+
+    def _disk(self, name: str, fault: str, amount: float) -> Fault:
+        faults = self._house.disk_faults
+
+        def add(change: float) -> None:
+            def now() -> None:
+                setattr(faults, fault, getattr(faults, fault) + change)
+                life = self._house.life
+                if life is not None:
+                    life.server.syncs_here = not faults.is_slow  # its loop must not wait for the disk then
+
+            self._on_loop(now)
+            faults.change()
+
+        def end() -> None:
+            add(-amount)
+            if fault == "full":
+                self._find_room()
+
+        add(amount)
+        return Fault(self, name, end)
+
+    def _find_room(self) -> None:
+        """There is room again: the broker, which looks once a second, looks now."""
+        life = self._house.life
+        if life is None or life.is_over or self._house.disk_faults.full:
+            return
+
+        async def look() -> None:
+            server = life.server
+            while not server.stopping.is_set() and not self._house.disk_faults.is_slow:
+                server.look()
+                await server.settled()
+                if server.reserve.is_whole and (not server.broker.block_reason or any(self._house.blocked.values())):
+                    return
+                await asyncio.sleep(0.001)
+
+        life.wait(look())
+
+    def _on_loop(self, function: Callable[[], Any]) -> None:
+        """Where it can't meet the broker half-way; while the broker is down, that is here."""
+        life = self._house.life
+        if life is None or life.is_over:
+            function()
+        else:
+            life.call(function)

@@ -1,0 +1,249 @@
+"""One life of a broker, from a start to a stop or a crash: server and event loop on a thread of their own.
+
+It is the broker that `leveret serve` runs, with other surroundings: its disk, network, clock and gauges are those of
+the test, and nothing of the process is changed: no signal handlers, no logging, no collector settings.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from concurrent.futures import CancelledError, Future
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from leveret import __version__
+from leveret.broker.broker import Broker, Settings
+from leveret.net.alarms import DISK_FREE_LIMIT_OCTETS, Alarms, Gauges, Limits
+from leveret.net.clock import Sources
+from leveret.net.server import Server
+from leveret.session import lifecycle
+from leveret.store.data_directory import open_directory
+from leveret.testing.kit.disk import FaultyDisk
+
+if TYPE_CHECKING:
+    from leveret.testing.kit.house import House
+
+T = TypeVar("T")
+
+# who asks a broker waits for so long; it answers within a millisecond, unless its disk is stalled
+ANSWER_S_MAX: Final = 60.0
+MEMORY_OCTETS: Final = 1 << 32
+PLENTY_OCTETS: Final = 1 << 40
+RESERVE_OCTETS: Final = 1 << 16
+SPARE_FILES: Final = 0
+HEARTBEATS_S: Final = 1.0
+
+
+class BrokerDown(Exception):
+    """The broker was asked for something while it is down."""
+
+
+class Ended(Exception):
+    """Why a server has ended without an orderly stop: the test wanted it so."""
+
+
+class Life:
+    """failure: why it ended by itself, e.g. because a sync failed; None otherwise."""
+
+    def __init__(self, house: House) -> None:
+        self.failure: Exception | None = None
+        self.server: Server
+        self._house = house
+        self._disk = FaultyDisk(house.disk, house.disk_faults)
+        self._now_us = house.clock.now_us if house.clock is not None else 0
+        self._ready: Future[None] = Future()
+        self._thread = threading.Thread(target=self._run, name="leveret-testing", daemon=True)
+        self._thread.start()
+        try:
+            self._ready.result()
+        except Exception:
+            self._thread.join()
+            raise
+        if house.clock is not None:
+            house.clock.join(self)
+
+    @property
+    def is_over(self) -> bool:
+        """It has ended, or is about to."""
+        return not self._thread.is_alive() or self.server.stopping.is_set()
+
+    # -- asking it -----------------------------------------------------------------------------------------------------
+
+    def call(self, function: Callable[[], T]) -> T:
+        """Have it called on the broker's loop; returns its result, raises what it raises. BrokerDown; TimeoutError."""
+        if threading.get_ident() == self._thread.ident:
+            return function()
+
+        async def called() -> T:
+            return function()
+
+        return self.wait(called())
+
+    def change(self, function: Callable[[], T]) -> T:
+        """The same for what changes the broker: what follows from it has been written when this returns."""
+
+        def changed() -> T:
+            result = function()
+            self.server.broker.end_turn(self.server.now_us())
+            self.server.end_turn()
+            return result
+
+        return self.call(changed)
+
+    def wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Have it run on the broker's loop, and wait for it. BrokerDown; TimeoutError."""
+        try:
+            if self.is_over:
+                raise RuntimeError
+            future = asyncio.run_coroutine_threadsafe(coroutine, self.server.loop)
+        except RuntimeError:
+            coroutine.close()
+            raise BrokerDown("the broker is down; start() begins another life of it") from None
+        try:
+            return future.result(ANSWER_S_MAX)
+        except CancelledError:
+            raise BrokerDown("the broker went down before it could answer") from None
+
+    # -- how it ends ---------------------------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """An orderly stop, as by SIGTERM: clients are told, and given a second to answer."""
+        self._end(self.server.stop)
+
+    def hang_up(self) -> None:
+        """Tell the clients that it ends, and end; what is on the disk does not matter any more."""
+
+        def hang_up() -> None:
+            for peer in self.server.peers():
+                self.server.close(peer, "broker forced connection closure with reason 'shutdown'")
+            self.server.end_turn()
+            self._cut()
+
+        self._end(hang_up)
+
+    def crash(self) -> None:
+        """The power fails. What was not synced is lost; clients see their connections reset."""
+        self._disk.cut()
+        self._end(self._cut)
+
+    def _cut(self) -> None:
+        self._disk.cut()
+        self.server.failure = Ended()
+        self.server.stopping.set()
+
+    def _end(self, how: Callable[[], None]) -> None:
+        with suppress(RuntimeError):  # it has ended by itself
+            self.server.loop.call_soon_threadsafe(how)
+        self._thread.join()
+        if self._house.clock is not None:
+            self._house.clock.leave(self)
+
+    # -- its time ------------------------------------------------------------------------------------------------------
+
+    def next_due_us(self) -> int:
+        """When the next thing is due; 0: nothing is."""
+        with suppress(BrokerDown):
+            return self.call(self.server.broker.timers.next_us)
+        return 0
+
+    def look_interval_us(self) -> int:
+        """How often to look for deliveries that are unacknowledged for too long; 0: there are none to look at."""
+        with suppress(BrokerDown):
+            return self.call(self._look_interval_us)
+        return 0
+
+    def _look_interval_us(self) -> int:
+        timeout = self.server.broker.ack_timeout
+        if not timeout.timeout_ms and not timeout.has_own:
+            return 0
+        channels = (channel for vhost in self.server.broker.vhosts.values() for channel in vhost.channels)
+        waiting = any(channel.state == lifecycle.OPEN and channel.unacked.count for channel in channels)
+        return int(timeout.interval_us) if waiting else 0
+
+    def move(self, now_us: int) -> None:
+        """It is this time now: let happen what is due, to its end."""
+        with suppress(BrokerDown):
+            self.wait(self._move(now_us))
+
+    async def _move(self, now_us: int) -> None:
+        self._house.network.shift(now_us - self._now_us)
+        self._now_us = now_us
+        server, timers = self.server, self.server.broker.timers
+        server.look()
+        while not server.stopping.is_set():
+            server.ring()
+            if not self._house.disk_faults.is_slow and not self._house.disk_faults.full:
+                await server.settled()
+            while self._is_delivering():  # noqa: ASYNC110  (another turn of the loop is what brings it on)
+                await asyncio.sleep(0)
+            if not 0 < timers.next_us() <= now_us:
+                return
+
+    def _is_delivering(self) -> bool:
+        """A connection has more for its client than one turn writes, and its socket takes it."""
+        return any(line.peer.is_full and not line.is_choked for line in self._house.network.lines)
+
+    def _sources(self) -> Sources | None:
+        clock = self._house.clock
+        if clock is None:
+            return None
+        return Sources(
+            lambda: self._now_us * 1000, lambda: clock.boot_us(self._now_us) * 1000, clock.boot_id, runs=False
+        )
+
+    async def _keep_heartbeats(self) -> None:
+        """While the broker's time stands still, that of its connections goes on."""
+        last_s = time.monotonic()
+        while True:
+            await asyncio.sleep(HEARTBEATS_S)
+            now_s = time.monotonic()
+            self._house.network.shift(-round((now_s - last_s) * 1e6))
+            last_s = now_s
+
+    # -- the thread ----------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
+                runner.run(self._live())
+        except BaseException as error:
+            if self._ready.done():
+                raise
+            self._ready.set_exception(error)
+
+    async def _live(self) -> None:
+        house = self._house
+        broker = Broker(Settings(own_version=__version__, host="testing", **house.settings), os.urandom)
+        parts = open_directory(self._disk, house.directory, SPARE_FILES, reserve_octets=RESERVE_OCTETS)
+        limits = Limits(DISK_FREE_LIMIT_OCTETS, MEMORY_OCTETS)
+        server = self.server = Server(broker, *parts, Alarms(limits, self._gauges()), self._sources(), is_guest=True)
+        server.protocol = house.network.protocol
+        server.syncs_here = not house.disk_faults.is_slow
+        try:
+            server.recover()
+            house.record.listen(broker)
+            house.furnish(server)
+            await server.listen(house.host, house.port)
+        except BaseException as error:
+            self._ready.set_exception(error)
+            self._cut()
+        else:
+            self._ready.set_result(None)
+        beats = asyncio.ensure_future(self._keep_heartbeats()) if house.clock is not None else None
+        await server.run()
+        if beats is not None:
+            beats.cancel()
+        if not isinstance(server.failure, Ended):
+            self.failure = server.failure
+
+    def _gauges(self) -> Gauges:
+        blocked = self._house.blocked
+        return Gauges(
+            lambda: 0 if blocked["disk"] else PLENTY_OCTETS,
+            lambda: PLENTY_OCTETS if blocked["memory"] else 0,
+            lambda: None,
+        )

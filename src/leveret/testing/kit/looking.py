@@ -1,0 +1,91 @@
+"""Looks into a broker without changing anything; on the broker's loop."""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from collections.abc import Iterable
+from typing import Final
+
+from leveret.broker.broker import Broker
+from leveret.broker.entry import Entry
+from leveret.broker.queue import Queue
+from leveret.broker.run import Run
+from leveret.broker.shelf import Shelf
+from leveret.testing.kit.record import Message, read_message
+
+NAMES_MAX: Final = 12
+
+
+def find_queue(broker: Broker, name: str, vhost: str) -> Queue:
+    """The queue of this name. AssertionError that says which ones there are."""
+    if vhost not in broker.vhosts:
+        raise AssertionError(f"there is no virtual host {vhost!r}{_near(vhost, broker.vhosts)}")
+    queues = broker.vhosts[vhost].queues
+    if name not in queues:
+        raise AssertionError(f"there is no queue {name!r} in virtual host {vhost!r}{_near(name, queues)}")
+    return queues[name]
+
+
+def waiting(broker: Broker, name: str, vhost: str) -> list[Message]:
+    """The messages that are ready in a queue, in the order in which they would be delivered. AssertionError."""
+    queue = find_queue(broker, name, vhost)
+    if queue.is_stream:
+        raise AssertionError(
+            f"{name!r} is a stream: what is in it is read by a consumer, from x-stream-offset=first on"
+        )
+    shelves = sorted(queue.every_shelf(), key=lambda shelf: -shelf.index)  # higher priorities first
+    return [_message(entry, vhost) for shelf in shelves for entry in _entries(shelf)]
+
+
+def report(broker: Broker) -> list[str]:
+    """Lines that say what there is: queues with what is in them, and connections."""
+    lines = []
+    for vhost in broker.vhosts.values():
+        for queue in vhost.queues.values():
+            counts = f"{queue.count()} ready, {queue.unacked} unacknowledged, {queue.consumers.count} consumers"
+            lines.append(f"queue {queue.name!r}{_in(vhost.name)}: {counts}")
+    users = Counter(f"{user!r}" for user in broker.users.by_name for _ in broker.connections_of(user))
+    lines += [f"connections of user {user}: {count}" for user, count in users.items()]
+    return lines or ["no queues, no connections"]
+
+
+def listed(names: Iterable[str], wanted: str) -> str:
+    """Some of the names, those that are like the wanted one first."""
+    known = list(dict.fromkeys(names))
+    near = difflib.get_close_matches(wanted, known, NAMES_MAX, 0.5)
+    found = [*near, *(name for name in known if name not in near)]
+    more = f", and {len(found) - NAMES_MAX} others" if len(found) > NAMES_MAX else ""
+    return ", ".join(map(repr, found[:NAMES_MAX])) + more
+
+
+def _near(wanted: str, names: Iterable[str]) -> str:
+    known = list(names)
+    return f"; there are: {listed(known, wanted)}" if known else "; there is none at all"
+
+
+def _in(vhost: str) -> str:
+    return "" if vhost == "/" else f" in {vhost!r}"
+
+
+def _entries(shelf: Shelf) -> list[Entry]:
+    found = shelf.ready.in_memory()
+    for page in shelf.ready.waiting_pages():
+        data = shelf.queue.vhost.log.read_page(int(page.segment), int(page.offset), int(page.size))
+        for item in page.load(data) if data is not None else []:
+            found += _singles(item)
+    return sorted(found, key=lambda entry: entry.position)
+
+
+def _singles(item: Entry | Run) -> list[Entry]:
+    if isinstance(item, Run):
+        return [item.entry(index) for index in range(int(item.taken), int(item.stretch.count))]
+    return [item]
+
+
+def _message(entry: Entry, vhost: str) -> Message:
+    key, middle = entry.key, 1 + entry.key[0]
+    exchange = key[1:middle].decode("utf-8", "surrogateescape")
+    routing_key = key[middle + 1 : middle + 1 + key[middle]].decode("utf-8", "surrogateescape")
+    content = entry.shown()
+    return read_message(content, exchange, routing_key, vhost=vhost, redelivered=entry.redelivered)

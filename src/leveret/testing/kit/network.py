@@ -1,0 +1,251 @@
+"""The network in front of a broker: connections that are slow, silent, or cut at a certain step."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from leveret.broker.security import Security
+from leveret.net.protocol import WRITE_HIGH_OCTETS, PeerProtocol
+from leveret.testing.kit.steps import BROKER, CLIENT, STEPS, Step, Steps
+
+if TYPE_CHECKING:
+    from leveret.net.server import Server
+
+# what is due within this time need not wait for another turn of the loop
+_SOON_S: Final = 0.0002
+
+
+@dataclass(eq=False, slots=True)
+class Trip:
+    """A connection is cut when it comes to this step for the nth time, counted over all connections that are meant.
+
+    name: the client's name of the connections that are meant, None = all; is_after: the step is carried out still;
+    fired: called when it has happened.
+    """
+
+    step: str
+    nth: int
+    name: str | None
+    is_after: bool
+    seen: int = 0
+    fired: Callable[[], None] = lambda: None
+
+
+class Network:
+    """All connections of a broker, over all its lives. Used on the broker's loop.
+
+    deaf: nothing is read; mute: nothing is written; delay_ms: what is said is heard so much later, either way.
+    """
+
+    def __init__(self) -> None:
+        self.lines: dict[Line, None] = {}
+        self.deaf = self.mute = 0
+        self.delay_ms = 0.0
+        self.trips: list[Trip] = []
+
+    def protocol(self, server: Server, security: Security | None = None) -> PeerProtocol:
+        """For a connection that was accepted."""
+        return Line(server, security, self)
+
+    def change(self) -> None:
+        """Something about it is different now."""
+        for line in list(self.lines):
+            line.outlet.review()
+
+    def drop(self, name: str | None) -> int:
+        """Cut all connections, or those of this name; returns how many."""
+        found = [line for line in self.lines if name is None or line.name == name]
+        for line in found:
+            line.outlet.abort()
+        return len(found)
+
+    def shift(self, us: int) -> None:
+        """The broker's time has jumped; between two ends of a connection no time has passed."""
+        for line in self.lines:
+            line.opened_us += us
+            line.peer.received_us += us
+            line.peer.sent_us += us
+
+    def tripped(self, line: Line, said_by: str, step: Step) -> Trip | None:
+        """The trip that this step sets off. It does so once."""
+        for trip in self.trips:
+            if (said_by, step.method) == STEPS[trip.step] and trip.name in (None, line.name):
+                trip.seen += 1
+                if trip.seen == trip.nth:
+                    self.trips.remove(trip)
+                    trip.fired()
+                    return trip
+        return None
+
+
+class Line(PeerProtocol):
+    """One connection of it."""
+
+    def __init__(self, server: Server, security: Security | None, network: Network) -> None:
+        super().__init__(server, security)
+        self.network = network
+        self.outlet: Outlet
+        self._said = Steps(CLIENT)
+        self._is_cut = False
+
+    @property
+    def name(self) -> str:
+        """What the client calls the connection; "" if it has no name for it."""
+        return str(self.peer.client_properties.get("connection_name", ""))
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._inlet = Pump(self.server.loop, self._take, lambda: False)
+        self.outlet = Outlet(self, cast(asyncio.Transport, transport))
+        super().connection_made(cast(asyncio.Transport, self.outlet))
+        self.network.lines[self] = None
+        self.outlet.review()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._is_cut = True
+        self.network.lines.pop(self, None)
+        super().connection_lost(exc)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        data = bytes(self.server.buffer[:nbytes])
+        if not self._is_cut:
+            self._inlet.put(data, self.network.delay_ms / 1000)
+
+    def _take(self, data: bytes) -> None:
+        """Bytes have come through the network."""
+        done = 0
+        for step in self._said.feed(data):
+            trip = self.network.tripped(self, CLIENT, step) if self.network.trips else None
+            if trip is not None:
+                start, stop = max(step.start, 0), step.stop if trip.is_after else 0
+                if start > done:
+                    self.server.received(self, data[done:start])
+                self._is_cut = True
+                self.outlet.is_mute = True
+                if stop > start:
+                    self.server.received(self, data[start:stop])
+                self.outlet.abort()
+                return
+        self.server.received(self, data)
+
+
+class Outlet:
+    """A connection's transport as its broker sees it."""
+
+    def __init__(self, line: Line, transport: asyncio.Transport) -> None:
+        self.is_mute = False
+        self._line = line
+        self._network = line.network
+        self._transport = transport
+        self._told = Steps(BROKER)
+        self._pump = Pump(line.server.loop, self._send, lambda: self._network.mute > 0)
+        self._is_paused = self._is_closing = self._is_choked = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def review(self) -> None:
+        """Whether the socket is read, and what waits may be written, as the network is now."""
+        if not self._transport.is_closing():
+            if self._is_paused or self._network.deaf:
+                self._transport.pause_reading()
+            else:
+                self._transport.resume_reading()
+        self._pump.look()
+
+    def pause_reading(self) -> None:
+        self._is_paused = True
+        self.review()
+
+    def resume_reading(self) -> None:
+        self._is_paused = False
+        self.review()
+
+    def write(self, data: bytes) -> None:
+        if self.is_mute:
+            return
+        self._pump.put(data, self._network.delay_ms / 1000)
+        if self._pump.octets > WRITE_HIGH_OCTETS and not self._is_choked:
+            self._is_choked = True
+            self._line.pause_writing()
+
+    def get_write_buffer_size(self) -> int:
+        return self._transport.get_write_buffer_size() + self._pump.octets
+
+    def is_closing(self) -> bool:
+        return self._is_closing or self._transport.is_closing()
+
+    def close(self) -> None:
+        self._is_closing = True
+        if not self._pump.octets:
+            self._transport.close()
+
+    def abort(self) -> None:
+        self.is_mute = self._is_closing = True
+        self._pump.clear()
+        self._transport.abort()
+
+    def _send(self, data: bytes) -> None:
+        for step in self._told.feed(data):
+            trip = self._network.tripped(self._line, BROKER, step) if self._network.trips else None
+            if trip is not None:
+                self._transport.write(data[: max(step.stop if trip.is_after else step.start, 0)])
+                self.is_mute = self._is_closing = True
+                self._pump.clear()
+                self._transport.close()
+                return
+        self._transport.write(data)
+        if self._pump.octets:
+            return
+        if self._is_closing:
+            self._transport.close()
+        elif self._is_choked:
+            self._is_choked = False
+            self._line.resume_writing()
+
+
+class Pump:
+    """Passes bytes on in order, each after its delay, and none while it is held."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, pass_on: Callable[[bytes], None], is_held: Callable[[], bool]
+    ) -> None:
+        self.octets = 0
+        self._loop = loop
+        self._pass_on = pass_on
+        self._is_held = is_held
+        self._waiting: deque[tuple[float, bytes]] = deque()
+        self._is_set = False
+
+    def put(self, data: bytes, delay_s: float) -> None:
+        """Take bytes."""
+        self.octets += len(data)
+        self._waiting.append((self._loop.time() + delay_s if delay_s else 0.0, data))
+        if len(self._waiting) == 1:
+            self.look()
+
+    def look(self) -> None:
+        """Pass on what may be passed on by now."""
+        while self._waiting and not self._is_held():
+            due_s = self._waiting[0][0]
+            wait_s = due_s - self._loop.time()
+            if wait_s > _SOON_S:
+                if not self._is_set:
+                    self._is_set = True
+                    self._loop.call_later(wait_s, self._ring)
+                return
+            data = self._waiting.popleft()[1]
+            self.octets -= len(data)
+            self._pass_on(data)
+
+    def clear(self) -> None:
+        """What waits is lost."""
+        self._waiting.clear()
+        self.octets = 0
+
+    def _ring(self) -> None:
+        self._is_set = False
+        self.look()

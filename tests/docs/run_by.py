@@ -1,0 +1,54 @@
+"""Which tests run what a page shows, and how much of all pages that is: `python -m tests.docs.run_by` prints it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.docs.commands import PAGES, ROOT, shown
+
+PROGRAM = re.compile(r"^ *```python[^\n]*\n(.*?)^ *```$", re.M | re.S)
+COMMANDS, PROGRAMS = "commands", "programs"
+BOTH = (COMMANDS, PROGRAMS)
+
+# page -> the test that runs what it shows, and what of it
+RUN_BY: dict[str, tuple[str, tuple[str, ...]]] = {
+    "docs/ARCHIVE.md": ("tests/spark/pipelines/test_archive_query.py", (COMMANDS,)),
+    "docs/AUDIT.md": ("tests/spark/pipelines/test_audit_brokers_query.py", (COMMANDS,)),
+    "docs/DEADLETTERS.md": ("tests/spark/pipelines/test_deadletters_query.py", (COMMANDS,)),
+    "docs/DELAY.md": ("tests/interop/test_delay_guide.py", (PROGRAMS,)),
+    "docs/ENDPOINT.md": ("tests/interop/endpoint/test_guide.py", (PROGRAMS,)),
+    "docs/ENRICH.md": ("tests/spark/pipelines/test_enrich_query.py", (COMMANDS,)),
+    "docs/FEDERATION.md": ("tests/interop/test_federation_guide.py", BOTH),
+    "docs/MIGRATION.md": ("tests/interop/test_migration_guide.py", (COMMANDS,)),
+    "docs/REPLAY.md": ("tests/spark/pipelines/test_replay_query.py", (COMMANDS,)),
+    "docs/SCHEDULE.md": ("tests/spark/pipelines/test_schedule_query.py", (COMMANDS,)),
+    "docs/SIMULATION.md": ("tests/unit/test_simulation_guide.py", (PROGRAMS,)),
+    "docs/SPARK.md": ("tests/spark/test_guide_query.py", (PROGRAMS,)),
+    "docs/STREAMS_AS_TABLES.md": ("tests/interop/test_tables_guide.py", (PROGRAMS,)),
+    "docs/TESTING.md": ("tests/kit/test_recipes.py", (PROGRAMS,)),
+    "docs/TIMEOUTS.md": ("tests/interop/test_timeouts_commands.py", (COMMANDS,)),
+    **{
+        f"docs/tutorials/{name}.md": ("tests/docs/test_tutorials.py", BOTH)
+        for name in ("confirms", "delays", "federation", "pipeline", "replies")
+    },
+}
+
+
+def programs(page: Path) -> list[str]:
+    """The Python programs on a page."""
+    return PROGRAM.findall(page.read_text())
+
+
+def counts() -> Iterator[tuple[str, int, int]]:
+    """What, how many of them tests run, and how many there are."""
+    commands = [command.page for command in shown()]
+    found = [str(page.relative_to(ROOT)) for page in PAGES for _ in programs(page)]
+    for what, pages in ((COMMANDS, commands), (PROGRAMS, found)):
+        yield what, sum(what in RUN_BY.get(page, ("", ()))[1] for page in pages), len(pages)
+
+
+if __name__ == "__main__":
+    for what, run, count in counts():
+        print(f"{what} in the documentation: {run} of {count} are run by tests")

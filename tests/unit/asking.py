@@ -1,0 +1,72 @@
+"""Commands given to a broker without sockets, those among them whose answers come in steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+import leveret.control.commands  # noqa: F401  (makes them known)
+from leveret.broker.peer import Peer
+from leveret.control.command import COMMANDS
+from leveret.control.host import Host
+from leveret.control.node import Node
+from leveret.control.refusal import Refused
+from leveret.control.sliced import Sliced
+
+from .support import Bench, Client
+
+
+class Surroundings:
+    """As much of a host as questions ask for."""
+
+    def __init__(self, bench: Bench, clients: list[Client]) -> None:
+        self._bench = bench
+        self._clients = clients
+
+    def now_us(self) -> int:
+        return self._bench.now_us
+
+    def peers(self) -> list[Peer]:
+        return [client.peer for client in self._clients]
+
+
+class Desk:
+    """clients: those whose connections the host knows. steps: how many the last answer took. between_steps: what is to
+    happen after its first steps, one after each."""
+
+    def __init__(self, bench: Bench | None = None) -> None:
+        self.bench = bench or Bench()
+        self.clients: list[Client] = []
+        host = cast(Host, Surroundings(self.bench, self.clients))
+        self.node = Node(self.bench.broker, host, "leveret@test", "/data", "1", "interpreted")
+        self.steps = 0
+        self.between_steps: list[Callable[[], None]] = []
+
+    def client(self) -> Client:
+        made = self.bench.connect()
+        self.clients.append(made)
+        return made
+
+    def ask(self, command: str, **fields: Any) -> Any:
+        """What a command answers, as JSON has it."""
+        result = msgspec.convert({"command": command, **fields}, COMMANDS[command]).run(self.node)
+        self.steps = 0
+        while isinstance(result, Sliced):
+            try:
+                next(result.steps)
+                self.steps += 1
+                if self.between_steps:
+                    self.between_steps.pop(0)()
+            except StopIteration as end:
+                result = end.value
+        answer = list(result) if isinstance(result, Iterator) else result
+        return msgspec.json.decode(msgspec.json.encode(answer))
+
+    def refusal(self, command: str, **fields: Any) -> tuple[str, str]:
+        """Why it is not answered."""
+        with pytest.raises(Refused) as refused:
+            self.ask(command, **fields)
+        return refused.value.kind, refused.value.reason

@@ -1,0 +1,43 @@
+"""What MkDocs asks of us: the pages of the reference, made of the code's own tables while the site is built.
+
+They are written nowhere else, so they cannot differ from what the code does.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File, Files
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+sys.path[:0] = [str(HERE), str(ROOT / "src")]
+
+import commands_page  # noqa: E402
+import errors_page  # noqa: E402
+import http_page  # noqa: E402
+import python_page  # noqa: E402
+
+PAGES = {
+    "reference/commands.md": commands_page.text,
+    "reference/http.md": http_page.text,
+    "reference/errors.md": errors_page.text,
+    "reference/python.md": python_page.text,
+}
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Add the generated pages, and the examples that pages link to."""
+    for uri, text in PAGES.items():
+        files.append(File.generated(config, uri, content=text()))
+    for example in sorted((ROOT / "examples").iterdir()):
+        if example.is_file():
+            files.append(File.generated(config, f"examples/{example.name}", abs_src_path=str(example)))
+    return files
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Links that lead out of docs/ lead to the copies in the site."""
+    return markdown.replace("](../examples/", "](examples/").replace("](../../examples/", "](../examples/")

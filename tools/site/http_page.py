@@ -1,0 +1,51 @@
+"""The reference of all HTTP paths, from the table that serves them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from leveret.admin import rules
+from leveret.admin.route import Route
+from leveret.admin.routes import API, PAGES
+
+INTRO = """# HTTP paths
+
+All paths of the admin port, from the table that serves them. What they mean, and where they are not as RabbitMQ's:
+[the HTTP API](../HTTP_API.md). Names in a path are percent-encoded: the virtual host `/` is `%2F`.
+"""
+
+WHO = {
+    rules.management: "any user with a tag",
+    rules.administrator: "administrators",
+    rules.monitor: "monitors, administrators",
+    rules.vhost: "who may enter the virtual host",
+    rules.visible_vhost: "who may enter the virtual host, monitors",
+    rules.policymaker: "policymakers of the virtual host",
+    rules.any_policymaker: "policymakers",
+    rules.owner: "the connection's user, monitors; administrators may close",
+}
+
+
+def text() -> str:
+    """The page, in Markdown."""
+    return "\n".join([INTRO, "| path | verbs | for whom | who may change |", "|---|---|---|---|", *_rows()])
+
+
+def _rows() -> Iterator[str]:
+    for prefix, routes in (("", PAGES), ("/api", API)):
+        for route in sorted(routes, key=lambda each: each.path):
+            verbs = " ".join(verb for verb in route.methods if verb not in ("HEAD", "OPTIONS"))
+            yield f"| `{prefix}{route.path}` | {verbs} | {_who(route)} | {_changer(route)} |"
+
+
+def _who(route: Route) -> str:
+    return "anybody" if route.open is not None else _rule(route.may)
+
+
+def _changer(route: Route) -> str:
+    return _rule(route.may_change) if route.may_change is not None else ""
+
+
+def _rule(rule: rules.Rule) -> str:
+    """What a rule is in words: a KeyError here asks for a line in the table above."""
+    return WHO[rule]
