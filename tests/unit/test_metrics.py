@@ -154,6 +154,19 @@ def test_lateness_of_what_a_delayed_exchange_held() -> None:
     assert (sum(found.counts), int(found.sum)) == (1, 3_000)
 
 
+def test_direct_replies_that_find_nobody_count_as_dropped(house: House) -> None:
+    asking, answering = house.connect(), house.connect()
+    asking.call(1, grammar.BASIC_CONSUME, queue="amq.rabbitmq.reply-to", no_ack=True)
+    asking.publish("kept", reply_to="amq.rabbitmq.reply-to")
+    (name,) = house.bench.broker.vhosts["/"].replies
+    answering.publish(name)
+    asking.call(1, grammar.CHANNEL_CLOSE, reply_code=200, reply_text="bye")
+    answering.publish(name)
+    found = {name: value for name, _, value in samples(house.ask("metrics", families=["leveret_replies"]))}
+    assert found["leveret_direct_replies_delivered_total"] == 1
+    assert found["leveret_direct_replies_dropped_total"] == 1
+
+
 def test_who_is_turned_away_counts_by_what_was_wrong() -> None:
     bench = Bench()
     Peer(bench.broker, "test:9", True).turn(b"GET / HTTP/1.1\r\n\r\n", bench.now_us)

@@ -31,6 +31,18 @@ def _discarded(scope: Scope) -> Iterator[Row]:
             yield (name, reason), (count,)
 
 
+def _replies(scope: Scope) -> Iterator[Row | None]:
+    for vhost in scope.vhosts:
+        delivered, dropped = int(vhost.tally.replies_delivered), int(vhost.tally.replies_dropped)
+        for index, channel in enumerate(list(vhost.channels)):
+            if not channel.is_closed:  # else it has told the virtual host
+                delivered += int(channel.reply_to_delivered)
+                dropped += int(channel.reply_to_dropped)
+            if index % CHUNK == CHUNK - 1:
+                yield None
+        yield (sayable(vhost.name),), (delivered, dropped)
+
+
 def _delayed(scope: Scope) -> Iterator[Row | None]:
     for vhost in scope.vhosts:
         name = sayable(vhost.name)
@@ -97,6 +109,7 @@ def _stream_names(scope: Scope) -> Iterator[Row]:
 
 FEATURE_ROWS: Final[dict[str, RowsWithPauses]] = {
     "leveret_discarded": _discarded,
+    "leveret_replies": _replies,
     "leveret_delayed": _delayed,
     "leveret_federation_states": _link_states,
     "leveret_federation": _links,

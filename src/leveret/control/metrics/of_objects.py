@@ -58,8 +58,8 @@ def _of_connections(values_of: Callable[[Node, Peer], tuple[Value, ...]]) -> Row
     return rows
 
 
-def _peers(scope: Scope) -> list[Peer]:
-    return [peer for peer in scope.node.host.peers() if is_open(peer) and peer.vhost in scope.vhosts]
+def _peers(scope: Scope) -> Iterator[Peer]:
+    return (peer for peer in scope.node.host.peers() if is_open(peer) and peer.vhost in scope.vhosts)
 
 
 def _coarse(queue: Queue) -> tuple[Value, ...]:

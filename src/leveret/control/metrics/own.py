@@ -87,6 +87,11 @@ DISCARDED: Final = Group("leveret_discarded", ("vhost", "reason"), (
     ),
 ))  # fmt: skip
 
+REPLIES: Final = Group("leveret_replies", ("vhost",), (
+    counter("leveret_direct_replies_delivered_total", "Direct replies that their requesters got."),
+    counter("leveret_direct_replies_dropped_total", "Direct replies that were dropped: their requester was gone."),
+))  # fmt: skip
+
 PENDING: Final = Group("leveret_delayed", ("vhost", "layout", "type"), (
     gauge("leveret_delayed_messages", "Messages that wait for their time, in delayed exchanges and level queues."),
     gauge("leveret_delayed_parked_messages", "Of these, those whose time has come and that have no way to go."),
@@ -148,6 +153,6 @@ PROCESS: Final = Group("process", (), (
 ))  # fmt: skip
 
 OWN: Final = (
-    TIMES, STORE, PRESSURE, PAUSED, REFUSED, DISCARDED, PENDING, CERTIFICATES, LINKS, LINK_NUMBERS, STAGES, STREAMS,
-    STREAM_NAMES, PROCESS,
+    TIMES, STORE, PRESSURE, PAUSED, REFUSED, DISCARDED, REPLIES, PENDING, CERTIFICATES, LINKS, LINK_NUMBERS, STAGES,
+    STREAMS, STREAM_NAMES, PROCESS,
 )  # fmt: skip
