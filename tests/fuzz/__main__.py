@@ -16,7 +16,7 @@ import atheris
 from .corpus import NAMES, merge, unpack
 
 # a small input says as much as a large one, and is done sooner; what takes longer than 20 s or more than 1 GiB is a finding
-OPTIONS = ("-max_len=4096", "-timeout=20", "-rss_limit_mb=1024", "-print_final_stats=1")
+OPTIONS = ("-len_control=0", "-max_len=4096", "-timeout=20", "-rss_limit_mb=1024", "-print_final_stats=1")
 
 
 def main(arguments: list[str]) -> None:
