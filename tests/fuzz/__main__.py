@@ -15,7 +15,7 @@ import atheris
 
 from .corpus import NAMES, merge, unpack
 
-# a small input says as much as a large one, and is done sooner; what takes longer than 20 s or more than 1 GiB is a finding
+# a small input says as much as a large one, and is done sooner; more than 20 s, or than 1 GiB, is a finding
 OPTIONS = ("-len_control=0", "-max_len=4096", "-timeout=20", "-rss_limit_mb=1024", "-print_final_stats=1")
 
 

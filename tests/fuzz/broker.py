@@ -1,4 +1,4 @@
-"""Two clients of one broker that say anything: octets, frames with any payload, methods with any fields, sessions that make sense.
+"""Two clients of one broker that say anything: octets, frames and methods with any fields, sessions that make sense.
 
 Whatever they say: nothing is raised, nothing is answered with 541, the answers are whole frames, what the broker counts
 is what is there, its journal can be read and replayed to the same queues, and clients that are gone leave nothing.
@@ -34,18 +34,36 @@ from ..unit.support import SECOND_US, Bench
 from .octets import Octets
 
 OPERATIONS_MAX: Final = 80
+CAPABILITIES: Final[dict[str, Value]] = {"consumer_cancel_notify": True, "connection.blocked": True}
+POLICY_KEYS: Final = (
+    "max-length", "message-ttl", "expires", "overflow", "dead-letter-exchange", "delivery-limit",
+)  # fmt: skip
 FRAME_MAX: Final = 131072
 SPECS: Final = list(METHODS.values())
 QUEUES: Final = ("q", "r", "d", "s", "", "amq.rabbitmq.reply-to", "amq.leveret.stage")
 EXCHANGES: Final = ("", "amq.topic", "amq.fanout", "amq.headers", "x", "y", "z", "amq.rabbitmq.trace", "nope")
-KEYS: Final = ("q", "r", "d", "s", "a.b.c", "#", "a.*", "*.#.c", "", "amq.rabbitmq.reply-to", "amq.leveret.stage", "k" * 255)
+KEYS: Final = (
+    "q",
+    "r",
+    "d",
+    "s",
+    "a.b.c",
+    "#",
+    "a.*",
+    "*.#.c",
+    "",
+    "amq.rabbitmq.reply-to",
+    "amq.leveret.stage",
+    "k" * 255,
+)
 KINDS: Final = (
     "direct", "fanout", "topic", "headers", "x-consistent-hash", "x-modulus-hash", "x-random", "x-recent-history",
     "x-delayed-message", "x-federation-upstream", "none",
 )  # fmt: skip
 NUMBERS: Final = (0, 1, 2, 3, 5, 10, 255, 256, 1000, -1, 1 << 31, 1 << 40, (1 << 63) - 1)
 TEXTS: Final = (
-    "", "q", "r", "d", "s", "amq.topic", "x", "y", "nope", "all", "any", "classic", "quorum", "stream", "direct", "topic",
+    "", "q", "r", "d", "s", "amq.topic", "x", "y", "nope", "all", "any", "classic", "quorum", "stream", "direct",
+    "topic",
     "drop-head", "reject-publish", "reject-publish-dlx", "at-least-once", "at-most-once", "first", "last", "next", "1h",
     "7Y", "10", "0", "-5", "guest", "\udcff", "é", "x" * 300, '[{"name": "a", "type": "string"}]',
 )  # fmt: skip
@@ -64,26 +82,32 @@ NAMES: Final = (
 
 # values that are taken; half of all values come from here, for a session that gets somewhere
 FITTING: Final[dict[str, tuple[Value, ...]]] = {
-    "x-message-ttl": (0, 1, 1000), "x-expires": (1, 1000), "x-max-length": (0, 1, 2, 1000), "x-max-length-bytes": (0, 10),
-    "x-overflow": ("drop-head", "reject-publish", "reject-publish-dlx"), "x-dead-letter-exchange": ("", "amq.fanout", "x"),
+    "x-message-ttl": (0, 1, 1000), "x-expires": (1, 1000), "x-max-length": (0, 1, 2, 1000), "x-max-length-bytes": (0,
+                                                                                                                   10),
+    "x-overflow": ("drop-head", "reject-publish", "reject-publish-dlx"), "x-dead-letter-exchange": ("", "amq.fanout",
+                                                                                                    "x"),
     "x-dead-letter-routing-key": ("q", "r", "d"), "x-dead-letter-strategy": ("at-least-once", "at-most-once"),
     "x-delivery-limit": (0, 1, -1), "x-queue-type": ("classic", "quorum", "stream"), "x-max-priority": (1, 10, 255),
     "x-single-active-consumer": (True, False), "x-queue-mode": ("lazy", "default"), "x-max-age": ("1h", "7Y"),
     "x-stream-offset": ("first", "last", "next", 0, 3, "1h"), "x-stream-filter": ("a", ["a", "q"]),
     "x-priority": (-1, 0, 5), "alternate-exchange": ("amq.fanout", "x", "nope"), "hash-header": ("a",),
-    "hash-property": ("message_id", "correlation_id"), "x-recent-history-length": (1, 3), "x-match": ("any", "all", "any-with-x"),
+    "hash-property": ("message_id", "correlation_id"), "x-recent-history-length": (1, 3), "x-match": ("any", "all",
+                                                                                                      "any-with-x"),
     "x-max-hops": (1, 2), "x-delay": (0, 1000, -1, 1 << 40), "CC": (["q"], ["r", "d"]), "BCC": (["d", "q"],),
-    "x-delivery-count": (1,), "x-stream-filter-value": ("a",), "x-leveret-publisher": ("p",), "x-leveret-sequence": (1, 2, 3),
+    "x-delivery-count": (1,), "x-stream-filter-value": ("a",), "x-leveret-publisher": ("p",),
+    "x-leveret-sequence": (1, 2, 3),
     "x-leveret-query": ("query",), "x-leveret-batch": (1, 2), "x-leveret-attempt": ("one", "two"),
     "x-death": ([{"count": 3, "queue": "q", "reason": "expired", "exchange": "", "routing-keys": ["q"]}],),
-    "x-received-from": ([{"uri": "u", "exchange": "x", "cluster-name": "c", "vhost": "/"}],), "x-leveret-audit": (True,),
+    "x-received-from": ([{"uri": "u", "exchange": "x", "cluster-name": "c", "vhost": "/"}],),
+    "x-leveret-audit": (True,),
 }  # fmt: skip
 # what is there at the beginning: nothing, or the usual queues, or those with consequences
 SHORES: Final[tuple[tuple[tuple[str, dict[str, Value]], ...], ...]] = (
     (("q", {}), ("r", {"x-max-length": 2}), ("d", {}), ("s", {"x-queue-type": "stream"})),
     (("q", {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "d", "x-message-ttl": 1000}), ("d", {}),
      ("r", {"x-max-priority": 10, "x-max-length": 3, "x-overflow": "reject-publish"})),
-    (("q", {"x-queue-type": "quorum", "x-delivery-limit": 1, "x-dead-letter-exchange": "x", "x-overflow": "reject-publish",
+    (("q", {"x-queue-type": "quorum", "x-delivery-limit": 1, "x-dead-letter-exchange": "x",
+      "x-overflow": "reject-publish",
             "x-dead-letter-strategy": "at-least-once"}), ("d", {"x-single-active-consumer": True})),
     (("q", {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "r", "x-message-ttl": 0}),
      ("r", {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "q", "x-message-ttl": 1})),
@@ -175,7 +199,9 @@ def publish_of(octets: Octets, number: int) -> bytes:
     header = encode_header(properties_of(octets), len(body))
     if octets.octet() % 16 == 15:
         header = header[:12] + octets.chunk()
-    return (method + content_frames(number, header, body, octets.choice((4096, FRAME_MAX)))) * octets.choice((1, 1, 3, 20))
+    return (method + content_frames(number, header, body, octets.choice((4096, FRAME_MAX)))) * octets.choice(
+        (1, 1, 3, 20)
+    )
 
 
 # -- the house ---------------------------------------------------------------------------------------------------------
@@ -201,7 +227,7 @@ class House:
         peer.turn(
             PROTOCOL_HEADER
             + method_frame(0, grammar.CONNECTION_START_OK, mechanism="PLAIN", response=b"\0guest\0guest",
-                           client_properties={"capabilities": {"consumer_cancel_notify": True, "connection.blocked": True}})
+                           client_properties={"capabilities": CAPABILITIES})
             + method_frame(0, grammar.CONNECTION_TUNE_OK, channel_max=7, frame_max=FRAME_MAX)
             + method_frame(0, grammar.CONNECTION_OPEN, virtual_host="/")
             + method_frame(1, grammar.CHANNEL_OPEN)
@@ -244,7 +270,9 @@ class House:
     def method_payload(self, index: int) -> None:
         octets = self.octets
         spec = octets.choice(SPECS)
-        self.say(index, frame(1, octets.octet() % 3, struct.pack(">HH", spec.class_id, spec.method_id) + octets.chunk()))
+        self.say(
+            index, frame(1, octets.octet() % 3, struct.pack(">HH", spec.class_id, spec.method_id) + octets.chunk())
+        )
 
     def any_method(self, index: int) -> None:
         octets = self.octets
@@ -350,7 +378,7 @@ class House:
         """An operator's policies and limits."""
         octets, definitions = self.octets, self.bench.broker.definitions
         if octets.flag():
-            key = octets.choice(("max-length", "message-ttl", "expires", "overflow", "dead-letter-exchange", "delivery-limit"))
+            key = octets.choice(POLICY_KEYS)
             value = octets.choice((1, 2, 1000, "reject-publish", "drop-head", "amq.fanout"))
             is_text = key in {"overflow", "dead-letter-exchange"}
             if is_text == isinstance(value, str) and not (key == "overflow" and value == "amq.fanout"):

@@ -1,4 +1,4 @@
-"""What a data directory may hold: files with damage, sound batches with senseless records, pages and chunks of anything.
+"""What a data directory may hold: files with damage, batches of senseless records, pages and chunks of anything.
 
 Damage is reported and costs what is damaged, and nothing comes back that was not written. What can't be read for
 another reason is refused by the errors that the broker and `leveret store` know how to tell. Nothing is allocated that
@@ -13,7 +13,20 @@ import struct
 from collections.abc import Callable
 from typing import Final
 
-from leveret.broker.log import DELIVERED, DROP, HOP, LIFE, MESSAGES, META, MOVED, PAGE, PAGE_HEAD, POSITION, RETURNED, SETTLE
+from leveret.broker.log import (
+    DELIVERED,
+    DROP,
+    HOP,
+    LIFE,
+    MESSAGES,
+    META,
+    MOVED,
+    PAGE,
+    PAGE_HEAD,
+    POSITION,
+    RETURNED,
+    SETTLE,
+)
 from leveret.broker.page import Page
 from leveret.broker.queue import Queue
 from leveret.broker.records import RecordError
@@ -45,7 +58,8 @@ OPS: Final = (
 )  # fmt: skip
 FIELDS: Final = (
     "vhost", "name", "number", "auto_delete", "arguments", "type", "internal", "durable", "source", "destination",
-    "is_queue", "key", "id", "kind", "definition", "vhosts", "exchange", "content", "query", "batch", "attempt", "offsets",
+    "is_queue", "key", "id", "kind", "definition", "vhosts", "exchange", "content", "query", "batch", "attempt",
+    "offsets",
     "sequences", "next_offset", "unplaced_below", "creation", "value", "index",
 )  # fmt: skip
 CONTENT: Final = content_frames(1, encode_header(Properties(delivery_mode=2), 1), b"x", 4096)
@@ -184,7 +198,9 @@ def written_records(octets: Octets) -> None:
 
 
 def _record(octets: Octets) -> bytes:
-    kind = octets.choice((META, MESSAGES, SETTLE, HOP, MOVED, PAGE, DROP, RETURNED, DELIVERED, LIFE, POSITION, 4, 6, 99))
+    kind = octets.choice(
+        (META, MESSAGES, SETTLE, HOP, MOVED, PAGE, DROP, RETURNED, DELIVERED, LIFE, POSITION, 4, 6, 99)
+    )
     queue, id, count = octets.octet() % 6 | octets.octet() // 128 << 48, octets.octet() % 32, octets.octet() % 32
     if kind == META:
         rest = encode_table(_meta(octets))
@@ -203,8 +219,8 @@ def _record(octets: Octets) -> bytes:
     elif kind == MOVED:
         rest = struct.pack(">6q", queue, id, octets.octet(), octets.octet() % 6, octets.octet(), 1) + octets.chunk()
     elif kind == PAGE:
-        fields = (queue, octets.octet(), octets.octet(), octets.octet(), id, id + count, 0, octets.octet(), octets.octet() % 2)
-        rest = PAGE_HEAD.pack(*fields) + octets.chunk()
+        place = (octets.octet(), octets.octet(), octets.octet())
+        rest = PAGE_HEAD.pack(queue, *place, id, id + count, 0, octets.octet(), octets.octet() % 2) + octets.chunk()
     elif kind == POSITION:
         rest = struct.pack(">Bqq", octets.octet() % 5, queue, id) + octets.chunk()
     else:
@@ -217,8 +233,10 @@ def _record(octets: Octets) -> bytes:
 def _meta(octets: Octets) -> dict[str, Value]:
     """One that is mostly as it should be, with a few fields replaced or left out."""
     fields: dict[str, Value] = {
-        "op": octets.choice(OPS), "vhost": "/", "name": octets.choice(("q", "r", "s", "x", "new")), "number": octets.octet(),
-        "auto_delete": False, "internal": False, "type": octets.choice(("topic", "x-delayed-message", "x-recent-history")),
+        "op": octets.choice(OPS), "vhost": "/", "name": octets.choice(("q", "r", "s", "x", "new")),
+        "number": octets.octet(),
+        "auto_delete": False, "internal": False, "type": octets.choice(("topic", "x-delayed-message",
+                                                                        "x-recent-history")),
         "arguments": table_of(octets), "source": "x", "destination": "q", "is_queue": True, "key": "q",
     }  # fmt: skip
     for _ in range(octets.octet() % 6):

@@ -85,8 +85,7 @@ def test_bindings_of_a_virtual_host() -> None:
     for key in ("a", "b", "b"):
         client.call(1, grammar.QUEUE_BIND, routing_key=key, **values)
     text = (
-        "PRECONDITION_FAILED - cannot bind queue 'q' to exchange 'amq.topic': "
-        "binding limit in vhost '/' (2) is reached"
+        "PRECONDITION_FAILED - cannot bind queue 'q' to exchange 'amq.topic': binding limit in vhost '/' (2) is reached"
     )
     assert refusal(client, grammar.QUEUE_BIND, routing_key="c", **values) == ("channel.close", 406, text)
     other = bench.connect()

@@ -57,8 +57,8 @@ class Attempts:
         """An attempt has succeeded or failed."""
         counts = self.succeeded if is_right else self.failed
         counts[protocol] = counts.get(protocol, 0) + 1
-        network = network(address)
-        failures = self._failures.pop(network, None)
+        where = network(address)
+        failures = self._failures.pop(where, None)
         if is_right:
             return
         if failures is None or now_us - failures.last_us > FORGET_US:
@@ -66,7 +66,7 @@ class Attempts:
         failures.count += 1
         failures.last_us = now_us
         failures.next_us = max(failures.next_us, now_us + failures.step_us)
-        self._failures[network] = failures  # at the end: the one that failed longest ago is forgotten first
+        self._failures[where] = failures  # at the end: the one that failed longest ago is forgotten first
         if len(self._failures) > ADDRESSES_MAX:
             del self._failures[next(iter(self._failures))]
 

@@ -28,8 +28,8 @@ class PeerProtocol(asyncio.BufferedProtocol):
     is_going_on: another turn of it is on its way. security: what TLS says of it, if it is below."""
 
     __slots__ = (
-        "_admitted", "_security", "_unread_octets", "is_choked", "is_going_on", "is_paused", "is_stuck", "opened_us", "peer",
-        "server", "transport",
+        "_admitted", "_security", "_unread_octets", "is_choked", "is_going_on", "is_paused", "is_stuck", "opened_us",
+        "peer", "server", "transport",
     )  # fmt: skip
 
     def __init__(self, server: Server, security: Security | None = None) -> None:
