@@ -10,6 +10,7 @@ from leveret.broker import enforcement, tracing
 from leveret.broker.access import Access
 from leveret.broker.ack_timeout import AckTimeout
 from leveret.broker.attempts import Attempts
+from leveret.broker.ceilings import CEILINGS
 from leveret.broker.cluster_name import ClusterName
 from leveret.broker.counters import Churn
 from leveret.broker.definitions import (
@@ -68,7 +69,8 @@ class Settings:
     frame_max in octets, heartbeat_s in seconds, as offered in connection.tune; max_message_octets: of a body;
     consumer_timeout_ms: a channel with a delivery that is unacknowledged for longer is closed, 0 = never;
     loopback_users: who may log in from this machine only; connection_max: of the whole broker, -1 = no limit;
-    password_hashing: of new passwords, one of users.ALGORITHMS.
+    password_hashing: of new passwords, one of users.ALGORITHMS; ceilings: those of ceilings.CEILINGS that differ from
+    the default.
     """
 
     def __init__(
@@ -86,6 +88,7 @@ class Settings:
         loopback_users: tuple[str, ...] = ("guest",),
         connection_max: int = -1,
         password_hashing: str = SHA256,
+        ceilings: dict[str, int] | None = None,
     ) -> None:
         self.product = product
         self.version = version
@@ -100,6 +103,11 @@ class Settings:
         self.loopback_users = loopback_users
         self.connection_max = connection_max
         self.password_hashing = password_hashing
+        self.ceilings = {name: default for name, (default, _) in CEILINGS.items()} | (ceilings or {})
+
+    def ceiling(self, name: str) -> int:
+        """How many there may be of what this one of CEILINGS is about, -1 = any number."""
+        return self.ceilings[name]
 
 
 class Broker:

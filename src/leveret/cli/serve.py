@@ -27,6 +27,7 @@ import click
 
 from leveret import __version__, core
 from leveret.broker.broker import Broker, Settings
+from leveret.broker.ceilings import CEILINGS
 from leveret.broker.records import RecordError
 from leveret.cli import admin, logins, tls
 from leveret.cli.data_dir import default_data_dir
@@ -65,6 +66,7 @@ CONFIG: Final[dict[str, type]] = {
     "disk_free_limit": object, "memory_high_watermark": object,
     "max_message_octets": int, "consumer_timeout_ms": int, "journal_spare_files": int, "tables_dir": str, **tls.CONFIG,
     **admin.CONFIG, **logins.CONFIG,
+    **dict.fromkeys(CEILINGS, int),
 }  # fmt: skip
 
 # settings that are amounts, see leveret.net.quantity
@@ -92,6 +94,8 @@ def read_config(path: Path) -> dict[str, object]:
             raise click.UsageError(f"{path}: {key} must be of type {CONFIG[key].__name__}, not {value!r}")
         elif key in ("journal_spare_files", "consumer_timeout_ms") and isinstance(value, int) and value < 0:
             raise click.UsageError(f"{path}: {key} must not be negative, it is {value}")
+        elif key in CEILINGS and isinstance(value, int) and value < -1:
+            raise click.UsageError(f"{path}: {key} must be a number, or -1 for any number, not {value}")
         try:
             tls.check(key, value)
         except ValueError as error:
@@ -234,6 +238,7 @@ async def _serve(
     )  # fmt: skip
     options = {"host": socket.gethostname()} | {n: chosen[n] for n in names if n in chosen}
     options |= logins.settings(chosen)
+    options["ceilings"] = {name: chosen[name] for name in CEILINGS if name in chosen}
     broker = Broker(Settings(own_version=__version__, **options), os.urandom)  # type: ignore[arg-type]
     broker.on_event = _note
     disk, directory = RealDisk(), str(chosen["data_dir"])
