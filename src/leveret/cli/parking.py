@@ -24,10 +24,10 @@ async def parked(data_dir: str, notifier: Notifier) -> bool:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, state.end.set)
     loop.add_signal_handler(signal.SIGHUP, logger.info, "%s", "the settings are read at start_app")
-    notifier.status("stopped by stop_app; start_app starts the broker again")
-    notifier.watch(loop)
     control = ControlSocket(state, data_dir)
     await control.listen()
+    notifier.status("stopped by stop_app; start_app starts the broker again")
+    notifier.watch(loop)
     logger.info("stopped; start_app starts the broker again")
     await state.end.wait()
     await control.close()

@@ -204,7 +204,7 @@ async def _serve(begun: Wanted, directory: str, choose_now: Callable[[], Chosen]
         logger.warning("%s", line)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, server.departure.leave)
+        loop.add_signal_handler(number, _leave, server, notifier)
     loop.add_signal_handler(signal.SIGHUP, Reload(begun, choose_now, server, certificates, notifier))
     node = Node(broker, server, f"leveret@{socket.gethostname()}", directory, __version__, core())
     control = ControlSocket(Control(node), directory)
@@ -225,7 +225,8 @@ async def _serve(begun: Wanted, directory: str, choose_now: Callable[[], Chosen]
     notifier.ready(f"serving {directory}")
     notifier.watch(loop)
     await server.run()
-    notifier.stopping()
+    if not server.is_parking:
+        notifier.stopping()
     if tables is not None:
         await tables.stop()
     if child is not None:
@@ -237,6 +238,11 @@ async def _serve(begun: Wanted, directory: str, choose_now: Callable[[], Chosen]
         return PARKED
     logger.info("stopped")
     return 0
+
+
+def _leave(server: Server, notifier: Notifier) -> None:
+    notifier.stopping()
+    server.departure.leave()
 
 
 def _prepare(broker: Broker, server: Server, chosen: Chosen) -> bool:

@@ -113,19 +113,13 @@ def options(command: click.Command) -> None:
     command.params += [_option(setting) for setting in SETTINGS.values() if not setting.is_secret]
 
 
-class _Value(click.ParamType):
-    def __init__(self, setting: Setting) -> None:
-        self.name = setting.kind.metavar
-        self._setting = setting
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        return parsed(self._setting, value, self._setting.option) if isinstance(value, str) else value
-
-
 def _option(setting: Setting) -> click.Option:
+    def parse(text: str) -> object:
+        return parsed(setting, text, setting.option)
+
     default = setting.absent or said(setting.default)
     return click.Option(
-        [setting.option], type=_Value(setting), metavar=setting.kind.metavar,
+        [setting.option], type=parse, metavar=setting.kind.metavar,
         multiple=isinstance(setting.default, list), help=f"{setting.summary}  [default: {default}]",
     )  # fmt: skip
 

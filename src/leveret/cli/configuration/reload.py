@@ -21,7 +21,8 @@ from leveret.net.certificates import Certificates
 from leveret.net.notify import Notifier
 from leveret.net.server import Server
 
-logger = logging.getLogger("leveret")
+logger = logging.getLogger("leveret.reload")
+logger.setLevel(logging.INFO)  # who asks for a reload is told what came of it, whatever the level of the log
 Apply = Callable[[Server, Wanted], None]
 # what the broker looks up whenever it needs it; of new connections only, where each remembers
 LOOKED_UP: Final = ("heartbeat_s", "channel_max", "connection_max", "max_message_octets", "loopback_users")

@@ -100,7 +100,7 @@ SECTIONS: Final[dict[str, tuple[Setting, ...]]] = {
     "Logs": (
         Setting(
             "log_level", Choice(LEVELS), "info",
-            "Least severity that is logged. The audit of what operators change is logged in any case.",
+            "Least severity that is logged. The audit of what operators change, and reloads, are logged in any case.",
             is_live=True,
         ),
         Setting(
