@@ -85,7 +85,7 @@ def base_python(directory: Path) -> Path:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", directory], check=True)
     [packages] = directory.glob("lib/python*/site-packages")
     shutil.copytree(Path(pip.__file__).parent, packages / "pip")
-    (directory / "bin/pip").write_text(f"#!/bin/sh\nexec {directory}/bin/python -m pip \"$@\"\n")
+    (directory / "bin/pip").write_text(f'#!/bin/sh\nexec {directory}/bin/python -m pip "$@"\n')
     (directory / "bin/pip").chmod(0o755)
     return directory
 
