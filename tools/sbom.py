@@ -1,7 +1,7 @@
 """Writes what a broker may consist of, as CycloneDX 1.6: sbom.py FILE (usually dist/leveret.cdx.json).
 
-The packages are those that leveret and its extras for brokers need, as they are installed here; those of tests and of the
-documentation are not among them. Besides them, code that comes with leveret itself: each directory of vendor/ in
+The packages are those that leveret and its extras for brokers need, as they are installed here; those of tests and of
+the documentation are not among them. Besides them, code that comes with leveret itself: each directory of vendor/ in
 the web page, whose VERSION.md begins with "NAME VERSION, by WHOM, LICENCE (LICENSE)". The file is checked against
 CycloneDX's schema, and is the same whenever the versions are.
 """
