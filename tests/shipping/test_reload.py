@@ -41,11 +41,15 @@ def reloaded(service: Service, settings: str) -> list[str]:
 
 def test_what_clients_are_offered_changes_for_new_connections(broker: Service) -> None:
     with RawClient.open(broker.url) as before:
-        lines = reloaded(broker, "heartbeat_s = 7\nchannel_max = 3\nmax_message_octets = 1000\nconnection_max = 2")
+        lines = reloaded(
+            broker,
+            "heartbeat_s = 7\nchannel_max = 3\nmax_message_octets = 1000\nconnection_max = 2\nqueue_max_per_vhost = 0",
+        )
         assert "heartbeat_s: 60 -> 7" in lines
         assert "connection_max: -1 -> 2" in lines
         with RawClient.open(broker.url) as after:
             assert (after.tune["heartbeat"], after.tune["channel_max"]) == (7, 3)
+            assert "queue limit in vhost '/' (0) is reached" in after.fail("queue.declare", queue="q")[1]
             after.publish(b"x" * 1001, routing_key="nowhere")
             assert "larger than configured max size 1000" in after.closed()[1]
             with pytest.raises(AssertionError, match=r"node connection limit \(2\) is reached"):

@@ -85,7 +85,7 @@ async def test_login_sets_a_cookie(browse: Browser) -> None:
     form = {"content-type": "application/x-www-form-urlencoded"}
     answer = await browse("POST", "/api/login", None, content=b"username=root&password=secret", headers=form)
     assert (answer.status_code, answer.json()) == (200, "ok")
-    assert answer.headers["set-cookie"] == "auth=cm9vdDpzZWNyZXQ=; Version=1"
+    assert answer.headers["set-cookie"] == "auth=cm9vdDpzZWNyZXQ=; Version=1; HttpOnly; SameSite=Strict"
     answer = await browse("POST", "/api/login", None, content=b"username=root&password=no", headers=form)
     assert answer.json() == {"error": "not_authorized", "reason": "Login failed"}
 

@@ -18,7 +18,7 @@ from leveret.net.logs import JsonFormatter, TextFormatter, about
 
 from .support import Bench
 
-HOSTILE = 'eve\r\n2026-01-01 00:00:00,000 INFO forged\x1b[2J\x00\x85\u2028"}\ud800'
+HOSTILE = 'eve\r\n2026-01-01 00:00:00,000 INFO forged\x1b[2J\x00\x85\u2028\u202e"}\ud800'
 
 
 def record(text: str, *arguments: object, error: BaseException | None = None, **fields: object) -> logging.LogRecord:
@@ -33,7 +33,7 @@ def test_a_hostile_name_stays_in_its_line_of_text() -> None:
     line = TextFormatter().format(record("user '%s' refused", HOSTILE))
     assert len(line.splitlines()) == 1
     assert line.endswith(
-        "WARNING user 'eve\\r\\n2026-01-01 00:00:00,000 INFO forged\\x1b[2J\\x00\\x85\\u2028\"}\ud800' refused"
+        "WARNING user 'eve\\r\\n2026-01-01 00:00:00,000 INFO forged\\x1b[2J\\x00\\x85\\u2028\\u202e\"}\ud800' refused"
     )
 
 

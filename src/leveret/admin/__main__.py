@@ -31,6 +31,8 @@ from leveret.net.certificates import Certificates, TlsSettings
 NICENESS = 5
 # so many commands may be on their way to the broker; further requests wait here, where they hold up nobody else
 COMMANDS_MAX = 16
+# so many connections at the same time; what comes on further ones is answered with 503
+CONNECTIONS_MAX = 1000
 # how often the files of the certificate are looked at
 LOOK_S = 1.0
 # longer than clients keep a connection that they do not use: else one may ask just when it is closed
@@ -67,7 +69,7 @@ def _arguments() -> argparse.Namespace:
 def _server(api: Api, certificates: Certificates | None) -> AdminServer:
     config = uvicorn.Config(
         api, http=Patient, ws="none", lifespan="off", log_config=None, access_log=False, server_header=False,
-        proxy_headers=False, timeout_keep_alive=KEEP_ALIVE_S,
+        proxy_headers=False, timeout_keep_alive=KEEP_ALIVE_S, limit_concurrency=CONNECTIONS_MAX,
         ssl_context_factory=None if certificates is None else lambda config, default: context_of(certificates),
     )  # fmt: skip
     return AdminServer(config)
@@ -80,6 +82,7 @@ def context_of(certificates: Certificates) -> ssl.SSLContext:
         connection.context = certificates.context
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.sni_callback = choose
     return context
 

@@ -14,6 +14,7 @@ from leveret.admin.answers import HttpError, accepts_json, answer_error, finish,
 from leveret.admin.call import Call, answer_of
 from leveret.admin.cors import Cors
 from leveret.admin.examined import Examiner
+from leveret.admin.origin import is_foreign
 from leveret.admin.route import Route
 from leveret.admin.router import Router, segments
 from leveret.admin.routes import ROUTES
@@ -67,6 +68,8 @@ class Api:
             raise HttpError(405, headers={"allow": ", ".join(route.methods)})
         if method == "OPTIONS":
             return Response(b"", headers={"allow": ", ".join(route.methods)})
+        if is_foreign(request) and not self._cors.lets_in(request.headers["origin"]):
+            raise HttpError(403, "forbidden", "pages of other sites may not change anything: see cors_origins")
         if route.open is not None:
             return await route.open(request, self._control)
         user = await login.log_in(request, self._control, *route.credentials(request))

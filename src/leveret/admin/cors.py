@@ -17,10 +17,14 @@ class Cors:
     def __init__(self, origins: Sequence[str] = ()) -> None:
         self._origins = frozenset(origins)
 
+    def lets_in(self, origin: str) -> bool:
+        """Whether pages of this origin may use the API."""
+        return origin != "null" and not self._origins.isdisjoint((origin, "*"))
+
     def allow(self, request: Request, answer: Response, methods: Sequence[str]) -> None:
         """Tell a browser that its page may read this answer, if it may."""
         origin = request.headers.get("origin")
-        if origin in (None, "null") or self._origins.isdisjoint((origin, "*")):
+        if origin is None or not self.lets_in(origin):
             return
         answer.headers["access-control-allow-origin"] = origin
         answer.headers["access-control-allow-credentials"] = "true"

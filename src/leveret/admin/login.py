@@ -8,6 +8,7 @@ from typing import Any, Final
 from starlette.requests import Request
 
 from leveret.admin.answers import REALM, HttpError, not_authorised
+from leveret.admin.origin import is_direct
 from leveret.control.client import AsyncControlClient
 from leveret.control.line import Caller
 from leveret.control.refusal import NOT_AUTHORISED, Refused
@@ -77,8 +78,11 @@ async def log_in(request: Request, control: AsyncControlClient, name: str, passw
     """HttpError 401 with RabbitMQ's words if this is nobody, or nobody who may use the API."""
     address = request.client.host if request.client else ""
     by = Caller(user=name, address=address, interface="http")
+    fields: dict[str, Any]
     try:
         fields = {"name": name, "password": password, "address": address, "protocol": "http"}
+        if not is_direct(request):
+            fields["is_direct"] = False
         answer = await control.call("authenticate", fields, by)
     except Refused as refused:
         if refused.kind != NOT_AUTHORISED:

@@ -47,7 +47,9 @@ async def log_in(request: Request, control: AsyncControlClient) -> Response:
     name, password = (form.get(field, [""])[0] for field in ("username", "password"))
     await login.log_in(request, control, name, password)
     answer = json_answer(encode("ok"))
-    answer.headers["set-cookie"] = f"auth={b64encode(f'{name}:{password}'.encode()).decode()}; Version=1"
+    # for nobody's script, and for no other site's requests
+    flags = "; HttpOnly; SameSite=Strict" + ("; Secure" if request.url.scheme == "https" else "")
+    answer.headers["set-cookie"] = f"auth={b64encode(f'{name}:{password}'.encode()).decode()}; Version=1{flags}"
     return answer
 
 

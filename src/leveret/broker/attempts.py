@@ -44,7 +44,7 @@ class Attempts:
 
     def wait_us(self, address: str, now_us: int) -> int:
         """How long an attempt from this address, which is made now, must wait; -1 if it is to be refused unseen."""
-        failures = self._failures.get(_network(address))
+        failures = self._failures.get(network(address))
         if failures is None or failures.step_us == 0 or now_us - failures.last_us > FORGET_US:
             return 0
         due_us = max(now_us, failures.next_us)
@@ -57,8 +57,8 @@ class Attempts:
         """An attempt has succeeded or failed."""
         counts = self.succeeded if is_right else self.failed
         counts[protocol] = counts.get(protocol, 0) + 1
-        network = _network(address)
-        failures = self._failures.pop(network, None)
+        where = network(address)
+        failures = self._failures.pop(where, None)
         if is_right:
             return
         if failures is None or now_us - failures.last_us > FORGET_US:
@@ -66,7 +66,7 @@ class Attempts:
         failures.count += 1
         failures.last_us = now_us
         failures.next_us = max(failures.next_us, now_us + failures.step_us)
-        self._failures[network] = failures  # at the end: the one that failed longest ago is forgotten first
+        self._failures[where] = failures  # at the end: the one that failed longest ago is forgotten first
         if len(self._failures) > ADDRESSES_MAX:
             del self._failures[next(iter(self._failures))]
 
@@ -76,7 +76,7 @@ class Attempts:
         self.failed.clear()
 
 
-def _network(address: str) -> str:
+def network(address: str) -> str:
     """What one machine may have many addresses of: a /64 of IPv6. address: an IP address, or any other name."""
     if ":" not in address:
         return address

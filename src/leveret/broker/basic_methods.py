@@ -8,6 +8,7 @@ from leveret.broker import stage_methods
 from leveret.broker.ack_timeout import given_timeout_ms
 from leveret.broker.answers import ANSWERS, answer
 from leveret.broker.arguments import refused_of_consumer, typed
+from leveret.broker.ceilings import check_consumers
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.consumer import Consumer
 from leveret.broker.content import POSITIONS, write_content
@@ -70,6 +71,7 @@ def consume(peer: Peer, channel: BrokerChannel, method: Method) -> None:
     name = method.text("queue") or last_declared(channel, method)
     if tag in channel.consumers:
         raise fail(method, NOT_ALLOWED, f"attempt to reuse consumer tag '{tag}'")
+    check_consumers(peer, channel, method)
     tag = tag or generated("amq.ctag-", peer.broker.random_bytes)
     if name == REPLY_TO:
         _consume_replies(peer, channel, method, tag)

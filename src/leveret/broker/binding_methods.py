@@ -9,6 +9,7 @@ from mypy_extensions import i64
 from leveret.broker import routing
 from leveret.broker.access import EXCHANGE, QUEUE, check, check_topic
 from leveret.broker.binding import Binding
+from leveret.broker.ceilings import check_bindings
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.deadletter import header_of
 from leveret.broker.exchange import Exchange
@@ -100,6 +101,7 @@ def _bind(peer: Peer, method: Method, binding: Binding) -> None:
         raise fail(method, PRECONDITION_FAILED, refusal)
     if isinstance(binding.destination, Queue):
         check_owner(peer, method, binding.destination)
+    check_bindings(peer, method, binding)
     if peer.vhost.bind(binding):
         deliver_history(peer.vhost, binding, peer.now_us)
     if binding.is_durable:

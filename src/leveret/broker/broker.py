@@ -10,6 +10,7 @@ from leveret.broker import enforcement, tracing
 from leveret.broker.access import Access
 from leveret.broker.ack_timeout import AckTimeout
 from leveret.broker.attempts import Attempts
+from leveret.broker.ceilings import CEILINGS
 from leveret.broker.cluster_name import ClusterName
 from leveret.broker.counters import Churn
 from leveret.broker.definitions import (
@@ -69,7 +70,7 @@ class Settings:
     consumer_timeout_ms: a channel with a delivery that is unacknowledged for longer is closed, 0 = never;
     loopback_users: who may log in from this machine only; connection_max: of the whole broker, -1 = no limit;
     password_hashing: of new passwords, one of users.ALGORITHMS; default_user, default_pass: whom a new data directory
-    begins with (RabbitMQ's settings of these names).
+    begins with (RabbitMQ's settings of these names); ceilings: those of ceilings.CEILINGS that differ from the default.
     """
 
     def __init__(
@@ -89,6 +90,7 @@ class Settings:
         password_hashing: str = SHA256,
         default_user: str = "guest",
         default_pass: str = "guest",
+        ceilings: dict[str, int] | None = None,
     ) -> None:
         self.product = product
         self.version = version
@@ -105,6 +107,11 @@ class Settings:
         self.password_hashing = password_hashing
         self.default_user = default_user
         self.default_pass = default_pass
+        self.ceilings = {name: default for name, (default, _) in CEILINGS.items()} | (ceilings or {})
+
+    def ceiling(self, name: str) -> int:
+        """How many there may be of what this one of CEILINGS is about, -1 = any number."""
+        return self.ceilings[name]
 
 
 class Broker:

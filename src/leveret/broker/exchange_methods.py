@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from leveret.broker.access import EXCHANGE, check, check_onward
+from leveret.broker.ceilings import check_exchanges
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.delay import DELAYED, DELAYED_TYPE
 from leveret.broker.exchange import Exchange
@@ -74,6 +75,7 @@ def _create(peer: Peer, method: Method, name: str) -> None:
     if isinstance(onward, str):
         check_onward(peer, method, EXCHANGE, name, onward)
     check_new(peer.vhost.name, method, name)
+    check_exchanges(peer, method, name)
     create(peer.vhost, method, name).user = peer.user
 
 

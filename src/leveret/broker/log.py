@@ -245,14 +245,23 @@ class Log:
         if data is None:
             self.drop(page)
             return []
-        items = page.load(data)
+        try:
+            items = page.load(data)
+        except ValueError as error:
+            vhost = page.shelf.queue.vhost
+            vhost.on_event(f"{page.shelf.queue.what()}: a page can't be read: {error}; its messages are lost")
+            self.drop(page)
+            return []
         self.look_at(page)
         return items
 
     def body_octets(self, page: Page) -> i64:
         """Size of the bodies in a page that goes on waiting in its queue."""
         data = self.read_page(int(page.segment), int(page.offset), int(page.size))
-        return page.body_octets(data) if data is not None else 0
+        try:
+            return page.body_octets(data) if data is not None else 0
+        except ValueError:
+            return 0  # told when its messages are wanted
 
     def drop(self, page: Page) -> None:
         """Nothing of a page is alive any more."""

@@ -113,7 +113,13 @@ class Page:
         return out.getvalue()
 
     def load(self, data: bytes) -> list[Entry | Run]:
-        """The messages that are alive, from the page's bytes."""
+        """The messages that are alive, from the page's bytes. ValueError if these are no page."""
+        try:
+            return self._load(data)
+        except IndexError:
+            raise ValueError("a page ends within a message") from None
+
+    def _load(self, data: bytes) -> list[Entry | Run]:
         items: list[Entry | Run] = []
         position = self.position
         transient = -1
@@ -134,6 +140,8 @@ class Page:
                 returns = i64(read_i32_be(data, body))
                 body += 4
             at = body + count * size
+            if count < 1 or size < 1 or at > end:
+                raise ValueError("a page with messages of no size")
             if id == 0:
                 transient += 1
                 if self.is_recovered or transient in self.withdrawn:

@@ -2,7 +2,8 @@
 
 They are matched against the octets of a name, as RabbitMQ does: "." is one octet of UTF-8. What PCRE writes in another
 way is translated; what Python does not know is refused where it is set, and matches nothing where it comes by a file of
-definitions. Python's classes \\w and \\d are about ASCII, Erlang's \\w knows the letters of Latin-1, too.
+definitions. What could take Python's matcher long is matched by automaton.py, or refused. Python's classes \\w and \\d
+are about ASCII, Erlang's \\w knows the letters of Latin-1, too.
 """
 
 from __future__ import annotations
@@ -10,6 +11,10 @@ from __future__ import annotations
 import re
 import warnings
 from typing import Final
+
+from leveret.broker.automaton import Automaton, TooHard, is_quick
+
+TEXT_MAX: Final = 4096
 
 # POSIX classes inside of brackets
 _CLASSES: Final = {
@@ -27,27 +32,40 @@ class Pattern:
     def __init__(self, text: str) -> None:
         self.text = text
         self.is_any = text == ".*"
-        self._pattern = None if refused_pattern(text) else _compiled(text or "^$")
+        self._pattern: re.Pattern[bytes] | None = None
+        self._automaton: Automaton | None = None
+        if not self.is_any and not refused_pattern(text):
+            self._pattern, self._automaton = _compiled(text or "^$")
 
     def matches(self, name: str) -> bool:
         if self.is_any:
             return True
-        return self._pattern is not None and self._pattern.search(name.encode("utf-8", "surrogateescape")) is not None
+        octets = name.encode("utf-8", "surrogateescape")
+        if self._automaton is not None:
+            return self._automaton.search(octets)
+        return self._pattern is not None and self._pattern.search(octets) is not None
 
 
 def refused_pattern(text: str) -> str:
     """What is wrong with a pattern, "" if nothing is."""
     try:
         _compiled(text)
+    except TooHard as error:
+        return f"it may take too long to match, and {error}"
     except (re.error, OverflowError, RecursionError) as error:
         return str(error)
     return ""
 
 
-def _compiled(text: str) -> re.Pattern[bytes]:
+def _compiled(text: str) -> tuple[re.Pattern[bytes] | None, Automaton | None]:
+    """Python's matcher where it is quick, else ours."""
+    if len(text) > TEXT_MAX:
+        raise TooHard("it is too long")
+    pattern = _translated(text)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of brackets in brackets, which mean the same in PCRE
-        return re.compile(_translated(text))
+        compiled = re.compile(pattern)
+        return (compiled, None) if is_quick(pattern) else (None, Automaton(pattern))
 
 
 def _translated(text: str) -> bytes:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from leveret.broker.access import QUEUE, check, check_onward
 from leveret.broker.arguments import are_equivalent, plain, typed
+from leveret.broker.ceilings import check_queues
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.consumer import Consumer
 from leveret.broker.content import POSITIONS
@@ -194,10 +195,7 @@ def _declare_reply(peer: Peer, channel: BrokerChannel, method: Method, name: str
 
 
 def _create(peer: Peer, method: Method, name: str) -> Queue:
-    most = peer.vhost.queues_max
-    if 0 <= most <= len(peer.vhost.queues):
-        text = f"cannot declare queue '{name}': queue limit in vhost '{peer.vhost.name}' ({most}) is reached"
-        raise fail(method, PRECONDITION_FAILED, text)
+    check_queues(peer, method, name)
     onward = method.table("arguments").get("x-dead-letter-exchange")
     if isinstance(onward, str):
         check_onward(peer, method, QUEUE, name, onward)

@@ -24,6 +24,7 @@ from leveret.broker.log import (
 )
 from leveret.broker.run import Stretch
 from leveret.wire.errors import ProtocolError
+from leveret.wire.frames import FRAME_HEADER, FRAME_OVERHEAD
 from leveret.wire.table import Value, decode_table
 
 _MESSAGES_HEAD = struct.Struct(">qIIIH")
@@ -32,6 +33,9 @@ _PASSED = struct.Struct(">qqI")
 _MOVED = struct.Struct(">6q")
 _HEAD = struct.Struct(">BI")
 _POSITION = struct.Struct(">Bqq")
+
+# a record that a stop writes of messages with consecutive ids; more of them were never in memory
+DELIVERED_MAX = 1 << 24
 
 
 class RecordError(Exception):
@@ -147,7 +151,7 @@ def records(batch: bytes) -> Iterator[Record]:
             raise RecordError(f"a record of kind {kind} is longer than its batch")
         try:
             yield _record(batch, kind, start, at)
-        except (struct.error, ValueError, ProtocolError) as error:
+        except (struct.error, ValueError, IndexError, ProtocolError) as error:
             raise RecordError(f"a record of kind {kind} is malformed: {error}") from error
 
 
@@ -166,9 +170,14 @@ def _record(batch: bytes, kind: int, start: int, stop: int) -> Record:
         return Moved((number, id), (arrived[0], arrived[1], arrived[2], arrived[3]), change)
     if kind == PAGE:
         ids = start + PAGE_HEAD.size
-        return Paged(PAGE_HEAD.unpack_from(batch, start), struct.unpack(f">{(stop - ids) // 8}q", batch[ids:stop]))
+        fields = PAGE_HEAD.unpack_from(batch, start)
+        if fields[5] < fields[4] or not 0 <= fields[7] <= fields[3]:
+            raise ValueError("more messages than octets")
+        return Paged(fields, struct.unpack(f">{(stop - ids) // 8}q", batch[ids:stop]))
     if kind in (SETTLE, DELIVERED, RETURNED):
         number, id, count = _PASSED.unpack_from(batch, start)
+        if kind == DELIVERED and count > DELIVERED_MAX:
+            raise ValueError(f"{count} messages at once")
         return Passed(kind, number, id, count)
     if kind == DROP:
         number, id = _PAIR.unpack_from(batch, start)
@@ -196,6 +205,8 @@ def _arrived(batch: bytes, start: int, stop: int, left: tuple[int, int] | None) 
     start += 2
     first = start + _PAIR.size * number_of_queues
     queues = [_PAIR.unpack_from(batch, at) for at in range(start, first, _PAIR.size)]
-    if count < 1 or stop - first != (count - 1) * stride + size:
+    is_sized = count > 0 and stop - first == (count - 1) * stride + size and stride >= size
+    # each begins with the frame of its content header
+    if not is_sized or size < FRAME_OVERHEAD + 14 or batch[first] != FRAME_HEADER or key_size < 2:
         raise RecordError(f"a record of {count} messages holds {stop - first} octets")
     return Arrived(first_id, Stretch(batch[first:stop], stride, size, count, key), queues, left)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from bisect import bisect_right
 from collections.abc import Collection
 from typing import Final
@@ -16,7 +17,7 @@ from leveret.broker.page import Page
 from leveret.broker.queue import Queue
 from leveret.broker.queue_methods import make_queue
 from leveret.broker.queue_settings import configure
-from leveret.broker.records import Arrived, Began, Declared, Moved, Paged, Passed, Record, Stood, records
+from leveret.broker.records import Arrived, Began, Declared, Moved, Paged, Passed, Record, RecordError, Stood, records
 from leveret.broker.run import Stretch
 from leveret.broker.shelf import INDEX_SHIFT, QUEUE_MASK, Shelf
 from leveret.broker.stage import OPEN, Stage
@@ -24,12 +25,16 @@ from leveret.broker.streams import leases
 from leveret.broker.streams.stream import MARKS, Stream
 from leveret.broker.trail import Cause, Dead, Trail, trail_in
 from leveret.broker.vhost import VHost
+from leveret.wire.errors import ProtocolError
 from leveret.wire.table import Value, split_table
 
 # of most arrivals nothing is gone, and there may be a million of them
 _NOTHING: Final[set[int]] = set()
 # what is remembered of queues and keys in which messages expired
 CAUSES_MAX: Final = 4096
+
+# what comes of a record with a sound checksum that no broker has written: fields that are not there, or of another kind
+SENSELESS: Final = (LookupError, ValueError, TypeError, AssertionError, OverflowError, ProtocolError, struct.error)
 
 
 class Arrival:
@@ -205,7 +210,13 @@ class Recovery:
         self._causes: dict[tuple[int, bytes], Cause] = {}
 
     def batch(self, data: bytes) -> None:
-        """Apply the records of one batch. RecordError for what this leveret can't read."""
+        """Apply the records of one batch. RecordError for what this leveret can't read, or what makes no sense."""
+        try:
+            self._apply(data)
+        except SENSELESS as error:
+            raise RecordError(f"a record makes no sense: {type(error).__name__}: {error}") from error
+
+    def _apply(self, data: bytes) -> None:
         for record in records(data):
             if isinstance(record, Arrived):
                 self._arrived(record)
@@ -426,8 +437,14 @@ class Recovery:
     def finish(self, segments: Collection[int] = ()) -> int:
         """Put the messages into their queues, oldest first. After an unclean stop all count as delivered before.
 
-        segments: the numbers of those that are there.
+        segments: the numbers of those that are there. RecordError as of `batch`.
         """
+        try:
+            return self._finish(segments)
+        except SENSELESS as error:
+            raise RecordError(f"the records make no sense: {type(error).__name__}: {error}") from error
+
+    def _finish(self, segments: Collection[int]) -> int:
         log = self._broker.log
         count = 0
         while self._broker.enforce_policies(self.now_us):  # before the messages: length limits count them

@@ -87,7 +87,7 @@ class VHost:
         self.discards: dict[str, int] = {}
         self.release = Release(self)
         self.queries = Queries(self)
-        self.connection_count = 0
+        self.connection_count = self.binding_count = 0
         self.limit({})
         self.tracing: Tracing | None = None  # see tracing.start
         self.tally = Tally(churn)
@@ -132,6 +132,7 @@ class VHost:
         if binding.identity in destination.bindings:
             return False
         destination.bindings[binding.identity] = binding
+        self.binding_count += 1
         binding.source.add(binding)
         self.changed()
         if binding.is_durable:
@@ -155,6 +156,7 @@ class VHost:
             sources: dict[str, Exchange] = {}
             for binding in bindings:
                 del binding.destination.bindings[binding.identity]
+                self.binding_count -= 1
                 binding.source.remove(binding)
                 if binding.source.is_watched:
                     self.watcher.unbound(self, binding)

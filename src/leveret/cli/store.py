@@ -43,6 +43,7 @@ from leveret.store.inspection import Inspection, NoDataDirectory
 from leveret.store.lock import DataDirectoryInUse, reading
 from leveret.store.reading import FileReading
 from leveret.store.stream_check import StreamFileReading, payloads, read_files
+from leveret.wire.errors import ProtocolError
 from leveret.wire.frames import FRAME_BODY, FrameReader
 
 EXIT_DAMAGED: Final = 1
@@ -54,6 +55,8 @@ KINDS: Final = {
     SETTLE: "settled", DELIVERED: "delivered", PAGE: "page", DROP: "page dropped", CLEAN: "clean stop", START: "start",
     RETURNED: "returned", LIFE: "life", POSITION: "position",
 }  # fmt: skip
+# what comes of octets with a sound checksum that no broker has written
+UNREADABLE: Final = (RecordError, ProtocolError, LookupError, ValueError, TypeError)
 POSITIONS: Final = {REACHED: "reached", REFUSED: "refused", TAKEN: "taken", FORGOTTEN: "forgotten"}
 
 
@@ -69,7 +72,7 @@ def command() -> None:
 @click.argument("directory")
 def check(directory: str) -> None:
     """Read everything and report, file by file, what is sound and what is not."""
-    _run(directory, _check)
+    _run(directory, check_all)
 
 
 @command.command()
@@ -77,7 +80,7 @@ def check(directory: str) -> None:
 @click.option("--bodies", is_flag=True, help="With the messages' bodies, in base64.")
 def dump(directory: str, bodies: bool) -> None:
     """Write every record as a line of JSON, oldest first; what is damaged goes to standard error."""
-    _run(directory, lambda inspection: _dump(inspection, bodies))
+    _run(directory, lambda inspection: dump_all(inspection, bodies))
 
 
 def _run(directory: str, action: Callable[[Inspection], bool]) -> None:
@@ -105,7 +108,7 @@ def _run(directory: str, action: Callable[[Inspection], bool]) -> None:
 # -- check -----------------------------------------------------------------------------------------------------------
 
 
-def _check(inspection: Inspection) -> bool:
+def check_all(inspection: Inspection) -> bool:
     total = damaged = 0
     streams = Streams()
     for file in inspection.journal():
@@ -185,7 +188,7 @@ def _unreadable(file: FileReading, streams: Streams) -> list[str]:
             for record in records(payload):
                 if isinstance(record, Declared):
                     streams.heard(record.fields)
-        except RecordError as error:
+        except UNREADABLE as error:
             findings.append(f"{file.path} at byte {offset}: batch {number}: {error}")
     return findings
 
@@ -193,7 +196,7 @@ def _unreadable(file: FileReading, streams: Streams) -> list[str]:
 # -- dump ------------------------------------------------------------------------------------------------------------
 
 
-def _dump(inspection: Inspection, bodies: bool) -> bool:
+def dump_all(inspection: Inspection, bodies: bool) -> bool:
     is_sound = True
     names: dict[int, str] = {}
     streams = Streams()
@@ -205,22 +208,30 @@ def _dump(inspection: Inspection, bodies: bool) -> bool:
                     _print({"file": file.number, "batch": number} | fields_of(record, names, bodies))
                     if isinstance(record, Declared):
                         streams.heard(record.fields)
-            except RecordError as error:
+            except UNREADABLE as error:
                 click.echo(f"{file.path} at byte {offset}: batch {number}: {error}", err=True)
                 is_sound = False
     for file in inspection.segments():
         is_sound &= _complain(file)
         for number, offset, payload in file.batches():
             place = {"segment": file.number, "page": number, "offset": offset + BATCH_HEADER_SIZE}
-            for id, stretch in _page(payload):
-                _print(place | {"kind": "messages", "id": id} | _messages(stretch, bodies))
+            try:
+                for id, stretch in _page(payload):
+                    _print(place | {"kind": "messages", "id": id} | _messages(stretch, bodies))
+            except UNREADABLE as error:
+                click.echo(f"{file.path} at byte {offset}: page {number}: {error}", err=True)
+                is_sound = False
     for number, files in inspection.streams():
         for segment, chunk, payload in payloads(files):
-            for group in decode(payload, chunk.first):
-                stretch = Stretch(group.data, group.size, group.size, group.count, group.key)
-                what = {"offset": int(group.offset), "time_us": int(group.time_us)} | _messages(stretch, bodies)
-                of = {"stream": names.get(number), "number": number, "file": segment.first, "chunk": chunk.first}
-                _print(of | what)
+            of = {"stream": names.get(number), "number": number, "file": segment.first, "chunk": chunk.first}
+            try:
+                for group in decode(payload, chunk.first):
+                    stretch = Stretch(group.data, group.size, group.size, group.count, group.key)
+                    what = {"offset": int(group.offset), "time_us": int(group.time_us)} | _messages(stretch, bodies)
+                    _print(of | what)
+            except UNREADABLE as error:
+                click.echo(f"{files.path(segment.first)}, message {chunk.first}: {error}", err=True)
+                is_sound = False
         for stream_file in read_files(files, streams.begins[number]) if number in streams.begins else ():
             for damage in stream_file.damages:
                 click.echo(f"{stream_file.path}: {damage}", err=True)

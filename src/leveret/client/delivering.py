@@ -37,7 +37,7 @@ class DeliveryReader:
         """
         end = len(data)
         routes = self._routes
-        known, sink, size, tag_at = b"", None, 0, 0
+        known, sink, number, size, tag_at = b"", None, 0, 0, 0
         while end - start >= 11:
             # a run has one consumer, and mostly one length of routes: its frames begin alike
             if not (known and data.startswith(known, start)):
@@ -49,36 +49,40 @@ class DeliveryReader:
                     break
                 tag_at = 12 + data[start + 11]
                 sink = channel.sinks.get(data[start + 11 : start + tag_at])
+                if sink is None:
+                    break
                 known = data[start : start + tag_at]
             head = start + size + 8
             if head + CONTENT_HEAD.size > end:
                 break
-            kind, _, header_size, _, _, body_size = CONTENT_HEAD.unpack_from(data, head)
+            kind, header_on, header_size, _, _, body_size = CONTENT_HEAD.unpack_from(data, head)
+            if kind != 2 or header_on != number or header_size < 14:
+                break
             after = body = head + header_size + 8
             if body_size:
                 if body + 7 > end:
                     break
-                body_kind, _, frame_size = _BODY_HEAD.unpack_from(data, body)
+                body_kind, body_on, frame_size = _BODY_HEAD.unpack_from(data, body)
                 after = body + frame_size + 8
-                if body_kind != 3 or frame_size != body_size:
+                if body_kind != 3 or body_on != number or frame_size != body_size:
                     break
-            if kind != 2 or after > end or not data[head - 1] == data[body - 1] == data[after - 1] == 0xCE:
+            if after > end or not data[head - 1] == data[body - 1] == data[after - 1] == 0xCE:
                 break
-            if sink is not None:
-                delivery_tag, redelivered = _TAG.unpack_from(data, start + tag_at)
-                raw_route = data[start + tag_at + 9 : head - 1]
-                exchange, routing_key = routes.get(raw_route) or self._decode_route(raw_route)
-                sink.deliver(
-                    Delivery(
-                        data[body + 7 : after - 1] if body_size else b"",
-                        data[head + 7 : body - 1],
-                        exchange,
-                        routing_key,
-                        delivery_tag,
-                        redelivered != 0,
-                        sink.tag,
-                    )
+            assert sink is not None
+            delivery_tag, flags = _TAG.unpack_from(data, start + tag_at)
+            raw_route = data[start + tag_at + 9 : head - 1]
+            exchange, routing_key = routes.get(raw_route) or self._decode_route(raw_route)
+            sink.deliver(
+                Delivery(
+                    data[body + 7 : after - 1] if body_size else b"",
+                    data[head + 7 : body - 1],
+                    exchange,
+                    routing_key,
+                    delivery_tag,
+                    flags & 1 != 0,
+                    sink.tag,
                 )
+            )
             start = after
         return start
 

@@ -11,8 +11,11 @@ from leveret.control.node import Node
 from leveret.control.refusal import NOT_AUTHORISED, Refused
 
 
-async def authenticated(node: Node, name: str, password: str, address: str, protocol: str) -> User:
-    """The user, if this is the password. Refused if not, or if this user may not come from that address.
+async def authenticated(
+    node: Node, name: str, password: str, address: str, protocol: str, is_direct: bool = True
+) -> User:
+    """The user, if this is the password. Refused if not, or if this user may not come from that address, or
+    may from this machine only and somebody else stands between (is_direct).
 
     Attempts are counted, and wait, by address; those of nobody's ("") are neither.
     """
@@ -25,7 +28,7 @@ async def authenticated(node: Node, name: str, password: str, address: str, prot
     if wait_us >= 0:
         is_right = await node.host.logins.on_thread(user.accepts, password) if user.is_slow else user.accepts(password)
     is_right = is_right and broker.users.by_name.get(name) is user
-    is_here = name not in broker.settings.loopback_users or _is_loopback(address)
+    is_here = name not in broker.settings.loopback_users or (is_direct and _is_loopback(address))
     if address:
         broker.attempts.done(address, protocol, is_right and is_here, node.host.now_us())
     if not is_right:

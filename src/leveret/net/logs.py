@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 LEVELS: Final = ("debug", "info", "warning", "error")
 FORMATS: Final = ("text", "json")
-# C0, DEL, C1, and what Unicode takes for the end of a line
+# C0, DEL, C1, what Unicode takes for the end of a line, and what turns the direction of the text behind it
 _CONTROLS: Final = {
     number: f"\\u{number:04x}" if number > 0xFF else f"\\x{number:02x}"
-    for number in (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029)
+    for number in (*range(0x20), *range(0x7F, 0xA0), 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A))
 } | {0x0A: "\\n", 0x0D: "\\r", 0x09: "\\t"}
 
 

@@ -28,8 +28,8 @@ class PeerProtocol(asyncio.BufferedProtocol):
     is_going_on: another turn of it is on its way. security: what TLS says of it, if it is below."""
 
     __slots__ = (
-        "_security", "_unread_octets", "is_choked", "is_going_on", "is_paused", "is_stuck", "opened_us", "peer",
-        "server", "transport",
+        "_admitted", "_security", "_unread_octets", "is_choked", "is_going_on", "is_paused", "is_stuck", "opened_us",
+        "peer", "server", "transport",
     )  # fmt: skip
 
     def __init__(self, server: Server, security: Security | None = None) -> None:
@@ -41,6 +41,7 @@ class PeerProtocol(asyncio.BufferedProtocol):
         self.is_going_on = False
         self.opened_us = server.now_us()
         self._unread_octets = 0  # written since it is choked
+        self._admitted = ""  # the address that the entrance counts it by; below TLS somebody else does
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
@@ -48,6 +49,11 @@ class PeerProtocol(asyncio.BufferedProtocol):
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.transport.set_write_buffer_limits(WRITE_HIGH_OCTETS, WRITE_LOW_OCTETS)
         host, port = transport.get_extra_info("peername")[:2]
+        if self._security is None:
+            if not self.server.entrance.admits(host, self.opened_us):
+                self.transport.abort()
+                return
+            self._admitted = host
         self.peer = Peer(self.server.broker, f"{host}:{port}", ip_address(host.partition("%")[0]).is_loopback)
         self.peer.security = self._security
         own_host, own_port = transport.get_extra_info("sockname")[:2]
@@ -107,4 +113,8 @@ class PeerProtocol(asyncio.BufferedProtocol):
         self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if self._admitted:
+            self.server.entrance.leave(self._admitted)
+        elif self._security is None:
+            return  # it never came in
         self.server.lost(self, exc)

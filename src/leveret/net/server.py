@@ -24,6 +24,7 @@ from leveret.net.certificates import Certificates
 from leveret.net.clock import Clock, Sources, system_sources
 from leveret.net.commit import Committer
 from leveret.net.departure import Departure
+from leveret.net.entrance import Entrance
 from leveret.net.fairness import Fairness
 from leveret.net.federation import Federation
 from leveret.net.linger import Linger
@@ -87,6 +88,7 @@ class Server:
         self.loop = asyncio.get_running_loop()
         self.listeners: list[Listener] = []
         self.listening = Listening(self.loop)
+        self.entrance = Entrance(broker)
         self._thread_id = threading.get_ident()
         self._protocols: dict[Peer, PeerProtocol] = {}
         self._pressure = Pressure(self._protocols)

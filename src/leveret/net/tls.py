@@ -55,6 +55,7 @@ class TlsStream(asyncio.BufferedProtocol, asyncio.Transport):
         self._tls = door.certificates.context.wrap_bio(self._input, self._output, server_side=True)
         self._peer: PeerProtocol | None = None  # after the handshake
         self._is_first = True
+        self._admitted = ""  # the address that the entrance counts it by
         self._error: ssl.SSLError | ValueError | None = None
         self._is_over = False  # it has said that it says no more
 
@@ -64,6 +65,11 @@ class TlsStream(asyncio.BufferedProtocol, asyncio.Transport):
         self._tcp = cast(asyncio.Transport, transport)
         host, port = transport.get_extra_info("peername")[:2]
         self._address = f"{host}:{port}"
+        server = self._door.server
+        if not server.entrance.admits(host, server.now_us()):
+            self._tcp.abort()
+            return
+        self._admitted = host
         self._door.waiting.add(self)
         self._timer = asyncio.get_running_loop().call_later(HANDSHAKE_S_MAX, self._is_too_slow)
 
@@ -112,6 +118,9 @@ class TlsStream(asyncio.BufferedProtocol, asyncio.Transport):
             logger.warning("%s: it has hung up during the TLS handshake", self._address)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if not self._admitted:
+            return  # it never came in
+        self._door.server.entrance.leave(self._admitted)
         self._timer.cancel()
         self._door.waiting.discard(self)
         if self._peer is not None:

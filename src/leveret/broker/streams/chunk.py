@@ -111,11 +111,13 @@ class Cursor:
         self._next_at = len(group.data)
 
     def advance(self) -> bool:
-        """Go on to the next group of the chunk; False if there is none."""
+        """Go on to the next group of the chunk; False if there is none. ValueError if there is something else."""
         data = self.data
         at = self._next_at
         if at >= len(data):
             return False
+        if at + _HEAD_OCTETS > len(data):
+            raise ValueError("a chunk ends within a group")
         self.offset += self.count
         self.time_us = read_i64_be(data, at)
         self.count = i64(read_i32_be(data, at + 8))
@@ -126,6 +128,8 @@ class Cursor:
         if named != self.key:
             self.key = named  # one object for those that follow each other, so that consumers need not compare them
         self._next_at = self.at + self.count * self.size
+        if self.count < 1 or self.size < 1 or self._next_at > len(data):
+            raise ValueError("a chunk with messages of no size")
         return True
 
 

@@ -13,6 +13,7 @@ from typing import Final
 
 import click
 
+from leveret.broker.ceilings import CEILINGS
 from leveret.cli.configuration.chosen import Chosen, said
 from leveret.cli.configuration.settings import SECTIONS, Setting
 from leveret.cli.configuration.wanted import Wanted, wanted
@@ -30,6 +31,10 @@ LOOKED_UP: Final = ("heartbeat_s", "channel_max", "connection_max", "max_message
 
 def _broker_setting(name: str) -> Apply:
     return lambda server, after: setattr(server.broker.settings, name, getattr(after.broker, name))
+
+
+def _ceilings(server: Server, after: Wanted) -> None:
+    server.broker.settings.ceilings = after.broker.ceilings
 
 
 def _log(server: Server, after: Wanted) -> None:
@@ -67,6 +72,7 @@ LIVE: Final[dict[str, Apply]] = {
     "drain_timeout_ms": _drain_timeout,
     **{setting.name: _certificates for setting in SECTIONS["TLS"] if setting.is_live},
     **{name: _broker_setting(name) for name in LOOKED_UP},
+    **dict.fromkeys(CEILINGS, _ceilings),
 }
 
 

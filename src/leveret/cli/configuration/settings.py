@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from leveret.broker.ceilings import CEILINGS
 from leveret.cli.configuration.kinds import OFF, Amount, Choice, Kind, Names, Switch, Text, Whole
 from leveret.net.alarms import DISK_FREE_LIMIT_OCTETS, MEMORY_SHARE
 from leveret.net.certificate import LOGIN_FROM, SAN_TYPES
@@ -54,6 +55,11 @@ class Setting:
     def summary(self) -> str:
         """The first sentence."""
         return self.doc.partition(". ")[0].removesuffix(".") + "."
+
+
+def _ceiling(name: str, doc: str, unit: str) -> Setting:
+    """What no application of the usual kind meets: leveret.broker.ceilings."""
+    return Setting(name, Whole(-1), CEILINGS[name][0], doc, unit, is_live=True)
 
 
 # what they are about -> the settings
@@ -179,6 +185,25 @@ SECTIONS: Final[dict[str, tuple[Setting, ...]]] = {
             "delivered meanwhile, and nobody may connect. 0: connections are closed at once, as RabbitMQ does; "
             "what was not acknowledged is delivered again after the start.",
             "ms", is_live=True,
+        ),
+    ),
+    "Ceilings": (
+        _ceiling(
+            "consumer_max_per_channel", "Consumers of one channel; -1: no limit. One more is refused, by 530.",
+            "consumers",
+        ),
+        _ceiling("queue_max_per_vhost", "Queues of one virtual host; -1: no limit. One more: 406.", "queues"),
+        _ceiling("exchange_max_per_vhost", "Exchanges of one virtual host; -1: no limit. One more: 406.", "exchanges"),
+        _ceiling("binding_max_per_vhost", "Bindings of one virtual host; -1: no limit. One more: 406.", "bindings"),
+        _ceiling(
+            "connection_max_per_address", "Connections from one IP address; -1: no limit. More are closed at once.",
+            "connections",
+        ),
+        _ceiling(
+            "handshake_max",
+            "Connections that have not opened a virtual host yet; -1: no limit. More are closed at once, so that those "
+            "that only knock keep nobody out.",
+            "connections",
         ),
     ),
     "Logins": (

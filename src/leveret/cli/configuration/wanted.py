@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from leveret import __version__
 from leveret.broker.broker import Settings
+from leveret.broker.ceilings import CEILINGS
 from leveret.cli import admin, logins, tls
 from leveret.cli.admin import AdminSettings
 from leveret.cli.configuration.chosen import Chosen
@@ -37,8 +38,10 @@ class Wanted:
     def broker(self) -> Settings:
         """The broker's settings."""
         values = {name: self.chosen[name] for name in BROKER} | self.logins
+        ceilings = {each: self.chosen[each] for each in CEILINGS}
         name = self.chosen["cluster_name"] or ""
-        return Settings(own_version=__version__, host=socket.gethostname(), cluster_name=name, **values)
+        host = socket.gethostname()
+        return Settings(own_version=__version__, host=host, cluster_name=name, ceilings=ceilings, **values)
 
     @property
     def tables_dir(self) -> str:

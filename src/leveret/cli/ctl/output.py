@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import csv
-import json
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from leveret.cli.ctl.spec import Column, Row, Rows, Table
-from leveret.cli.ctl.terms import cell
+from leveret.cli.ctl.terms import cell, json_text
 
 
 def needed_columns(table: Table, chosen: Sequence[str]) -> dict[str, object]:
@@ -59,7 +58,7 @@ def _json(table: Table, names: list[str], rows: list[list[object]], has_header: 
     objects = [dict(zip(names, row, strict=True)) for row in rows]
     print("[")
     if objects:
-        print("\n,".join(json.dumps(each, ensure_ascii=False, separators=(",", ":")) for each in objects))
+        print("\n,".join(json_text(each, (",", ":")) for each in objects))
     print("]")
 
 

@@ -14,6 +14,7 @@ from leveret.cli.ctl.exits import DATA, NO_PERMISSION, OF_KIND, TIMED_OUT, UNAVA
 from leveret.cli.ctl.exits import NO_USER as EXIT_NO_USER
 from leveret.cli.ctl.output import needed_columns, print_rows
 from leveret.cli.ctl.spec import Argument, Option, Rows, Spec, Table
+from leveret.cli.ctl.terms import json_text
 from leveret.cli.ctl.waiting import AWAIT_S
 from leveret.cli.data_dir import default_data_dir
 from leveret.control.blocking import ControlClient
@@ -172,7 +173,7 @@ def _show(spec: Spec, answer: Any, given: Mapping[str, Any], settings: Settings)
         return
     if settings.formatter == "json" and not given.get("file"):
         value = answer if spec.show and answer is not None else {"status": "ok", "node": given["node"]}
-        print(json.dumps(value | {"message": spec.aside} if spec.aside else value, ensure_ascii=False))
+        print(json_text(value | {"message": spec.aside} if spec.aside else value))
         return
     if shown:
         print(shown.removesuffix("\n"))

@@ -2,7 +2,25 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping
+from typing import Final
+
+# what moves a terminal's cursor, begins a line of its own, or turns the direction of what follows;
+# a tab is a tab, as in RabbitMQ
+_HIDDEN: Final = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+def printable(text: str) -> str:
+    """A text whose control characters can be seen: clients give names to things, and operators look at them."""
+    return _HIDDEN.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
+
+
+def json_text(value: object, separators: tuple[str, str] | None = None) -> str:
+    """JSON with all letters as they are, but those that `printable` makes visible."""
+    text = json.dumps(value, ensure_ascii=False, separators=separators)
+    return _HIDDEN.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
 
 
 def cell(value: object) -> str:
@@ -12,7 +30,7 @@ def cell(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        return value
+        return printable(value)
     if isinstance(value, Mapping):
         return term(value)
     if isinstance(value, list | tuple):
@@ -25,7 +43,8 @@ def term(value: object) -> str:
     if value is None:
         return "undefined"
     if isinstance(value, str):
-        return '"' + value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t") + '"'
+        text = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")
+        return '"' + printable(text) + '"'
     if isinstance(value, Mapping):
         return "[" + ",".join(f"{{{term(key)},{term(item)}}}" for key, item in value.items()) + "]"
     if isinstance(value, list | tuple):

@@ -143,20 +143,22 @@ class DeleteUser(Command):
 class Authenticate(Query):
     """Whether this is the user's password: answers with the name and the tags.
 
-    address: the IP address from which somebody wants to log in, "" = nobody does; protocol: by which, "http".
+    address: the IP address from which somebody wants to log in, "" = nobody does; protocol: by which, "http";
+    is_direct: nobody stands between, such as a proxy, or a page of elsewhere in a browser on this machine.
     """
 
     name: str
     password: str
     address: str = ""
     protocol: str = "http"
+    is_direct: bool = True
     secrets: ClassVar[tuple[str, ...]] = ("password",)
 
     def run(self, node: Node) -> object:
         return self._authenticate(node)
 
     async def _authenticate(self, node: Node) -> object:
-        user = await authenticated(node, self.name, self.password, self.address, self.protocol)
+        user = await authenticated(node, self.name, self.password, self.address, self.protocol, self.is_direct)
         return {"name": user.name, "tags": user.tags}
 
 

@@ -1,0 +1,69 @@
+"""Limits for what clients can make grow, which no application of the usual kind meets: so that one client that runs
+away, or means harm, does not take the memory and the file descriptors of all others.
+
+Codes and texts are RabbitMQ's where it has such a limit: consumer_max_per_channel of 3.13, and 4.0's of exchanges.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from leveret.broker.exchange import Exchange
+from leveret.wire.errors import NOT_ALLOWED, PRECONDITION_FAILED, ProtocolError
+from leveret.wire.method import Method
+
+if TYPE_CHECKING:
+    from leveret.broker.binding import Binding
+    from leveret.broker.channel import BrokerChannel
+    from leveret.broker.peer import Peer
+
+# setting -> (how many there may be by default, -1 = any number; of what)
+CEILINGS: Final[dict[str, tuple[int, str]]] = {
+    "consumer_max_per_channel": (10_000, "consumers of a channel"),
+    "queue_max_per_vhost": (262_144, "queues of a virtual host"),
+    "exchange_max_per_vhost": (65_536, "exchanges of a virtual host"),
+    "binding_max_per_vhost": (1_048_576, "bindings of a virtual host"),
+    "connection_max_per_address": (-1, "connections from one IP address"),
+    "handshake_max": (1_000, "connections that have not opened a virtual host yet"),
+}
+
+
+def check_consumers(peer: Peer, channel: BrokerChannel, method: Method) -> None:
+    """530 if the channel has as many consumers as it may have."""
+    most = peer.broker.settings.ceiling("consumer_max_per_channel")
+    if 0 <= most <= len(channel.consumers):
+        raise _reached(method, NOT_ALLOWED, f"reached maximum ({most}) of consumers per channel")
+
+
+def check_queues(peer: Peer, method: Method, name: str) -> None:
+    """406 if the virtual host has as many queues as it may have: as its own limit has it, or the broker's."""
+    vhost = peer.vhost
+    most = vhost.queues_max
+    ceiling = peer.broker.settings.ceiling("queue_max_per_vhost")
+    if most < 0 or 0 <= ceiling < most:
+        most = ceiling
+    if 0 <= most <= len(vhost.queues):
+        text = f"cannot declare queue '{name}': queue limit in vhost '{vhost.name}' ({most}) is reached"
+        raise _reached(method, PRECONDITION_FAILED, text)
+
+
+def check_exchanges(peer: Peer, method: Method, name: str) -> None:
+    """406 if the virtual host has as many exchanges as it may have."""
+    most = peer.broker.settings.ceiling("exchange_max_per_vhost")
+    if 0 <= most <= len(peer.vhost.exchanges):
+        text = f"cannot declare exchange '{name}' in vhost '{peer.vhost.name}': exchange limit of {most} is reached"
+        raise _reached(method, PRECONDITION_FAILED, text)
+
+
+def check_bindings(peer: Peer, method: Method, binding: Binding) -> None:
+    """406 if the virtual host has as many bindings as it may have, and this one is new."""
+    most = peer.broker.settings.ceiling("binding_max_per_vhost")
+    if 0 <= most <= peer.vhost.binding_count and binding.identity not in binding.destination.bindings:
+        kind = "exchange" if isinstance(binding.destination, Exchange) else "queue"
+        what = f"cannot bind {kind} '{binding.destination.name}' to exchange '{binding.source.name}'"
+        text = f"{what}: binding limit in vhost '{peer.vhost.name}' ({most}) is reached"
+        raise _reached(method, PRECONDITION_FAILED, text)
+
+
+def _reached(method: Method, code: int, text: str) -> ProtocolError:
+    return ProtocolError(code, text, method.spec.class_id, method.spec.method_id)

@@ -1,0 +1,72 @@
+"""Patterns that could hold up the broker are matched in another way, to the same end."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from leveret.broker.automaton import PLACES_MAX, Automaton, TooHard, is_quick
+from leveret.broker.pattern import Pattern, refused_pattern
+
+ATOMS = st.sampled_from([
+    "a", "b", ".", "[ab]", "[^a]", "\\w", "\\D", "\\s", "^", "$", "(a|b)", "(?:ab|a)*", "a*", "a+", "b?", "a{2,3}",
+    "(a*)*",
+    "(a|ab)+", "\\.", "\\b", "\\B", "a+?", "\\Z", "\\A", "(?:a|)", "[a-c]{0,2}",
+])  # fmt: skip
+
+# Python finds no \\B in the empty text, PCRE does
+NAMES = st.text("aAb.-1\n", min_size=1, max_size=8)
+
+
+@settings(max_examples=400)
+@given(parts=st.lists(ATOMS, max_size=6), flag=st.sampled_from(["", "(?i)", "(?s)"]), name=NAMES)
+def test_it_agrees_with_pythons_matcher(parts: list[str], flag: str, name: str) -> None:
+    pattern = (flag + "".join(parts)).encode()
+    assert Automaton(pattern).search(name.encode()) == (re.search(pattern, name.encode()) is not None)
+
+
+@pytest.mark.parametrize("text", [
+    "(a+)+$", "(a|aa)+$", "(.*a){12}$", "a*a*a*a*a*a*a*b", "(x+x+)+y", "^(team-[a-z]+\\.)+queue$", ".*.*.*=",
+    "(a?){30}b",
+    "(a|a)(a|a)(a|a)b",
+])  # fmt: skip
+def test_a_pattern_with_many_ways_is_matched_soon(text: str) -> None:
+    """Python's matcher would be at it for longer than the test suite; an endless one is ended by the test's time."""
+    assert not is_quick(text.encode())
+    assert refused_pattern(text) == ""
+    assert not Pattern(text).matches("a" * 255 + "!")
+
+
+@pytest.mark.parametrize("text", ["", "^amq\\.gen.*", "^(q|r)[a-z]*$", "^a.*b.*$", "(?=a)a", "x{300}"])
+def test_usual_patterns_are_pythons_matter(text: str) -> None:
+    assert is_quick(text.encode())
+    assert refused_pattern(text) == ""
+
+
+@pytest.mark.parametrize(("text", "why"), [
+    ("(?=(a+)+b)a", "it looks ahead or back, or repeats what it has found"),
+    ("(a)\\1+(a*)*b", "it looks ahead or back, or repeats what it has found"),
+    ("(?i:(a+)+)$", "it has flags within a group"),
+    ("(?m)^(a+)+$", "it asks for the ends of lines"),
+    ("(a?b?){1200}", "it is too long"),
+    ("a" * 5000, "it is too long"),
+])  # fmt: skip
+def test_what_could_take_long_is_refused_where_it_is_set(text: str, why: str) -> None:
+    assert refused_pattern(text) == f"it may take too long to match, and {why}"
+    assert not Pattern(text).matches("a" * 30)
+
+
+def test_places_are_bounded() -> None:
+    with pytest.raises(TooHard):
+        Automaton(b"a" * (PLACES_MAX + 1))
+
+
+@pytest.mark.parametrize(("text", "name", "is_found"), [
+    ("(a+)+$", "xaa", True), ("^(q-[a-z]+\\.)+end$", "q-a.q-b.end", True), ("^(q-[a-z]+\\.)+end$", "q-a.q-b.en", False),
+    ("^((a|b)*c)*$", "abcabc", True), ("^((a|b)*c)*$", "abca", False),
+])  # fmt: skip
+def test_names_are_found(text: str, name: str, is_found: bool) -> None:
+    assert Pattern(text).matches(name) == is_found

@@ -1,0 +1,149 @@
+"""Each limit for what clients can make grow is kept, with its error, and harms nobody else."""
+
+from __future__ import annotations
+
+import pytest
+
+from leveret.broker.broker import Broker, Settings
+from leveret.broker.ceilings import CEILINGS
+from leveret.net.entrance import TELL_US, Entrance
+from leveret.wire import grammar
+from leveret.wire.grammar import MethodSpec
+
+from .support import Bench, Client, recovered
+
+
+def bench_with(**ceilings: int) -> tuple[Bench, Client]:
+    bench = Bench(Settings(ceilings=ceilings))
+    return bench, bench.connect()
+
+
+def refusal(client: Client, spec: MethodSpec, **values: object) -> tuple[str, int, str]:
+    """The method, code and text of the answer."""
+    answer = client.call(1, spec, **values)
+    return answer.name, answer.number("reply_code"), answer.text("reply_text")
+
+
+def test_consumers_of_a_channel() -> None:
+    bench, client = bench_with(consumer_max_per_channel=2)
+    client.queue("q")
+    for _ in range(2):
+        assert client.call(1, grammar.BASIC_CONSUME, queue="q").spec is grammar.BASIC_CONSUME_OK
+    client.call(2, grammar.CHANNEL_OPEN)
+    assert client.call(2, grammar.BASIC_CONSUME, queue="q").spec is grammar.BASIC_CONSUME_OK
+    other = bench.connect()
+    text = "NOT_ALLOWED - reached maximum (2) of consumers per channel"
+    assert refusal(client, grammar.BASIC_CONSUME, queue="q") == ("connection.close", 530, text)
+    assert other.call(1, grammar.BASIC_CONSUME, queue="q").spec is grammar.BASIC_CONSUME_OK
+
+
+def test_who_cancels_may_consume_again() -> None:
+    _, client = bench_with(consumer_max_per_channel=1)
+    client.queue("q")
+    for _ in range(3):
+        tag = client.call(1, grammar.BASIC_CONSUME, queue="q").text("consumer_tag")
+        client.call(1, grammar.BASIC_CANCEL, consumer_tag=tag)
+
+
+def test_queues_of_a_virtual_host() -> None:
+    bench, client = bench_with(queue_max_per_vhost=2)
+    client.queue("one")
+    client.queue("two")
+    client.queue("two")
+    text = "PRECONDITION_FAILED - cannot declare queue 'three': queue limit in vhost '/' (2) is reached"
+    assert refusal(client, grammar.QUEUE_DECLARE, queue="three") == ("channel.close", 406, text)
+    other = bench.connect()
+    other.call(1, grammar.QUEUE_DELETE, queue="one")
+    other.queue("three")
+
+
+@pytest.mark.parametrize(("own", "counts"), [(1, 1), (5, 2)])
+def test_the_smaller_limit_of_queues_counts(own: int, counts: int) -> None:
+    bench, client = bench_with(queue_max_per_vhost=2)
+    bench.broker.vhosts["/"].limit({"max-queues": own})
+    for number in range(counts):
+        client.queue(f"q{number}")
+    assert f"({counts})" in refusal(client, grammar.QUEUE_DECLARE, queue="more")[2]
+
+
+def test_exchanges_of_a_virtual_host() -> None:
+    """The predeclared ones count."""
+    bench, client = bench_with(exchange_max_per_vhost=7)
+    for _ in range(2):
+        client.call(1, grammar.EXCHANGE_DECLARE, exchange="one", type="direct")
+    text = "PRECONDITION_FAILED - cannot declare exchange 'two' in vhost '/': exchange limit of 7 is reached"
+    assert refusal(client, grammar.EXCHANGE_DECLARE, exchange="two", type="direct") == ("channel.close", 406, text)
+    other = bench.connect()
+    other.call(1, grammar.EXCHANGE_DELETE, exchange="one")
+    other.call(1, grammar.EXCHANGE_DECLARE, exchange="two", type="direct")
+
+
+def test_bindings_of_a_virtual_host() -> None:
+    bench, client = bench_with(binding_max_per_vhost=2)
+    client.queue("q", durable=True)
+    values: dict[str, object] = {"queue": "q", "exchange": "amq.topic"}
+    for key in ("a", "b", "b"):
+        client.call(1, grammar.QUEUE_BIND, routing_key=key, **values)
+    text = (
+        "PRECONDITION_FAILED - cannot bind queue 'q' to exchange 'amq.topic': binding limit in vhost '/' (2) is reached"
+    )
+    assert refusal(client, grammar.QUEUE_BIND, routing_key="c", **values) == ("channel.close", 406, text)
+    other = bench.connect()
+    text = text.replace("bind queue 'q'", "bind exchange 'amq.fanout'")
+    found = refusal(other, grammar.EXCHANGE_BIND, source="amq.topic", destination="amq.fanout")
+    assert found == ("channel.close", 406, text)
+    third = bench.connect()
+    third.call(1, grammar.QUEUE_UNBIND, routing_key="a", **values)
+    third.call(1, grammar.QUEUE_BIND, routing_key="c", **values)
+    again = recovered(bench.batches)
+    assert again.broker.vhosts["/"].binding_count == bench.broker.vhosts["/"].binding_count == 2
+    third.call(1, grammar.QUEUE_DELETE, queue="q")
+    assert bench.broker.vhosts["/"].binding_count == 0
+
+
+def test_no_limit_is_minus_one() -> None:
+    _, client = bench_with(**dict.fromkeys(CEILINGS, -1))
+    client.queue("q")
+    client.call(1, grammar.EXCHANGE_DECLARE, exchange="x", type="direct")
+    client.call(1, grammar.QUEUE_BIND, queue="q", exchange="x", routing_key="k")
+    client.call(1, grammar.BASIC_CONSUME, queue="q")
+    assert Entrance(Broker(Settings(ceilings=dict.fromkeys(CEILINGS, -1)), bytes)).admits("10.0.0.1", 0)
+
+
+def entrance(sockets_max: int | None = None, **ceilings: int) -> Entrance:
+    return Entrance(Broker(Settings(ceilings=ceilings), bytes), sockets_max)
+
+
+def test_connections_of_an_address() -> None:
+    door = entrance(connection_max_per_address=2)
+    assert [door.admits("10.0.0.1", 0) for _ in range(3)] == [True, True, False]
+    assert door.admits("10.0.0.2", 0)
+    door.leave("10.0.0.1")
+    assert door.admits("10.0.0.1", 0)
+
+
+def test_a_network_of_ipv6_is_one_address() -> None:
+    door = entrance(connection_max_per_address=1)
+    assert [door.admits(host, 0) for host in ("2001:db8::1", "2001:db8::2", "2001:db8:0:1::1")] == [True, False, True]
+
+
+def test_those_who_only_knock() -> None:
+    """Who has opened a virtual host does not count as one of them."""
+    bench = Bench(Settings(ceilings={"handshake_max": 2}))
+    door = Entrance(bench.broker)
+    assert [door.admits(f"10.0.0.{number}", 0) for number in range(3)] == [True, True, False]
+    bench.connect()
+    assert door.admits("10.0.0.3", 0)
+
+
+def test_files_are_kept_for_the_journal() -> None:
+    door = entrance(sockets_max=1)
+    assert [door.admits("10.0.0.1", 0), door.admits("10.0.0.2", 0)] == [True, False]
+
+
+def test_one_line_stands_for_many_refusals(caplog: pytest.LogCaptureFixture) -> None:
+    door = entrance(sockets_max=0)
+    for now_us in (0, 1, 2, TELL_US):
+        door.admits("10.0.0.1", now_us)
+    assert len(caplog.messages) == 2
+    assert "(3 since the last such line)" in caplog.messages[1]

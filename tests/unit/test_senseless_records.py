@@ -1,0 +1,104 @@
+"""Octets with a sound checksum that no broker has written: found by fuzzing (tests/fuzz/journal.py)."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from leveret.broker.log import DELIVERED, MESSAGES, META, MOVED, PAGE, PAGE_HEAD, meta_record
+from leveret.broker.page import Page
+from leveret.broker.queue import Queue
+from leveret.broker.records import DELIVERED_MAX, RecordError, records
+from leveret.broker.recovery import Recovery
+from leveret.broker.streams import chunk
+from leveret.wire.frames import content_frames
+from leveret.wire.properties import Properties, encode_header
+from leveret.wire.table import Value
+
+from .support import Bench
+
+CONTENT = content_frames(1, encode_header(Properties(delivery_mode=2), 1), b"x", 4096)
+KEY = b"\x00\x01q"
+
+
+def record(kind: int, rest: bytes) -> bytes:
+    return struct.pack(">BI", kind, len(rest)) + rest
+
+
+def messages(count: int, stride: int, size: int, contents: bytes, key: bytes = KEY) -> bytes:
+    head = struct.pack(">qIIIH", 1, count, stride, size, len(key)) + key
+    return record(MESSAGES, head + struct.pack(">Hqq", 1, 1, 0) + contents)
+
+
+SIZE = len(CONTENT)
+
+
+@pytest.mark.parametrize("batch", [
+    messages(0xFFFF_FFFF, 0, SIZE, CONTENT),  # four billion times the same octets
+    messages(2, SIZE - 1, SIZE, (CONTENT * 2)[: 2 * SIZE - 1]),  # which overlap
+    messages(1, 0, 0, b""), messages(1, 5, 5, b"short"), messages(1, SIZE, SIZE, b"\x01" + CONTENT[1:]),
+    messages(1, SIZE, SIZE, CONTENT, b""), record(MOVED, struct.pack(">6q", 1, 1, 1, 1, 1, 1)),
+    record(DELIVERED, struct.pack(">qqI", 1, 1, DELIVERED_MAX + 1)),
+    record(PAGE, PAGE_HEAD.pack(1, 1, 0, 10, 1, 5, 0, 11, 0)), record(PAGE, PAGE_HEAD.pack(1, 1, 0, 10, 5, 1, 0, 1, 0)),
+    record(META, b"\0\0\0\1"),
+])  # fmt: skip
+def test_a_record_that_makes_no_sense_is_refused(batch: bytes) -> None:
+    with pytest.raises(RecordError):
+        list(records(batch))
+
+
+def test_a_record_of_messages_is_taken() -> None:
+    assert len(list(records(messages(3, SIZE, SIZE, CONTENT * 3)))) == 1
+
+
+@pytest.mark.parametrize("fields", [
+    {"op": "queue.declare", "vhost": "/", "name": "q"}, {"op": "next_id"}, {"op": "next_id", "id": "x"},
+    {"op": "exchange.declare", "vhost": "none", "name": "x"}, {"op": "bind", "vhost": "/"}, {"name": "q"},
+    {"op": "exchange.declare", "vhost": "/", "name": "x", "type": "none", "auto_delete": False, "internal": False},
+    {"op": "define", "kind": "none", "definition": {}}, {"op": "history", "vhost": "/", "exchange": "x"},
+])  # fmt: skip
+def test_a_declaration_that_makes_no_sense_is_told(fields: dict[str, Value]) -> None:
+    bench = Bench()
+    with pytest.raises(RecordError, match="a record makes no sense"):
+        Recovery(bench.broker, bench.now_us).batch(meta_record(fields))
+
+
+@pytest.mark.parametrize("data", [
+    b"\0", bytes(27), struct.pack(">BqIIqH", 0, 1, 1, 0xFFFF_FFFF, 0, 0),
+    struct.pack(">BqIIqH", 0, 1, 5, 5, 0, 0) + b"x",
+])  # fmt: skip
+def test_a_page_that_is_none(data: bytes) -> None:
+    nowhere = Queue(Bench().broker.vhosts["/"], "", True, False, {})
+    with pytest.raises(ValueError, match="a page"):
+        Page(nowhere.shelf, [], 0, 0).load(data)
+
+
+def test_a_page_that_is_none_costs_its_messages_and_nothing_else() -> None:
+    told: list[str] = []
+    bench = Bench()
+    bench.broker.vhosts["/"].on_event = told.append
+    client = bench.connect()
+    client.queue("q", durable=True)
+    queue = bench.broker.vhosts["/"].queues["q"]
+    page = Page(queue.shelf, [], 0, 0)
+    page.first_id, page.last_id, page.live, page.count, page.is_stored = 1, 1, 1, 1, True
+    queue.shelf.add_page(page)
+    queue.shelf.enqueue_page(page)
+    bench.broker.log.read_page = lambda segment, offset, size: bytes(27)
+    client.publish("q", b"behind it", delivery_mode=2)
+    assert queue.peek() is not None
+    assert queue.count() == 1
+    assert told == [
+        "queue 'q' in vhost '/': a page can't be read: a page with messages of no size; its messages are lost"
+    ]
+
+
+@pytest.mark.parametrize("payload", [
+    b"\0" * 17, struct.pack(">qiiH", 1, -1, 20, 0), struct.pack(">qiiH", 1, 1, 0, 0),
+    struct.pack(">qiiH", 1, 9, 9, 0) + b"x",
+])  # fmt: skip
+def test_a_chunk_that_is_none_has_an_end(payload: bytes) -> None:
+    """A negative count would lead back to what was read already, for ever."""
+    with pytest.raises(ValueError, match="a chunk"):
+        chunk.decode(payload, 0)
