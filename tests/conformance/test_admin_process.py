@@ -130,8 +130,8 @@ def test_the_default_port_is_taken(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("text", "reason"), [
-    ("admin_port = 65536", "admin_port must be from 0 to 65535, it is 65536"),
-    ('admin_port = "15672"', "admin_port must be of type int"),
+    ("admin_port = 65536", "admin_port must be a whole number from 0 to 65535, not 65536"),
+    ('admin_port = "15672"', "admin_port must be a whole number from 0 to 65535, not '15672'"),
     ("admin_tls_port = 15671", "--admin-tls-port needs --tls-port, --tls-cert and --tls-key"),
 ])  # fmt: skip
 def test_a_wrong_configuration(tmp_path: Path, text: str, reason: str) -> None:

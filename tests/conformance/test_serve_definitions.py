@@ -98,7 +98,7 @@ def test_a_file_that_is_wrong(tmp_path: Path, text: str, reason: str) -> None:
 def test_a_file_that_is_not_there_and_one_in_the_configuration(tmp_path: Path) -> None:
     missing = serve("--port", "0", "--data-dir", str(tmp_path / "data"), "--definitions", str(tmp_path / "none"))
     assert missing.returncode == 2
-    assert "does not exist" in missing.stderr
+    assert "No such file or directory" in missing.stderr
     config = tmp_path / "leveret.toml"
     config.write_text(f'definitions = "{tmp_path / "none"}"')
     refused = serve("--port", "0", "--data-dir", str(tmp_path / "data"), "--config", str(config))

@@ -250,7 +250,7 @@ def lock(key: Path, locked: Path) -> None:
     (["--tls-cert", "x"], "--tls-cert has no effect without --tls-port"),
     (["--tls-port", "0", "--tls-cert", "x", "--tls-key", "x", "--tls-verify", "required"], "required needs --tls-ca"),
     (["--port", "off"], "--port off needs --tls-port"),
-    (["--port", "of"], "'of' is not a valid integer"),
+    (["--port", "of"], "--port must be a whole number from 0 to 65535, or 'off', not 'of'"),
 ])
 def test_options_that_do_not_fit(tmp_path: Path, arguments: list[str], message: str) -> None:
     refused = serve("--data-dir", str(tmp_path), *arguments)
@@ -261,8 +261,8 @@ def test_options_that_do_not_fit(tmp_path: Path, arguments: list[str], message: 
 @pytest.mark.parametrize(("text", "message"), [
     ('tls_verify = "perhaps"', "tls_verify must be one of none, optional, required, not 'perhaps'"),
     ('ssl_cert_login_from = "cn"', "must be one of distinguished_name, common_name, subject_alternative_name"),
-    ("tls_port = 65536", "tls_port must be from 0 to 65535"),
-    ('port = "on"', "port must be of type int, or 'off', not 'on'"),
+    ("tls_port = 65536", "tls_port must be a whole number from 0 to 65535, not 65536"),
+    ('port = "on"', "port must be a whole number from 0 to 65535, or 'off', not 'on'"),
 ])
 def test_settings_that_do_not_fit(tmp_path: Path, text: str, message: str) -> None:
     config = tmp_path / "leveret.toml"

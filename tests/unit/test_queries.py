@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -41,6 +42,7 @@ class Host:
         self.alarms = Alarms(Limits(100, 2000), gauges)
         self.clients: list[Client] = []
         self.shown: list[tuple[str, int]] = []
+        self.departure = SimpleNamespace(is_under_maintenance=False, has_begun=False)
 
     def now_us(self) -> int:
         return self.bench.now_us

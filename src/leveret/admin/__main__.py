@@ -14,7 +14,6 @@ import os
 import signal
 import socket
 import ssl
-import sys
 import threading
 from collections.abc import Iterator
 
@@ -27,6 +26,7 @@ from leveret.admin.metrics import OPEN
 from leveret.admin.patience import Patient
 from leveret.admin.process import KEY_PASSWORD
 from leveret.control.client import AsyncControlClient
+from leveret.net import logs
 from leveret.net.certificates import Certificates, TlsSettings
 
 # messages have the processor first: a request that comes does not take it from the broker or its clients
@@ -64,6 +64,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--tls-cert")
     parser.add_argument("--tls-key")
     parser.add_argument("--log-level", default="INFO")
+    parser.add_argument("--log-format", default="text", choices=logs.FORMATS)
     parser.add_argument("--cors-origin", action="append", default=[])
     return parser.parse_args()
 
@@ -119,7 +120,7 @@ def main() -> None:
     threading.Thread(target=_end_with_the_broker, daemon=True).start()
     os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     os.nice(NICENESS)
-    logging.basicConfig(level=options.log_level, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    logs.configure(options.log_level, options.log_format)
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
     asyncio.run(_serve(options))
 

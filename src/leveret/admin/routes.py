@@ -270,7 +270,8 @@ def _check(path: str, name: str, **fields: str) -> Route:
 
 CHECKS: Final = (
     *(_check(name, name) for name in (
-        "alarms", "local-alarms", "virtual-hosts", "node-is-mirror-sync-critical", "node-is-quorum-critical")),
+        "alarms", "local-alarms", "virtual-hosts", "node-is-mirror-sync-critical", "node-is-quorum-critical",
+        "is-in-service", "ready-to-serve-clients")),
     _check("certificate-expiration/{within}/{unit}", "certificate-expiration", argument="{within}", unit="{unit}"),
     _check("port-listener/{port}", "port-listener", argument="{port}"),
     _check("protocol-listener/{protocol}", "protocol-listener", argument="{protocol}"),

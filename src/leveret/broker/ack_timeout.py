@@ -48,6 +48,11 @@ class AckTimeout:
         self.timeout_ms: i64 = timeout_ms
         self.interval_us: i64 = INTERVAL_US_MAX
         self.has_own = False  # some queue or consumer has had a timeout of its own
+        self.set(timeout_ms)
+
+    def set(self, timeout_ms: int) -> None:
+        """The broker's is another one from now on, for what has been delivered, too."""
+        self.timeout_ms = timeout_ms
         self._shorten(timeout_ms)
 
     def allow_for(self, timeout_ms: i64) -> None:

@@ -69,8 +69,8 @@ class Settings:
     frame_max in octets, heartbeat_s in seconds, as offered in connection.tune; max_message_octets: of a body;
     consumer_timeout_ms: a channel with a delivery that is unacknowledged for longer is closed, 0 = never;
     loopback_users: who may log in from this machine only; connection_max: of the whole broker, -1 = no limit;
-    password_hashing: of new passwords, one of users.ALGORITHMS; ceilings: those of ceilings.CEILINGS that differ from
-    the default.
+    password_hashing: of new passwords, one of users.ALGORITHMS; default_user, default_pass: whom a new data directory
+    begins with (RabbitMQ's settings of these names); ceilings: those of ceilings.CEILINGS that differ from the default.
     """
 
     def __init__(
@@ -88,6 +88,8 @@ class Settings:
         loopback_users: tuple[str, ...] = ("guest",),
         connection_max: int = -1,
         password_hashing: str = SHA256,
+        default_user: str = "guest",
+        default_pass: str = "guest",
         ceilings: dict[str, int] | None = None,
     ) -> None:
         self.product = product
@@ -103,6 +105,8 @@ class Settings:
         self.loopback_users = loopback_users
         self.connection_max = connection_max
         self.password_hashing = password_hashing
+        self.default_user = default_user
+        self.default_pass = default_pass
         self.ceilings = {name: default for name, (default, _) in CEILINGS.items()} | (ceilings or {})
 
     def ceiling(self, name: str) -> int:
@@ -149,6 +153,13 @@ class Broker:
         # a login waits: the network says when it may go on
         self.on_login: Callable[[Connection], None] = lambda connection: None
         self.on_event: Callable[[str], None] = logger.info
+        self.subject: Connection | None = None  # whom the event is about that is being told
+
+    def tell(self, subject: Connection, text: str) -> None:
+        """Something has happened to a connection."""
+        self.subject = subject
+        self.on_event(text)
+        self.subject = None
 
     def _tell(self, text: str) -> None:
         self.on_event(text)
@@ -161,11 +172,14 @@ class Broker:
         """What a new broker begins with; its first journal file says so."""
         self.log.is_replaying = True
         self.definitions.put(VHOST, {"name": "/", "description": "Default virtual host", "tags": []})
-        password_hash = hash_password("guest", self.random_bytes)
-        guest: Definition = {"name": "guest", "password_hash": password_hash, "hashing_algorithm": SHA256}
-        self.definitions.put(USER, {**guest, "tags": ["administrator"], "limits": {}})
+        name, password = self.settings.default_user, self.settings.default_pass
+        # what everybody knows need not be hashed slowly, at each start
+        hashing = SHA256 if password == "guest" else self.settings.password_hashing
+        password_hash = hash_password(password, self.random_bytes, hashing)
+        first: Definition = {"name": name, "password_hash": password_hash, "hashing_algorithm": hashing}
+        self.definitions.put(USER, {**first, "tags": ["administrator"], "limits": {}})
         anything: Definition = {"configure": ".*", "write": ".*", "read": ".*"}
-        self.definitions.put(PERMISSION, {"user": "guest", "vhost": "/", **anything})
+        self.definitions.put(PERMISSION, {"user": name, "vhost": "/", **anything})
         self.log.is_replaying = False
 
     def _vhost_defined(self, kind: str, key: Key, definition: Definition | None) -> None:

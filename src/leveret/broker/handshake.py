@@ -24,7 +24,7 @@ def unknown_protocol(peer: Peer, data: bytes) -> None:
     """What the client says is no AMQP 0-9-1."""
     what = "TLS, and this port is without" if data[:2] == b"\x16\x03" else f"no AMQP 0-9-1: {data[:8]!r}"
     peer.broker.refused("protocol")
-    peer.broker.on_event(f"{peer.address}: refused: it speaks {what}")
+    peer.broker.tell(peer, f"{peer.address}: refused: it speaks {what}")
 
 
 def start(peer: Peer) -> None:
@@ -56,7 +56,7 @@ def start_ok(peer: Peer, method: Method) -> None:
     broker = peer.broker
     wait_us = broker.attempts.wait_us(peer.host, int(peer.now_us))
     if wait_us < 0:
-        broker.on_event(f"{peer.address}: user '{user}' refused unseen: too many logins of {peer.host} have failed")
+        broker.tell(peer, f"{peer.address}: user '{user}' refused unseen: too many logins of {peer.host} have failed")
         _count(peer, False)
         raise refused(mechanism)
     login = Login(mechanism, user, password, int(peer.now_us) + wait_us)
@@ -85,7 +85,7 @@ def resume(peer: Peer, is_right: bool, now_us: int) -> None:
 def decide(peer: Peer, login: Login, is_right: bool) -> None:
     """The password was looked at."""
     if not is_right or login.user not in peer.broker.users.by_name:
-        peer.broker.on_event(f"{peer.address}: user '{login.user}' refused: wrong credentials")
+        peer.broker.tell(peer, f"{peer.address}: user '{login.user}' refused: wrong credentials")
         _count(peer, False)
         raise refused(login.mechanism)
     _logged_in(peer, login.mechanism, login.user)
@@ -101,7 +101,7 @@ def _logged_in(peer: Peer, mechanism: str, user: str) -> None:
     """Who it is is certain: go on to the limits, unless this user may not come from there."""
     settings = peer.broker.settings
     if user in settings.loopback_users and not peer.is_loopback:
-        peer.broker.on_event(f"{peer.address}: user '{user}' can only connect via localhost")
+        peer.broker.tell(peer, f"{peer.address}: user '{user}' can only connect via localhost")
         _count(peer, False)
         raise refused(mechanism)
     _count(peer, True)
@@ -133,7 +133,7 @@ def _named_by_certificate(peer: Peer, security: Security) -> str:
     reason = f"user '{user}' - invalid credentials" if user else "no name found"
     if security.subject is None:
         reason = "connection peer presented no TLS (x.509) certificate"
-    peer.broker.on_event(f"{peer.address}: EXTERNAL login refused: {reason}")
+    peer.broker.tell(peer, f"{peer.address}: EXTERNAL login refused: {reason}")
     _count(peer, False)
     raise refused(EXTERNAL)
 
@@ -190,7 +190,7 @@ def open_vhost(peer: Peer, method: Method) -> None:
     peer.connected_us = peer.now_us
     broker.churn.connection_created += 1
     peer.send(0, grammar.CONNECTION_OPEN_OK)
-    broker.on_event(f"{peer.address}: user '{peer.user}' connected to vhost '{name}'")
+    broker.tell(peer, f"{peer.address}: user '{peer.user}' connected to vhost '{name}'")
 
 
 def update_secret(peer: Peer, method: Method) -> None:

@@ -110,7 +110,7 @@ class LinkPeer(Peer):
             return
         is_last = self._complaints == COMPLAINTS_MAX
         more = "; it may not be the last such, but is the last that is told" if is_last else ""
-        self.broker.on_event(f"{self.name}: {text}{more}")
+        self.broker.tell(self, f"{self.name}: {text}{more}")
 
     def _drop(self, error: ProtocolError) -> None:
         self.complain(f"a message is refused: {error}")

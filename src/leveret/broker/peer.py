@@ -298,7 +298,7 @@ class Peer(Connection):
         hint = ""
         if error.text == "fast reply consumer does not exist":
             hint = f" (consume from {REPLY_TO} on the SAME channel that publishes the request, before publishing it)"
-        self.broker.on_event(f"{self.address}:{where} closed: {error}{hint}")
+        self.broker.tell(self, f"{self.address}:{where} closed: {error}{hint}")
 
     def unknown_protocol(self, data: bytes) -> None:
         handshake.unknown_protocol(self, data)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import click
 
 from leveret.admin.process import HOST, KEY_PASSWORD, PORT, AdminProcess, bind, is_installed
+from leveret.cli.configuration.chosen import Chosen
+from leveret.net import logs
 from leveret.net.certificates import TlsSettings
 from leveret.net.listener import Listener
 from leveret.net.server import Server
@@ -20,13 +21,6 @@ logger = logging.getLogger("leveret")
 
 EXIT_OPTIONS: Final = 2
 EXIT_ADDRESS: Final = 4
-Command = Callable[..., Any]
-
-# key of the configuration file -> type
-CONFIG: Final[dict[str, type]] = {
-    "admin_host": str, "admin_port": int, "admin_tls_port": int, "cors_origins": list, "metrics_host": str,
-    "metrics_port": int,
-}  # fmt: skip
 
 
 # protocol -> the option by which the process gets its socket, and what is there
@@ -60,45 +54,13 @@ class AdminRefused(Exception):
         self.status = status
 
 
-def admin_options(command: Command) -> Command:
-    """The options of `leveret serve`."""
-    given = [
-        click.option(
-            "--admin-port",
-            type=click.IntRange(0, 65535),
-            envvar="LEVERET_ADMIN_PORT",
-            help="Port of the HTTP API; 0: none.  [default: 15672 if leveret[admin] is installed and the port is free]",
-        ),
-        click.option(
-            "--admin-tls-port",
-            type=click.IntRange(1, 65535),
-            help="Port of the HTTP API with TLS, with the broker's certificate; usually 15671.",
-        ),
-        click.option("--admin-host", help="Address of the HTTP API.  [default: 127.0.0.1]"),
-        click.option(
-            "--metrics-port",
-            type=click.IntRange(0, 65535),
-            help="Port of /metrics without a login; usually 15692.  [default: none; the HTTP API has it with a login]",
-        ),
-        click.option("--metrics-host", help="Address of that port.  [default: 127.0.0.1]"),
-    ]
-    for option in reversed(given):
-        command = option(command)
-    return command
-
-
-def settings(chosen: dict[str, object], security: TlsSettings | None) -> AdminSettings:
+def settings(chosen: Chosen, security: TlsSettings | None) -> AdminSettings:
     """What was chosen; security: the broker's certificate. click.UsageError if something is wrong."""
-    values: dict[str, Any] = {key.removeprefix("admin_"): chosen.get(key) for key in CONFIG}
-    for key in ("admin_port", "admin_tls_port", "metrics_port"):
-        value = values[key.removeprefix("admin_")]
-        if value is not None and not 0 <= value <= 65535:
-            raise click.UsageError(f"{key} must be from 0 to 65535, it is {value}")
-    if values["tls_port"] is not None and security is None:
+    if chosen["admin_tls_port"] is not None and security is None:
         raise click.UsageError("--admin-tls-port needs --tls-port, --tls-cert and --tls-key")
     return AdminSettings(
-        values["host"], values["port"], values["tls_port"], security, tuple(values["cors_origins"] or ()),
-        values["metrics_host"] or HOST, values["metrics_port"] or 0,
+        chosen["admin_host"], chosen["admin_port"], chosen["admin_tls_port"], security, tuple(chosen["cors_origins"]),
+        chosen["metrics_host"], chosen["metrics_port"],
     )  # fmt: skip
 
 
@@ -141,7 +103,8 @@ def start_admin(
 ) -> AdminProcess:
     """Start the process that serves the sockets; it is not waited for."""
     level = logging.getLevelName(logging.getLogger().getEffectiveLevel())
-    arguments = [data_dir, f"--log-level={level}", *(f"--cors-origin={origin}" for origin in settings.cors_origins)]
+    arguments = [data_dir, f"--log-level={level}", f"--log-format={logs.form()}"]
+    arguments += [f"--cors-origin={origin}" for origin in settings.cors_origins]
     secrets = {}
     for protocol, listener in sockets.items():
         option, what = DOORS[protocol]

@@ -33,7 +33,9 @@ COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
 
 
 # a link of this name to the executable -> the group of commands that it is
-LINKS: Final[dict[str, str]] = {"rabbitmqctl": "command", "rabbitmq-diagnostics": "diagnostics"}
+LINKS: Final[dict[str, str]] = {
+    "rabbitmqctl": "command", "rabbitmq-diagnostics": "diagnostics", "rabbitmq-upgrade": "upgrade",
+}  # fmt: skip
 
 
 class LazyGroup(click.Group):

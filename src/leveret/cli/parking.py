@@ -9,11 +9,12 @@ import signal
 
 from leveret.control.parked import Parked
 from leveret.control.socket import ControlSocket
+from leveret.net.notify import Notifier
 
 logger = logging.getLogger("leveret")
 
 
-async def parked(data_dir: str) -> bool:
+async def parked(data_dir: str, notifier: Notifier) -> bool:
     """Wait for start_app: True; or for stop, SIGTERM or SIGINT: False."""
     gc.unfreeze()  # the broker that was is garbage, and in circles
     gc.enable()
@@ -22,8 +23,11 @@ async def parked(data_dir: str) -> bool:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, state.end.set)
+    loop.add_signal_handler(signal.SIGHUP, logger.info, "%s", "the settings are read at start_app")
     control = ControlSocket(state, data_dir)
     await control.listen()
+    notifier.status("stopped by stop_app; start_app starts the broker again")
+    notifier.watch(loop)
     logger.info("stopped; start_app starts the broker again")
     await state.end.wait()
     await control.close()

@@ -1,7 +1,8 @@
 """leveret serve: the broker as a process.
 
-SIGHUP reads the TLS certificates again, and disk_free_limit and memory_high_watermark from the configuration file, if
-there is one.
+\b
+SIGHUP   reads the settings and the TLS certificates again (docs/SHIPPING.md)
+SIGTERM  stops in order, after --drain-timeout-ms; a second one hurries
 
 Exit codes: 0 stopped by SIGTERM or SIGINT; 1 an error of its own; 2 wrong options or configuration; 3 the data
 directory is in use; 4 an address can't be listened on; 5 the journal failed (input/output error), or it had no room on
@@ -11,14 +12,12 @@ the disk when the broker started or stopped; 6 a newer leveret wrote the data di
 from __future__ import annotations
 
 import asyncio
-import difflib
 import functools
 import logging
 import os
 import signal
 import socket
 import sys
-import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -26,10 +25,17 @@ from typing import Final
 import click
 
 from leveret import __version__, core
-from leveret.broker.broker import Broker, Settings
-from leveret.broker.ceilings import CEILINGS
+from leveret.broker.broker import Broker
+from leveret.broker.peer import Peer
 from leveret.broker.records import RecordError
-from leveret.cli import admin, logins, tls
+from leveret.cli import admin, logins
+from leveret.cli.configuration.chosen import Chosen, choose, given, misspelt
+from leveret.cli.configuration.chosen import options as add_options
+from leveret.cli.configuration.kinds import OFF
+from leveret.cli.configuration.printing import example_file, in_effect
+from leveret.cli.configuration.reload import Reload
+from leveret.cli.configuration.settings import SECTIONS
+from leveret.cli.configuration.wanted import Wanted, wanted
 from leveret.cli.data_dir import default_data_dir
 from leveret.cli.parking import parked
 from leveret.control.control import Control
@@ -37,16 +43,18 @@ from leveret.control.definitions.loading import load
 from leveret.control.node import Node
 from leveret.control.refusal import Refused
 from leveret.control.socket import ControlSocket
-from leveret.net.alarms import DISK_FREE_LIMIT_OCTETS, MEMORY_SHARE, Alarms, Limits
-from leveret.net.certificates import CertificateError, Certificates, TlsSettings
-from leveret.net.quantity import octets
-from leveret.net.resources import gauges, machine_memory_octets
+from leveret.net import logs
+from leveret.net.alarms import Alarms
+from leveret.net.certificates import CertificateError, Certificates, make_context
+from leveret.net.logs import about
+from leveret.net.notify import Notifier
+from leveret.net.resources import gauges
 from leveret.net.server import Server
 from leveret.net.tables import Tables
 from leveret.store.data_directory import open_directory
 from leveret.store.disk import RealDisk
 from leveret.store.format import JournalVersionError
-from leveret.store.journal import SPARE_FILES_DEFAULT, JournalFailed, JournalFull
+from leveret.store.journal import JournalFailed, JournalFull
 from leveret.store.lock import DataDirectoryInUse, DirectoryLock
 
 logger = logging.getLogger("leveret")
@@ -57,120 +65,51 @@ EXIT_ADDRESS: Final = 4
 EXIT_JOURNAL: Final = 5
 EXIT_VERSION: Final = 6
 PARKED: Final = -1  # it is no exit code: stop_app was called
-LEVELS: Final = ("debug", "info", "warning", "error")
-
-# key of the configuration file -> type
-CONFIG: Final[dict[str, type]] = {
-    "host": list, "port": object, "data_dir": str, "definitions": str, "log_level": str,
-    "product": str, "version": str, "cluster_name": str, "frame_max": int, "channel_max": int, "heartbeat_s": int,
-    "disk_free_limit": object, "memory_high_watermark": object,
-    "max_message_octets": int, "consumer_timeout_ms": int, "journal_spare_files": int, "tables_dir": str, **tls.CONFIG,
-    **admin.CONFIG, **logins.CONFIG,
-    **dict.fromkeys(CEILINGS, int),
-}  # fmt: skip
-
-# settings that are amounts, see leveret.net.quantity
-QUANTITIES: Final = ("disk_free_limit", "memory_high_watermark")
 
 
-def read_config(path: Path) -> dict[str, object]:
-    """The settings of a TOML file. click.UsageError for what is not TOML, an unknown key or a wrong type."""
-    try:
-        config = tomllib.loads(path.read_text())
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise click.UsageError(f"{path}: {error}") from None
-    for key, value in config.items():
-        if key not in CONFIG:
-            near = difflib.get_close_matches(key, CONFIG, 1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise click.UsageError(f"{path}: unknown setting {key!r}{hint}")
-        if key == "host" and isinstance(value, str):
-            config[key] = [value]
-        elif key in QUANTITIES:
-            _check_quantity(f"{path}: {key}", value)
-        elif key == "port" and value != tls.OFF and (not isinstance(value, int) or isinstance(value, bool)):
-            raise click.UsageError(f"{path}: port must be of type int, or {tls.OFF!r}, not {value!r}")
-        elif not isinstance(value, CONFIG[key]) or isinstance(value, bool):
-            raise click.UsageError(f"{path}: {key} must be of type {CONFIG[key].__name__}, not {value!r}")
-        elif key in ("journal_spare_files", "consumer_timeout_ms") and isinstance(value, int) and value < 0:
-            raise click.UsageError(f"{path}: {key} must not be negative, it is {value}")
-        elif key in CEILINGS and isinstance(value, int) and value < -1:
-            raise click.UsageError(f"{path}: {key} must be a number, or -1 for any number, not {value}")
-        try:
-            tls.check(key, value)
-        except ValueError as error:
-            raise click.UsageError(f"{path}: {key} {error}") from None
-    return config
+class ServeCommand(click.Command):
+    """Its options are the settings, and its help has them by what they are about."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        shown = {param.name: param.get_help_record(ctx) for param in self.get_params(ctx)}
+        for title, settings in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([row for each in settings if (row := shown.pop(each.name, None)) is not None])
+        with formatter.section("Configuration"):
+            formatter.write_dl([row for row in shown.values() if row is not None])
 
 
-def _check_quantity(name: str, value: object) -> None:
-    try:
-        octets(value, 0)
-    except ValueError as error:
-        raise click.UsageError(f"{name}: {error}") from None
-
-
-@click.command(name="serve", help="Run the broker until SIGTERM or SIGINT.\n\n" + "\n".join(__doc__.split("\n")[2:]))
-@click.option("--host", multiple=True, help="Address to listen on; repeat it for several.  [default: 127.0.0.1]")
-@click.option("--port", type=tls.Port(), help="Port; 0 takes a free one, off: none, for TLS only.  [default: 5672]")
-@tls.options
-@click.option("--data-dir", help="Directory of the journal.  [default: $LEVERET_DATA_DIR, else ~/.local/share/leveret]")
-@click.option("--tables-dir", help="Directory of the streams' tables; off: none are made.  [default: tables/ there]")
-@click.option("--log-level", type=click.Choice(LEVELS), help="Least severity that is logged.  [default: info]")
-@click.option("--disk-free-limit", help="Publishers are blocked when the disk has less free.  [default: 50MB]")
-@click.option("--memory-high-watermark", help="Publishers are blocked when more memory is in use.  [default: 0.4]")
-@click.option(
-    "--consumer-timeout-ms",
-    type=click.IntRange(0),
-    help="Channels with a delivery that is unacknowledged for longer are closed; 0: never.  [default: 1800000]",
+@click.command(
+    name="serve",
+    cls=ServeCommand,
+    help="Run the broker until SIGTERM or SIGINT.\n\n" + "\n".join(__doc__.split("\n")[2:]),
 )
-@admin.admin_options
-@click.option("--trace", multiple=True, help="Virtual host whose firehose is on; repeat it for several.")
 @click.option(
-    "--definitions",
-    type=click.Path(exists=True, dir_okay=False),
-    help="File of definitions, as RabbitMQ exports them; imported at each start.",
+    "--config",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    envvar="LEVERET_CONFIG",
+    help="TOML file of settings; $LEVERET_CONFIG.",
 )
-@click.option("--config", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="TOML file of settings.")
-def command(
-    host: tuple[str, ...],
-    port: int | str | None,
-    data_dir: str | None,
-    tables_dir: str | None,
-    log_level: str | None,
-    disk_free_limit: str | None,
-    memory_high_watermark: str | None,
-    consumer_timeout_ms: int | None,
-    trace: tuple[str, ...],
-    definitions: str | None,
-    config: Path | None,
-    **secured: object,
-) -> None:
-    given: dict[str, object] = {"host": list(host) or None, "port": port, "data_dir": data_dir, "log_level": log_level}
-    given |= {"definitions": definitions, "tables_dir": tables_dir}
-    given |= secured
-    given["consumer_timeout_ms"] = consumer_timeout_ms  # RabbitMQ's consumer_timeout
-    for key, value in zip(QUANTITIES, (disk_free_limit, memory_high_watermark), strict=True):
-        if value is not None:
-            _check_quantity(f"--{key.replace('_', '-')}", value)
-            given[key] = value
-    defaults: dict[str, object] = {"host": ["127.0.0.1"], "port": 5672, "log_level": "info"}
-    defaults |= {"data_dir": default_data_dir(), "disk_free_limit": DISK_FREE_LIMIT_OCTETS}
-    defaults["memory_high_watermark"] = MEMORY_SHARE
+@click.option("--print-config", is_flag=True, help="Print a file with all settings, explained, and end.")
+@click.option("--check-config", is_flag=True, help="Print the settings in effect, and where each comes from, and end.")
+def command(config: Path | None, print_config: bool, check_config: bool, **parameters: object) -> None:
+    if print_config:
+        click.echo(example_file(), nl=False)
+        return
+    options = given(parameters)
 
-    def choose() -> dict[str, object]:
-        return defaults | (read_config(config) if config else {}) | {k: v for k, v in given.items() if v is not None}
+    def choose_now() -> Chosen:
+        return choose(options, config, os.environ)
 
-    chosen = choose()
-    logins.settings(chosen)
-    security = tls.settings(chosen)
-    admin.settings(chosen, security)
-    if chosen["port"] == tls.OFF and security is None:
-        raise click.UsageError("--port off needs --tls-port")
-    logging.basicConfig(
-        level=str(chosen["log_level"]).upper(), format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr
-    )
-    directory = str(chosen["data_dir"])
+    begun = wanted(choose_now())
+    if check_config:
+        _check(begun)
+        return
+    chosen = begun.chosen
+    logs.configure(chosen["log_level"], chosen["log_format"])
+    for warning in misspelt(os.environ):
+        logger.warning("%s", warning)
+    directory = str(chosen["data_dir"] or default_data_dir())
     try:
         lock = DirectoryLock(directory)
     except DataDirectoryInUse as error:
@@ -178,34 +117,45 @@ def command(
         sys.exit(EXIT_IN_USE)
     except OSError as error:
         logger.critical("the data directory %s can't be used: %s", directory, error.strerror or error)
-        sys.exit(2)
+        sys.exit(EXIT_OPTIONS)
+    notifier = Notifier(os.environ)
     with lock:
-        status = asyncio.run(_serve(chosen, trace, security, choose))
-        while status == PARKED and asyncio.run(parked(directory)):
-            status = asyncio.run(_serve(chosen, trace, security, choose))
+        status = asyncio.run(_serve(begun, directory, choose_now, notifier))
+        while status == PARKED and asyncio.run(parked(directory, notifier)):
+            status = asyncio.run(_serve(_again(begun, choose_now), directory, choose_now, notifier))
         sys.exit(max(status, 0))
 
 
-def _limits(chosen: dict[str, object]) -> Limits:
-    memory = machine_memory_octets()
-    return Limits(octets(chosen["disk_free_limit"], memory), octets(chosen["memory_high_watermark"], memory))
+add_options(command)
 
 
-def _reload(server: Server, certificates: Certificates | None, choose_again: Callable[[], dict[str, object]]) -> None:
+def _check(begun: Wanted) -> None:
+    """The settings fit together; so do the files of the certificate."""
+    if begun.security is not None:
+        try:
+            make_context(begun.security)
+        except CertificateError as error:
+            raise click.UsageError(f"--tls-port can't be served: {error}") from None
+    click.echo(in_effect(begun.chosen), nl=False)
+
+
+def _again(begun: Wanted, choose_now: Callable[[], Chosen]) -> Wanted:
+    """The settings at start_app: those of now, or of before if they are wrong now."""
     try:
-        chosen = choose_again()
-        security = tls.settings(chosen)
-        server.limit(_limits(chosen))
+        return wanted(choose_now())
     except click.UsageError as error:
-        logger.error("nothing was changed: %s", error.message)
-        return
-    if certificates is not None and security is not None:
-        certificates.reload(security)
+        logger.error("the settings are those of before: %s", error.message)
+        return begun
 
 
-def _note(event: str) -> None:
-    """One line for each event, whatever is in the names that clients give to things."""
-    logger.info("%s", event.replace("\r", "\\r").replace("\n", "\\n"))
+def _told(broker: Broker) -> Callable[[str], None]:
+    """What makes a line of the log of what happens to the broker's connections."""
+
+    def tell(event: str) -> None:
+        subject = broker.subject
+        logger.info("%s", event, extra=about(subject) if isinstance(subject, Peer) else None)
+
+    return tell
 
 
 def _import(broker: Broker, path: str, now_us: int) -> bool:
@@ -221,32 +171,19 @@ def _import(broker: Broker, path: str, now_us: int) -> bool:
     return True
 
 
-async def _serve(
-    chosen: dict[str, object],
-    traced: tuple[str, ...],
-    security: TlsSettings | None,
-    choose_again: Callable[[], dict[str, object]],
-) -> int:
+async def _serve(begun: Wanted, directory: str, choose_now: Callable[[], Chosen], notifier: Notifier) -> int:
+    chosen = begun.chosen
     try:
-        certificates = Certificates(security) if security is not None else None
+        certificates = Certificates(begun.security) if begun.security is not None else None
     except CertificateError as error:
         logger.critical("--tls-port can't be served: %s", error)
         return EXIT_OPTIONS
-    names = (
-        "product", "version", "cluster_name", "frame_max", "channel_max", "heartbeat_s", "max_message_octets",
-        "consumer_timeout_ms", "connection_max",
-    )  # fmt: skip
-    options = {"host": socket.gethostname()} | {n: chosen[n] for n in names if n in chosen}
-    options |= logins.settings(chosen)
-    options["ceilings"] = {name: chosen[name] for name in CEILINGS if name in chosen}
-    broker = Broker(Settings(own_version=__version__, **options), os.urandom)  # type: ignore[arg-type]
-    broker.on_event = _note
-    disk, directory = RealDisk(), str(chosen["data_dir"])
-    spare_files = chosen.get("journal_spare_files", SPARE_FILES_DEFAULT)
-    assert isinstance(spare_files, int)
+    broker = Broker(begun.broker, os.urandom)
+    broker.on_event = _told(broker)
+    disk = RealDisk()
     try:
-        parts = open_directory(disk, directory, spare_files, _tables_dir(chosen))
-        server = Server(broker, *parts, Alarms(_limits(chosen), gauges(directory)))
+        parts = open_directory(disk, directory, chosen["journal_spare_files"], begun.tables_dir)
+        server = Server(broker, *parts, Alarms(begun.limits, gauges(directory)))
         count = server.recover()
     except (JournalVersionError, RecordError) as error:
         logger.critical("the data directory %s can't be served: %s", directory, error)
@@ -254,21 +191,16 @@ async def _serve(
     except (JournalFailed, JournalFull, OSError) as error:
         logger.critical("the data directory %s can't be served: %s", directory, error)
         return EXIT_JOURNAL
-    if "definitions" in chosen and not _import(broker, str(chosen["definitions"]), server.now_us()):
+    server.departure.drain_timeout_ms = chosen["drain_timeout_ms"]
+    if not _prepare(broker, server, chosen):
         return EXIT_OPTIONS
-    for name in traced:
-        if name not in broker.vhosts:
-            logger.critical("--trace: there is no virtual host %r", name)
-            return EXIT_OPTIONS
-        broker.trace(name, True)
-        logger.info("the firehose of virtual host %r is on", name)
     logger.info("leveret %s (%s core), %d messages recovered from %s", __version__, core(), count, directory)
     for line in parts.journal.report.lines():
         logger.warning("%s", line)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, server.stopping.set)
-    loop.add_signal_handler(signal.SIGHUP, _reload, server, certificates, choose_again)
+        loop.add_signal_handler(number, _leave, server, notifier)
+    loop.add_signal_handler(signal.SIGHUP, Reload(begun, choose_now, server, certificates, notifier))
     node = Node(broker, server, f"leveret@{socket.gethostname()}", directory, __version__, core())
     control = ControlSocket(Control(node), directory)
     try:
@@ -276,17 +208,20 @@ async def _serve(
     except OSError as error:
         logger.critical("can't listen on %s: %s", control.path, error.strerror or error)
         return EXIT_ADDRESS
-    wanted = admin.settings(chosen, tls.settings(chosen))
     try:
-        sockets = admin.admin_sockets(wanted)
+        sockets = admin.admin_sockets(begun.admin)
     except admin.AdminRefused as refused:
         logger.critical("%s", refused)
         return refused.status
     if not await _listen(server, chosen, certificates):
         return EXIT_ADDRESS
-    child = admin.start_admin(sockets, wanted, server, directory) if sockets else None
-    tables = Tables(server, parts.streams.tables_dir) if chosen.get("tables_dir") != tls.OFF else None
+    child = admin.start_admin(sockets, begun.admin, server, directory) if sockets else None
+    tables = Tables(server, parts.streams.tables_dir) if chosen["tables_dir"] != OFF else None
+    notifier.ready(f"serving {directory}")
+    notifier.watch(loop)
     await server.run()
+    if not server.is_parking:
+        notifier.stopping()
     if tables is not None:
         await tables.stop()
     if child is not None:
@@ -300,22 +235,34 @@ async def _serve(
     return 0
 
 
-def _tables_dir(chosen: dict[str, object]) -> str:
-    """ "" for the default, which is where older tables are if none are made any more."""
-    given = str(chosen.get("tables_dir", ""))
-    return "" if given == tls.OFF else given
+def _leave(server: Server, notifier: Notifier) -> None:
+    notifier.stopping()
+    server.departure.leave()
 
 
-async def _listen(server: Server, chosen: dict[str, object], certificates: Certificates | None) -> bool:
+def _prepare(broker: Broker, server: Server, chosen: Chosen) -> bool:
+    """Definitions, firehoses, and whether anybody can log in; False if that can't be."""
+    if chosen["definitions"] is not None and not _import(broker, chosen["definitions"], server.now_us()):
+        return False
+    for name in chosen["trace"]:
+        if name not in broker.vhosts:
+            logger.critical("--trace: there is no virtual host %r", name)
+            return False
+        broker.trace(name, True)
+        logger.info("the firehose of virtual host %r is on", name)
+    if reason := logins.nobody_from_afar(broker, chosen["host"]):
+        logger.log(logging.CRITICAL if chosen["remote_user_required"] else logging.WARNING, "%s", reason)
+        return not chosen["remote_user_required"]
+    return True
+
+
+async def _listen(server: Server, chosen: Chosen, certificates: Certificates | None) -> bool:
     """Listen on all addresses, and only then say so; False if one can't be had."""
     hosts, ports, lines = chosen["host"], [], []
-    assert isinstance(hosts, list)
-    if isinstance(chosen["port"], int):
+    if chosen["port"] != OFF:
         ports.append((chosen["port"], server.listen, ""))
     if certificates is not None:
-        tls_port = chosen["tls_port"]
-        assert isinstance(tls_port, int)
-        ports.append((tls_port, functools.partial(server.listen_tls, certificates=certificates), " with TLS"))
+        ports.append((chosen["tls_port"], functools.partial(server.listen_tls, certificates=certificates), " with TLS"))
     for port, listen, how in ports:
         for host in hosts:
             try:

@@ -43,7 +43,7 @@ class Audit:
             "user": _short(by.user), "address": _short(by.address), "via": _short(by.interface),
             "command": name, "arguments": said, "outcome": outcome,
         }  # fmt: skip
-        logger.info("audit %s", json.dumps(line))
+        logger.info("audit %s", json.dumps(line), extra={"fields": {"event": "audit", **line}})
 
 
 def _say(value: object) -> object:

@@ -9,6 +9,7 @@ from leveret.broker.peer import Peer
 from leveret.federation.status import LinkStatus
 from leveret.net.alarms import Alarms, Limits
 from leveret.net.backup import Backups
+from leveret.net.departure import Departure
 from leveret.net.files import Files
 from leveret.net.listener import Listener
 from leveret.net.listening import Listening
@@ -34,8 +35,8 @@ class Links(Protocol):
 
 class Host(Protocol):
     """started_us: when the broker began to serve; serving: is set when connections are accepted; listeners: where;
-    listening: how that stops for a while; alarms: of its resources; logins: has a thread for what takes as long as a
-    password; backups: takes them; streams: and their files."""
+    listening: how that stops for a while; departure: how clients are sent away; alarms: of its resources; logins: has a
+    thread for what takes as long as a password; backups: takes them; streams: and their files."""
 
     started_us: int
     listeners: list[Listener]
@@ -45,6 +46,7 @@ class Host(Protocol):
     backups: Backups
     logins: Logins
     streams: Streams
+    departure: Departure
 
     @property
     def federator(self) -> Links:

@@ -164,8 +164,8 @@ class Certificates:
             self.reload(self.settings)
         self._seen = stamp
 
-    def reload(self, settings: TlsSettings) -> None:
-        """Read the files, other ones if the settings say so; what can't be used is reported, and changes nothing."""
+    def reload(self, settings: TlsSettings) -> bool:
+        """Read the files, other ones if the settings say so; False: they can't be used, which is reported."""
         before, self.settings = self.settings, settings
         self._used = self._stamp()
         try:
@@ -173,9 +173,10 @@ class Certificates:
         except CertificateError as error:
             self.settings = before
             logger.error("the TLS certificate was not reloaded, the one from before serves on: %s", error)
-        else:
-            self.until_us = ssl.cert_time_to_seconds(until) * 1_000_000
-            logger.info("the TLS certificate in %s was reloaded and is valid until %s", settings.cert, until)
+            return False
+        self.until_us = ssl.cert_time_to_seconds(until) * 1_000_000
+        logger.info("the TLS certificate in %s was reloaded and is valid until %s", settings.cert, until)
+        return True
 
     def _stamp(self) -> Stamp:
         return tuple(_file_stamp(path) for path in self.settings.files)

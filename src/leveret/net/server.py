@@ -25,6 +25,7 @@ from leveret.net.backup import Backups
 from leveret.net.certificates import Certificates
 from leveret.net.clock import Clock, Sources, system_sources
 from leveret.net.commit import Committer
+from leveret.net.departure import Departure
 from leveret.net.entrance import Entrance
 from leveret.net.fairness import Fairness
 from leveret.net.federation import Federation
@@ -34,6 +35,7 @@ from leveret.net.linger import Linger
 from leveret.net.listener import Listener
 from leveret.net.listening import Accept, Listening
 from leveret.net.logins import Logins
+from leveret.net.logs import about
 from leveret.net.paging import Paging
 from leveret.net.pressure import Pressure
 from leveret.net.protocol import PeerProtocol
@@ -128,6 +130,7 @@ class Server:
         # a batch waits for room on the disk
         self._is_full = False
         self._is_paging = self._is_over = self.is_parking = False
+        self.departure = Departure(self)
         self.stopping = asyncio.Event()
         self.serving = asyncio.Event()
         self._synced = asyncio.Event()
@@ -204,7 +207,7 @@ class Server:
             peer.close(320, "broker forced connection closure with reason 'shutdown'")
             self._pressure.review(protocol)
         self.end_turn()
-        if self._protocols:
+        if self._protocols and not self.departure.is_hurried:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._empty.wait(), GOODBYE_S_MAX)
         for peer in list(self._protocols):
@@ -257,6 +260,11 @@ class Server:
         self.is_parking = parks
         self.stopping.set()
 
+    def hurry(self) -> None:
+        """Stop without waiting for anybody but the disk."""
+        self._empty.set()
+        self.stopping.set()
+
     async def settled(self) -> None:
         """Deliver what has become deliverable; return when all that is recorded so far is on disk."""
         is_left = True
@@ -276,6 +284,7 @@ class Server:
 
     def opened(self, protocol: PeerProtocol) -> None:
         self._protocols[protocol.peer] = protocol
+        protocol.peer.is_full = self.departure.has_begun
 
     def received(self, protocol: PeerProtocol, data: bytes) -> None:
         """Bytes came: one turn."""
@@ -294,7 +303,7 @@ class Server:
             needs_look = peer.turn(data, now_us)
         except Exception:
             # a defect of ours: this connection ends with the protocol's own word for it, the others go on
-            logger.exception("%s: internal error", peer.address)
+            logger.exception("%s: internal error", peer.address, extra=about(peer))
             peer.close(541, "internal error")
             needs_look = True
         if needs_look or protocol.is_paused or self._pressure.is_on:
@@ -326,7 +335,8 @@ class Server:
         if self._protocols.pop(peer, None) is None:
             return
         if peer.state < lifecycle.CLOSING and not self.stopping.is_set():
-            logger.warning("%s: connection lost without a close%s", peer.address, f": {error}" if error else "")
+            reason = f": {error}" if error else ""
+            logger.warning("%s: connection lost without a close%s", peer.address, reason, extra=about(peer))
         peer.lost(self.now_us())
         self._fairness.forget(protocol)
         self._pressure.slow(protocol, False)
@@ -348,7 +358,8 @@ class Server:
 
     def overrun(self, protocol: PeerProtocol) -> None:
         """More waits for a client that does not read than can be kept."""
-        logger.warning("%s: closed: it does not read what it is sent", protocol.peer.address)
+        peer = protocol.peer
+        logger.warning("%s: closed: it does not read what it is sent", peer.address, extra=about(peer))
         protocol.transport.abort()
 
     def _stuck(self, protocol: PeerProtocol) -> None:
@@ -358,7 +369,10 @@ class Server:
     def drained(self, protocol: PeerProtocol) -> None:
         """It reads again."""
         was_flooded = protocol.peer.is_flooded
-        protocol.peer.drained(self.now_us())
+        if self.departure.has_begun:
+            protocol.peer.is_flooded = False  # it is heard again, but its consumers get nothing
+        else:
+            protocol.peer.drained(self.now_us())
         if was_flooded:
             self.received(protocol, b"")
         else:
@@ -444,7 +458,8 @@ class Server:
             peer.now_us = now_us
             if peer.state < lifecycle.RUNNING and now_us - protocol.opened_us > HANDSHAKE_US_MAX:
                 self.broker.refused("timeout")
-                logger.warning("%s: closed: no handshake within %d s", peer.address, HANDSHAKE_US_MAX // 1_000_000)
+                limit_s = HANDSHAKE_US_MAX // 1_000_000
+                logger.warning("%s: closed: no handshake within %d s", peer.address, limit_s, extra=about(peer))
                 protocol.transport.abort()
                 continue
             if peer.state >= lifecycle.CLOSING and not peer.is_gated and now_us - peer.sent_us > peer.linger_us:
@@ -455,7 +470,8 @@ class Server:
             elif not peer.is_blocked:
                 peer.check_ack_timeouts(now_us)
             if not peer.tick():
-                logger.warning("%s: closed: missed heartbeats, %d s agreed", peer.address, peer.heartbeat_s)
+                agreed_s = peer.heartbeat_s
+                logger.warning("%s: closed: missed heartbeats, %d s agreed", peer.address, agreed_s, extra=about(peer))
                 protocol.transport.abort()
         if self._tls is not None:
             self._tls.certificates.look()

@@ -11,7 +11,7 @@ import click
 from leveret.cli.ctl.exits import USAGE, Failed
 from leveret.cli.ctl.parse import VALUED, click_command, usage
 from leveret.cli.ctl.spec import Spec
-from leveret.cli.ctl.tables import CTL, DIAGNOSTICS
+from leveret.cli.ctl.tables import CTL, DIAGNOSTICS, UPGRADE
 
 HELP_OPTIONS: Final = ("--help", "-?")
 
@@ -96,7 +96,8 @@ def _misused(error: click.UsageError, ctx: click.Context) -> NoReturn:
         what = "too many arguments."
     else:
         what = error.message
-    spec = CTL.get(error.ctx.info_name or "") or DIAGNOSTICS.get(error.ctx.info_name or "") if error.ctx else None
+    name = error.ctx.info_name or "" if error.ctx else ""
+    spec = CTL.get(name) or DIAGNOSTICS.get(name) or UPGRADE.get(name)
     text = f"Error (argument validation): {what}\nArguments given:\n\t{ctx.meta['ctl.args']}\n"
     click.echo(text + (f"\nUsage\n\n{usage(spec, ctx.command_path)}" if spec else ""), err=True)
     sys.exit(USAGE)
@@ -109,4 +110,5 @@ command = CtlGroup(
     "The broker is the one that serves the data directory: that of --data-dir, of $LEVERET_DATA_DIR, or the default "
     "one of `leveret serve`.",
 )
+upgrade = CtlGroup(UPGRADE, "upgrade", "Send clients away before an upgrade, as rabbitmq-upgrade does.")
 diagnostics = CtlGroup(DIAGNOSTICS, "diagnostics", "Ask how a running broker is, as rabbitmq-diagnostics does.")

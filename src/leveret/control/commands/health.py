@@ -1,4 +1,8 @@
-"""Health checks: {"status": "ok", ...} or {"status": "failed", "reason": ...}, word for word as RabbitMQ 3.10.8's."""
+"""Health checks: {"status": "ok", ...} or {"status": "failed", "reason": ...}, word for word as RabbitMQ 3.10.8's.
+
+While the node is under maintenance, or stops, nothing listens for AMQP; RabbitMQ's HTTP API does not answer then. The
+last two checks are RabbitMQ 4.1's.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ from leveret.control.commands.status import alarms_of
 from leveret.control.direct import DirectChannel, reply_refusal
 from leveret.control.node import Node
 from leveret.control.refusal import bad_request
+from leveret.net.listener import Listener
 from leveret.wire import grammar
 from leveret.wire.errors import ProtocolError
 from leveret.wire.properties import Properties, encode_header
@@ -61,17 +66,33 @@ def _port(asked: HealthCheck, node: Node) -> dict[str, Any]:
     port = _integer(asked.argument)
     if port is None:
         raise bad_request("Invalid port")
-    ports = [listener.port for listener in node.host.listeners]
+    ports = [listener.port for listener in _active(node)]
     return {**OK, "port": port} if port in ports else _failed("No active listener", missing=port, ports=ports)
 
 
 def _protocol(asked: HealthCheck, node: Node) -> dict[str, Any]:
     name = str(asked.argument).lower()
     protocol = PROTOCOLS.get(name, name)
-    protocols = sorted({listener.protocol for listener in node.host.listeners})
+    protocols = sorted({listener.protocol for listener in _active(node)})
     if protocol in protocols:
         return {**OK, "protocol": protocol}
     return _failed("No active listener", missing=protocol, protocols=protocols)
+
+
+def _active(node: Node) -> list[Listener]:
+    """Those that let somebody in."""
+    is_open = not _is_leaving(node)
+    return [each for each in node.host.listeners if is_open or not each.protocol.startswith("amqp")]
+
+
+def _is_leaving(node: Node) -> bool:
+    return node.host.departure.is_under_maintenance or node.host.departure.has_begun
+
+
+def _in_service(asked: HealthCheck, node: Node) -> dict[str, Any]:
+    if _is_leaving(node):
+        return _failed(f"node {node.name} is under maintenance, or stops")
+    return OK if node.host.serving.is_set() else _failed(f"node {node.name} does not serve yet")
 
 
 def _integer(argument: str | int | None) -> int | None:
@@ -102,6 +123,8 @@ CHECKS: Final[dict[str, Callable[[HealthCheck, Node], dict[str, Any]]]] = {
     "virtual-hosts": _fine,
     "node-is-mirror-sync-critical": _single,
     "node-is-quorum-critical": _single,
+    "is-in-service": _in_service,
+    "ready-to-serve-clients": _in_service,
 }
 
 

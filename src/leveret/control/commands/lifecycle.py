@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Awaitable
 from typing import Final
 
 from leveret.control.command import Command, Query
@@ -76,13 +77,29 @@ class ResumeListeners(Command):
     """Accept connections again."""
 
     def run(self, node: Node) -> object:
-        return self._resume(node)
+        return _served_again(node.host.listening.resume())
 
-    async def _resume(self, node: Node) -> None:
-        try:
-            await node.host.listening.resume()
-        except OSError as error:
-            raise Refused(CONFLICT, f"can't listen: {error.strerror or error}") from None
+
+async def _served_again(resumed: Awaitable[None]) -> None:
+    try:
+        await resumed
+    except OSError as error:
+        raise Refused(CONFLICT, f"can't listen: {error.strerror or error}") from None
+
+
+class DrainNode(Command):
+    """Maintenance begins (rabbitmq-upgrade drain): no client may connect, and all connections are closed."""
+
+    def run(self, node: Node) -> object:
+        node.host.departure.drain()
+        return None
+
+
+class ReviveNode(Command):
+    """Maintenance is over (rabbitmq-upgrade revive): clients are served again."""
+
+    def run(self, node: Node) -> object:
+        return _served_again(node.host.departure.revive())
 
 
 class ForceGc(Command):

@@ -117,10 +117,15 @@ class ClusterStatus(Query):
             },
             "alarms": resource_limits(node),
             "partitions": {},
-            "maintenance_status": {node.name: "not under maintenance"},
+            "maintenance_status": {node.name: maintenance_status(node)},
             "listeners": {node.name: interfaces(node)},
             "feature_flags": FEATURE_FLAGS,
         }
+
+
+def maintenance_status(node: Node) -> str:
+    """In rabbitmqctl's words."""
+    return "marked for maintenance" if node.host.departure.is_under_maintenance else "not under maintenance"
 
 
 def alarms_of(node: Node) -> list[str]:
@@ -143,7 +148,7 @@ class Status(Query):
             "os": platform.system(),
             "python_version": platform.python_version(),
             "crypto_lib_version": ssl.OPENSSL_VERSION,
-            "is_under_maintenance": False,
+            "is_under_maintenance": node.host.departure.is_under_maintenance,
             "uptime": view["uptime"] // 1000,
             "wall_clock_ahead_s": int(broker.timeline.offset_us) / 1e6,
             "run_queue": view["run_queue"],

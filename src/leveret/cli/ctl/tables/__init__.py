@@ -20,13 +20,14 @@ from leveret.cli.ctl.tables import (
     policies,
     stages,
     super_streams,
+    upgrade,
 )
 
 CTL: Final[dict[str, Spec]] = {
     spec.name: spec
     for table in (
         node.SPECS, access.SPECS, listings.SPECS, policies.SPECS, federation.SPECS, objects.SPECS, delayed.SPECS,
-        looking.SPECS, drain.SPECS, super_streams.SPECS, stages.SPECS, metrics.SPECS, absent.SPECS,
+        looking.SPECS, drain.SPECS, super_streams.SPECS, stages.SPECS, metrics.SPECS, upgrade.SPECS, absent.SPECS,
     )
     for spec in table
 }
@@ -36,3 +37,8 @@ DIAGNOSTICS: Final[dict[str, Spec]] = {spec.name: spec for spec in diagnostics.S
     name: spec for name, spec in CTL.items() if name in diagnostics.SHARED
 }
 """The commands of rabbitmq-diagnostics."""
+
+UPGRADE: Final[dict[str, Spec]] = {spec.name: spec for spec in upgrade.UPGRADE_SPECS} | {
+    name: spec for name, spec in CTL.items() if name in upgrade.SHARED
+}
+"""The commands of rabbitmq-upgrade."""

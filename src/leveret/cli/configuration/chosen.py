@@ -1,0 +1,142 @@
+"""What was chosen: by options, else by environment variables, else in the file, else by nobody."""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from leveret.cli.configuration.settings import SETTINGS, Setting
+
+DEFAULT: Final = "default"
+# Kubernetes describes a Service called leveret by such variables; they are nobody's choice
+_SERVICE: Final = "tcp://"
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """values: of all settings; origins: where each is from: "--port", "LEVERET_PORT", the path of the file, DEFAULT."""
+
+    values: Mapping[str, Any]
+    origins: Mapping[str, str]
+
+    def __getitem__(self, name: str) -> Any:
+        return self.values[name]
+
+    def is_given(self, name: str) -> bool:
+        """Somebody has said it."""
+        return self.origins[name] != DEFAULT
+
+    def differs(self, other: Chosen) -> list[Setting]:
+        """The settings whose values are others there."""
+        return [each for each in SETTINGS.values() if self.values[each.name] != other.values[each.name]]
+
+
+def choose(options: Mapping[str, object], path: Path | None, environment: Mapping[str, str]) -> Chosen:
+    """The settings by options (name -> value), a file, and variables. click.UsageError says what is wrong with them."""
+    values: dict[str, object] = {name: setting.default for name, setting in SETTINGS.items()}
+    origins = dict.fromkeys(SETTINGS, DEFAULT)
+    sources: list[tuple[dict[str, object], dict[str, str]]] = []
+    if path is not None:
+        found = read_file(path)
+        sources.append((found, dict.fromkeys(found, str(path))))
+    found = read_environment(environment)
+    sources.append((found, {name: SETTINGS[name].variable for name in found}))
+    found = dict(options)
+    sources.append((found, {name: SETTINGS[name].option for name in found}))
+    for found, places in sources:
+        values |= found
+        origins |= places
+    return Chosen(values, origins)
+
+
+def read_file(path: Path) -> dict[str, object]:
+    """The settings of a TOML file. click.UsageError for what is not TOML, an unknown key, or a wrong value."""
+    try:
+        table = tomllib.loads(path.read_text())
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise click.UsageError(f"{path}: {error}") from None
+    for name in table:
+        if name not in SETTINGS:
+            near = difflib.get_close_matches(name, SETTINGS, 1)
+            hint = f"; did you mean {near[0]!r}?" if near else "; `leveret serve --print-config` shows all settings"
+            raise click.UsageError(f"{path}: unknown setting {name!r}{hint}")
+    return {name: _checked(SETTINGS[name], value, f"{path}: {name}") for name, value in table.items()}
+
+
+def _checked(setting: Setting, value: object, place: str) -> object:
+    try:
+        return setting.kind.check(value)
+    except ValueError:
+        raise click.UsageError(f"{place} must be {setting.kind.description}, not {_shown(setting, value)}") from None
+
+
+def read_environment(environment: Mapping[str, str]) -> dict[str, object]:
+    """The settings of variables. An empty one says nothing. click.UsageError for a wrong value."""
+    return {
+        name: parsed(setting, text, setting.variable)
+        for name, setting in SETTINGS.items()
+        if (text := environment.get(setting.variable)) and not (name == "port" and text.startswith(_SERVICE))
+    }
+
+
+def parsed(setting: Setting, text: str, place: str) -> object:
+    """The value that a text means. click.UsageError."""
+    try:
+        return setting.kind.parse(text)
+    except ValueError:
+        raise click.UsageError(f"{place} must be {setting.kind.description}, not {_shown(setting, text)}") from None
+
+
+def misspelt(environment: Mapping[str, str]) -> list[str]:
+    """Warnings of variables that nearly are settings: such a one would be overlooked in silence."""
+    known = {setting.variable: setting for setting in SETTINGS.values()}
+    found = []
+    for name in sorted(environment):
+        if name.startswith("LEVERET_") and name not in known:
+            near = difflib.get_close_matches(name, known, 1, 0.85)
+            found += [f"the variable {name} is no setting; did you mean {near[0]}?"] if near else []
+    return found
+
+
+def _shown(setting: Setting, value: object) -> str:
+    return "***" if setting.is_secret else repr(value)
+
+
+def options(command: click.Command) -> None:
+    """Give the command an option for each setting, and a help that has them by sections."""
+    command.params += [_option(setting) for setting in SETTINGS.values() if not setting.is_secret]
+
+
+def _option(setting: Setting) -> click.Option:
+    def parse(text: str) -> object:
+        return parsed(setting, text, setting.option)
+
+    default = setting.absent or said(setting.default)
+    return click.Option(
+        [setting.option], type=parse, metavar=setting.kind.metavar,
+        multiple=isinstance(setting.default, list), help=f"{setting.summary}  [default: {default}]",
+    )  # fmt: skip
+
+
+def given(parameters: Mapping[str, object]) -> dict[str, object]:
+    """What of the command's parameters are settings that somebody has given."""
+    found: dict[str, object] = {}
+    for name, value in parameters.items():
+        if name in SETTINGS and value is not None and value != ():
+            found[name] = [each for group in value for each in group] if isinstance(value, tuple) else value
+    return found
+
+
+def said(value: object) -> str:
+    """A value in words."""
+    if isinstance(value, list):
+        return ", ".join(value) or "none"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value)

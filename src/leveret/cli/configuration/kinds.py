@@ -1,0 +1,157 @@
+"""What values a setting can have: as TOML gives them, and as text of an option or an environment variable."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from leveret.net.quantity import octets
+
+OFF: Final = "off"
+SWITCH: Final = {
+    "true": True,
+    "yes": True,
+    "on": True,
+    "1": True,
+    "false": False,
+    "no": False,
+    "off": False,
+    "0": False,
+}
+
+
+class Kind(Protocol):
+    """metavar: how the command's help calls a value."""
+
+    @property
+    def metavar(self) -> str:
+        """How the command's help calls a value."""
+
+    @property
+    def description(self) -> str:
+        """What a value must be, as in "port must be …"."""
+
+    def check(self, value: object) -> object:
+        """The value that TOML gave, as the broker wants it. ValueError if it is none; its text is of no interest."""
+
+    def parse(self, text: str) -> object:
+        """The value that a text means. ValueError as above."""
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """A whole number from `low` to `high` (None: as large as you like); word: what may stand in its place."""
+
+    low: int = 0
+    high: int | None = None
+    word: str = ""
+
+    @property
+    def metavar(self) -> str:
+        return f"N|{self.word}" if self.word else "N"
+
+    @property
+    def description(self) -> str:
+        bounds = f"from {self.low} to {self.high}" if self.high is not None else f"of at least {self.low}"
+        return f"a whole number {bounds}" + (f", or {self.word!r}" if self.word else "")
+
+    def check(self, value: object) -> object:
+        if self.word and value == self.word:
+            return value
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise ValueError(value)
+        if value < self.low or (self.high is not None and value > self.high):
+            raise ValueError(value)
+        return value
+
+    def parse(self, text: str) -> object:
+        return self.check(text if self.word and text == self.word else int(text))
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """Any text that is not empty; a path, a name."""
+
+    metavar: str = "TEXT"
+    description: str = "a text that is not empty"
+
+    def check(self, value: object) -> object:
+        if not isinstance(value, str) or not value:
+            raise ValueError(value)
+        return value
+
+    def parse(self, text: str) -> object:
+        return self.check(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One of some words."""
+
+    words: tuple[str, ...]
+
+    @property
+    def metavar(self) -> str:
+        return "|".join(self.words)
+
+    @property
+    def description(self) -> str:
+        return f"one of {', '.join(self.words)}"
+
+    def check(self, value: object) -> object:
+        if value not in self.words:
+            raise ValueError(value)
+        return value
+
+    def parse(self, text: str) -> object:
+        return self.check(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Several texts. One alone need not stand in a list; a variable has commas between them."""
+
+    metavar: str = "TEXT"
+    description: str = "a list of texts"
+
+    def check(self, value: object) -> object:
+        found = [value] if isinstance(value, str) else value
+        if not isinstance(found, list) or not all(isinstance(each, str) and each for each in found):
+            raise ValueError(value)
+        return found
+
+    def parse(self, text: str) -> object:
+        return self.check([each.strip() for each in text.split(",") if each.strip()])
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """Whether or not."""
+
+    metavar: str = "true|false"
+    description: str = "true or false"
+
+    def check(self, value: object) -> object:
+        if not isinstance(value, bool):
+            raise ValueError(value)
+        return value
+
+    def parse(self, text: str) -> object:
+        if text.lower() not in SWITCH:
+            raise ValueError(text)
+        return SWITCH[text.lower()]
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """Octets of memory or disk, see leveret.net.quantity."""
+
+    metavar: str = "AMOUNT"
+    description: str = "an amount: octets, 50MB, 1GiB, or 0.4 for a share of the machine's memory"
+
+    def check(self, value: object) -> object:
+        octets(value, 0)
+        return value
+
+    def parse(self, text: str) -> object:
+        return self.check(text)

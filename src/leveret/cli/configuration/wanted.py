@@ -1,0 +1,58 @@
+"""The settings, checked against each other, as the parts of the process want them."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass
+
+from leveret import __version__
+from leveret.broker.broker import Settings
+from leveret.broker.ceilings import CEILINGS
+from leveret.cli import admin, logins, tls
+from leveret.cli.admin import AdminSettings
+from leveret.cli.configuration.chosen import Chosen
+from leveret.cli.configuration.kinds import OFF
+from leveret.net.alarms import Limits
+from leveret.net.certificates import TlsSettings
+from leveret.net.quantity import octets
+from leveret.net.resources import machine_memory_octets
+
+# settings that are the broker's by the same names
+BROKER = (
+    "product", "version", "frame_max", "channel_max", "heartbeat_s", "max_message_octets", "consumer_timeout_ms",
+    "connection_max",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """security: None without TLS; limits: of disk and memory; logins: of the broker's Settings, those about users."""
+
+    chosen: Chosen
+    security: TlsSettings | None
+    admin: AdminSettings
+    limits: Limits
+    logins: dict[str, object]
+
+    @property
+    def broker(self) -> Settings:
+        """The broker's settings."""
+        values = {name: self.chosen[name] for name in BROKER} | self.logins
+        ceilings = {each: self.chosen[each] for each in CEILINGS}
+        name = self.chosen["cluster_name"] or ""
+        host = socket.gethostname()
+        return Settings(own_version=__version__, host=host, cluster_name=name, ceilings=ceilings, **values)
+
+    @property
+    def tables_dir(self) -> str:
+        """ "" for the default, which is where older tables are if none are made any more."""
+        given = self.chosen["tables_dir"] or ""
+        return "" if given == OFF else str(given)
+
+
+def wanted(chosen: Chosen) -> Wanted:
+    """click.UsageError if the settings do not fit together, or need what is not installed."""
+    memory = machine_memory_octets()
+    limits = Limits(octets(chosen["disk_free_limit"], memory), octets(chosen["memory_high_watermark"], memory))
+    security = tls.settings(chosen)
+    return Wanted(chosen, security, admin.settings(chosen, security), limits, logins.settings(chosen))

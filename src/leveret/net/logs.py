@@ -1,0 +1,80 @@
+"""Lines of the log: text for people, or one object of JSON each for those who collect them.
+
+No name that a client gives to anything can begin another line or act on a terminal: control characters are escaped.
+A record may have `fields`, of whom it is (`about`); JSON has them beside the event.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from leveret.broker.peer import Peer
+
+LEVELS: Final = ("debug", "info", "warning", "error")
+FORMATS: Final = ("text", "json")
+# C0, DEL, C1, what Unicode takes for the end of a line, and what turns the direction of the text behind it
+_CONTROLS: Final = {
+    number: f"\\u{number:04x}" if number > 0xFF else f"\\x{number:02x}"
+    for number in (*range(0x20), *range(0x7F, 0xA0), 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A))
+} | {0x0A: "\\n", 0x0D: "\\r", 0x09: "\\t"}
+
+
+class TextFormatter(logging.Formatter):
+    """TIME LEVEL EVENT; a traceback follows, each line of it indented."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(message)s")
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        record.message = record.message.translate(_CONTROLS)
+        return super().formatMessage(record)
+
+    def formatException(self, ei: Any) -> str:
+        return "\n".join(f"    {line.translate(_CONTROLS)}" for line in super().formatException(ei).splitlines())
+
+
+class JsonFormatter(logging.Formatter):
+    """{"time": RFC 3339 in UTC, "level": ..., "logger": ..., "event": ..., FIELDS, "traceback": if there is one}."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        instant = datetime.fromtimestamp(record.created, UTC)
+        line: dict[str, object] = {
+            "time": instant.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "event": record.getMessage(),
+        }
+        line |= getattr(record, "fields", {})
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)
+
+
+FORMATTERS: Final[dict[str, type[logging.Formatter]]] = {"text": TextFormatter, "json": JsonFormatter}
+
+
+def configure(level: str, form: str) -> None:
+    """Log to standard error: what is at least as severe as level, in this form. May be called again."""
+    root = logging.getLogger()
+    if not root.handlers:
+        root.addHandler(logging.StreamHandler(sys.stderr))
+    root.handlers[0].setFormatter(FORMATTERS[form]())
+    root.setLevel(level.upper())
+
+
+def form() -> str:
+    """The form that lines have now."""
+    handlers = logging.getLogger().handlers
+    return "json" if handlers and isinstance(handlers[0].formatter, JsonFormatter) else "text"
+
+
+def about(peer: Peer) -> Mapping[str, object]:
+    """What a logger's `extra` is for an event of this connection."""
+    named = {"connection": peer.name, "user": peer.user, "vhost": peer.vhost.name}
+    return {"fields": {key: value for key, value in named.items() if value}}
