@@ -5,7 +5,7 @@ import { ApiError } from "./api.js";
 
 export const INTERVALS_S = [1, 2, 5, 10, 30];
 const SHARE_MAX = 10; // an answer that took 1 s is not asked for again before 10 s have passed
-const RETRY_MS = [500, 1000, 2000, 4000];
+const RETRY_MS = [250, 500, 1000, 2000];
 
 /** What the reader chose; dispatches "change", and "now" when he will not wait. */
 export const pace = Object.assign(new EventTarget(), {
