@@ -19,9 +19,12 @@ TIMEOUT_MS = 15_000
 LogIn = Callable[..., Page]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
-    """Where Chromium is missing the tests fail: they would prove nothing."""
+    """Of one file: while Playwright is open, no other test of the process can have an event loop of its own.
+
+    Where Chromium is missing the tests fail: they would prove nothing.
+    """
     program = shutil.which("chromium")
     if program is None:
         pytest.fail("Chromium is not installed: apt-get install chromium", pytrace=False)
