@@ -28,16 +28,24 @@ PAGES = {
 }
 
 
+BESIDE = ("examples", "deploy")
+"""Directories outside docs/ that pages link to."""
+
+
 def on_files(files: Files, config: Any) -> Files:
-    """Add the generated pages, and the examples that pages link to."""
+    """Add the generated pages, and the files that pages link to."""
     for uri, text in PAGES.items():
         files.append(File.generated(config, uri, content=text()))
-    for example in sorted((ROOT / "examples").iterdir()):
-        if example.is_file():
-            files.append(File.generated(config, f"examples/{example.name}", abs_src_path=str(example)))
+    for name in BESIDE:
+        for path in sorted((ROOT / name).rglob("*")):
+            if path.is_file():
+                uri = str(path.relative_to(ROOT))
+                files.append(File.generated(config, uri, abs_src_path=str(path)))
     return files
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Links that lead out of docs/ lead to the copies in the site."""
-    return markdown.replace("](../examples/", "](examples/").replace("](../../examples/", "](../examples/")
+    for name in BESIDE:
+        markdown = markdown.replace(f"](../{name}/", f"]({name}/").replace(f"](../../{name}/", f"](../{name}/")
+    return markdown
