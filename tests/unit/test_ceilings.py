@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from leveret.broker.broker import Broker, Settings
@@ -147,3 +150,11 @@ def test_one_line_stands_for_many_refusals(caplog: pytest.LogCaptureFixture) -> 
         door.admits("10.0.0.1", now_us)
     assert len(caplog.messages) == 2
     assert "(3 since the last such line)" in caplog.messages[1]
+
+
+def test_the_table_of_limits_is_the_one_in_the_documentation() -> None:
+    text = (Path(__file__).parents[2] / "docs/SECURITY.md").read_text()
+    told = dict(re.findall(r"^\| `(\w+)` \| (-?\d+) \|", text, re.MULTILINE))
+    assert told == {name: str(default) for name, (default, _) in CEILINGS.items()}
+    for what in (what for _, what in CEILINGS.values()):
+        assert f"| {what} |" in text
