@@ -72,7 +72,8 @@ class Automaton:
         return len(self._places) - 1
 
     def _sequence(self, parts: list[Any], next: int) -> int:
-        for op, argument in reversed(parts):
+        for part in parts[::-1]:
+            op, argument = part
             next = self._part(op, argument, next)
         return next
 
@@ -90,7 +91,8 @@ class Automaton:
             return self._sequence(list(argument[3]), next)
         if op is code.BRANCH:
             found = self._sequence(list(argument[1][-1]), next)
-            for branch in reversed(argument[1][:-1]):
+            branches: list[Any] = argument[1][:-1]
+            for branch in branches[::-1]:
                 found = self._place(None, self._sequence(list(branch), next), 0, found)
             return found
         if op is code.MAX_REPEAT or op is code.MIN_REPEAT:
