@@ -104,9 +104,8 @@ class TestExplain:
 
     def test_whose_permissions(self, process: LeveretProcess, api: httpx.Client) -> None:
         told = self.ask(api, exchange="looking", user="blind").json()
-        assert told["refusals"] == [
-            "403 ACCESS_REFUSED - access to exchange 'looking' in vhost '/' refused for user 'blind' (no write permission)"
-        ]
+        denied = "access to exchange 'looking' in vhost '/' refused for user 'blind' (no write permission)"
+        assert told["refusals"] == [f"403 ACCESS_REFUSED - {denied}"]
         with httpx.Client(base_url=f"{process.admin_url}/api/", auth=("blind", "secret")) as blind:
             assert blind.post("explain/%2F", json={"exchange": "looking", "user": "blind"}).status_code == 200
             assert blind.post("explain/%2F", json={"exchange": "looking", "user": "guest"}).status_code == 401
