@@ -23,7 +23,7 @@ SUITES ?=
 BENCH ?=
 .DEFAULT_GOAL := help
 
-.PHONY: help run test lint build compiled docs bench bench-quick bench-admin bench-federation bench-streams bench-spark conformance soak mutants clean
+.PHONY: help run test lint build compiled docs sbom audit fuzz bench bench-quick bench-admin bench-federation bench-streams bench-spark conformance soak mutants clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
@@ -49,6 +49,9 @@ compiled: $(VENV)/dev.stamp  ## compile the core into build/compiled/ (skipped w
 
 docs: $(VENV)/dev.stamp  ## the documentation as a site, in build/site; warnings are errors
 	NO_MKDOCS_2_WARNING=1 PYTHONPATH=src $(BIN)/mkdocs build --quiet --strict
+
+sbom: $(VENV)/dev.stamp  ## what a broker consists of, as CycloneDX: dist/leveret.cdx.json
+	PYTHONPATH=src $(BIN)/python tools/sbom.py dist/leveret.cdx.json
 
 bench: $(VENV)/dev.stamp  ## all scenarios against the brokers installed here (half an hour and more)
 	$(WITH_CORE) best $(BIN)/python bench/run.py
