@@ -20,6 +20,8 @@ OPTIONS = ("-len_control=0", "-max_len=4096", "-timeout=20", "-rss_limit_mb=1024
 
 
 def main(arguments: list[str]) -> None:
+    is_again = arguments[:1] == ["--again"]
+    arguments = arguments[is_again:]
     if not arguments or arguments[0] not in NAMES:
         sys.exit(f"usage: python -m tests.fuzz {'|'.join(NAMES)} [--keep | options of libFuzzer]")
     name, *options = arguments
@@ -27,12 +29,27 @@ def main(arguments: list[str]) -> None:
     if options == ["--keep"]:
         merge(name, directory)
         return
-    unpack(name, directory)
+    if not is_again:
+        unpack(name, directory)
+        prefix = f"-artifact_prefix={directory.parent}/{name}-"
+        options = [*OPTIONS, prefix, *options, *([] if _has_place(options) else [str(directory)])]
     with atheris.instrument_imports(include=["leveret"], enable_loader_override=False):
         harness = importlib.import_module(f"tests.fuzz.{name}")
-    prefix = f"-artifact_prefix={directory.parent}/{name}-"
-    atheris.Setup([sys.argv[0], *OPTIONS, prefix, *options, str(directory)], harness.one_input)
+    atheris.Setup([str(_program(name)), *options], harness.one_input)
     atheris.Fuzz()
+
+
+def _has_place(options: list[str]) -> bool:
+    """Whether they name inputs or directories of them."""
+    return any(not each.startswith("-") for each in options)
+
+
+def _program(name: str) -> Path:
+    """What libFuzzer starts when it wants to start itself, as it does to merge: it knows of no python -m."""
+    path = Path("build/fuzz") / f"again-{name}"
+    path.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m tests.fuzz --again {name} "$@"\n')
+    path.chmod(0o755)
+    return path.absolute()
 
 
 main(sys.argv[1:])

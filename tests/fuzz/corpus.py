@@ -11,6 +11,8 @@ from hashlib import sha1
 from pathlib import Path
 
 NAMES = ("wire", "broker", "journal", "texts")
+# what is kept is replayed by each run of the tests: larger inputs take longer, and say little more
+KEPT_OCTETS_MAX = 700
 CORPUS = Path(__file__).parent / "corpus"
 
 
@@ -40,10 +42,18 @@ def pack(name: str, directory: Path) -> None:
 
 
 def merge(name: str, directory: Path) -> None:
-    """Keep of a directory what is needed for the same coverage (libFuzzer's -merge=1), and pack that."""
-    with tempfile.TemporaryDirectory() as kept:
-        command = [sys.executable, "-m", "tests.fuzz", name, "-merge=1", kept]
-        subprocess.run(command, check=True)
-        pack(name, Path(kept))
-    shutil.rmtree(directory)
+    """Keep of a directory what is needed for the same coverage (libFuzzer's -set_cover_merge=1), and pack that."""
     unpack(name, directory)
+    with tempfile.TemporaryDirectory() as found:
+        kept, small = Path(found) / "kept", Path(found) / "small"
+        kept.mkdir()
+        small.mkdir()
+        for path in directory.iterdir():
+            if path.stat().st_size <= KEPT_OCTETS_MAX:
+                shutil.copy(path, small)
+        subprocess.run(
+            [sys.executable, "-m", "tests.fuzz", name, "-set_cover_merge=1", str(kept), str(small)], check=True
+        )
+        if not any(kept.iterdir()):
+            sys.exit(f"the inputs of {name} could not be merged")
+        pack(name, kept)
