@@ -15,6 +15,7 @@ SEEDS ?= 20
 JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 4 ? n + 1 : 4)))
 KILLS ?= 500
 SPARK_KILLS ?= 200
+FUZZ_S ?= 900
 # In the order of tests/conftest.py, the longest files first.
 PARALLEL = -n $(JOBS) --dist loadfile --no-loadscope-reorder
 # What `make conformance` hands to the tool, for example SUITES="kombu --broker rabbitmq".
@@ -52,6 +53,13 @@ docs: $(VENV)/dev.stamp  ## the documentation as a site, in build/site; warnings
 
 sbom: $(VENV)/dev.stamp  ## what a broker consists of, as CycloneDX: dist/leveret.cdx.json
 	PYTHONPATH=src $(BIN)/python tools/sbom.py dist/leveret.cdx.json
+
+audit: $(VENV)/dev.stamp  ## known vulnerabilities of what leveret needs; says so where the service can't be asked
+	$(BIN)/python tools/audit_dependencies.py
+
+fuzz: $(VENV)/dev.stamp  ## fuzz wire, broker, journal and texts, FUZZ_S=900 seconds each, from the committed corpus
+	for name in wire broker journal texts; do \
+		PYTHONPATH=src $(BIN)/python -m tests.fuzz $$name -max_total_time=$(FUZZ_S) || exit 1; done
 
 bench: $(VENV)/dev.stamp  ## all scenarios against the brokers installed here (half an hour and more)
 	$(WITH_CORE) best $(BIN)/python bench/run.py

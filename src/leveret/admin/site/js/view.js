@@ -46,7 +46,7 @@ export function panel(title, body, { actions = [], kind = "" } = {}) {
   return h(
     "section",
     { class: `panel ${kind}` },
-    (title || actions.length) && h("header", null, h("h2", null, title), h("div", { class: "tools" }, actions)),
+    (title || actions.length > 0) && h("header", null, h("h2", null, title), h("div", { class: "tools" }, actions)),
     body,
   );
 }
