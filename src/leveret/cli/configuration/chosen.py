@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import click
 
-from leveret.cli.configuration.settings import SETTINGS, Setting
+from leveret.cli.configuration.settings import PREFIX, SETTINGS, Setting
 
 DEFAULT: Final = "default"
 # Kubernetes describes a Service called leveret by such variables; they are nobody's choice
@@ -95,12 +95,13 @@ def parsed(setting: Setting, text: str, place: str) -> object:
 
 def misspelt(environment: Mapping[str, str]) -> list[str]:
     """Warnings of variables that nearly are settings: such a one would be overlooked in silence."""
-    known = {setting.variable: setting for setting in SETTINGS.values()}
+    known = [name.upper() for name in SETTINGS]
     found = []
-    for name in sorted(environment):
-        if name.startswith("LEVERET_") and name not in known:
+    for variable in sorted(environment):
+        name = variable.removeprefix(PREFIX)
+        if name != variable and name not in known:
             near = difflib.get_close_matches(name, known, 1, 0.85)
-            found += [f"the variable {name} is no setting; did you mean {near[0]}?"] if near else []
+            found += [f"the variable {variable} is no setting; did you mean {PREFIX}{near[0]}?"] if near else []
     return found
 
 

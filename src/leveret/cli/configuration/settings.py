@@ -19,6 +19,8 @@ from leveret.net.logs import FORMATS, LEVELS
 from leveret.store.journal import SPARE_FILES_DEFAULT
 
 PORT: Final = 65535
+PREFIX: Final = "LEVERET_"
+"""Of environment variables."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,7 @@ class Setting:
     @property
     def variable(self) -> str:
         """The environment variable."""
-        return f"LEVERET_{self.name.upper()}"
+        return f"{PREFIX}{self.name.upper()}"
 
     @property
     def summary(self) -> str:
