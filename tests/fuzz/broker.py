@@ -14,7 +14,6 @@ from typing import Final
 
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.definitions import PARAMETER, POLICY, VHOST_LIMITS
-from leveret.broker.entry import Entry
 from leveret.broker.peer import Peer
 from leveret.broker.queue import Queue
 from leveret.broker.records import records
@@ -456,7 +455,8 @@ class House:
         assert kept == set(after.queues), (kept, set(after.queues))
         assert {name for name, x in before.exchanges.items() if x.durable} == set(after.exchanges)
         for name in kept:
-            mine, theirs = _kept(before.queues[name]), _kept(after.queues[name])
+            now_us = self.bench.now_us
+            mine, theirs = _kept(before.queues[name], now_us), _kept(after.queues[name], now_us)
             assert mine == theirs, (name, mine, theirs)
 
 
@@ -464,11 +464,11 @@ def _count(item: object) -> int:
     return int(item.stretch.count - item.taken) if isinstance(item, Run) else 1
 
 
-def _kept(queue: Queue) -> list[int]:
-    """The ids of what waits in it and is in the journal."""
+def _kept(queue: Queue, now_us: int) -> list[int]:
+    """The ids of what waits in it, is in the journal, and is not due: that may stand behind others, which are not."""
     if isinstance(queue, Stream):
         return list(range(int(queue.first), int(queue.next_offset)))
-    return sorted(int(entry.id) for entry in queue.in_memory() if isinstance(entry, Entry) and entry.id)
+    return sorted(int(entry.id) for entry in queue.in_memory() if entry.id and not 0 < entry.expires_us <= now_us)
 
 
 def whole_frames(answer: bytes, is_gated: bool) -> None:

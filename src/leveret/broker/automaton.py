@@ -72,8 +72,8 @@ class Automaton:
         return len(self._places) - 1
 
     def _sequence(self, parts: list[Any], next: int) -> int:
-        for part in parts[::-1]:
-            op, argument = part
+        for index in range(len(parts) - 1, -1, -1):
+            op, argument = parts[index]
             next = self._part(op, argument, next)
         return next
 
@@ -90,10 +90,10 @@ class Automaton:
                 raise TooHard("it has flags within a group")
             return self._sequence(list(argument[3]), next)
         if op is code.BRANCH:
-            found = self._sequence(list(argument[1][-1]), next)
-            branches: list[Any] = argument[1][:-1]
-            for branch in branches[::-1]:
-                found = self._place(None, self._sequence(list(branch), next), 0, found)
+            branches: list[Any] = list(argument[1])
+            found = self._sequence(list(branches.pop()), next)
+            while branches:
+                found = self._place(None, self._sequence(list(branches.pop()), next), 0, found)
             return found
         if op is code.MAX_REPEAT or op is code.MIN_REPEAT:
             return self._repeat(int(argument[0]), argument[1], list(argument[2]), next)

@@ -50,8 +50,8 @@ def refused_pattern(text: str) -> str:
     """What is wrong with a pattern, "" if nothing is."""
     try:
         _compiled(text)
-    except TooHard as error:
-        return f"it may take too long to match, and {error}"
+    except TooHard as hard:
+        return f"it may take too long to match, and {hard}"
     except (re.error, OverflowError, RecursionError) as error:
         return str(error)
     return ""
