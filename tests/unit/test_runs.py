@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from leveret.broker.recovery import Recovery
@@ -196,8 +198,8 @@ OPERATIONS = st.one_of(
 def operate(bench: Bench, client: Client, operation: tuple[object, ...], whole: bool) -> None:
     """One operation. Each queue has a channel, since in which order several queues deliver depends on the turns."""
     match operation:
-        case "publish", str(key), int(count), int(mode):
-            messages = alike(key, count, delivery_mode=mode)
+        case "publish", str(key), int(times), int(mode):
+            messages = alike(key, times, delivery_mode=mode)
             for data in [b"".join(messages)] if whole else messages:
                 client.raw(data)
             return
@@ -215,15 +217,14 @@ def operate(bench: Bench, client: Client, operation: tuple[object, ...], whole: 
     if number not in client.peer.channels:
         client.send(number, grammar.CHANNEL_OPEN)
     channel = client.peer.channels[number]
-    queues = bench.broker.vhosts["/"].queues
     match name, value:
         case "consume", bool(no_ack):
-            tag = f"{queue} {channel.next_tag} {queues[queue].consumers.count}" if queue in queues else ""
+            tag = next(tag for tag in (f"{queue} {each}" for each in count()) if tag not in channel.consumers)
             client.send(number, grammar.BASIC_CONSUME, queue=queue, no_ack=no_ack, consumer_tag=tag)
         case "cancel", _:
-            client.send(number, grammar.BASIC_CANCEL, consumer_tag=f"{queue} 1 0")
-        case "qos", int(count):
-            client.send(number, grammar.BASIC_QOS, prefetch_count=count)
+            client.send(number, grammar.BASIC_CANCEL, consumer_tag=f"{queue} 0")
+        case "qos", int(window):
+            client.send(number, grammar.BASIC_QOS, prefetch_count=window)
         case "get", bool(no_ack):
             client.send(number, grammar.BASIC_GET, queue=queue, no_ack=no_ack)
         case "ack", bool(multiple):
@@ -266,6 +267,7 @@ def play(operations: list[tuple[object, ...]], *, whole: bool) -> list[object]:
 
 
 @settings(max_examples=300, deadline=None)
+@example([("consume", "one", False), ("consume", "one", False), ("cancel", "one"), ("consume", "one", False)] * 2)
 @given(st.lists(OPERATIONS, max_size=25))
 def test_runs_cannot_be_told_from_single_messages(operations: list[tuple[object, ...]]) -> None:
     assert play(operations, whole=True) == play(operations, whole=False)
