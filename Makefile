@@ -34,7 +34,7 @@ run: $(VENV)/demo.stamp  ## install and run the demo: flights through broker and
 
 test: $(VENV)/dev.stamp  ## all tests on the compiled core; unit and conformance tests of leveret on the interpreted one, too
 	$(WITH_CORE) $(CORE) true & compiling=$$!; \
-	$(WITH_CORE) interpreted $(BIN)/python -m pytest -q $(PARALLEL) -m "not rabbitmq" --ignore=tests/conformance/http --ignore=tests/conformance/with_celery tests/unit tests/conformance; \
+	$(WITH_CORE) interpreted $(BIN)/python -m pytest -q $(PARALLEL) -m "not rabbitmq" --ignore=tests/conformance/http --ignore=tests/conformance/with_celery tests/unit tests/conformance tests/fuzz tests/kit; \
 	status=$$?; wait $$compiling && exit $$status
 	$(WITH_CORE) $(CORE) $(BIN)/python -m pytest -q $(PARALLEL) --durations=25
 
