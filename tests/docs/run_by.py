@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.docs.commands import PAGES, ROOT, shown
+from tests.docs.test_examples import PAGES as EXAMPLES
+from tests.docs.test_examples import examples
 
 PROGRAM = re.compile(r"^ *```python[^\n]*\n(.*?)^ *```$", re.M | re.S)
 COMMANDS, PROGRAMS = "commands", "programs"
@@ -46,7 +48,9 @@ def counts() -> Iterator[tuple[str, int, int]]:
     commands = [command.page for command in shown()]
     found = [str(page.relative_to(ROOT)) for page in PAGES for _ in programs(page)]
     for what, pages in ((COMMANDS, commands), (PROGRAMS, found)):
-        yield what, sum(what in RUN_BY.get(page, ("", ()))[1] for page in pages), len(pages)
+        run = sum(what in RUN_BY.get(page, ("", ()))[1] for page in pages)
+        one_by_one = sum(len(examples(page)) for page in EXAMPLES) if what == COMMANDS else 0
+        yield what, run + one_by_one, len(pages)
 
 
 if __name__ == "__main__":
