@@ -77,8 +77,8 @@ class Scheduling(LoadFileScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         path = nodeid.partition("::")[0]
-        if "tests/web/" in path:
-            return "web"  # one broker and one browser are enough
+        if _shares_browser(path):
+            return "web"
         if not _shares_session(path):
             return path
         return "pipelines" if "/pipelines/" in path else "spark"
@@ -92,7 +92,16 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest files come first: one that began last would be waited for by all other processes."""
     order = {TESTS / name: place for place, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: -1 if _shares_session(str(item.path)) else order.get(item.path, len(order)))
+    items.sort(key=lambda item: -1 if _is_shared(str(item.path)) else order.get(item.path, len(order)))
+
+
+def _is_shared(path: str) -> bool:
+    """Whether it stands in one group with other files, which takes longer than any file."""
+    return _shares_session(path) or _shares_browser(path)
+
+
+def _shares_browser(path: str) -> bool:
+    return "tests/web/" in path
 
 
 def _shares_session(path: str) -> bool:
