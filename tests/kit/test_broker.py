@@ -144,6 +144,7 @@ def test_nothing_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         pass  # what is imported stays
     handlers = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)]
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    gc.collect()  # what other tests have left goes now, not while we look
     before = state()
     gc.enable()  # another test may have had a server in this process, which turns it off
     level, root = logging.getLogger("leveret").level, list(logging.getLogger().handlers)
@@ -158,7 +159,10 @@ def test_nothing_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
             connection = pika.BlockingConnection(pika.URLParameters(rabbit))
             del connection
     gc.collect()
-    assert state() == before
+    threads, files, frozen = state()
+    assert threads <= before[0]  # what others have left may go meanwhile
+    assert files <= before[1]
+    assert frozen == before[2]
     assert gc.isenabled()
     assert (logging.getLogger("leveret").level, logging.getLogger().handlers) == (level, root)
     assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)] == handlers

@@ -143,8 +143,8 @@ def test_a_certificate_that_can_not_be_used_changes_nothing_at_all(tmp_path: Pat
         with RawClient.open(service.url) as client:
             assert client.tune["heartbeat"] == 60
         service.reload(tls.replace(str(certificate), str(other)).replace(str(key), str(other_key)) + "heartbeat_s = 5")
-        service.said("reload: heartbeat_s: 60 -> 5")
-        assert f"reload: tls_cert: {certificate} -> {other}" in service.output
+        service.said(f"reload: tls_cert: {certificate} -> {other}")
+        assert "reload: heartbeat_s: 60 -> 5" in service.output
 
 
 def test_after_stop_app_the_settings_are_read_again(tmp_path: Path) -> None:

@@ -179,7 +179,7 @@ def test_exchanges(log_in: LogIn, connection: pika.BlockingConnection, api: http
     dialog = page.get_by_role("dialog")
     dialog.get_by_label("Routing key").fill("out")
     dialog.get_by_role("button", name="Publish", exact=True).click()
-    expect(page.get_by_role("status")).to_contain_text("No queue took it")
+    expect(page.get_by_role("status").filter(has_text="No queue took it")).to_be_visible()
     page.goto(page.url.rpartition("/")[0] + "/")
     expect(page.get_by_role("heading", level=1)).to_have_text("(default)")
     expect(page.get_by_role("button", name="Delete", exact=True)).to_have_count(0)

@@ -34,7 +34,7 @@ NICENESS = 5
 # so many commands may be on their way to the broker; further requests wait here, where they hold up nobody else
 COMMANDS_MAX = 16
 # so many connections at the same time; what comes on further ones is answered with 503
-CONNECTIONS_MAX = 1000
+CONNECTIONS_MAX = 4000
 # how often the files of the certificate are looked at
 LOOK_S = 1.0
 # longer than clients keep a connection that they do not use: else one may ask just when it is closed

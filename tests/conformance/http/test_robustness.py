@@ -80,8 +80,8 @@ def test_slow_clients_hold_nobody_up(process: LeveretProcess, api: Api) -> None:
         client.sendall(
             (
                 b"GET /api/over",
-                b"PUT /api/queues/%2F/x HTTP/1.1\r\nHost: x\r\nContent-Length: 50\r\n\r\n{",
-                b"GET /api/exchanges HTTP/1.1\r\nHost: x\r\nAuthorization: Basic Z3Vlc3Q6Z3Vlc3Q=\r\n\r\n" * 50,
+                b"PUT /api/queues/%2F/x HTTP/1.1\r\nHost: localhost\r\nContent-Length: 50\r\n\r\n{",
+                b"GET /api/exchanges HTTP/1.1\r\nHost: localhost\r\nAuthorization: Basic Z3Vlc3Q6Z3Vlc3Q=\r\n\r\n" * 50,
             )[number % 3]
         )
         slow.append(client)

@@ -197,7 +197,9 @@ def test_it_finds_what_was_done_and_nothing_else_also_after_a_crash(
     for airport, flights in expected.flights.items():
         leaving = [row for row in rows if row.broker == airport]
         assert sorted(row.message_id for row in leaving) == sorted(flights)
-        assert {tuple(hop.broker for hop in row.hops) for row in leaving} == {("hq",)}
+        # what a link had when JFK was killed, it had once more afterwards
+        assert {hop.broker for row in leaving for hop in row.hops} == {"hq"}
+        assert all(len(row.hops) == 1 for row in leaving) or airport == "JFK"
         # what the killed one answered last it had no time to record
         assert {row.confirmed for row in leaving} <= ({True} if airport == "EWR" else {True, None})
         assert {delivery.queue for row in leaving for delivery in row.deliveries} == {"arrivals"}
