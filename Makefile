@@ -93,7 +93,7 @@ soak: $(VENV)/dev.stamp  ## property tests with SEEDS=20 other seeds, thousands 
 	LEVERET_DIFF_SEED=$$(date +%s) LEVERET_DIFF_SCRIPTS=$$(( 1000 * $(SEEDS) )) \
 		$(WITH_CORE) $(CORE) $(BIN)/python -m pytest -q -s tests/interop/differential -k random
 	LEVERET_SPARK_KILLS=$(SPARK_KILLS) LEVERET_SPARK_SEED=$$(date +%s) \
-		$(WITH_CORE) $(CORE) $(BIN)/python -m pytest -q -s tests/spark/kills/soak.py
+		$(WITH_CORE) $(CORE) $(BIN)/python -m pytest -q -s tests/spark/kills/soak.py tests/demo/soak.py
 
 mutants: $(VENV)/dev.stamp  ## each listed defect must turn its test red
 	$(BIN)/python tools/mutants.py
