@@ -1,4 +1,4 @@
-"""What takes too long for each run: `make soak`. The demo on a cluster, with faults that account and audit must find."""
+"""What takes too long for each run: `make soak`. The demo on a cluster, with faults that account and audit find."""
 
 from __future__ import annotations
 
