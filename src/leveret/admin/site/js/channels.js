@@ -1,8 +1,8 @@
 // The columns of a table of channels.
 
 import { h } from "./dom.js";
-import { number, rate, visible } from "./format.js";
-import { at } from "./sources.js";
+import { FLOW } from "./flow.js";
+import { number, visible } from "./format.js";
 import { badge } from "./view.js";
 
 export const CHANNEL_COLUMNS = [
@@ -21,7 +21,6 @@ export const CHANNEL_COLUMNS = [
   "message_stats.deliver_get_details.rate",
   "message_stats.ack_details.rate",
 ].join(",");
-const speed = (row, name) => rate(at(row, `message_stats.${name}_details.rate`) ?? 0);
 
 /** What a channel has asked for, as badges. */
 export function modes(row) {
@@ -66,28 +65,6 @@ export function channelColumns({ hasUser = false } = {}) {
       width: "7.5rem",
       cell: (row) => number(row.messages_unconfirmed),
     },
-    {
-      title: "In /s",
-      sort: "message_stats.publish_details.rate",
-      end: true,
-      width: "6rem",
-      phone: true,
-      cell: (row) => speed(row, "publish"),
-    },
-    {
-      title: "Out /s",
-      sort: "message_stats.deliver_get_details.rate",
-      end: true,
-      width: "6rem",
-      phone: true,
-      cell: (row) => speed(row, "deliver_get"),
-    },
-    {
-      title: "Ack /s",
-      sort: "message_stats.ack_details.rate",
-      end: true,
-      width: "6rem",
-      cell: (row) => speed(row, "ack"),
-    },
+    ...FLOW,
   ].filter(Boolean);
 }

@@ -3,11 +3,11 @@
 import { path, put } from "../api.js";
 import { ask } from "../form.js";
 import { notify } from "../dialog.js";
-import { number, octets, rate, visible } from "../format.js";
+import { FLOW } from "../flow.js";
+import { number, octets, visible } from "../format.js";
 import { go, link } from "../router.js";
 import { Remote } from "../sources.js";
 import { Table } from "../table.js";
-import { at } from "../sources.js";
 import { h } from "../dom.js";
 import { badge, button } from "../view.js";
 
@@ -61,29 +61,7 @@ export default function queues(view) {
         phone: true,
         cell: (row) => number(row.messages_unacknowledged),
       },
-      {
-        title: "In /s",
-        sort: "message_stats.publish_details.rate",
-        end: true,
-        width: "6rem",
-        phone: true,
-        cell: (row) => speed(row, "publish"),
-      },
-      {
-        title: "Out /s",
-        sort: "message_stats.deliver_get_details.rate",
-        end: true,
-        width: "6rem",
-        phone: true,
-        cell: (row) => speed(row, "deliver_get"),
-      },
-      {
-        title: "Ack /s",
-        sort: "message_stats.ack_details.rate",
-        end: true,
-        width: "6rem",
-        cell: (row) => speed(row, "ack"),
-      },
+      ...FLOW,
       { title: "Consumers", sort: "consumers", end: true, width: "6.5rem", cell: (row) => number(row.consumers) },
       { title: "Size", sort: "message_bytes", end: true, width: "6rem", cell: (row) => octets(row.message_bytes) },
     ].filter(Boolean),
@@ -91,8 +69,6 @@ export default function queues(view) {
   view.show(table.element);
   table.start();
 }
-
-const speed = (row, name) => rate(at(row, `message_stats.${name}_details.rate`) ?? 0);
 
 /** What is not as with most queues, as badges. */
 export function features(row) {
