@@ -322,7 +322,7 @@ def test_on_a_phone(page: Page, log_in: LogIn) -> None:
 
 
 def ask_again(page: Page, watch: Watch) -> None:
-    """Let the page's time pass until it asks: in small steps, for an answer that took long is not soon asked for again."""
+    """Let the page's time pass until it asks. In small steps: what took long to answer is not soon asked again."""
     asked = len(watch.asked("/api/queues"))
     while len(watch.asked("/api/queues")) == asked:
         page.clock.run_for(250)
