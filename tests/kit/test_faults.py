@@ -265,7 +265,8 @@ async def test_what_is_durable_waits_for_room(
 ) -> None:
     with leveret_broker.faults.disk_full():
         confirm = publish(channel)
-        await eventually_async(lambda: leveret_broker.queue_depth("tasks") == 1)
+        # connection.blocked goes to who publishes while the alarm is on, so the alarm has to be on first.
+        await eventually_async(lambda: leveret_broker.block_reason)
         publish(channel)
         assert await eventually_async(lambda: connection.blocked) == "low on disk"
         assert not confirm.done()

@@ -199,6 +199,12 @@ class LiveBroker(str):
         return self._house.living().call(lambda: [line.name for line in self._house.network.lines])
 
     @property
+    def block_reason(self) -> str:
+        """The alarms that keep messages out, as connection.blocked tells who publishes now; empty without alarm."""
+        life = self._house.living()
+        return life.call(lambda: life.server.broker.block_reason)
+
+    @property
     def log(self) -> list[str]:
         """What the broker has noted: why it closed channels and connections, and such."""
         return list(self._house.record.log)
