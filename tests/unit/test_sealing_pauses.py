@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from leveret.net import tables
+from leveret.net import sealing_process
 from leveret.net.tables import Tables
 
 
@@ -55,7 +55,7 @@ async def test_while_the_server_stops(server: Any, tmp_path: Path, monkeypatch: 
 async def test_without_the_extra_it_is_said_once(
     server: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(tables, "is_installed", lambda: False)
+    monkeypatch.setattr(sealing_process, "is_installed", lambda: False)
     it = Tables(server, str(tmp_path))
     found = looks(it, monkeypatch)
     with caplog.at_level("INFO"):

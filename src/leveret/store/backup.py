@@ -12,7 +12,6 @@ import contextlib
 import hashlib
 import json
 import os
-import shutil
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
@@ -56,6 +55,8 @@ def copy(mark: Mark, directory: str, facts: dict[str, str], go_on: Callable[[], 
     go_on: asked between two chunks; when it says no, the copy is given up. BackupRefused then, or if there is something
     in the directory; OSError where the system refuses. After either nothing is left of it.
     """
+    import shutil
+
     if os.path.lexists(directory) and not (os.path.isdir(directory) and not os.listdir(directory)):
         raise BackupRefused(f"{directory} is there and not empty")
     unfinished = directory + UNFINISHED_SUFFIX

@@ -12,9 +12,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from hashlib import sha256
 from typing import Final
-from urllib.parse import quote
 
 from leveret.store.disk import Disk
 
@@ -58,6 +56,9 @@ def directory_name(name: str) -> str:
     A "." or "_" at its beginning is encoded, too: readers of tables take such directories for hidden ones, and ".." is
     another directory.
     """
+    from hashlib import sha256
+    from urllib.parse import quote
+
     encoded = quote(name, safe="", errors="surrogateescape")
     if encoded[:1] in {".", "_"}:
         encoded = f"%{ord(encoded[0]):02X}{encoded[1:]}"
