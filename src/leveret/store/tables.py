@@ -11,8 +11,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from leveret.store.disk import Disk
 
@@ -24,8 +23,7 @@ _DATE = re.compile(r"date=(\d{4}-\d{2}-\d{2})")
 _FILE = re.compile(r"(\d{20})-(\d{20})-([0-9a-f]{16})\.parquet")
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class TableFile:
+class TableFile(NamedTuple):
     """One Parquet file. first, last: its offsets, inclusive; creation: of its stream, 16 hex digits; date: on which
     all its messages arrived (UTC, YYYY-MM-DD)."""
 
@@ -36,8 +34,7 @@ class TableFile:
     path: str
 
 
-@dataclass(frozen=True, slots=True)
-class Extent:
+class Extent(NamedTuple):
     """What a stream has now. creation: its own; first: the oldest offset; end: the offset behind the newest one."""
 
     creation: str
