@@ -65,3 +65,16 @@ async def test_without_the_extra_it_is_said_once(
     assert caplog.messages == ["streams have no tables: pip install 'leveret[lake]', or --tables-dir off"]
     assert it.pid is None
     await it.stop()
+
+
+async def test_streams_that_come_later_are_sealed(server: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until then there is nothing that seals."""
+    found: list[int] = []
+    it = Tables(server, str(tmp_path))
+    it._look()
+    assert it._sealing is None
+    monkeypatch.setattr("leveret.net.sealing.Sealing.look", lambda self, now_us: found.append(now_us))
+    server.streams.archives[1] = object()
+    it._look()
+    assert found == [7]
+    await it.stop()
