@@ -1,4 +1,4 @@
-"""What a broker has imported when it begins to listen: each module more is memory of every broker, and time to start."""
+"""What a broker has imported when it begins to listen: each module more is memory of every broker, and time."""
 
 from __future__ import annotations
 
