@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, cast
 from leveret.broker.peer import Peer
 from leveret.broker.security import Security
 from leveret.session.connection import FLOOD_OCTETS
+from leveret.session.output import Buffer
 
 if TYPE_CHECKING:
     from leveret.net.server import Server
@@ -71,15 +72,15 @@ class PeerProtocol(asyncio.BufferedProtocol):
         else:
             self.transport.resume_reading()
 
-    def write_choked(self, data: bytes) -> None:
+    def write_choked(self, buffers: list[Buffer]) -> None:
         """Send, though the socket takes no more. Consumers get nothing then, so it is answers that pile up."""
-        self._unread_octets += len(data)
+        self._unread_octets += sum(len(buffer) for buffer in buffers)
         if self._unread_octets > FLOOD_OCTETS:
             self.peer.is_flooded = True
         if self._unread_octets > UNREAD_OCTETS_MAX:
             self.server.overrun(self)
             return
-        self.transport.write(data)
+        self.transport.writelines(buffers)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self.server.buffer

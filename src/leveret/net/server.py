@@ -419,14 +419,14 @@ class Server:
             protocol = self._protocols.get(connection)  # type: ignore[call-overload]
             if protocol is None:
                 continue
-            data = connection.take(synced)
-            if data:
+            buffers = connection.take(synced)
+            if buffers:
                 connection.sent_us = now_us
                 if protocol.is_choked:
-                    protocol.write_choked(data)
+                    protocol.write_choked(buffers)
                     self._pressure.review(protocol)
                 else:
-                    protocol.transport.write(data)
+                    protocol.transport.writelines(buffers)
             if connection.is_gated:
                 self._committer.hold(protocol.peer)
             else:
