@@ -51,7 +51,10 @@ class Findings:
         """What the disturbance certainly did."""
         best, worst = least(self.beside), most(self.alone)
         found = []
-        for what, pause, before in (("delivery", best.max, worst.max), ("confirm", best.confirm_max, worst.confirm_max)):
+        for what, pause, before in (
+            ("delivery", best.max, worst.max),
+            ("confirm", best.confirm_max, worst.confirm_max),
+        ):
             if pause > max(PAUSE_MS_MAX, before):
                 found.append(f"{what} pause {pause:.0f} ms")
         for what, p99, before in (("delivery", best.p99, worst.p99), ("confirm", best.confirm_p99, worst.confirm_p99)):
@@ -67,7 +70,9 @@ class Findings:
         return line([*cells, "; ".join(self.cliffs()) or "-"])
 
 
-def measure(broker: ServerProcess, name: str, chosen: Disturbance, findings: Findings, options: argparse.Namespace) -> None:
+def measure(
+    broker: ServerProcess, name: str, chosen: Disturbance, findings: Findings, options: argparse.Namespace
+) -> None:
     """All rounds of one disturbance."""
     for turn in range(min(options.rounds, chosen.rounds)):
         findings.alone.append(Victims(broker, options.seconds).felt())

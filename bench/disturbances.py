@@ -213,19 +213,19 @@ def control(broker: ServerProcess) -> ControlClient:
 def importing(broker: ServerProcess, seconds: float) -> Iterator[Act]:
     wanted = definitions(5000, 500)
     with control(broker) as client:
-        yield lambda: nothing_but(client.call("ImportDefinitions", definitions=wanted))
+        yield lambda: nothing_but(client.call("import_definitions", definitions=wanted))
         for each in wanted["queues"]:
-            client.call("DeleteQueue", vhost="/", name=each["name"])
+            client.call("delete_queue", vhost="/", name=each["name"])
         for each in wanted["users"]:
-            client.call("DeleteUser", name=each["name"])
+            client.call("delete_user", name=each["name"])
 
 
 @contextmanager
 def listing(broker: ServerProcess, seconds: float) -> Iterator[Act]:
     with control(broker) as client:
-        if len(client.call("ListQueues", columns=["name"])) < 50_000:
-            client.call("ImportDefinitions", definitions=definitions(50_000, 0))
-        yield lambda: nothing_but(client.call("ListQueues"))
+        if len(client.call("list_queues", columns=["name"])) < 50_000:
+            client.call("import_definitions", definitions=definitions(50_000, 0))
+        yield lambda: nothing_but(client.call("list_queues"))
 
 
 @contextmanager
