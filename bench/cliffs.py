@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""No cliffs: what a broker's other clients do must not be felt by a stream of 10,000 msg/s, nor by who waits for confirms.
+"""No cliffs: what others do to a broker must not be felt by a stream of 10,000 msg/s, nor by who waits for confirms.
 
     tools/with_core.py compiled .venv/bin/python bench/cliffs.py
     ... bench/cliffs.py --only purge-10m,delete-10m

@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import socket
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from multiprocessing.synchronize import Event
 from typing import Any, NamedTuple
 
 from leveret.client import BlockingChannel, BlockingConnection, Properties
 from leveret.client.publishing import PublishEncoder
 from leveret.control.blocking import ControlClient
-from leveret.testing.processes import LeveretProcess, ServerProcess
+from leveret.testing.processes import ServerProcess
+from scenarios import DURABLE
 from victims import aside, ended, step_back
 
 MANY = 10_000_000
@@ -165,7 +164,7 @@ def read_back(broker: ServerProcess, seconds: float) -> Iterator[Act]:
 
 
 def confirms(broker: ServerProcess, seconds: float) -> AbstractContextManager[Act]:
-    load = "throughput -durable -persistent -prefetch 500 -ack-every 50 -confirm 1000 -warmup 0".split()
+    load = f"throughput {DURABLE} -confirm 1000 -warmup 0".split()
     return loading(broker, *load, "-seconds", str(seconds))
 
 

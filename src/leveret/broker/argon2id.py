@@ -11,7 +11,9 @@ from typing import Any, Final
 
 SALT_OCTETS: Final = 16
 # nobody's password: who asks for a user that does not exist waits for as long as for another one
-NOBODY: Final = "$argon2id$v=19$m=65536,t=3,p=4$bGV2ZXJldCdzIG5vYm9keQ$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
+NOBODY: Final = (
+    "$argon2id$v=19$m=65536,t=3,p=4$bGV2ZXJldCdzIG5vYm9keQ$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
+)
 
 
 def is_installed() -> bool:

@@ -148,7 +148,9 @@ def _nowhere(vhost: VHost, entry: Entry, trouble: str) -> Burial:
     return Burial(Route(vhost.generation, entry.key, None, []), b"", False, trouble)
 
 
-def _addressed(vhost: VHost, exchange: Exchange | None, queue: Queue, entry: Entry, reason: str, now_us: i64) -> Burial:
+def _addressed(
+    vhost: VHost, exchange: Exchange | None, queue: Queue, entry: Entry, reason: str, now_us: i64
+) -> Burial:
     found = addressed(vhost, exchange, queue, entry, reason, now_us)
     persistent = _is_persistent(published_content(entry))
     keys, key, content, letter = found.keys, found.key, found.content, found.letter
@@ -171,7 +173,9 @@ def is_cut(letter: DeadLetter, reason: str, target: Queue) -> bool:
     return reason != "rejected" and not target.is_schedule and letter.is_in_circle(target.name)
 
 
-def addressed(vhost: VHost, exchange: Exchange | None, queue: Queue, entry: Entry, reason: str, now_us: i64) -> Address:
+def addressed(
+    vhost: VHost, exchange: Exchange | None, queue: Queue, entry: Entry, reason: str, now_us: i64
+) -> Address:
     """What becomes of an entry that dies in a queue now, and where the queue's arguments send it: nothing is done yet.
 
     ProtocolError if its headers are malformed.

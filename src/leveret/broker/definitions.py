@@ -117,7 +117,7 @@ class Definitions:
 
     def snapshot(self) -> list[bytes]:
         """Records of everything, behind one that says that this is all."""
-        vhosts: list[Value] = [name for (name,) in self._tables[VHOST]]
+        vhosts: list[Value] = [name for name, in self._tables[VHOST]]
         records = [meta_record({"op": "definitions", "vhosts": vhosts})]
         for kind, table in self._tables.items():
             for definition in table.values():

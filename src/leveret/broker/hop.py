@@ -96,7 +96,9 @@ def go_on(vhost: VHost, queue: Queue, entry: Entry) -> bool:
     return True
 
 
-def _journal(vhost: VHost, entry: Entry, trail: Trail, died_us: i64, way: Way, shelf: Shelf, expires_us: i64) -> i64:
+def _journal(
+    vhost: VHost, entry: Entry, trail: Trail, died_us: i64, way: Way, shelf: Shelf, expires_us: i64
+) -> i64:
     """Returns the number of the message from now on, 0 if it is not in the journal any more."""
     log = vhost.log
     target = shelf.queue

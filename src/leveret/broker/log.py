@@ -83,8 +83,8 @@ class Log:
         self.dead_pages: list[tuple[int, Page]] = []
         # messages that were purged, or went with their queue, and take memory until the pager lets go of them
         self.gone: list[list[Entry | Run]] = []
-        # queues that had messages at the end of some turn; the pager leaves out those that have none
-        self.filled: list[Queue] = []
+        # queues that had messages at some time; the pager takes out those that have none
+        self.filled: dict[Queue, None] = {}
         self.events: i64 = 0  # durable events so far: whoever caused one may have to wait for its batch
         self.measures = Measures()
         self._closed_events: i64 = 0  # of these, those in batches that are closed
@@ -216,7 +216,7 @@ class Log:
         self.forget_all(shelf, items)
 
     def forget_all(self, shelf: Shelf, items: list[Entry | Run]) -> None:
-        """These are not alive any more, as another record says; where they are many, their memory is freed by and by."""
+        """These are not alive any more, as another record says; the memory of many is freed by and by."""
         for item in items:
             id = _first_id(item)
             if id == 0:

@@ -23,7 +23,6 @@ from leveret.broker.broker import Broker
 from leveret.broker.entry import Entry
 from leveret.broker.log import GONE_AT_ONCE
 from leveret.broker.page import Page
-from leveret.broker.queue import Queue
 from leveret.broker.run import Run
 from leveret.broker.shelf import Shelf
 
@@ -111,20 +110,14 @@ class Pager:
 
     def _shelves(self) -> list[Shelf]:
         """All that something waits on: of many queues most are empty, and looking at each would take long."""
-        log = self._broker.log
         found: list[Shelf] = []
-        filled: list[Queue] = []
-        for queue in log.filled:
+        for queue in list(self._broker.log.filled):
             before = len(found)
-            if not queue.is_deleted:
-                for shelf in queue.every_shelf():
-                    if shelf.ready.count() > 0:
-                        found.append(shelf)
-            if len(found) > before or queue.is_touched:
-                filled.append(queue)
-            else:
-                queue.is_filled = False
-        log.filled = filled
+            for shelf in queue.every_shelf():
+                if shelf.ready.count() > 0:
+                    found.append(shelf)
+            if len(found) == before and (queue.is_deleted or not queue.is_touched):
+                queue.drained()
         return found
 
     # -- building ------------------------------------------------------------------------------------------------------

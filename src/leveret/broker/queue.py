@@ -181,7 +181,13 @@ class Queue:
         """It may have messages now: let the pager know it."""
         if not self.is_filled:
             self.is_filled = True
-            self.vhost.log.filled.append(self)
+            self.vhost.log.filled[self] = None
+
+    def drained(self) -> None:
+        """It has none."""
+        if self.is_filled:
+            self.is_filled = False
+            del self.vhost.log.filled[self]
 
     def expiry(self, now_us: i64, message_ttl_us: i64) -> i64:
         """When a message that arrives now expires: the smaller of the queue's and its own time to live; 0 = never."""

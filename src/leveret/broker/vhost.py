@@ -268,6 +268,7 @@ class VHost:
             queue.abandon()
         # queue, shelves and messages know each other, and the collector, which could let go of such circles, is off
         queue.ways.clear()
+        queue.drained()
         queue.shelves = []
         queue.parking = None
         self.release.queues.pop(queue.name, None)

@@ -27,8 +27,8 @@ BEHIND = 2
 class Paging:
     """write(number, pages): make this segment, then call `written`; remove(number): delete it.
 
-    is_due: there may be something to do for `step`, besides what `Log.has_waste` tells. saves_room: set while the disk is nearly full:
-    segments go, but none is written.
+    is_due: there may be something to do for `step`, besides what `Log.has_waste` tells. saves_room: set while the disk
+    is nearly full: segments go, but none is written.
     """
 
     def __init__(
