@@ -162,10 +162,15 @@ class Ready:
         returned.insert(index, entry)
         self._count += 1
 
-    def clear(self) -> tuple[list[Entry], list[Page]]:
-        """Remove all messages; returns those in memory, oldest first, and the pages of the others."""
-        found = self.in_memory()
-        pages = self.waiting_pages()
+    def clear(self) -> tuple[list[Entry | Run], list[Page]]:
+        """Remove all messages; returns those in memory as they were kept, oldest first, and the pages of the others."""
+        found: list[Entry | Run] = []
+        pages: list[Page] = []
+        for item in self.items():
+            if isinstance(item, Page):
+                pages.append(item)
+            else:
+                found.append(item)
         self._base += len(self._items)
         self._returned.clear()
         self._loaded.clear()

@@ -104,6 +104,12 @@ class Shelf:
         self.pages.insert(index, page)
         self.paged_below = max(self.paged_below, page.last_id + 1)
 
+    def remove_page(self, page: Page) -> None:
+        """They are not looked for in it any more; it may be one in which none ever were."""
+        index = self.page_index(page.first_id)
+        if index < len(self.pages) and self.pages[index] is page:
+            del self.pages[index]
+
     def page_of(self, id: i64) -> Page | None:
         """The page that has this message."""
         index = self.page_index(id)
