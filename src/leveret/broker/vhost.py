@@ -268,7 +268,8 @@ class VHost:
         # queue, shelves and messages know each other, and the collector, which could let go of such circles, is off
         queue.ways.clear()
         for shelf in queue.every_shelf():
-            shelf.ready = Ready()
+            shelf.ready.abandon()
+            shelf.ready = Ready(self.log)
         queue.shelves = []
         queue.parking = None
         self.release.queues.pop(queue.name, None)
