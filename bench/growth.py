@@ -22,6 +22,12 @@ IDLE_S = 2
 WINDOW = 1000
 """Unanswered methods at most, and messages of a round."""
 MESSAGES = 20_000
+CONSUMERS_EACH = 5000
+"""Of a connection at most."""
+DURABLE = 40_000
+"""Messages of 4 KiB, so that the journal begins a new file more than once."""
+MANY = 10_000
+"""Fewer things take up what others have left: their memory can't be told from outside."""
 SMALL = (content(bytes(16)), content(bytes(17)))
 """Messages that differ in size, so that a broker can't handle a row of them as one."""
 TAG = "c" + PLACE
@@ -38,13 +44,14 @@ class Sample(NamedTuple):
 
 
 class Place:
-    """A fresh broker, a line to it, and what it uses."""
+    """A fresh broker, a line to it, and what it uses. begun_octets: memory at the beginning."""
 
     def __init__(self, url: str, pid: int) -> None:
         self.url = url
         self.usage = Usage(pid)
         self.line = Line(url)
         self.lines = [self.line]
+        self.begun_octets = self.usage.memory_octets()
 
     def more(self, count: int = 1) -> list[Line]:
         """New connections."""
@@ -139,14 +146,13 @@ def _length(place: Place, size: int, kind: str, contents: Sequence[bytes]) -> It
             line.say(pair * (count // 2))
             run([line])
         barrier(line, name)
+        usage.settle()  # what goes to disk is on its way
 
     if size:
-        before = usage.memory_octets()
         cost_us = usage.cost_us(size, fill)
-        time.sleep(0.2 if size < 1_000_000 else 2)  # what goes to disk is on its way
         if size >= 10_000:
             yield Sample(f"publish, {kind}", size, cost_us)
-            yield Sample(kind, size, (usage.memory_octets() - before) / size, MEMORY)
+            yield Sample(kind, size, (usage.memory_octets() - place.begun_octets) / size, MEMORY)
     consumer = place.consumer(name, WINDOW, sum(octets) * WINDOW // 2 if size else 0)
 
     def pass_through() -> None:
@@ -220,9 +226,6 @@ def queues(place: Place, sizes: Sizes) -> Iterator[Sample]:
                 yield Sample(series, size, _to_queues(place, readers, name, numbers))
 
 
-CONSUMERS_EACH = 5000
-
-
 def _to_queues(place: Place, readers: Sequence[Line], name: str, numbers: Sequence[int]) -> float:
     octets = [delivery_octets(TAG, "", name, [len(each)]) for each in SMALL]
     pairs = [numbered(publish("", name) + each, numbers) for each in SMALL]
@@ -271,7 +274,8 @@ def _bindings(place: Place, sizes: Sizes, kind: str) -> Iterator[Sample]:
         before = usage.memory_octets()
         bind_us = place.in_windows(_of_bindings(grammar.QUEUE_BIND, kind, new), 12)
         yield Sample("bind", size, bind_us)
-        yield Sample("a binding", size, (usage.memory_octets() - before) / len(new), MEMORY)
+        if size >= MANY:
+            yield Sample("a binding", size, (usage.memory_octets() - before) / len(new), MEMORY)
         done = size
         count = min(MESSAGES, size)
         keys = [_key(kind, number, unseen + number % 1000) for number in chance.sample(range(size), count)]
@@ -301,28 +305,24 @@ def durable(place: Place, sizes: Sizes) -> Iterator[Sample]:
     consumer = place.consumer(name, prefetch=WINDOW)
     bind = method_frame(1, grammar.QUEUE_BIND, queue=name, exchange=name, routing_key=key)
     one = content(bytes(4096), persistent=True)
-    octets = delivery_octets("c", name, NUMBER_KEY, [len(one)])
+    first = "k." + NUMBER % 0
+    octets = delivery_octets("c", name, first, [len(one)])
     done, tag = 0, 0
     for size in sizes:
         new = range(done, size)
         before = usage.memory_octets()
         yield Sample("bind", size, place.in_windows(numbered(bind, new), 12))
-        if len(new) >= 5000:
+        if size >= MANY:
             yield Sample("a binding", size, (usage.memory_octets() - before) / len(new), MEMORY)
         done = size
         cost_us = 0.0
         for _ in range(0, DURABLE, 100):
-            data = (publish(name, NUMBER_KEY) + one) * 100
+            data = (publish(name, first) + one) * 100
             cost_us += place.flow(data, 100, consumer, octets * 100, publisher) / (DURABLE // 100)
             tag += 100
             consumer.say(ack(tag, multiple=True))
             run([consumer])
         yield Sample("message of 4 KiB, confirmed", size, cost_us)
-
-
-NUMBER_KEY = "k." + NUMBER % 0
-DURABLE = 40_000
-"""Messages, so that the journal begins a new file more than once: 64 MiB each."""
 
 
 def _of_bindings(spec: grammar.MethodSpec, kind: str, numbers: Iterable[int]) -> list[bytes]:
@@ -378,8 +378,9 @@ def headers_bindings(place: Place, sizes: Sizes) -> Iterator[Sample]:
         before = usage.memory_octets()
         bind_us = place.in_windows(numbered(bind, range(done, size)), 12)
         memory = (usage.memory_octets() - before) / (size - done)
-        if size - done >= WINDOW // 2:
+        if size >= WINDOW:
             yield Sample("bind", size, bind_us)
+        if size >= MANY:
             yield Sample("a binding", size, memory, MEMORY)
         done = size
         count = max(200, min(MESSAGES, 1_000_000 // size))
@@ -390,7 +391,7 @@ def headers_bindings(place: Place, sizes: Sizes) -> Iterator[Sample]:
         some = chance.sample(range(size), min(WINDOW, size))
         unbind_us = place.in_windows(numbered(unbind, some), 12)
         place.in_windows(numbered(bind, some), 12)
-        if len(some) >= WINDOW // 2:
+        if size >= WINDOW:
             yield Sample("unbind", size, unbind_us)
 
 

@@ -1,9 +1,13 @@
 """Processor time and memory of a broker: a process with its descendants, all threads (Linux)."""
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 PROC = Path("/proc")
+SETTLE_S = 30
+IDLE_SHARE = 0.05
+"""Of a processor; what happens once in a second, whatever happens else, is less."""
 
 
 def family(pid: int) -> list[int]:
@@ -46,6 +50,14 @@ class Usage:
                 if line.startswith("RssAnon:"):
                     total += int(line.split()[1]) * 1024
         return total
+
+    def settle(self) -> None:
+        """Wait until they have nothing to do: what is left to be written to the disk, for example."""
+        for _ in range(SETTLE_S * 4):
+            before_s = self.processor_s()
+            time.sleep(0.25)
+            if self.processor_s() - before_s < IDLE_SHARE * 0.25:
+                return
 
     def cost_us(self, count: int, action: Callable[[], object]) -> float:
         """Processor time in µs for each of the `count` things that the action has the broker do."""
