@@ -4,10 +4,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import matplotlib
-from goals import LAVINMQ, Figure
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure as Drawing
 from matplotlib.ticker import FuncFormatter
+
+from goals import LAVINMQ, Figure
 
 # Colours that are read on white and on black alike: the page behind the picture may be either.
 INK = "#80868b"

@@ -4,8 +4,8 @@
     bench/report.py
     bench/report.py --log build/bench/suite.jsonl --print
 
-Each figure is the median over the rounds, each ratio that of two medians. Tables stand between two marks in the document; what is
-written by hand around them stays. The picture shows the ratios to RabbitMQ, turned so that more is better.
+Each figure is the median over the rounds, each ratio that of two medians. Tables stand between two marks in the
+document; what is written by hand around them stays. The picture shows ratios, turned so that more is better.
 """
 
 import argparse
@@ -37,9 +37,16 @@ NAMES = {
     "disk, append": "disk, append",
     "disk, overwrite": "disk, overwrite",
 }
+RATIOS = (
+    ("leveret", BASE),
+    ("leveret-interpreted", BASE),
+    ("garagemq", BASE),
+    ("leveret", "rabbitmq-v2"),
+    ("leveret", "rabbitmq-quorum"),
+)
 MEANINGS = {
-    "start": "from the command until it is ready, on an empty directory; memory two seconds later",
-    "federation": "100 bytes, persistent, confirmed on both sides, by one link between two brokers of a kind; CPU µs: of both",
+    "start": "from the command until it is ready, on an empty directory, byte-compiled; memory two seconds later",
+    "federation": "one link between two brokers of a kind, 100 bytes, persistent, confirmed on both sides; CPU of both",
     **{title: scenario.meaning for title, scenario in (SCENARIOS | STREAMS).items()},
 }
 
@@ -121,9 +128,14 @@ def judged(value: float, bound: float, is_less_better: bool) -> str:
 def section_table(run: Run, section: Sequence[Figure]) -> str:
     """Figures of all brokers, ratios to RabbitMQ, goals."""
     names = run.brokers(section)
-    compared = [name for name in names if name not in (BASE, "relay", "disk, append", "disk, overwrite")]
+    ratios = [pair for pair in RATIOS if pair[0] in names and pair[1] in names]
     lavinmq = any((figure.scenario, figure.path) in LAVINMQ for figure in section)
-    head = ["scenario", "", *(NAMES[name] for name in names), *(f"{NAMES[name]} ÷ RabbitMQ" for name in compared)]
+    head = [
+        "scenario",
+        "",
+        *(NAMES[name] for name in names),
+        *(f"{NAMES[name]} ÷ {NAMES[base]}" for name, base in ratios),
+    ]
     head += (["LavinMQ ÷ RabbitMQ, another run"] if lavinmq else []) + ["goal", ""]
     lines = [line(head), line(["---", "---"] + ["---:"] * (len(head) - 4) + ["---", "---"])]
     for figure in section:
@@ -131,7 +143,7 @@ def section_table(run: Run, section: Sequence[Figure]) -> str:
             continue
         cells = [f"`{figure.scenario}`", figure.unit + (" (less is better)" if figure.is_less_better else "")]
         cells += [run.cell(figure, name) for name in names]
-        cells += [times(run.ratio(figure, name)) for name in compared]
+        cells += [times(run.ratio(figure, name, base)) for name, base in ratios]
         cells += [times(LAVINMQ.get((figure.scenario, figure.path)))] if lavinmq else []
         cells.append("<br>".join(goal_text(figure, goal) for goal in figure.goals))
         cells.append("<br>".join(verdict(run, figure, goal) for goal in figure.goals))
@@ -205,7 +217,7 @@ def measured(head: Row, rows: Sequence[Row]) -> str:
     run = Run(rows)
     options = head["options"]
     out = [
-        f"Measured on {head['run']}: {options['rounds']} rounds in turns, {options['seconds']:g} s each; medians.",
+        f"Begun on {head['run']}: medians of {options['rounds']} round(s) in turns, {options['seconds']:g} s each.",
         "",
     ]
     out += [f"- {name}: {value}" for name, value in head["about"].items() if value]
