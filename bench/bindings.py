@@ -165,10 +165,8 @@ def report(rows: dict[str, list[Seconds]]) -> str:
     lines = [f"{'':28}" + "".join(f"{name:>22}" for name in names)]
     for figure in rows[names[0]][0]:
         medians = [statistics.median(row[figure] for row in rows[name]) for name in names]
-        cells = [
-            f"{median:12.3f} s" + (f" x{median / medians[0]:6.2f}" if at else " " * 8)
-            for at, median in enumerate(medians)
-        ]
+        cells = [f"{median:12.3f} s" + (f" x{median / medians[0]:6.2f}" if at else " " * 8)
+                 for at, median in enumerate(medians)]
         lines.append(f"{figure:28}" + "".join(cells))
     return "\n".join(lines)
 

@@ -158,11 +158,8 @@ class Consumer:
         self._thread.join()
         late = sorted(self.late_us)
         p50, p99 = (late[int(len(late) * part)] / 1000 for part in (0.5, 0.99))
-        print(
-            f"{what}: {len(late):,} messages, lateness in ms: least {late[0] / 1000:.2f}, p50 {p50:.2f}, "
-            f"p99 {p99:.2f}, most {late[-1] / 1000:.2f}",
-            flush=True,
-        )
+        print(f"{what}: {len(late):,} messages, lateness in ms: least {late[0] / 1000:.2f}, p50 {p50:.2f}, "
+              f"p99 {p99:.2f}, most {late[-1] / 1000:.2f}", flush=True)
         assert sorted(self.numbers) == list(range(self.expected)), "not each message once"
         assert late[0] >= 0, "a message came too early"
         self.connection.socket.close()

@@ -219,7 +219,7 @@ def measure(baseline: Mapping[str, Figures], options: argparse.Namespace) -> dic
 
 
 def doubtful(baseline: Mapping[str, Figures], rounds: Mapping[str, Sequence[Round]]) -> list[str]:
-    """Scenarios that seem to be worse than they were, or had too few quiet rounds; but none if none was quiet at all."""
+    """Scenarios that seem to be worse than they were, or had too few quiet rounds, if they had one at all."""
     found = []
     for title, done in rounds.items():
         if all(item.others > OTHERS_MAX for item in done):

@@ -65,6 +65,8 @@ class Log:
             self.head, self.rows = last_run(path)
             if self.head["options"] != options:
                 raise ValueError(f"the last run had other options: {json.dumps(self.head['options'])}")
+            with path.open("a") as file:
+                file.write("\n")  # its last line may have been cut off
         else:
             self.head = {"run": time.strftime("%Y-%m-%d %H:%M:%S"), "options": options, "about": about()}
             self._write(self.head)
