@@ -14,7 +14,7 @@ from goals import LAVINMQ, Figure
 INK = "#80868b"
 GRID = "#80868b44"
 MARKS = {
-    "leveret": ("o", "#1a9988", "leveret, compiled core"),
+    "leveret": ("o", "#1a9988", "leveret, compiled"),
     "leveret-interpreted": ("s", "#c77d1e", "leveret, interpreted"),
     "garagemq": ("^", "#8f6fd1", "GarageMQ"),
     "lavinmq": ("D", "none", "LavinMQ 2.9.1, from another run"),
@@ -31,6 +31,12 @@ def gains(figure: Figure, ratio: Callable[[Figure, str], float | None]) -> dict[
     return {name: 1 / value if figure.is_less_better else value for name, value in sound.items()}
 
 
+def aim(figure: Figure) -> float | None:
+    """How many times RabbitMQ the compiled core should be, where its goal is such a ratio."""
+    bounds = [goal.bound for goal in figure.goals if (goal.of, goal.broker) == ("rabbitmq", "leveret")]
+    return None if not bounds else 1 / bounds[0] if figure.is_less_better else bounds[0]
+
+
 def draw(path: Path, figures: Sequence[Figure], ratio: Callable[[Figure, str], float | None]) -> None:
     """Write the picture: a line for each figure that leveret has, a mark for each broker."""
     rows = [(figure, found) for figure in figures if "leveret" in (found := gains(figure, ratio))]
@@ -44,16 +50,26 @@ def draw(path: Path, figures: Sequence[Figure], ratio: Callable[[Figure, str], f
                 [x for x, _ in places], [y for _, y in places], marker=marker, s=34, label=label, zorder=3,
                 facecolor=colour, edgecolor=INK if colour == "none" else colour, linewidth=1.1,
             )  # fmt: skip
+        goals = [(goal, at) for at, (figure, _) in enumerate(rows) if (goal := aim(figure)) is not None]
+        axes.scatter(
+            [x for x, _ in goals],
+            [y for _, y in goals],
+            marker="|",
+            s=130,
+            color=INK,
+            label="goal of leveret",
+            zorder=2,
+        )
         axes.axvline(1, color=INK, linewidth=1.2)
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g} ×"))
         axes.set_yticks(range(len(rows)), [f"{figure.scenario}: {figure.unit}" for figure, _ in rows])
         axes.set_ylim(len(rows) - 0.4, -0.6)
-        axes.set_xlabel("times RabbitMQ 3.10.8 (the line at 1), more is better: latencies and memory are turned around")
+        axes.set_xlabel("times RabbitMQ; latencies, lateness and memory are turned around: right is better")
         axes.tick_params(colors=INK, which="both", length=0)
         axes.xaxis.label.set_color(INK)
         axes.spines[:].set_visible(False)
         axes.grid(color=GRID, linewidth=0.8)
         axes.set_axisbelow(True)
-        drawing.legend(loc="outside upper center", ncols=4, frameon=False, labelcolor=INK, fontsize=9)
+        drawing.legend(loc="outside upper center", ncols=5, frameon=False, labelcolor=INK, fontsize=9)
         drawing.savefig(path, format="svg", transparent=True, metadata={"Date": None})
