@@ -21,7 +21,8 @@ while the loop's time varied by 1 %. So a round in which other programs (or the 
 than a tenth of the processors does not count; where less than two are left, a line is not judged, and that is said.
 What seems to be worse is measured once more, with as many rounds, and judged by all of them.
 
-A baseline that was made on another kind of machine, or with another Python, is not compared: that is said, too.
+With another Python, compiler or C library than the baseline's nothing is compared, on another processor or with another
+RabbitMQ only instructions: that is said, too, and is no failure.
 """
 
 import argparse
@@ -298,19 +299,26 @@ def arguments() -> argparse.Namespace:
 def main() -> None:
     options = arguments()
     if RabbitMQProcess.program() is None and not options.only_instructions:
+        if options.renew:
+            sys.exit("a baseline needs RabbitMQ")
         print("RabbitMQ is not installed: only instructions are compared", file=sys.stderr)
         options.only_instructions = True
     build_tools()
-    kind = machine.kind()
+    build, kind = machine.build(), machine.kind()
     try:
         if options.renew:
             renew(options, kind)
             return
         baseline = read_baseline(BASELINE)
-        if unlike := differences(baseline["kind"], kind):
-            print(f"Nothing is compared: the baseline of {baseline['made']} is of another kind.")
+        unlike = differences(baseline["kind"], kind)
+        is_other_build = any(baseline["kind"].get(name) != value for name, value in build.items())
+        if unlike and (is_other_build or not options.only_instructions):
+            compared = "Nothing is" if is_other_build else "Only instructions are"
+            print(f"{compared} compared: the baseline of {baseline['made']} is of another kind.")
             print("\n".join(f"- {item}" for item in unlike))
-            print(f"To compare on this one: {RENEW}")
+            print(f"To compare all on this one: {RENEW}")
+            options.only_instructions = True
+        if is_other_build:
             return
         lines = compare(baseline, options)
     except (ProcessFailed, ValueError) as error:

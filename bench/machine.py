@@ -32,13 +32,21 @@ def about() -> dict[str, str]:
     }
 
 
-def kind() -> dict[str, str]:
-    """What must be the same for figures of two runs to be compared at all."""
+def build() -> dict[str, str]:
+    """What must be the same for instructions of two runs to be compared."""
     return {
-        "processor": f"{processor()} x {os.cpu_count()}",
-        "Python": f"{python()}, {platform.python_compiler()}",
+        "Python": f"{python()}, {platform.python_compiler()}, {platform.machine()}",
         "core": f"{leveret.core()}, mypyc {importlib.metadata.version('mypy')}",
         "C library": " ".join(platform.libc_ver()),
+    }
+
+
+def kind() -> dict[str, str]:
+    """What must be the same for times of two runs to be compared."""
+    return {
+        **build(),
+        "processor": f"{processor()} x {os.cpu_count()}",
+        "RabbitMQ": first_line(["dpkg-query", "-W", "-f", "${Version}", "rabbitmq-server"]),
     }
 
 

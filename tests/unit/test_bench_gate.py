@@ -113,34 +113,75 @@ def test_another_kind_of_machine_is_told(gate: ModuleType) -> None:
     assert gate.differences({}, {"Python": "3.12"}) == ["Python: 3.12, of the baseline: none"]
 
 
-def test_another_kind_of_machine_does_not_fail(
-    gate: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(gate.machine, "kind", lambda: {"processor": "another one"})
+BUILD = {"Python": "3.11", "core": "compiled"}
+KIND = {**BUILD, "processor": "this one"}
+BASELINE = {"made": "once", "kind": KIND, "instructions": {"mixed": 1000.0}, "scenarios": {}}
+
+
+@pytest.fixture
+def here(gate: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
+    """The gate on the machine of the baseline, where everything costs what it cost then."""
+    (tmp_path / "baseline.json").write_text(json.dumps(BASELINE))
+    monkeypatch.setattr(gate, "BASELINE", tmp_path / "baseline.json")
+    monkeypatch.setattr(gate.machine, "build", lambda: BUILD)
+    monkeypatch.setattr(gate.machine, "kind", lambda: KIND)
     monkeypatch.setattr(gate, "build_tools", lambda: None)
+    monkeypatch.setattr(gate, "count", lambda: BASELINE["instructions"])
     monkeypatch.setattr("sys.argv", ["gate.py", "--only-instructions"])
+    return monkeypatch
+
+
+def test_nothing_is_worse(gate: ModuleType, here: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    gate.main()
+    assert "| mixed: instructions per message | 1,000 | 1,000 | +0.0% |" in capsys.readouterr().out
+
+
+def test_another_build_is_told_and_does_not_fail(
+    gate: ModuleType, here: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here.setattr(gate.machine, "build", lambda: {**BUILD, "Python": "3.12"})
+    here.setattr(gate.machine, "kind", lambda: {**KIND, "Python": "3.12"})
+    here.setattr(gate, "count", lambda: pytest.fail("instructions of another build say nothing"))
     gate.main()
     said = capsys.readouterr().out
-    assert "Nothing is compared" in said
-    assert "another one" in said
+    assert "Nothing is compared: the baseline of once" in said
+    assert "- Python: 3.12, of the baseline: 3.11" in said
     assert "GATE=--renew" in said
 
 
-def test_the_exit_status_says_which_line_by_how_much_and_what_to_do(
-    gate: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_on_another_processor_only_instructions_are_compared(
+    gate: ModuleType, here: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    kind = gate.read_baseline(gate.BASELINE)["kind"]
-    counted = gate.read_baseline(gate.BASELINE)["instructions"]
-    monkeypatch.setattr(gate.machine, "kind", lambda: kind)
-    monkeypatch.setattr(gate, "build_tools", lambda: None)
-    monkeypatch.setattr("sys.argv", ["gate.py", "--only-instructions"])
-    monkeypatch.setattr(gate, "count", lambda: counted)
+    here.setattr(gate.machine, "kind", lambda: {**KIND, "processor": "another one"})
+    here.setattr(gate.RabbitMQProcess, "program", lambda: "rabbitmq-server")
+    here.setattr(gate, "measure", lambda *_: pytest.fail("times of another machine say nothing"))
+    here.setattr("sys.argv", ["gate.py"])
     gate.main()
-    monkeypatch.setattr(gate, "count", lambda: {**counted, "mixed": counted["mixed"] * 1.2})
+    said = capsys.readouterr().out
+    assert "Only instructions are compared" in said
+    assert "| mixed: instructions per message | 1,000 | 1,000 | +0.0% |" in said
+
+
+def test_without_valgrind_the_rest_is_compared(
+    gate: ModuleType, here: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse() -> dict[str, float]:
+        raise gate.CannotCount("valgrind is not installed")
+
+    here.setattr(gate, "count", refuse)
+    gate.main()
+    assert "instructions are not compared: valgrind is not installed" in capsys.readouterr().err
+
+
+def test_the_exit_status_says_which_line_by_how_much_and_what_to_do(
+    gate: ModuleType, here: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here.setattr(gate, "count", lambda: {"mixed": 1200.0})
     with pytest.raises(SystemExit) as ended:
         gate.main()
     assert "GATE=--renew" in str(ended.value)
-    assert "mixed: instructions per message" in capsys.readouterr().out.splitlines()[-1]
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last == "mixed: instructions per message: 1,200 instead of 1,000, 20% worse; allowed are 15%"
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"made": "today"}'])
