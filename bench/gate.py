@@ -4,8 +4,8 @@
     bench/gate.py              `make bench-quick`: two to three minutes; exit status 1 beyond 15 %
     bench/gate.py --renew      make a new baseline, on purpose: on a quiet machine, then commit it
 
-Instructions of the core per message (bench/instructions.py) are the same in every run. They are compared first, and
-tell a change of one per cent; they see neither system calls nor the event loop. Needs valgrind; without it the rest is
+Instructions of the core per message (bench/instructions.py) are the same in every run, to a few parts in a thousand, so
+they tell a change of one per cent; they see neither system calls nor the event loop. Without valgrind only the rest is
 done.
 
 Then five scenarios run against RabbitMQ, in turns, medians. Figures of two runs can be compared only with a yardstick

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Instructions of the core per message, counted by callgrind: the same in every run, however busy the machine is.
+"""Instructions of the core per message, counted by callgrind: almost the same in every run, however busy the machine.
 
     tools/with_core.py compiled .venv/bin/python bench/instructions.py
 
