@@ -29,7 +29,16 @@ from leveret.broker.definitions import (
 )
 from leveret.broker.kinds.recent_history import SNAPSHOT_OCTETS_MAX
 from leveret.broker.lives import Lives
-from leveret.broker.log import CLEAN, START, Log, meta_record, page_record, returned_record, state_record
+from leveret.broker.log import (
+    CLEAN,
+    START,
+    Log,
+    meta_record,
+    meta_record_of,
+    page_record,
+    returned_record,
+    state_record,
+)
 from leveret.broker.names import RandomBytes
 from leveret.broker.positions import Positions
 from leveret.broker.returned import counted
@@ -361,13 +370,14 @@ class Broker:
             for queue in vhost.holders():
                 if queue.is_journalled:
                     if not queue.is_schedule:
-                        records.append(meta_record(queue.record()))
+                        records.append(meta_record_of(queue.encoded()))
                     if isinstance(queue, Stream):
                         records += queue.leases.snapshot()
                     elif isinstance(queue, Stage):
                         records += [meta_record(shelf) for shelf in queue.shelf_records()]
-                    pages = [page for shelf in queue.every_shelf() for page in shelf.pages]
-                    records.extend(page_record(page) for page in pages if page.is_stored and page.live > 0)
+                    for shelf in queue.every_shelf():
+                        if shelf.pages:
+                            records += [page_record(page) for page in shelf.pages if page.is_stored and page.live > 0]
             records.extend(returned_record(*count) for count in counted(vhost))
             for exchange in vhost.exchanges.values():
                 for binding in exchange.outgoing.values():

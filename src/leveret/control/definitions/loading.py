@@ -23,7 +23,7 @@ def load(broker: Broker, path: str | os.PathLike[str], now_us: int) -> list[str]
             document = msgspec.json.decode(file.read(), type=Document)
     except msgspec.MsgspecError as error:
         raise bad_request(str(error)) from None
-    plan = Import(broker, document)
+    plan = Import(broker, document).check()
     if broker.is_new:
         drop_defaults(broker, document)
     return plan.apply(now_us)
