@@ -486,8 +486,7 @@ class Connection:
         assembly.take(cut(data, start, stop))
         if assembly.missing > 0:
             self._assembly = assembly
-        elif channel.assembly is assembly:  # it was not given up meanwhile
-            self._current = channel
+        elif self._channel(channel.number) is channel and channel.assembly is assembly:  # it was not given up meanwhile
             self._complete(channel, assembly)
 
     def _method(self, number: i64, channel: Channel | None, raw: bytes) -> None:
