@@ -1,4 +1,4 @@
-"""Large bodies go from the publisher's reads to the consumer's socket by reference. Nobody outside may be able to tell."""
+"""Large bodies go from the publisher's reads to the consumer's socket by reference. Nobody outside can tell."""
 
 from __future__ import annotations
 

@@ -123,9 +123,11 @@ class Consumer:
             self.unacked += 1
             channel.unacked.add(tag, entry)
 
-    def pass_on(self, key: bytes, data: bytes, start: i64, stop: i64, pieces: list[Buffer]) -> None:
-        """Write a delivery straight from what its publisher sent, to a consumer that acknowledges nothing: all of
-        `pieces` if there are any, else data[start:stop]; see `Queue.taker`."""
+    def pass_on(self, key: bytes, data: bytes, start: i64, stop: i64, pieces: list[Buffer] | None = None) -> None:
+        """Write a delivery straight from what its publisher sent, to a consumer that acknowledges nothing.
+
+        Its content is data[start:stop]; or all of `pieces`, and that is only their first.
+        """
         connection = self.connection
         channel = self.channel
         output = connection.output
@@ -140,12 +142,12 @@ class Consumer:
         out.write(self.suffix)
         self.delivered += 1
         if i64(read_i16_be(data, start + 1)) & 0xFFFF != channel.number or channel.must_cut:
-            if pieces:
+            if pieces is not None:
                 data = b"".join(pieces)
                 start = 0
                 stop = len(data)
             write_content(output, data, channel.number, connection.frame_max, start, stop)
-        elif pieces:
+        elif pieces is not None:
             for piece in pieces:
                 if len(piece) < LARGE_OCTETS_MIN:
                     out.write(bytes(piece))
@@ -174,36 +176,46 @@ class Consumer:
 
     def deliver_run(self, run: Run) -> None:
         """Write what is left of a run, to a consumer that acknowledges nothing."""
-        connection = self.connection
-        channel = self.channel
         stretch = run.stretch
         data = stretch.data
-        if i64(read_i16_be(data, 1)) & 0xFFFF != channel.number or channel.must_cut or self._is_traced():
+        if not self.takes_alike(data, 0) or self._is_traced():
             index = run.taken
             while index < stretch.count:
                 self.deliver(run.entry(index))
                 index += 1
             return
-        if self._key is not stretch.key:
-            self._set_key(stretch.key)
+        start = run.taken * stretch.stride
+        self.deliver_alike(stretch.key, data, start, len(data), stretch.stride, stretch.size, run.redelivered)
+
+    def takes_alike(self, data: bytes, start: i64) -> bool:
+        """Whether contents like the one that begins there may be written as they are."""
+        channel = self.channel
+        return i64(read_i16_be(data, start + 1)) & 0xFFFF == channel.number and not channel.must_cut
+
+    def deliver_alike(
+        self, key: bytes, data: bytes, start: i64, stop: i64, stride: i64, size: i64, redelivered: bool
+    ) -> None:
+        """Write deliveries of the contents in data[start:stop], of `size` octets each, `stride` octets apart."""
+        connection = self.connection
+        channel = self.channel
+        if self._key is not key:
+            self._set_key(key)
         out = connection.out
         prefix = self.prefix
-        suffix = (b"\x01" if run.redelivered else b"\x00") + self.suffix
-        size = stretch.size
+        suffix = (b"\x01" if redelivered else b"\x00") + self.suffix
         tag = channel.next_tag
         first = tag
-        at = run.taken * stretch.stride
-        end: i64 = len(data)
-        while at < end:
+        at = start
+        while at < stop:
             out.write(prefix)
             write_i64_be(out, tag)
             out.write(suffix)
             out.write(data[at : at + size])
             tag += 1
-            at += stretch.stride
+            at += stride
         channel.next_tag = tag
         self.delivered += tag - first
-        if run.redelivered:
+        if redelivered:
             self.redelivered += tag - first
         if not connection.is_dirty:
             connection.mark()

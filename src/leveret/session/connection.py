@@ -95,8 +95,8 @@ class Connection:
         """A whole message that came in pieces."""
         raise AssertionError("the broker's part")
 
-    def publish_more(self, channel: Channel, data: bytes, stride: i64, size: i64, count: i64) -> None:
-        """`count` messages like the last one, of `size` octets each, `stride` octets apart from the start of data."""
+    def publish_more(self, channel: Channel, data: bytes, start: i64, stop: i64, stride: i64, size: i64) -> None:
+        """Messages like the last one in data[start:stop], of `size` octets each, their starts `stride` octets apart."""
         raise AssertionError("the broker's part")
 
     def acknowledge(self, channel: Channel, tag: i64, multiple: bool) -> None:
@@ -359,8 +359,7 @@ class Connection:
         while at + stride <= end and data[at : at + head_size] == head and data[at + stride - 1] == 0xCE:
             at += stride
         if at > stop:
-            start = stop + content - first
-            self.publish_more(channel, data[start:at], stride, first + stride - content, (at - stop) // stride)
+            self.publish_more(channel, data, stop + content - first, at, stride, first + stride - content)
         return at
 
     def _channel(self, number: i64) -> Channel | None:
