@@ -33,9 +33,6 @@ GET: Final[i64] = 0x003C0046
 FLOOD_OCTETS: Final[i64] = 8 << 20
 # a content that is not all there waits in the read buffer up to this size, and is assembled frame by frame beyond
 WAIT_OCTETS_MAX: Final[i64] = 65536
-# So much of the next read goes to what the last one left: the frame that began there is most likely complete then, and
-# the rest of a long read is not copied for its sake.
-SEAM_OCTETS: Final[i64] = 2048
 # A read buffer full of messages for thousands of queues is handled in several turns, so that nobody waits for long and
 # memory is looked at in between.
 TURN_OCTETS_MAX: Final[i64] = 1 << 20
@@ -233,9 +230,10 @@ class Connection:
             self._position = 0
 
     def _receive_behind(self, left: i64, data: bytes) -> None:
-        """Take many bytes behind few that are left, without copying all of them."""
+        """Take many bytes behind few that are left, without copying all of them: a message that is not assembled from
+        pieces is complete with so many more."""
         assembly = self._assembly
-        seam: i64 = 0 if assembly is not None else SEAM_OCTETS
+        seam: i64 = 0 if assembly is not None else LARGE_OCTETS_MIN
         self._data = self._data[self._position :] + data[:seam]
         self._position = 0
         if assembly is not None:
