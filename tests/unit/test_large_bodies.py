@@ -131,6 +131,7 @@ def test_a_body_frame_without_its_end_closes_the_connection_however_it_came(cut_
         (404, grammar.CHANNEL_CLOSE, method_frame(1, grammar.CHANNEL_CLOSE_OK)),
         (541, grammar.CONNECTION_CLOSE, method_frame(0, grammar.CONNECTION_CLOSE_OK)),
     ],
+    ids=["channel", "connection"],
 )
 def test_what_is_closed_in_the_middle_of_a_frame_swallows_the_rest(
     code: int, close: grammar.MethodSpec, answer: bytes
