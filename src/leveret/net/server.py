@@ -54,7 +54,6 @@ from leveret.store.sync import SyncThread
 
 logger = logging.getLogger("leveret")
 
-READ_OCTETS = 256 * 1024
 # more than this waiting for the disk pauses publishers
 BATCH_OCTETS_MAX = 4 << 20
 HANDSHAKE_US_MAX = 10_000_000
@@ -101,7 +100,6 @@ class Server:
         self.clock = Clock(broker.timeline, sources)
         self.now_us = self.clock.now_us
         broker.has_hung_up = self._has_hung_up
-        self.buffer = memoryview(bytearray(READ_OCTETS))
         self.loop = asyncio.get_running_loop()
         self.listeners: list[Listener] = []
         self.listening = Listening(self.loop)
@@ -401,7 +399,7 @@ class Server:
                 self.streams.step()
             if log.size() > BATCH_OCTETS_MAX and not self._is_full:
                 self._pressure.journal(True)
-        if (self._paging.is_due or log.dead_pages) and not self._is_paging and self._paging.step():
+        if (self._paging.is_due or log.has_waste) and not self._is_paging and self._paging.step():
             self._is_paging = True
             self.loop.call_soon(self._page)
         next_us = self.broker.timers.next_us()
