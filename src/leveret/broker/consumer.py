@@ -12,6 +12,7 @@ from leveret.broker.content import write_content, write_stamped
 from leveret.broker.entry import Entry
 from leveret.broker.lives import NO_LIFE, Lives
 from leveret.broker.run import Run
+from leveret.session.output import LARGE_OCTETS_MIN, Buffer
 from leveret.wire.grammar import BASIC_CANCEL
 from leveret.wire.table import Value
 
@@ -71,7 +72,7 @@ class Consumer:
         connection = self.connection
         if connection.is_full:
             return False
-        if connection.output.octets() > OUT_OCTETS_MAX:
+        if connection.output.closed + len(connection.out) > OUT_OCTETS_MAX:
             connection.is_full = True
             return False
         channel = self.channel
@@ -107,9 +108,12 @@ class Consumer:
         out.write(self.suffix)
         content = entry.shown()
         if i64(read_i16_be(content, 1)) & 0xFFFF == channel.number and not channel.must_cut:
-            out.write(content)
+            if len(content) < LARGE_OCTETS_MIN:
+                out.write(content)
+            else:
+                connection.output.attach(content)
         elif self.lives is None:
-            write_content(out, content, channel.number, connection.frame_max)
+            write_content(connection.output, content, channel.number, connection.frame_max)
         else:
             self._write_stamped(self.lives, entry, content)
         if not connection.is_dirty:
@@ -118,6 +122,41 @@ class Consumer:
             entry.consumer = self
             self.unacked += 1
             channel.unacked.add(tag, entry)
+
+    def pass_on(self, key: bytes, data: bytes, start: i64, stop: i64, pieces: list[Buffer] | None = None) -> None:
+        """Write a delivery straight from what its publisher sent, to a consumer that acknowledges nothing.
+
+        Its content is data[start:stop]; or all of `pieces`, and that is only their first.
+        """
+        connection = self.connection
+        channel = self.channel
+        output = connection.output
+        out = connection.out
+        if self._key is not key:
+            self._set_key(key)
+        tag = channel.next_tag
+        channel.next_tag = tag + 1
+        out.write(self.prefix)
+        write_i64_be(out, tag)
+        out.append(0)
+        out.write(self.suffix)
+        self.delivered += 1
+        if i64(read_i16_be(data, start + 1)) & 0xFFFF != channel.number or channel.must_cut:
+            if pieces is not None:
+                data = b"".join(pieces)
+                start = 0
+                stop = len(data)
+            write_content(output, data, channel.number, connection.frame_max, start, stop)
+        elif pieces is not None:
+            for piece in pieces:
+                if len(piece) < LARGE_OCTETS_MIN:
+                    out.write(bytes(piece))
+                else:
+                    output.attach(piece)
+        else:
+            output.quote(data, start, stop)
+        if not connection.is_dirty:
+            connection.mark()
 
     def _write_stamped(self, lives: Lives, entry: Entry, content: bytes) -> None:
         """The content, with its position. A message that a crash could still take away is not told of: it would come
@@ -133,40 +172,50 @@ class Consumer:
         id = entry.id if life != NO_LIFE and entry.id >= queue.unplaced_below else 0
         # no two queues share a position, even on one broker: see content.py
         life = life ^ queue.number if id != 0 else NO_LIFE
-        write_stamped(self.connection.out, content, self.channel.number, self.connection.frame_max, life, id)
+        write_stamped(self.connection.output, content, self.channel.number, self.connection.frame_max, life, id)
 
     def deliver_run(self, run: Run) -> None:
         """Write what is left of a run, to a consumer that acknowledges nothing."""
-        connection = self.connection
-        channel = self.channel
         stretch = run.stretch
         data = stretch.data
-        if i64(read_i16_be(data, 1)) & 0xFFFF != channel.number or channel.must_cut or self._is_traced():
+        if not self.takes_alike(data, 0) or self._is_traced():
             index = run.taken
             while index < stretch.count:
                 self.deliver(run.entry(index))
                 index += 1
             return
-        if self._key is not stretch.key:
-            self._set_key(stretch.key)
+        start = run.taken * stretch.stride
+        self.deliver_alike(stretch.key, data, start, len(data), stretch.stride, stretch.size, run.redelivered)
+
+    def takes_alike(self, data: bytes, start: i64) -> bool:
+        """Whether contents like the one that begins there may be written as they are."""
+        channel = self.channel
+        return i64(read_i16_be(data, start + 1)) & 0xFFFF == channel.number and not channel.must_cut
+
+    def deliver_alike(
+        self, key: bytes, data: bytes, start: i64, stop: i64, stride: i64, size: i64, redelivered: bool
+    ) -> None:
+        """Write deliveries of the contents in data[start:stop], of `size` octets each, `stride` octets apart."""
+        connection = self.connection
+        channel = self.channel
+        if self._key is not key:
+            self._set_key(key)
         out = connection.out
         prefix = self.prefix
-        suffix = (b"\x01" if run.redelivered else b"\x00") + self.suffix
-        size = stretch.size
+        suffix = (b"\x01" if redelivered else b"\x00") + self.suffix
         tag = channel.next_tag
         first = tag
-        at = run.taken * stretch.stride
-        end: i64 = len(data)
-        while at < end:
+        at = start
+        while at < stop:
             out.write(prefix)
             write_i64_be(out, tag)
             out.write(suffix)
             out.write(data[at : at + size])
             tag += 1
-            at += stretch.stride
+            at += stride
         channel.next_tag = tag
         self.delivered += tag - first
-        if run.redelivered:
+        if redelivered:
             self.redelivered += tag - first
         if not connection.is_dirty:
             connection.mark()
