@@ -88,6 +88,11 @@ LANES = (
     ("connections", "dead letters"),
 )
 """What is done at the same time, each after the other."""
+EXPECTED = (
+    ("stream, read", "out_of_order"),  # retention overtakes a reader, who then goes on with what is left
+    ("calls", "unanswered"),  # on a busy machine some are on their way when the time is over
+    ("calls, a queue each", "unanswered"),
+)
 COUNTS = ("delivered", "published", "requests", "replayed", "count", "opened")
 """Where amqpload says how many messages it were; the first that it says counts."""
 
@@ -122,8 +127,7 @@ class Day:
         if "error" in row:
             raise RuntimeError(row["error"])
         for fault in FAULTS:
-            # retention may overtake a reader, who then goes on with what is left
-            if row.get(fault) and (kind, fault) != ("stream, read", "out_of_order"):
+            if row.get(fault) and (kind, fault) not in EXPECTED:
                 raise RuntimeError(f"{fault} {row[fault]}: {row}")
         return int(next(row[key] for key in COUNTS if key in row))
 
