@@ -109,6 +109,7 @@ class Log:
         self._closing: list[Stream] = []
         self.long_streams: list[Stream] = []
         self.dead_streams: list[tuple[int, int]] = []
+        self.ready_octets: i64 = 0  # memory that the messages of all shelves take that could be moved to disk
         self.tail_octets: i64 = 0  # of all streams: what is in memory only, besides the journal
         self.relieve_at: i64 = TAILS_OCTETS_MAX  # when they are so long together, some should go to files
         self.has_stream_work = False  # any of this is to be done

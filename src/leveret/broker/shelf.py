@@ -31,7 +31,7 @@ class Shelf:
     def __init__(self, queue: Queue, index: i64) -> None:
         self.queue = queue
         self.index = index
-        self.ready = Ready()
+        self.ready = Ready(queue.vhost.log)
         # pages with journalled messages, by id; they never overlap; every id below paged_below may be in one
         self.pages: list[Page] = []
         self.paged_below: i64 = 0
