@@ -45,7 +45,7 @@ CURVES = {
     "queues": Curve(growth.queues, "queues", (1, 100, 1000, 3000, 10_000, 20_000, 50_000), 1000),
     "direct": Curve(growth.direct, "bindings", THOUSANDS, 3000),
     "topic": Curve(growth.topic, "bindings", THOUSANDS, 3000),
-    "durable": Curve(growth.durable, "durable bindings", THOUSANDS, 3000),
+    "durable": Curve(growth.durable, "durable bindings", (1000, 10_000, 100_000, 1_000_000), 1000),
     "headers-bindings": Curve(growth.headers_bindings, "bindings", (1, 10, 100, 1000, 10_000), 1000),
     "fanout": Curve(growth.fanout, "queues of the exchange", (1, 10, 100, 1000, 10_000), 1000),
     "connections": Curve(growth.connections, "connections", (10, 100, 300, 1000, 3000, 10_000), 1000),
