@@ -56,7 +56,7 @@ def runs(bench: Bench, queue: str) -> list[int]:
     while (run := ready.run()) is not None or ready.peek() is not None:
         if isinstance(run, Run):
             found.append(int(run.stretch.count - run.taken))
-            ready.drop_run(run)
+            ready.drop_run(run, run.stretch.count - run.taken)
         else:
             found.append(1)
             ready.drop()

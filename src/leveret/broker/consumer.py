@@ -12,6 +12,7 @@ from leveret.broker.content import write_content, write_stamped
 from leveret.broker.entry import Entry
 from leveret.broker.lives import NO_LIFE, Lives
 from leveret.broker.run import Run
+from leveret.broker.run_delivery import RunDelivery
 from leveret.wire.grammar import BASIC_CANCEL
 from leveret.wire.table import Value
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 # so much output in one turn, then others have theirs: a long queue must not be copied into the output at once
 OUT_OCTETS_MAX: Final[i64] = 1 << 20
+ANY_NUMBER: Final[i64] = 1 << 62
 
 
 class Consumer:
@@ -78,6 +80,23 @@ class Consumer:
         if channel.limit != 0 and channel.unacked.count - channel.fetched >= channel.limit:
             return False
         return self.no_ack or self.limit == 0 or self.unacked < self.limit
+
+    def room(self) -> i64:
+        """How many messages it may take in one go, if it can take any."""
+        room = ANY_NUMBER
+        if not self.no_ack:
+            channel = self.channel
+            if channel.limit != 0:
+                room = channel.limit - (channel.unacked.count - channel.fetched)
+            if self.limit != 0:
+                room = min(room, self.limit - self.unacked)
+        return room
+
+    def takes(self, run: Run) -> bool:
+        """Whether messages of a run are written to it as they are, and nobody wants to know of each."""
+        channel = self.channel
+        number: i64 = i64(read_i16_be(run.stretch.data, 1)) & 0xFFFF
+        return number == channel.number and not channel.must_cut and not self._is_traced()
 
     def try_again(self) -> None:
         """It stands aside, but something has changed: into the line with it if it can take something again."""
@@ -135,18 +154,12 @@ class Consumer:
         life = life ^ queue.number if id != 0 else NO_LIFE
         write_stamped(self.connection.out, content, self.channel.number, self.connection.frame_max, life, id)
 
-    def deliver_run(self, run: Run) -> None:
-        """Write what is left of a run, to a consumer that acknowledges nothing."""
+    def deliver_run(self, run: Run, index: i64, count: i64) -> None:
+        """Write so many messages of a run that it takes, from this index on."""
         connection = self.connection
         channel = self.channel
         stretch = run.stretch
         data = stretch.data
-        if i64(read_i16_be(data, 1)) & 0xFFFF != channel.number or channel.must_cut or self._is_traced():
-            index = run.taken
-            while index < stretch.count:
-                self.deliver(run.entry(index))
-                index += 1
-            return
         if self._key is not stretch.key:
             self._set_key(stretch.key)
         out = connection.out
@@ -155,9 +168,9 @@ class Consumer:
         size = stretch.size
         tag = channel.next_tag
         first = tag
-        at = run.taken * stretch.stride
-        end: i64 = len(data)
-        while at < end:
+        at = index * stretch.stride
+        stop = tag + count
+        while tag < stop:
             out.write(prefix)
             write_i64_be(out, tag)
             out.write(suffix)
@@ -165,11 +178,14 @@ class Consumer:
             tag += 1
             at += stretch.stride
         channel.next_tag = tag
-        self.delivered += tag - first
+        self.delivered += count
         if run.redelivered:
-            self.redelivered += tag - first
+            self.redelivered += count
         if not connection.is_dirty:
             connection.mark()
+        if not self.no_ack:
+            self.unacked += count
+            channel.unacked.add_run(first, RunDelivery(run, index, count, self, first), count)
 
     def count(self) -> None:
         """Tell the counters of its queue and of its channel what it got since the last time."""

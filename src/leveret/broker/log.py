@@ -195,10 +195,16 @@ class Log:
         self._current_live += 1
         return id
 
-    def settle(self, shelf: Shelf, id: i64) -> None:
-        """A message left a durable queue for good."""
-        self._pass(SETTLE, shelf.number, id)
-        self.forget(shelf, id)
+    def settle(self, shelf: Shelf, id: i64, count: i64 = 1) -> None:
+        """A message left a durable queue for good, or several of one record, from this one on."""
+        self._pass(SETTLE, shelf.number, id, count)
+        if id >= shelf.paged_below:
+            self._count(id, -count)
+            return
+        while count > 0:
+            self.forget(shelf, id)
+            id += 1
+            count -= 1
 
     def forget(self, shelf: Shelf, id: i64) -> None:
         """A message is not alive any more, as another record says."""
@@ -294,7 +300,7 @@ class Log:
 
     def delivered(self, number: i64, id: i64) -> None:
         """At an orderly stop: this one must come back marked as redelivered."""
-        self._pass(DELIVERED, number, id)
+        self._pass(DELIVERED, number, id, 1)
 
     def returned(self, shelf: Shelf, id: i64, returns: i64) -> None:
         """A message came back for the time that this number says."""
@@ -312,17 +318,17 @@ class Log:
         """Ends what `clean` says; on disk before the first delivery."""
         self._out.write(state_record(START))
 
-    def _pass(self, kind: i64, number: i64, id: i64) -> None:
+    def _pass(self, kind: i64, number: i64, id: i64, count: i64) -> None:
         """Messages are settled in the order of their ids, mostly: what follows each other becomes one record."""
-        self.events += 1
+        self.events += count
         if id == self._passed_next and number == self._passed_queue and kind == self._passed_kind:
-            self._passed_next = id + 1
+            self._passed_next = id + count
             return
         self._write_passed()
         self._passed_kind = kind
         self._passed_queue = number
         self._passed_first = id
-        self._passed_next = id + 1
+        self._passed_next = id + count
 
     def _write_passed(self) -> None:
         if self._passed_next == 0:

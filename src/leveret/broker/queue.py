@@ -206,24 +206,26 @@ class Queue:
         Without a consumer nothing is looked at, so that no page is read for nobody.
         """
         consumers = self.consumers
-        entry = self.peek() if consumers.count > 0 else None
         consumer = consumers.only
         if consumer is not None:
-            while entry is not None and consumer.can_take():
-                run = self.run() if consumer.no_ack else None
-                if run is not None and (run.expires_us == 0 or run.expires_us >= now_us):
+            while consumer.can_take():
+                run = self.run()
+                if run is not None and consumer.takes(run) and (run.expires_us == 0 or run.expires_us >= now_us):
                     self._give_run(consumer, run)
-                else:
-                    self._give(consumer, entry, now_us)
+                    continue
                 entry = self.peek()
-        else:
+                if entry is None:
+                    break
+                self._give(consumer, entry, now_us)
+        elif consumers.count > 0:
+            entry = self.peek()
             while entry is not None:
                 consumer = consumers.next()
                 if consumer is None:
                     break
                 self._give(consumer, entry, now_us)
                 entry = self.peek()
-        if entry is not None and self.count() > CROWD:
+        if consumers.count > 0 and self.count() > CROWD:
             self.vhost.crowded.append(self)
         expires_us = self.expires_us()
         if expires_us != 0:
@@ -249,15 +251,16 @@ class Queue:
             self.unacked += 1
 
     def _give_run(self, consumer: Consumer, run: Run) -> None:
-        run.shelf.ready.drop_run(run)
+        first = run.taken
+        count = min(run.stretch.count - first, consumer.room())
+        run.shelf.ready.drop_run(run, count)
         if self.limits is not None:
-            self.limits.octets -= (run.stretch.count - run.taken) * body_octets(run.stretch.data)
-        consumer.deliver_run(run)
-        if run.id != 0:
-            index = run.taken
-            while index < run.stretch.count:
-                self.vhost.log.settle(run.shelf, run.id + index)
-                index += 1
+            self.limits.octets -= count * body_octets(run.stretch.data)
+        consumer.deliver_run(run, first, count)
+        if not consumer.no_ack:
+            self.unacked += count
+        elif run.id != 0:
+            self.vhost.log.settle(run.shelf, run.id + first, count)
 
     def requeue(self, entry: Entry) -> None:
         """Take back an unacknowledged entry to its original place. Give many newest first, then call overflow.trim."""

@@ -104,11 +104,13 @@ class Ready:
         item = self._item()
         return item if isinstance(item, Run) else None
 
-    def drop_run(self, run: Run) -> None:
-        """Take out all that is left of what run() showed."""
-        self._count -= run.stretch.count - run.taken
+    def drop_run(self, run: Run, count: i64) -> None:
+        """Take out so many of what is left of what run() showed."""
+        self._count -= count
         self._first = None
-        self._drop_item()
+        run.taken += count
+        if run.taken == run.stretch.count:
+            self._drop_item()
 
     def is_loaded(self) -> bool:
         """Whether the head is part of a page that was read back."""
