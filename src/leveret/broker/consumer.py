@@ -62,6 +62,10 @@ class Consumer:
         self.prefix = b""
         self.suffix = b""
         self._key: bytes | None = None
+        self._shown_octets: i64 = -1  # of exchange and routing key, for which the prefix is right
+        tag_octets = tag.encode("utf-8", "surrogateescape")
+        self._head = b"\x01" + int(channel.number).to_bytes(2, "big")
+        self._middle = b"\x00\x3c\x00\x3c" + bytes([len(tag_octets)]) + tag_octets
 
     def tell_cancelled(self) -> None:
         """Its queue is gone: write basic.cancel, for a client that understands it."""
@@ -105,25 +109,44 @@ class Consumer:
         if self.can_take():
             level.line_up(self)
 
-    def deliver(self, entry: Entry) -> None:
-        """Write basic.deliver with the content, and count it as unacknowledged where it must be acknowledged."""
+    def reply(self, content: bytes, key: bytes) -> None:
+        """Write basic.deliver with a direct reply, which is in no queue."""
+        self.meet(key)
         connection = self.connection
+        number = self.channel.number
+        self._write_method(False)
+        if i64(read_i16_be(content, 1)) & 0xFFFF == number and not self.channel.must_cut:
+            connection.out.write(content)
+        else:
+            write_content(connection.out, content, number, connection.frame_max)
+        if not connection.is_dirty:
+            connection.mark()
+
+    def _write_method(self, redelivered: bool) -> i64:
+        """The method frame of the next delivery; returns its tag."""
         channel = self.channel
-        out = connection.out
-        key = entry.key
-        if self._key is not key:
-            self._meet(entry)
+        out = self.connection.out
         tag = channel.next_tag
         channel.next_tag = tag + 1
         out.write(self.prefix)
         write_i64_be(out, tag)
-        if entry.redelivered:
+        if redelivered:
             out.append(1)
             self.redelivered += 1
         else:
             out.append(0)
         self.delivered += 1
         out.write(self.suffix)
+        return tag
+
+    def deliver(self, entry: Entry) -> None:
+        """Write basic.deliver with the content, and count it as unacknowledged where it must be acknowledged."""
+        connection = self.connection
+        channel = self.channel
+        out = connection.out
+        if self._key is not entry.key:
+            self._meet(entry)
+        tag = self._write_method(entry.redelivered)
         content = entry.shown()
         if i64(read_i16_be(content, 1)) & 0xFFFF == channel.number and not channel.must_cut:
             out.write(content)
@@ -222,12 +245,11 @@ class Consumer:
             self.forget_key()
 
     def _set_key(self, key: bytes) -> None:
-        tag = self.tag.encode("utf-8", "surrogateescape")
-        middle = 1 + key[0]
-        shown = key[: middle + 1 + key[middle]]  # BCC keys may stand behind it
-        size = 4 + 1 + len(tag) + 8 + 1 + len(shown)
-        number = int(self.channel.number)
-        head = b"\x01" + number.to_bytes(2, "big") + size.to_bytes(4, "big")
-        self.prefix = head + b"\x00\x3c\x00\x3c" + bytes([len(tag)]) + tag
+        middle = 1 + i64(key[0])
+        octets = middle + 1 + i64(key[middle])
+        if octets != self._shown_octets:
+            self._shown_octets = octets
+            self.prefix = self._head + (len(self._middle) + 9 + int(octets)).to_bytes(4, "big") + self._middle
+        shown = key if octets == len(key) else key[:octets]  # BCC keys may stand behind it
         self.suffix = shown + b"\xce"
         self._key = key

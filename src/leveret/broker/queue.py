@@ -137,9 +137,9 @@ class Queue:
         """The message that is next, left where it is."""
         return self.shelf.ready.peek()
 
-    def run(self) -> Run | None:
-        """The run whose first remaining message is next, if it belongs to any."""
-        return self.shelf.ready.run()
+    def head(self) -> Entry | Run | None:
+        """The message that is next, or the run whose first remaining message it is, left where it is."""
+        return self.shelf.ready.head()
 
     def expires_us(self) -> i64:
         """When the next message expires, 0 = never; no page is read for it, so it may be an earlier time."""
@@ -209,14 +209,15 @@ class Queue:
         consumer = consumers.only
         if consumer is not None:
             while consumer.can_take():
-                run = self.run()
-                if run is not None and consumer.takes(run) and (run.expires_us == 0 or run.expires_us >= now_us):
-                    self._give_run(consumer, run)
-                    continue
-                entry = self.peek()
-                if entry is None:
+                head = self.head()
+                if head is None:
                     break
-                self._give(consumer, entry, now_us)
+                if isinstance(head, Entry):
+                    self._give(consumer, head, now_us)
+                elif consumer.takes(head) and (head.expires_us == 0 or head.expires_us >= now_us):
+                    self._give_run(consumer, head)
+                else:
+                    self._give(consumer, head.entry(head.taken), now_us)
         elif consumers.count > 0:
             entry = self.peek()
             while entry is not None:

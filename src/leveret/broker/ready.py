@@ -66,6 +66,10 @@ class Ready:
             return self._first
         return item
 
+    def head(self) -> Entry | Run | None:
+        """The oldest message, or the run whose first remaining message it is, left where it is."""
+        return self._returned[-1] if self._returned else self._item()
+
     def expires_us(self) -> i64:
         """When the time of the oldest message ends, 0 = never; no page is read for it, so it may be an earlier time."""
         if self._returned:

@@ -140,9 +140,7 @@ class Unstaging:
         self._move_entry(entry, destination, ttl_us, now_us)
         return len(entry.content)
 
-    def _move_run(
-        self, stage: Stage, run: Run, taken: i64, destination: Destination, ttl_us: i64, now_us: i64
-    ) -> i64:
+    def _move_run(self, stage: Stage, run: Run, taken: i64, destination: Destination, ttl_us: i64, now_us: i64) -> i64:
         data = run.stretch.contents_from(taken)
         size, count = run.stretch.size, run.stretch.count - taken
         stage.octets = max(0, stage.octets - count * body_octets(data))

@@ -265,6 +265,7 @@ class Connection:
         data = self._data
         end: i64 = len(data)
         position = self._position
+        last: Channel | None = None  # of the frame before; only what _frame handles could have closed it
         while end - position >= 7:
             self._current = None
             size: i64 = i64(read_i32_be(data, position + 3)) & 0xFFFF_FFFF
@@ -276,7 +277,8 @@ class Connection:
             if after > end:
                 break
             number: i64 = i64(read_i16_be(data, position + 1)) & 0xFFFF
-            channel = self._channel(number)
+            channel = self._current = last if last is not None and last.number == number else self._channel(number)
+            last = channel
             if data[after - 1] != 0xCE:
                 raise violations.wrong_end(data[position:after])
             if kind == 1 and channel is not None and channel.assembly is None and size >= 4 and channel.state == 0:
@@ -310,6 +312,7 @@ class Connection:
                     self.is_flooded = True
                     return
             self._position = after
+            last = None
             self._frame(kind, number, channel, data[position:after])
             position = after
             if self.state >= lifecycle.DRAINING or self.is_held:
