@@ -13,7 +13,7 @@ from leveret.broker.run import Run
 from leveret.session import lifecycle
 from leveret.wire import grammar
 from leveret.wire.frames import content_frames
-from leveret.wire.method import Method, decode_method, method_frame
+from leveret.wire.method import Method, method_frame
 from leveret.wire.properties import Properties, encode_header
 
 from .support import SECOND_US, Bench, Client
@@ -21,8 +21,12 @@ from .support import SECOND_US, Bench, Client
 QUEUES = ("one", "two", "durable", "brief", "short", "full")
 BRIEF = {"x-message-ttl": 1000, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "one"}
 SHORT = {"x-max-length": 3, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "two"}
-FULL = {"x-max-length-bytes": 24, "x-overflow": "reject-publish-dlx", "x-dead-letter-exchange": "",
-        "x-dead-letter-routing-key": "short"}
+FULL = {
+    "x-max-length-bytes": 24,
+    "x-overflow": "reject-publish-dlx",
+    "x-dead-letter-exchange": "",
+    "x-dead-letter-routing-key": "short",
+}
 ARGUMENTS: dict[str, dict[str, object]] = {"brief": BRIEF, "short": SHORT, "full": FULL}
 
 
@@ -70,14 +74,17 @@ def test_alike_messages_become_a_run_behind_the_first() -> None:
     assert runs(bench, "one") == [1, 49]
 
 
-@pytest.mark.parametrize("other", [
-    message("two", b"00000000"),
-    message("one", b"0000000"),
-    message("one", b"00000000", message_id="m"),
-    message("one", b"00000000", frame_max=12),
-    message("one", b"00000000", channel=2),
-    method_frame(2, grammar.BASIC_QOS, prefetch_count=3),
-])
+@pytest.mark.parametrize(
+    "other",
+    [
+        message("two", b"00000000"),
+        message("one", b"0000000"),
+        message("one", b"00000000", message_id="m"),
+        message("one", b"00000000", frame_max=12),
+        message("one", b"00000000", channel=2),
+        method_frame(2, grammar.BASIC_QOS, prefetch_count=3),
+    ],
+)
 def test_a_run_ends_where_anything_differs(other: bytes) -> None:
     bench, client = start()
     client.raw(b"".join([*alike("one", 5), other, *alike("one", 5)]))
@@ -180,6 +187,8 @@ def test_a_long_queue_is_not_copied_into_the_output_at_once() -> None:
     assert received == 100_000
 
 
+# the number of the channel that publishes, on a connection of its own; the first queue's consumers have the same
+PUBLISHING = 3
 NAMES = st.sampled_from(QUEUES)
 KEYS = st.sampled_from([*QUEUES, "all", "each", "nowhere"])
 OPERATIONS = st.one_of(
@@ -188,20 +197,21 @@ OPERATIONS = st.one_of(
     st.tuples(st.sampled_from(["cancel", "recover", "purge", "delete"]), NAMES),
     st.tuples(st.just("qos"), NAMES, st.integers(0, 4)),
     st.tuples(st.just("get"), NAMES, st.booleans()),
-    st.tuples(st.just("ack"), NAMES, st.booleans()),
-    st.tuples(st.just("nack"), NAMES, st.booleans()),
+    st.tuples(st.just("ack"), NAMES, st.booleans(), st.integers(0, 9)),
+    st.tuples(st.just("nack"), NAMES, st.booleans(), st.integers(0, 9)),
+    st.tuples(st.just("commit"), NAMES, st.booleans(), st.integers(0, 9)),
     st.tuples(st.just("time"), st.sampled_from([1, 400_000, SECOND_US])),
     st.tuples(st.just("sync")),
 )
 
 
-def operate(bench: Bench, client: Client, operation: tuple[object, ...], whole: bool) -> None:
+def operate(bench: Bench, publisher: Client, client: Client, operation: tuple[object, ...], whole: bool) -> None:
     """One operation. Each queue has a channel, since in which order several queues deliver depends on the turns."""
     match operation:
         case "publish", str(key), int(times), int(mode):
-            messages = alike(key, times, delivery_mode=mode)
+            messages = alike(key, times, delivery_mode=mode, channel=PUBLISHING)
             for data in [b"".join(messages)] if whole else messages:
-                client.raw(data)
+                publisher.raw(data)
             return
         case "time", int(us):
             bench.pass_time(us)
@@ -209,9 +219,10 @@ def operate(bench: Bench, client: Client, operation: tuple[object, ...], whole: 
         case ("sync",):
             bench.sync()
             return
-    name, queue, value = operation if len(operation) == 3 else (*operation, None)
+    name, queue, value, back = (*operation, None, None)[:4]
     assert isinstance(queue, str)
-    number = 3 + QUEUES.index(queue)
+    assert back is None or isinstance(back, int)
+    number = PUBLISHING + QUEUES.index(queue)
     if number in client.peer.channels and client.peer.channels[number].state == lifecycle.CLOSE_SENT:
         client.send(number, grammar.CHANNEL_CLOSE_OK)
     if number not in client.peer.channels:
@@ -228,10 +239,21 @@ def operate(bench: Bench, client: Client, operation: tuple[object, ...], whole: 
         case "get", bool(no_ack):
             client.send(number, grammar.BASIC_GET, queue=queue, no_ack=no_ack)
         case "ack", bool(multiple):
-            tag_of_last = channel.next_tag - 1
-            client.send(number, grammar.BASIC_ACK, delivery_tag=int(tag_of_last), multiple=multiple)
+            client.send(
+                number, grammar.BASIC_ACK, delivery_tag=max(0, int(channel.next_tag) - 1 - back), multiple=multiple
+            )
         case "nack", bool(requeue):
-            client.send(number, grammar.BASIC_NACK, delivery_tag=0, multiple=True, requeue=requeue)
+            tag = max(0, int(channel.next_tag) - 1 - back)
+            if back == 0 or not channel.unacked.has(tag):
+                client.send(number, grammar.BASIC_NACK, delivery_tag=0, multiple=True, requeue=requeue)
+            else:
+                client.send(number, grammar.BASIC_NACK, delivery_tag=tag, multiple=back % 2 == 0, requeue=requeue)
+        case "commit", bool(commits):
+            tag = max(0, int(channel.next_tag) - 1 - back)
+            client.send(number, grammar.TX_SELECT)
+            if channel.unacked.has(tag):
+                client.send(number, grammar.BASIC_ACK, delivery_tag=tag, multiple=back % 2 == 0)
+            client.send(number, grammar.TX_COMMIT if commits else grammar.TX_ROLLBACK)
         case "recover", _:
             client.send(number, grammar.BASIC_RECOVER, requeue=True)
         case "purge", _:
@@ -253,13 +275,15 @@ def answers(methods: list[Method]) -> list[tuple[int, str]]:
 def play(operations: list[tuple[object, ...]], *, whole: bool) -> list[object]:
     """Everything that can be seen of these operations; publishes come in one read, or in one read each."""
     bench, client = start()
+    publisher = bench.connect()
+    publisher.call(PUBLISHING, grammar.CHANNEL_OPEN)
+    publisher.call(PUBLISHING, grammar.CONFIRM_SELECT)
     for operation in operations:
-        operate(bench, client, operation, whole)
+        operate(bench, publisher, client, operation, whole)
     bench.sync()
-    frames = client.frames()
-    seen: list[object] = [(frame.kind, frame.channel, frame.payload) for frame in frames if frame.channel != 1]
+    seen: list[object] = [(frame.kind, frame.channel, frame.payload) for frame in client.frames()]
     seen.sort(key=lambda frame: frame[1])  # type: ignore[index]
-    seen.append(answers([decode_method(frame.payload) for frame in frames if frame.channel == 1]))
+    seen.append(answers(publisher.methods()))
     for queue in bench.broker.vhosts["/"].queues.values():
         seen.append((queue.name, int(queue.count()), int(queue.unacked)))
         seen.append([(entry.content, int(entry.id), entry.redelivered) for entry in queue.in_memory()])

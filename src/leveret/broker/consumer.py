@@ -96,11 +96,9 @@ class Consumer:
                 room = min(room, self.limit - self.unacked)
         return room
 
-    def takes(self, run: Run) -> bool:
-        """Whether messages of a run are written to it as they are, and nobody wants to know of each."""
-        channel = self.channel
-        number: i64 = i64(read_i16_be(run.stretch.data, 1)) & 0xFFFF
-        return number == channel.number and not channel.must_cut and not self._is_traced()
+    def takes_runs(self) -> bool:
+        """Whether messages of a run can be written to it one like the other, and nobody wants to know of each."""
+        return not self.channel.must_cut and not self._is_traced()
 
     def try_again(self) -> None:
         """It stands aside, but something has changed: into the line with it if it can take something again."""
@@ -189,6 +187,7 @@ class Consumer:
         prefix = self.prefix
         suffix = (b"\x01" if run.redelivered else b"\x00") + self.suffix
         size = stretch.size
+        is_same = i64(read_i16_be(data, 1)) & 0xFFFF == channel.number
         tag = channel.next_tag
         first = tag
         at = index * stretch.stride
@@ -197,7 +196,10 @@ class Consumer:
             out.write(prefix)
             write_i64_be(out, tag)
             out.write(suffix)
-            out.write(data[at : at + size])
+            if is_same:
+                out.write(data[at : at + size])
+            else:
+                write_content(out, data[at : at + size], channel.number, connection.frame_max)
             tag += 1
             at += stretch.stride
         channel.next_tag = tag

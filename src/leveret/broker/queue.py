@@ -214,7 +214,7 @@ class Queue:
                     break
                 if isinstance(head, Entry):
                     self._give(consumer, head, now_us)
-                elif consumer.takes(head) and (head.expires_us == 0 or head.expires_us >= now_us):
+                elif consumer.takes_runs() and (head.expires_us == 0 or head.expires_us >= now_us):
                     self._give_run(consumer, head)
                 else:
                     self._give(consumer, head.entry(head.taken), now_us)
