@@ -354,12 +354,12 @@ class House:
 
     def take(self, index: int) -> None:
         peer = self.peers[index]
-        self.answers[index] += peer.take(self.bench.broker.log.synced)
+        self.answers[index] += b"".join(peer.take(self.bench.broker.log.synced))
         peer.drained(self.bench.now_us)
 
     def hang_up(self, index: int) -> None:
         peer = self.peers[index]
-        self.answers[index] += peer.take(self.bench.broker.log.synced)
+        self.answers[index] += b"".join(peer.take(self.bench.broker.log.synced))
         peer.lost(self.bench.now_us)
         answer = self.answers.pop(index)
         whole_frames(answer, peer.is_gated)
@@ -431,7 +431,7 @@ class House:
         bench = self.bench
         bench.sync()
         for index, peer in enumerate(self.peers):
-            self.answers[index] += peer.take(bench.broker.log.synced)
+            self.answers[index] += b"".join(peer.take(bench.broker.log.synced))
             whole_frames(self.answers[index], peer.is_gated)
             peer.lost(bench.now_us)
         vhost = bench.broker.vhosts["/"]

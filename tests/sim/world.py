@@ -476,7 +476,7 @@ class World:
         dirty, self.broker.dirty = self.broker.dirty, []
         clients = [client for client in self.clients.values() if client.peer in dirty]
         for client in clients:
-            data = client.peer.take(self.broker.log.synced)
+            data = b"".join(client.peer.take(self.broker.log.synced))
             note(self._trace, client.name, data.hex())
             for method in client.receive(data):
                 self._answer(client, method)

@@ -137,7 +137,7 @@ class Wire:
         """What the upstream has said goes on its way."""
         assert self.node is not None
         assert self.peer is not None
-        data = self.peer.take(self.node.broker.log.synced)
+        data = b"".join(self.peer.take(self.node.broker.log.synced))
         if data:
             self.world.later(self.world.latency_us, lambda: self._deliver(data))
         if self.peer.state == lifecycle.CLOSED:
@@ -189,7 +189,7 @@ class Gate:
             data = b""
 
     def flush(self) -> None:
-        data = self.peer.take(self.node.broker.log.synced)
+        data = b"".join(self.peer.take(self.node.broker.log.synced))
         if data:
             self.node.world.later(0, lambda: self._answer(data))
 
@@ -378,7 +378,7 @@ class Reader:
         reader = FrameReader(0)
         client.send(1, grammar.BASIC_CONSUME, queue=self._queue, consumer_tag="t", no_ack=True)
         client.send(1, grammar.BASIC_CANCEL, consumer_tag="t")
-        reader.feed(client.peer.take(self._node.broker.log.synced))
+        reader.feed(b"".join(client.peer.take(self._node.broker.log.synced)))
         while (frame := reader.next()) is not None:
             if frame.kind == 2:
                 self.properties.append(decode_header(frame.payload)[0])

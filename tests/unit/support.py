@@ -85,7 +85,7 @@ class Client:
 
     def frames(self) -> list[Frame]:
         """What has come since the last look; gated output stays where it is."""
-        self.reader.feed(self.peer.take(self.bench.broker.log.synced))
+        self.reader.feed(b"".join(self.peer.take(self.bench.broker.log.synced)))
         found: list[Frame] = []
         while (frame := self.reader.next()) is not None:
             found.append(frame)

@@ -100,7 +100,7 @@ def test_the_news_do_not_wait_for_the_disk_but_answers_do() -> None:
     assert names(client) == ["connection.blocked"]
     client.peer.now_us += SECOND_US
     assert client.peer.tick()
-    assert client.peer.take(bench.broker.log.synced) == HEARTBEAT
+    assert client.peer.take(bench.broker.log.synced) == [HEARTBEAT]
     bench.broker.block_reason = ""
     client.raw(client.peer.release())
     assert names(client) == ["connection.unblocked"]

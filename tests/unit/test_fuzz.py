@@ -179,7 +179,7 @@ def abuse(bench: Bench, seed: int) -> None:
         if script.random.random() < 0.05:
             bench.pass_time(SECOND_US)
         bench.sync()
-        for number in look_at(rude.peer.take(bench.broker.log.synced)):
+        for number in look_at(b"".join(rude.peer.take(bench.broker.log.synced))):
             rude.send(number, grammar.CHANNEL_CLOSE_OK)
             rude.send(number, grammar.CHANNEL_OPEN)
     rude.peer.lost(bench.now_us)

@@ -98,7 +98,7 @@ def test_a_link_hears_of_a_message_when_it_is_on_disk(bench: Bench) -> None:
     assert [body for *_, body in positions(link)] == [b"a"]
     for name in ("up", "other"):
         client.publish(name, b"b", delivery_mode=2)
-    assert link.peer.take(bench.broker.log.synced) == b""
+    assert link.peer.take(bench.broker.log.synced) == []
     assert plain.bodies() == [b"b"]
     log = bench.broker.log
     assert log.is_awaited
@@ -459,7 +459,7 @@ def said(link: Door, properties: Properties, life: int, id: int, body: bytes = b
     link.peer.turn(data + content_frames(1, encode_header(properties, len(body)), body, 131072), link.bench.now_us)
     reader = FrameReader(0)
     link.bench.sync()
-    reader.feed(link.peer.take(link.bench.broker.log.synced))
+    reader.feed(b"".join(link.peer.take(link.bench.broker.log.synced)))
     found = []
     while (frame := reader.next()) is not None:
         found.append(decode_method(frame.payload).spec.name)

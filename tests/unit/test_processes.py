@@ -64,11 +64,14 @@ def test_its_last_words_are_there_when_it_has_ended(turn: threading.Event) -> No
 
 def test_a_failure_tells_its_last_words(turn: threading.Event) -> None:
     process = Talker().start()
-    os.kill(process.pid, signal.SIGHUP)
-    assert process.said("something") == "something\n"
-    turn.clear()
-    with pytest.raises(ProcessFailed, match=r"exit status 5:\nready\nsomething\nits last words\n$"):
-        process.__exit__(None, None, None)
+    try:
+        os.kill(process.pid, signal.SIGHUP)
+        assert process.said("something") == "something\n"
+        turn.clear()
+        with pytest.raises(ProcessFailed, match=r"exit status 5:\nready\nsomething\nits last words\n$"):
+            process.__exit__(None, None, None)
+    finally:
+        process.kill()
 
 
 def test_lines_are_cut_at_newlines_alone_and_the_last_one_needs_none() -> None:

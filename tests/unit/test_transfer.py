@@ -100,7 +100,7 @@ class House:
 
     def hear(self) -> None:
         """What a link does with what its own broker says."""
-        self.transfer.answered(self.peer.take(self.bench.broker.log.synced))
+        self.transfer.answered(b"".join(self.peer.take(self.bench.broker.log.synced)))
 
     def sync(self) -> None:
         self.bench.sync()
@@ -341,7 +341,7 @@ def test_answers_may_come_in_pieces(size: int) -> None:
     house.core.receive(house.delivery(header(b"x"), b"x"))
     house.peer.turn(house.transfer.take_publishes(), house.bench.now_us)
     house.bench.sync()
-    data = house.peer.take(house.bench.broker.log.synced)
+    data = b"".join(house.peer.take(house.bench.broker.log.synced))
     for start in range(len(data)):
         house.transfer.answered(data[start : start + 1])
     assert house.acked() == [("basic.ack", 1, False)]

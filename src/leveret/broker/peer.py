@@ -47,6 +47,7 @@ from leveret.session import lifecycle
 from leveret.session.channel import Channel
 from leveret.session.confirms import HANDLED, JOURNALLED, SYNCING
 from leveret.session.connection import Connection
+from leveret.session.output import Buffer
 from leveret.session.unacked import Delivery
 from leveret.wire import dump, grammar
 from leveret.wire.errors import (
@@ -164,13 +165,13 @@ class Peer(Connection):
             return True
         return self.is_blocked or self.is_flooded or self.has_more or self.is_held or self.state >= lifecycle.CLOSING
 
-    def take(self, synced: int) -> bytes:
-        data = super().take(synced)
-        size: i64 = len(data)
-        if size > 0:
-            self.octets.sent += size
+    def take(self, synced: int) -> list[Buffer]:
+        buffers = super().take(synced)
+        for buffer in buffers:
+            self.octets.sent += len(buffer)
+        if buffers:
             self.octets.writes += 1
-        return data
+        return buffers
 
     def lost(self, now_us: int) -> None:
         """The socket is gone: give everything back."""

@@ -93,7 +93,7 @@ class DirectChannel:
         return grammar.BASIC_RETURN not in said
 
     def _frames(self) -> list[Frame]:
-        self._reader.feed(self._peer.take(_SENT))
+        self._reader.feed(b"".join(self._peer.take(_SENT)))
         frames: list[Frame] = []
         while (frame := self._reader.next()) is not None:
             frames.append(frame)

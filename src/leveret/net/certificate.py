@@ -74,9 +74,10 @@ def suite(name: str) -> tuple[str, str, str]:
     """(key exchange, cipher, hash) of a cipher suite, by OpenSSL's name; in the words of Erlang, thus of RabbitMQ."""
     if name.startswith("TLS_"):  # those of TLS 1.3 say nothing of the exchange of keys
         return "any", name[4:].rpartition("_")[0].lower(), "aead"
-    exchange, signature, cipher = name.lower().split("-", 2)
+    *exchange, cipher = name.lower().split("-", 2) if name.startswith(("ECDHE-", "DHE-")) else ("rsa", name.lower())
+    keys = "_".join(exchange)
     if cipher == "chacha20-poly1305":
-        return f"{exchange}_{signature}", "chacha20_poly1305", "aead"
+        return keys, "chacha20_poly1305", "aead"
     key, _, rest = cipher.partition("-")
     mode, _, _ = rest.rpartition("-")
-    return f"{exchange}_{signature}", f"{key[:3]}_{key[3:]}_{mode or 'cbc'}", "aead" if mode else rest
+    return keys, f"{key[:3]}_{key[3:]}_{mode or 'cbc'}", "aead" if mode else rest

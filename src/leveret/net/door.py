@@ -6,13 +6,12 @@ stands in place of the socket hands on what the broker writes, in a later call o
 
 from __future__ import annotations
 
-import asyncio
-from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from leveret.broker.link_peer import LinkPeer
 from leveret.net.protocol import PeerProtocol
 from leveret.session import lifecycle
+from leveret.session.output import Buffer
 from leveret.wire import grammar
 from leveret.wire.frames import FRAME_METHOD, FRAME_OVERHEAD
 from leveret.wire.method import decode_method
@@ -37,24 +36,24 @@ class DoorProtocol(PeerProtocol):
         return False
 
 
-class DoorTransport(asyncio.Transport):
+class DoorTransport:
     """In place of a socket. Each call to the user is a turn of the broker (`Links.turn`), and none comes from within
     the call that asked for it."""
 
     def __init__(self, links: Links, protocol: DoorProtocol, user: DoorUser) -> None:
-        super().__init__()
+        self.peername = self.sockname = ("", 0)
         self._links = links
         self._protocol = protocol
         self._user: DoorUser | None = user  # until the door is closed, by either side
         self._is_held = False
         self._was_held = False  # as the user knows it
-        self._answers: deque[bytes] = deque()
+        self._answers: list[Buffer] = []
 
-    def write(self, data: bytes | bytearray | memoryview) -> None:
+    def writelines(self, buffers: list[Buffer]) -> None:
         """What the broker says goes to the user; its close ends the door, and nobody waits for an answer."""
         if not self._answers:
             self._links.loop.call_soon(self._answer)
-        self._answers.append(bytes(data))
+        self._answers += buffers
 
     def _answer(self) -> None:
         data = b"".join(self._answers)
@@ -102,14 +101,11 @@ class DoorTransport(asyncio.Transport):
     def is_closing(self) -> bool:
         return self._user is None
 
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """There is no buffer."""
-
     def get_write_buffer_size(self) -> int:
         return 0
 
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return default
+    def fileno(self) -> int:
+        return -1
 
 
 class InnerDoor:

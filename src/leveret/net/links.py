@@ -23,16 +23,17 @@ logger = logging.getLogger("leveret")
 
 # an orderly stop waits so long for the disk, and then for the upstreams
 GOODBYE_S_MAX: Final = 1.0
+READ_OCTETS: Final = 256 * 1024
 
 
 class Links:
-    """The Surroundings of one server. All reads go through one buffer, the server's own."""
+    """The Surroundings of one server. All reads go through one buffer."""
 
     def __init__(self, server: Server) -> None:
         self.server = server
         self.loop = server.loop
         self.random = Random()
-        self.buffer = server.buffer
+        self.buffer = memoryview(bytearray(READ_OCTETS))
         self.now_us = server.now_us
         self.is_stopping = False
         self._lines: set[TcpLine] = set()

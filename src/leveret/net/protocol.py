@@ -1,29 +1,42 @@
-"""One socket: reads into the server's shared buffer, hands the bytes to its peer."""
+"""One connection: hands what is read to its peer, and tells the server how its socket is."""
 
 from __future__ import annotations
 
-import asyncio
 import select
-import socket
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, Protocol
 
 from leveret.broker.peer import Peer
 from leveret.broker.security import Security
 from leveret.session.connection import FLOOD_OCTETS
+from leveret.session.output import Buffer
 
 if TYPE_CHECKING:
     from leveret.net.server import Server
 
 # Linux tells a half-closed connection, too
 HUNG_UP = select.POLLHUP | select.POLLERR | getattr(select, "POLLRDHUP", 0)
-WRITE_HIGH_OCTETS = 1 << 20
-WRITE_LOW_OCTETS = 1 << 18
 # only direct replies can come to this: their requester has no queue that could keep them
 UNREAD_OCTETS_MAX = 128 << 20
 
 
-class PeerProtocol(asyncio.BufferedProtocol):
+class Transport(Protocol):
+    """What is below: a `Stream`, TLS, or a door into the own broker."""
+
+    peername: tuple[Any, ...]
+    sockname: tuple[Any, ...]
+
+    def writelines(self, buffers: list[Buffer], /) -> None: ...
+    def get_write_buffer_size(self) -> int: ...
+    def pause_reading(self) -> None: ...
+    def resume_reading(self) -> None: ...
+    def is_closing(self) -> bool: ...
+    def close(self) -> None: ...
+    def abort(self) -> None: ...
+    def fileno(self) -> int: ...
+
+
+class PeerProtocol:
     """is_paused: it is not read from (net/pressure.py); is_choked: its socket takes no more; is_stuck: for a while;
     is_going_on: another turn of it is on its way. security: what TLS says of it, if it is below."""
 
@@ -43,12 +56,9 @@ class PeerProtocol(asyncio.BufferedProtocol):
         self._unread_octets = 0  # written since it is choked
         self._admitted = ""  # the address that the entrance counts it by; below TLS somebody else does
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast(asyncio.Transport, transport)
-        connection = transport.get_extra_info("socket")
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.transport.set_write_buffer_limits(WRITE_HIGH_OCTETS, WRITE_LOW_OCTETS)
-        host, port = transport.get_extra_info("peername")[:2]
+    def connection_made(self, transport: Transport) -> None:
+        self.transport = transport
+        host, port = transport.peername[:2]
         if self._security is None:
             if not self.server.entrance.admits(host, self.opened_us):
                 self.transport.abort()
@@ -56,7 +66,7 @@ class PeerProtocol(asyncio.BufferedProtocol):
             self._admitted = host
         self.peer = Peer(self.server.broker, f"{host}:{port}", ip_address(host.partition("%")[0]).is_loopback)
         self.peer.security = self._security
-        own_host, own_port = transport.get_extra_info("sockname")[:2]
+        own_host, own_port = transport.sockname[:2]
         self.peer.name = f"{host}:{port} -> {own_host}:{own_port}"
         self.peer.sent_us = self.peer.received_us = self.opened_us
         self.server.opened(self)
@@ -71,21 +81,18 @@ class PeerProtocol(asyncio.BufferedProtocol):
         else:
             self.transport.resume_reading()
 
-    def write_choked(self, data: bytes) -> None:
+    def write_choked(self, buffers: list[Buffer]) -> None:
         """Send, though the socket takes no more. Consumers get nothing then, so it is answers that pile up."""
-        self._unread_octets += len(data)
+        self._unread_octets += sum(len(buffer) for buffer in buffers)
         if self._unread_octets > FLOOD_OCTETS:
             self.peer.is_flooded = True
         if self._unread_octets > UNREAD_OCTETS_MAX:
             self.server.overrun(self)
             return
-        self.transport.write(data)
+        self.transport.writelines(buffers)
 
-    def get_buffer(self, sizehint: int) -> memoryview:
-        return self.server.buffer
-
-    def buffer_updated(self, nbytes: int) -> None:
-        self.server.received(self, bytes(self.server.buffer[:nbytes]))
+    def data_received(self, data: bytes) -> None:
+        self.server.received(self, data)
 
     def pause_writing(self) -> None:
         self.is_choked = True
@@ -100,7 +107,7 @@ class PeerProtocol(asyncio.BufferedProtocol):
 
     def has_hung_up(self) -> bool:
         """Whether the client has closed its end, even if there is something left to be read before that."""
-        number = self.transport.get_extra_info("socket").fileno()
+        number = self.transport.fileno()
         if number < 0:
             return True
         poll = select.poll()

@@ -113,9 +113,8 @@ class SealingProcess:
     async def _end(self, process: Process) -> None:
         assert process.stdin is not None
         process.stdin.close()
-        try:
-            async with asyncio.timeout(STOP_S_MAX):
-                await process.wait()
-        except TimeoutError:
+        # this task may have been cancelled, and then Python 3.11.2's asyncio.timeout raises no TimeoutError
+        ended = asyncio.ensure_future(process.wait())
+        if not (await asyncio.wait({ended}, timeout=STOP_S_MAX))[0]:
             process.kill()
-            await process.wait()
+        await ended

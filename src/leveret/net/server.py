@@ -54,7 +54,6 @@ from leveret.store.sync import SyncThread
 
 logger = logging.getLogger("leveret")
 
-READ_OCTETS = 256 * 1024
 # more than this waiting for the disk pauses publishers
 BATCH_OCTETS_MAX = 4 << 20
 HANDSHAKE_US_MAX = 10_000_000
@@ -101,7 +100,6 @@ class Server:
         self.clock = Clock(broker.timeline, sources)
         self.now_us = self.clock.now_us
         broker.has_hung_up = self._has_hung_up
-        self.buffer = memoryview(bytearray(READ_OCTETS))
         self.loop = asyncio.get_running_loop()
         self.listeners: list[Listener] = []
         self.listening = Listening(self.loop)
@@ -419,14 +417,14 @@ class Server:
             protocol = self._protocols.get(connection)  # type: ignore[call-overload]
             if protocol is None:
                 continue
-            data = connection.take(synced)
-            if data:
+            buffers = connection.take(synced)
+            if buffers:
                 connection.sent_us = now_us
                 if protocol.is_choked:
-                    protocol.write_choked(data)
+                    protocol.write_choked(buffers)
                     self._pressure.review(protocol)
                 else:
-                    protocol.transport.write(data)
+                    protocol.transport.writelines(buffers)
             if connection.is_gated:
                 self._committer.hold(protocol.peer)
             else:

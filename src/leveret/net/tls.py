@@ -17,6 +17,8 @@ from leveret.broker.security import Security
 from leveret.net import certificate
 from leveret.net.certificates import Certificates, words
 from leveret.net.protocol import PeerProtocol
+from leveret.net.stream import READ_OCTETS_MAX, Stream
+from leveret.session.output import Buffer
 
 if TYPE_CHECKING:
     from leveret.net.server import Server
@@ -25,18 +27,18 @@ logger = logging.getLogger("leveret")
 
 # OpenSSL's buffers grow to what is put into them, and never shrink
 PIECE_OCTETS: Final = 64 * 1024
-# less than the buffer for what is decrypted, into which a record that was begun before must go, too
-READ_OCTETS: Final = 192 * 1024
+# what is decrypted of one read, to which a record that was begun before belongs, too
+PLAIN_OCTETS: Final = READ_OCTETS_MAX + PIECE_OCTETS
 HANDSHAKE_S_MAX: Final = 10.0
 
 
 class TlsDoor:
-    """What the connections to TLS ports share. waiting: those whose handshake is not done."""
+    """What the connections to TLS ports share. plain: what is decrypted; waiting: those whose handshake is not done."""
 
     def __init__(self, server: Server, certificates: Certificates) -> None:
         self.server = server
         self.certificates = certificates
-        self.buffer = memoryview(bytearray(READ_OCTETS))
+        self.plain = memoryview(bytearray(PLAIN_OCTETS))
         self.waiting: set[TlsStream] = set()
 
     def close(self) -> None:
@@ -45,11 +47,10 @@ class TlsDoor:
             stream.abort()
 
 
-class TlsStream(asyncio.BufferedProtocol, asyncio.Transport):
+class TlsStream:
     """One connection."""
 
     def __init__(self, door: TlsDoor) -> None:
-        super().__init__()
         self._door = door
         self._input, self._output = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = door.certificates.context.wrap_bio(self._input, self._output, server_side=True)
@@ -61,9 +62,10 @@ class TlsStream(asyncio.BufferedProtocol, asyncio.Transport):
 
     # -- the socket's protocol -----------------------------------------------------------------------------------------
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._tcp = cast(asyncio.Transport, transport)
-        host, port = transport.get_extra_info("peername")[:2]
+    def connection_made(self, stream: Stream) -> None:
+        self._tcp = stream
+        self.peername, self.sockname = stream.peername, stream.sockname
+        host, port = stream.peername[:2]
         self._address = f"{host}:{port}"
         server = self._door.server
         if not server.entrance.admits(host, server.now_us()):
@@ -73,27 +75,23 @@ class TlsStream(asyncio.BufferedProtocol, asyncio.Transport):
         self._door.waiting.add(self)
         self._timer = asyncio.get_running_loop().call_later(HANDSHAKE_S_MAX, self._is_too_slow)
 
-    def get_buffer(self, sizehint: int) -> memoryview:
-        return self._door.buffer
-
-    def buffer_updated(self, nbytes: int) -> None:
-        data = self._door.buffer[:nbytes]
+    def data_received(self, data: bytes) -> None:
         if self._is_first:
             self._is_first = False
-            if bytes(data[:4]) == b"AMQP":
+            if data[:4] == b"AMQP":
                 self._refuse("it speaks AMQP without TLS, and this port is for TLS")
                 return
-        plain, size = self._door.server.buffer, 0
+        plain, size, rest = self._door.plain, 0, memoryview(data)
         try:
-            for start in range(0, nbytes, PIECE_OCTETS):
-                self._input.write(data[start : start + PIECE_OCTETS])
+            for start in range(0, len(data), PIECE_OCTETS):
+                self._input.write(rest[start : start + PIECE_OCTETS])
                 if self._peer is not None or self._shake_hands():
                     size = self._decrypt(plain, size)
         except (ssl.SSLError, ValueError) as error:
             self._fail(error)  # OpenSSL's word, or text in a certificate that is none
             return
         if size and self._peer is not None:
-            self._peer.buffer_updated(size)
+            self._peer.data_received(bytes(plain[:size]))
         self._send()
         if self._is_over:
             self._hang_up()
@@ -197,22 +195,24 @@ class TlsStream(asyncio.BufferedProtocol, asyncio.Transport):
 
     def _send(self) -> None:
         if self._output.pending and not self._tcp.is_closing():
-            self._tcp.write(self._output.read())
+            self._tcp.writelines([self._output.read()])
 
     # -- the peer's transport ------------------------------------------------------------------------------------------
 
-    def write(self, data: bytes | bytearray | memoryview) -> None:
+    def writelines(self, buffers: list[Buffer]) -> None:
         if self._tcp.is_closing():
             return
-        rest, pieces = memoryview(data), []
+        pieces: list[Buffer] = []
         try:
-            while rest:
-                rest = rest[self._tls.write(rest[:PIECE_OCTETS]) :]
-                pieces.append(self._output.read())
+            for buffer in buffers:
+                rest = memoryview(buffer)
+                while rest:
+                    rest = rest[self._tls.write(rest[:PIECE_OCTETS]) :]
+                    pieces.append(self._output.read())
         except ssl.SSLError as error:
             self._fail(error)
             return
-        self._tcp.write(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+        self._tcp.writelines(pieces)
 
     def close(self) -> None:
         if not self._tcp.is_closing():
@@ -231,11 +231,8 @@ class TlsStream(asyncio.BufferedProtocol, asyncio.Transport):
     def resume_reading(self) -> None:
         self._tcp.resume_reading()
 
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        self._tcp.set_write_buffer_limits(high, low)
-
     def get_write_buffer_size(self) -> int:
         return self._tcp.get_write_buffer_size()
 
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return self._tcp.get_extra_info(name, default)
+    def fileno(self) -> int:
+        return self._tcp.fileno()

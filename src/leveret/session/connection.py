@@ -2,23 +2,21 @@
 
 `receive` is the hot loop. A publish whose header and body are in the buffer goes to `publish` as offsets into it, an
 acknowledgement to `acknowledge` as numbers; everything else is decoded by the grammar and goes to `handle`. The
-broker's Peer implements these three. Output collects in `out`; the network takes it once per turn with `take`.
-
-A reply that must not be seen before the disk has its record is held back by a gate: all output behind a gate waits
-until its journal batch is synced, so the order within the connection is kept.
+broker's Peer implements these three. Output collects in `output`; the network takes it once per turn with `take`.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from librt.strings import BytesWriter, read_i16_be, read_i32_be, read_i64_be
+from librt.strings import read_i16_be, read_i32_be, read_i64_be
 from mypy_extensions import i64
 
 from leveret.session import lifecycle, violations
 from leveret.session.assembly import Assembly
 from leveret.session.channel import Channel
 from leveret.session.holdback import Holdback
+from leveret.session.output import Buffer, Output
 from leveret.wire import grammar
 from leveret.wire.errors import CHANNEL_ERROR, COMMAND_INVALID, ProtocolError
 from leveret.wire.frames import HEARTBEAT, PROTOCOL_HEADER
@@ -55,7 +53,8 @@ class Connection:
         self.frame_max: i64 = frame_max
         self.message_octets_max: i64 = message_octets_max
         self.now_us: i64 = 0
-        self.out = BytesWriter()
+        self.output = Output()
+        self.out = self.output.writer
         self.is_dirty = False
         # there is enough output for now: consumers of this connection are skipped until the network has taken it
         self.is_full = False
@@ -77,8 +76,6 @@ class Connection:
         self._current: Channel | None = None
         self._data = b""
         self._position: i64 = 0
-        self._gates: list[tuple[int, int]] = []
-        self._ahead = b""
         self._holdback = Holdback()
 
     # -- for the broker's Peer ---------------------------------------------------------------------------------------
@@ -135,37 +132,24 @@ class Connection:
 
     def send_ahead(self, frame: bytes) -> None:
         """Write a frame that must not wait at a gate, because it answers nothing."""
-        if self._gates:
-            self._ahead += frame
-        else:
-            self.out.write(frame)
+        self.output.write_ahead(frame)
         self.mark()
 
     def gate(self, batch: int, octets: i64 = 0) -> None:
         """Hold back what is written from here on, and so many octets before, until this journal batch is synced."""
-        if not self._gates or self._gates[-1][1] != batch:
-            self._gates.append((len(self.out) - int(octets), batch))
+        self.output.gate(batch, octets)
 
-    def take(self, synced: int) -> bytes:
-        """The output that may leave: all of it, or up to the first gate whose batch is later than `synced`."""
+    def take(self, synced: int) -> list[Buffer]:
+        """The output that may leave, in order: all of it, or up to the first gate whose batch is later than `synced`.
+
+        The buffers are not empty, and do not change.
+        """
         self.is_dirty = False
-        while self._gates and self._gates[0][1] <= synced:
-            self._gates.pop(0)
-        data = self.out.getvalue()
-        self.out.truncate(0)
-        if self._gates:
-            first = self._gates[0][0]
-            self.out.write(data[first:])
-            self._gates = [(offset - first, batch) for offset, batch in self._gates]
-            data = data[:first]
-        if self._ahead:
-            data += self._ahead
-            self._ahead = b""
-        return data
+        return self.output.take(synced)
 
     @property
     def is_gated(self) -> bool:
-        return len(self._gates) > 0
+        return self.output.is_gated
 
     def close(self, code: int, text: str) -> None:
         """Close from the broker's side."""
@@ -308,7 +292,7 @@ class Connection:
                     self.acknowledge(channel, read_i64_be(data, position + 11), data[position + 19] & 1 != 0)
                     position = after
                     continue
-                if key == GET and len(self.out) > FLOOD_OCTETS:
+                if key == GET and self.output.octets() > FLOOD_OCTETS:
                     self.is_flooded = True
                     return
             self._position = after

@@ -6,10 +6,12 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Final
 
 from leveret.broker.security import Security
-from leveret.net.protocol import WRITE_HIGH_OCTETS, PeerProtocol
+from leveret.net.protocol import PeerProtocol, Transport
+from leveret.net.stream import WRITE_HIGH_OCTETS
+from leveret.session.output import Buffer
 from leveret.testing.kit.steps import BROKER, CLIENT, STEPS, Step, Steps
 
 if TYPE_CHECKING:
@@ -97,10 +99,10 @@ class Line(PeerProtocol):
         """What the client calls the connection; "" if it has no name for it."""
         return str(self.peer.client_properties.get("connection_name", ""))
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+    def connection_made(self, transport: Transport) -> None:
         self._inlet = Pump(self.server.loop, self._take, lambda: False)
-        self.outlet = Outlet(self, cast(asyncio.Transport, transport))
-        super().connection_made(cast(asyncio.Transport, self.outlet))
+        self.outlet = Outlet(self, transport)
+        super().connection_made(self.outlet)
         self.network.lines[self] = None
         self.outlet.review()
 
@@ -109,8 +111,7 @@ class Line(PeerProtocol):
         self.network.lines.pop(self, None)
         super().connection_lost(exc)
 
-    def buffer_updated(self, nbytes: int) -> None:
-        data = bytes(self.server.buffer[:nbytes])
+    def data_received(self, data: bytes) -> None:
         if not self._is_cut:
             self._inlet.put(data, self.network.delay_ms / 1000)
 
@@ -135,7 +136,8 @@ class Line(PeerProtocol):
 class Outlet:
     """A connection's transport as its broker sees it."""
 
-    def __init__(self, line: Line, transport: asyncio.Transport) -> None:
+    def __init__(self, line: Line, transport: Transport) -> None:
+        self.peername, self.sockname = transport.peername, transport.sockname
         self.is_mute = False
         self._line = line
         self._network = line.network
@@ -143,9 +145,6 @@ class Outlet:
         self._told = Steps(BROKER)
         self._pump = Pump(line.server.loop, self._send, lambda: self._network.mute > 0)
         self._is_paused = self._is_closing = self._is_choked = False
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
 
     def review(self) -> None:
         """Whether the socket is read, and what waits may be written, as the network is now."""
@@ -164,10 +163,10 @@ class Outlet:
         self._is_paused = False
         self.review()
 
-    def write(self, data: bytes) -> None:
+    def writelines(self, buffers: list[Buffer]) -> None:
         if self.is_mute:
             return
-        self._pump.put(data, self._network.delay_ms / 1000)
+        self._pump.put(b"".join(buffers), self._network.delay_ms / 1000)
         if self._pump.octets > WRITE_HIGH_OCTETS and not self._is_choked:
             self._is_choked = True
             self._line.pause_writing()
@@ -192,12 +191,12 @@ class Outlet:
         for step in self._told.feed(data):
             trip = self._network.tripped(self._line, BROKER, step) if self._network.trips else None
             if trip is not None:
-                self._transport.write(data[: max(step.stop if trip.is_after else step.start, 0)])
+                self._write(data[: max(step.stop if trip.is_after else step.start, 0)])
                 self.is_mute = self._is_closing = True
                 self._pump.clear()
                 self._transport.close()
                 return
-        self._transport.write(data)
+        self._write(data)
         if self._pump.octets:
             return
         if self._is_closing:
@@ -205,6 +204,13 @@ class Outlet:
         elif self._is_choked:
             self._is_choked = False
             self._line.resume_writing()
+
+    def _write(self, data: bytes) -> None:
+        if data:
+            self._transport.writelines([data])
+
+    def fileno(self) -> int:
+        return self._transport.fileno()
 
 
 class Pump:

@@ -212,7 +212,7 @@ class Process:
         synced = self.broker.log.synced
         for connection in dirty:
             outlet = self.outlets.get(connection)  # type: ignore[call-overload]
-            data = connection.take(synced)
+            data = b"".join(connection.take(synced))
             if outlet is None:
                 continue
             connection.sent_us = self.clock.now_us

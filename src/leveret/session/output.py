@@ -1,0 +1,90 @@
+"""What a connection has to say, until the network takes it: buffers, in order, to be written as they are.
+
+What is small is written to `writer`; a large content stands beside it by reference, so that nobody copies it.
+
+A gate holds back what stands behind it until its journal batch is synced, so the order within the connection is kept.
+"""
+
+from __future__ import annotations
+
+from librt.strings import BytesWriter
+from mypy_extensions import i64
+
+Buffer = bytes | memoryview
+
+
+class Output:
+    """closed: octets in the buffers in front of the writer's."""
+
+    def __init__(self) -> None:
+        self.writer = BytesWriter()
+        self.closed: i64 = 0
+        self._buffers: list[Buffer] = []
+        self._gates: list[tuple[int, int]] = []  # octets in front of it, batch
+        self._ahead = b""
+
+    def octets(self) -> i64:
+        """How much waits to be taken."""
+        return self.closed + len(self.writer)
+
+    def attach(self, content: Buffer) -> None:
+        """Say this, which nobody changes from here on."""
+        writer = self.writer
+        size: i64 = len(writer)
+        if size > 0:
+            self._buffers.append(writer.getvalue())
+            writer.truncate(0)
+        self._buffers.append(content)
+        self.closed += size + len(content)
+
+    def write_ahead(self, frame: bytes) -> None:
+        """Say this at once: it must not wait at a gate, because it answers nothing."""
+        if self._gates:
+            self._ahead += frame
+        else:
+            self.writer.write(frame)
+
+    def gate(self, batch: int, octets: i64) -> None:
+        """Hold back what is written from here on, and so many octets before, until this journal batch is synced."""
+        if not self._gates or self._gates[-1][1] != batch:
+            self._gates.append((int(self.octets() - octets), batch))
+
+    @property
+    def is_gated(self) -> bool:
+        return len(self._gates) > 0
+
+    def take(self, synced: int) -> list[Buffer]:
+        """The output that may leave: all of it, or up to the first gate whose batch is later than `synced`."""
+        gates = self._gates
+        while gates and gates[0][1] <= synced:
+            gates.pop(0)
+        writer = self.writer
+        buffers = self._buffers
+        if len(writer) > 0:
+            buffers.append(writer.getvalue())
+            writer.truncate(0)
+        self._buffers = []
+        self.closed = 0
+        if gates:
+            self._keep(buffers, gates[0][0])
+        if self._ahead:
+            buffers.append(self._ahead)
+            self._ahead = b""
+        return buffers
+
+    def _keep(self, buffers: list[Buffer], first: i64) -> None:
+        """Take back what stands behind so many octets."""
+        left = first
+        index: i64 = 0
+        while index < len(buffers) and left >= len(buffers[index]):
+            left -= len(buffers[index])
+            index += 1
+        kept = buffers[index:]
+        del buffers[index:]
+        if left > 0:
+            buffers.append(kept[0][:left])
+            kept[0] = kept[0][left:]
+        for buffer in kept:
+            self._buffers.append(buffer)
+            self.closed += len(buffer)
+        self._gates = [(offset - int(first), batch) for offset, batch in self._gates]
