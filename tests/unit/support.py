@@ -32,12 +32,12 @@ class Bench:
         self.now_us = 1_700_000_000 * SECOND_US
         self.batches: list[bytes] = []  # what is on disk
 
-    def connect(self, vhost: str = "/") -> Client:
+    def connect(self, vhost: str = "/", frame_max: int = 131072) -> Client:
         """A client that has done the handshake and opened channel 1."""
         client = Client(self, Peer(self.broker, "test:1", True))
         client.raw(PROTOCOL_HEADER)
         client.send(0, grammar.CONNECTION_START_OK, mechanism="PLAIN", response=b"\0guest\0guest")
-        client.send(0, grammar.CONNECTION_TUNE_OK, channel_max=2047, frame_max=131072)
+        client.send(0, grammar.CONNECTION_TUNE_OK, channel_max=2047, frame_max=frame_max)
         client.send(0, grammar.CONNECTION_OPEN, virtual_host=vhost)
         client.call(1, grammar.CHANNEL_OPEN)
         client.frames()

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from librt.strings import BytesWriter
 
 from leveret.broker.content import write_stamped
 from leveret.broker.deadletter import raw_headers
 from leveret.broker.definitions import VHOST
 from leveret.broker.link_peer import CHANNEL, LinkPeer
 from leveret.session.lifecycle import OPEN
+from leveret.session.output import Output
 from leveret.wire import grammar
 from leveret.wire.frames import FrameReader, content_frames
 from leveret.wire.method import decode_method, method_frame
@@ -299,10 +299,10 @@ def test_nothing_but_the_position_changes(
 ) -> None:
     properties = Properties(content_type=kind, content_encoding=encoding, headers=headers, reply_to=reply, priority=3)  # type: ignore[arg-type]
     content = content_frames(1, encode_header(properties, len(body)), body, 131072)
-    out = BytesWriter()
-    write_stamped(out, content, 7, 4096, 5, id)
+    output = Output()
+    write_stamped(output, content, 7, 4096, 5, id)
     reader = FrameReader(4096)
-    reader.feed(out.getvalue())
+    reader.feed(b"".join(output.take(0)))
     first = reader.next()
     assert first is not None
     found, size = decode_header(first.payload)

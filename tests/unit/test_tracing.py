@@ -57,6 +57,18 @@ def test_it_can_be_turned_on_and_off_under_way(bench: Bench, no_ack: bool) -> No
     assert client.peer.channels[1].next_tag == 16
 
 
+def test_a_dead_letter_that_somebody_waits_for_is_told(bench: Bench) -> None:
+    client, witness = bench.connect(), listening(bench)
+    client.queue("q", arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"})
+    client.queue("dead")
+    client.send(1, grammar.BASIC_CONSUME, queue="dead", no_ack=True)
+    client.publish("q")
+    bench.broker.trace("/", True)
+    client.send(1, grammar.BASIC_GET, queue="q")
+    client.send(1, grammar.BASIC_REJECT, delivery_tag=1, requeue=False)
+    assert keys(witness) == ["deliver.q", "deliver.dead"]
+
+
 def test_messages_that_waited_are_told_when_they_are_delivered(bench: Bench) -> None:
     client, witness = bench.connect(), listening(bench)
     client.queue("q")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from leveret.wire import grammar
 from leveret.wire.frames import content_frames
 from leveret.wire.method import method_frame
@@ -30,6 +32,17 @@ def said(client: Client, after: bytes) -> list[str]:
 
 def test_a_message_goes_to_the_consumer_before_it_can_be_fetched() -> None:
     assert said(consumed(), method_frame(1, grammar.BASIC_GET, queue="q")) == ["basic.deliver", "basic.get-empty"]
+
+
+@pytest.mark.parametrize("size", [1, 100_000])
+def test_what_comes_with_a_consumer_does_not_overtake_what_waits(size: int) -> None:
+    bench = Bench()
+    client = bench.connect()
+    client.queue("q")
+    first, second = (client.encoded("q", bytes([number]) * size) for number in (1, 2))
+    client.raw(first + first)
+    client.raw(method_frame(1, grammar.BASIC_CONSUME, queue="q", no_ack=True) + second + second + second)
+    assert [body[0] for body in client.bodies()] == [1, 1, 2, 2, 2]
 
 
 def test_what_is_delivered_is_neither_counted_nor_purged() -> None:

@@ -225,7 +225,7 @@ def get(peer: Peer, channel: BrokerChannel, method: Method) -> None:
     content = entry.shown()
     if queue.counts_returns and not isinstance(entry, Returned):
         content = with_delivery_count(content, 0)
-    write_content(peer.out, content, channel.number, peer.frame_max)
+    write_content(peer.output, content, channel.number, peer.frame_max)
     if vhost.tracing is not None:
         vhost.tracing.delivered(peer, int(channel.number), queue, entry)
     _count_get(queue.counters, method.flag("no_ack"), entry.redelivered)

@@ -13,6 +13,7 @@ from leveret.broker.entry import Entry
 from leveret.broker.lives import NO_LIFE, Lives
 from leveret.broker.run import Run
 from leveret.broker.run_delivery import RunDelivery
+from leveret.session.output import LARGE_OCTETS_MIN, Buffer
 from leveret.wire.grammar import BASIC_CANCEL
 from leveret.wire.table import Value
 
@@ -107,19 +108,6 @@ class Consumer:
         if self.can_take():
             level.line_up(self)
 
-    def reply(self, content: bytes, key: bytes) -> None:
-        """Write basic.deliver with a direct reply, which is in no queue."""
-        self.meet(key)
-        connection = self.connection
-        number = self.channel.number
-        self._write_method(False)
-        if i64(read_i16_be(content, 1)) & 0xFFFF == number and not self.channel.must_cut:
-            connection.out.write(content)
-        else:
-            write_content(connection.out, content, number, connection.frame_max)
-        if not connection.is_dirty:
-            connection.mark()
-
     def _write_method(self, redelivered: bool) -> i64:
         """The method frame of the next delivery; returns its tag."""
         channel = self.channel
@@ -147,9 +135,12 @@ class Consumer:
         tag = self._write_method(entry.redelivered)
         content = entry.shown()
         if i64(read_i16_be(content, 1)) & 0xFFFF == channel.number and not channel.must_cut:
-            out.write(content)
+            if len(content) < LARGE_OCTETS_MIN:
+                out.write(content)
+            else:
+                connection.output.attach(content)
         elif self.lives is None:
-            write_content(out, content, channel.number, connection.frame_max)
+            write_content(connection.output, content, channel.number, connection.frame_max)
         else:
             self._write_stamped(self.lives, entry, content)
         if not connection.is_dirty:
@@ -158,6 +149,35 @@ class Consumer:
             entry.consumer = self
             self.unacked += 1
             channel.unacked.add(tag, entry)
+
+    def pass_on(self, key: bytes, data: bytes, start: i64, stop: i64, pieces: list[Buffer] | None = None) -> None:
+        """Write a delivery straight from what its publisher sent, to a consumer that acknowledges nothing.
+
+        Its content is data[start:stop]; or all of `pieces`, and that is only their first.
+        """
+        connection = self.connection
+        channel = self.channel
+        output = connection.output
+        out = connection.out
+        if self._key is not key:
+            self._set_key(key)
+        self._write_method(False)
+        if i64(read_i16_be(data, start + 1)) & 0xFFFF != channel.number or channel.must_cut:
+            if pieces is not None:
+                data = b"".join(pieces)
+                start = 0
+                stop = len(data)
+            write_content(output, data, channel.number, connection.frame_max, start, stop)
+        elif pieces is not None:
+            for piece in pieces:
+                if len(piece) < LARGE_OCTETS_MIN:
+                    out.write(bytes(piece))
+                else:
+                    output.attach(piece)
+        else:
+            output.quote(data, start, stop)
+        if not connection.is_dirty:
+            connection.mark()
 
     def _write_stamped(self, lives: Lives, entry: Entry, content: bytes) -> None:
         """The content, with its position. A message that a crash could still take away is not told of: it would come
@@ -173,44 +193,51 @@ class Consumer:
         id = entry.id if life != NO_LIFE and entry.id >= queue.unplaced_below else 0
         # no two queues share a position, even on one broker: see content.py
         life = life ^ queue.number if id != 0 else NO_LIFE
-        write_stamped(self.connection.out, content, self.channel.number, self.connection.frame_max, life, id)
+        write_stamped(self.connection.output, content, self.channel.number, self.connection.frame_max, life, id)
 
     def deliver_run(self, run: Run, index: i64, count: i64) -> None:
-        """Write so many messages of a run that it takes, from this index on."""
+        """Write so many messages of a run that it takes, from this index on; count them as unacknowledged, as one."""
+        stretch = run.stretch
+        stride = stretch.stride
+        start = index * stride
+        tag = self.channel.next_tag
+        stop = start + count * stride
+        self.deliver_alike(stretch.key, stretch.data, start, stop, stride, stretch.size, run.redelivered)
+        if not self.no_ack:
+            self.unacked += count
+            self.channel.unacked.add_run(tag, RunDelivery(run, index, count, self, tag), count)
+
+    def deliver_alike(
+        self, key: bytes, data: bytes, start: i64, stop: i64, stride: i64, size: i64, redelivered: bool
+    ) -> None:
+        """Write deliveries of the contents in data[start:stop], of `size` octets each, `stride` octets apart."""
         connection = self.connection
         channel = self.channel
-        stretch = run.stretch
-        data = stretch.data
-        if self._key is not stretch.key:
-            self._set_key(stretch.key)
+        if self._key is not key:
+            self._set_key(key)
         out = connection.out
         prefix = self.prefix
-        suffix = (b"\x01" if run.redelivered else b"\x00") + self.suffix
-        size = stretch.size
-        is_same = i64(read_i16_be(data, 1)) & 0xFFFF == channel.number
+        suffix = (b"\x01" if redelivered else b"\x00") + self.suffix
+        is_same = i64(read_i16_be(data, start + 1)) & 0xFFFF == channel.number
         tag = channel.next_tag
         first = tag
-        at = index * stretch.stride
-        stop = tag + count
-        while tag < stop:
+        at = start
+        while at < stop:
             out.write(prefix)
             write_i64_be(out, tag)
             out.write(suffix)
             if is_same:
                 out.write(data[at : at + size])
             else:
-                write_content(out, data[at : at + size], channel.number, connection.frame_max)
+                write_content(connection.output, data, channel.number, connection.frame_max, at, at + size)
             tag += 1
-            at += stretch.stride
+            at += stride
         channel.next_tag = tag
-        self.delivered += count
-        if run.redelivered:
-            self.redelivered += count
+        self.delivered += tag - first
+        if redelivered:
+            self.redelivered += tag - first
         if not connection.is_dirty:
             connection.mark()
-        if not self.no_ack:
-            self.unacked += count
-            channel.unacked.add_run(first, RunDelivery(run, index, count, self, first), count)
 
     def count(self) -> None:
         """Tell the counters of its queue and of its channel what it got since the last time."""

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from librt.strings import BytesWriter, read_i32_be, write_i16_be, write_i32_be, write_i64_be
+from librt.strings import read_i32_be, write_i16_be, write_i32_be, write_i64_be
 from mypy_extensions import i16, i32, i64
+
+from leveret.session.output import Output
 
 POSITIONS: Final = "x-leveret-positions"
 """The argument with which a consumer asks for it, and with which a queue gives every message a position."""
@@ -20,12 +22,14 @@ _ELSE: Final = b"\x12x-leveret_position"
 _OCTETS: Final[i64] = 40
 
 
-def write_content(out: BytesWriter, content: bytes, channel: i64, frame_max: i64, at: i64 = 0) -> None:
+def write_content(output: Output, content: bytes, channel: i64, frame_max: i64, at: i64 = 0, end: i64 = -1) -> None:
     """Write stored content frames for another channel; bodies that the receiver's frame_max forbids are cut anew.
 
-    at: where the first one begins.
+    at: where the first one begins; end: where the last one ends, -1 = with the content.
     """
-    end: i64 = len(content)
+    out = output.writer
+    if end < 0:
+        end = len(content)
     while at < end:
         size: i64 = i64(read_i32_be(content, at + 3))
         kind: i64 = i64(content[at])
@@ -38,7 +42,7 @@ def write_content(out: BytesWriter, content: bytes, channel: i64, frame_max: i64
             out.append(int(kind))
             write_i16_be(out, i16(channel))
             write_i32_be(out, i32(part))
-            out.write(content[start : start + part])
+            output.quote(content, start, start + part)
             out.append(0xCE)
             start += part
             left -= part
@@ -47,7 +51,7 @@ def write_content(out: BytesWriter, content: bytes, channel: i64, frame_max: i64
         at += size + 8
 
 
-def write_stamped(out: BytesWriter, content: bytes, channel: i64, frame_max: i64, life: i64, id: i64) -> None:
+def write_stamped(output: Output, content: bytes, channel: i64, frame_max: i64, life: i64, id: i64) -> None:
     """Write stored content frames for a channel, as write_content does, with this position in front.
 
     A header that has no room for it in a frame of frame_max octets goes without, and with no other one either.
@@ -57,8 +61,9 @@ def write_stamped(out: BytesWriter, content: bytes, channel: i64, frame_max: i64
     has_headers = flags & 0x20 != 0
     longer = size + (_OCTETS if has_headers else _OCTETS + 4)
     if longer + 8 > frame_max:
-        write_content(out, content.replace(HEADER[:19], _ELSE, 1), channel, frame_max)
+        write_content(output, content.replace(HEADER[:19], _ELSE, 1), channel, frame_max)
         return
+    out = output.writer
     at: i64 = 21
     if flags & 0x80 != 0:
         at += 1 + i64(content[at])
@@ -80,4 +85,4 @@ def write_stamped(out: BytesWriter, content: bytes, channel: i64, frame_max: i64
     write_i64_be(out, life)
     write_i64_be(out, id)
     out.write(content[at : size + 8])
-    write_content(out, content, channel, frame_max, size + 8)
+    write_content(output, content, channel, frame_max, size + 8)

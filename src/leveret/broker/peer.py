@@ -44,10 +44,11 @@ from leveret.broker.unroutable import give_back
 from leveret.broker.users import WRITE
 from leveret.broker.vhost import ROUTES_MAX
 from leveret.session import lifecycle
+from leveret.session.assembly import Assembly
 from leveret.session.channel import Channel
 from leveret.session.confirms import HANDLED, JOURNALLED, SYNCING
 from leveret.session.connection import Connection
-from leveret.session.output import Buffer
+from leveret.session.output import LARGE_OCTETS_MIN, Buffer
 from leveret.session.unacked import Delivery
 from leveret.wire import dump, grammar
 from leveret.wire.errors import (
@@ -383,6 +384,62 @@ class Peer(Connection):
 
     def publish(self, channel: Channel, method: bytes, data: bytes, start: i64, stop: i64) -> bool:
         assert isinstance(channel, BrokerChannel)
+        if stop - start < LARGE_OCTETS_MIN or not self._pass_on(channel, method, data, start, stop):
+            return self._publish(channel, method, data, start, stop)
+        return False
+
+    def publish_pieces(self, channel: Channel, assembly: Assembly) -> None:
+        assert isinstance(channel, BrokerChannel)
+        header = assembly.pieces[0]
+        assert isinstance(header, bytes)
+        if not self._pass_on(channel, assembly.method, header, 0, len(header), assembly.pieces):
+            content = assembly.content()
+            self.publish(channel, assembly.method, content, 0, len(content))
+
+    def _pass_on(
+        self,
+        channel: BrokerChannel,
+        method: bytes,
+        data: bytes,
+        start: i64,
+        stop: i64,
+        pieces: list[Buffer] | None = None,
+    ) -> bool:
+        """Hand a large message to whoever waits for it, without a copy. False if there is anything to be looked at."""
+        route = channel.last_route
+        if route is None or route.generation != self.vhost.generation or method != channel.last_method:
+            return False
+        scan = self._scan_header
+        if (
+            not route.passes
+            or route.is_per_message
+            or not scan.scan(data, start + 7, start + 7 + i64(read_i32_be(data, start + 3)))
+        ):
+            return False
+        if scan.reply_to_at != 0 or scan.expiration_at != 0 or scan.user_id_at != 0:
+            return False
+        mode = scan.delivery_mode
+        if mode == 0 or mode > 2 or channel.is_kept_back:
+            return False
+        if scan.headers_at != 0 and copies.may_have(data, scan.headers_at):
+            return False
+        consumer = self.vhost.taker(route, mode == 2)
+        if consumer is None:
+            return False
+        consumer.pass_on(route.key, data, start, stop, pieces)
+        self.is_publisher = True
+        self.count(channel, route)
+        if pieces is not None:
+            for piece in pieces:
+                self.cost += len(piece)
+        else:
+            self.cost += stop - start
+        if channel.confirms is not None:
+            self._confirm(channel, 1, HANDLED)
+        channel.last_way = channel.last_route
+        return True
+
+    def _publish(self, channel: BrokerChannel, method: bytes, data: bytes, start: i64, stop: i64) -> bool:
         vhost = self.vhost
         route = channel.last_route
         if route is None or route.generation != vhost.generation or method != channel.last_method:
@@ -458,19 +515,25 @@ class Peer(Connection):
         channel.last_way = route
         return route.is_repeatable and scan.reply_to_at == 0 and number is None
 
-    def publish_more(self, channel: Channel, data: bytes, stride: i64, size: i64, count: i64) -> None:
+    def publish_more(self, channel: Channel, data: bytes, start: i64, stop: i64, stride: i64, size: i64) -> None:
         assert isinstance(channel, BrokerChannel)
         route = channel.last_way
         assert route is not None
-        stretch = Stretch(data, stride, size, count, route.key)
+        count = (stop - start + stride - 1) // stride
         persistent = self._scan_header.delivery_mode == 2
         route.published += count  # the one before them stands on the list
         channel.counters.publish += count
-        self.cost += len(data) + ITEM_OCTETS * len(route.queues)
-        if channel.staging is not None:
-            standing = channel.staging.publish_more(route, stretch, self.now_us)
+        self.cost += stop - start + ITEM_OCTETS * len(route.queues)
+        consumer = self.vhost.taker(route, persistent) if channel.staging is None else None
+        if consumer is not None and consumer.takes_runs():
+            consumer.deliver_alike(route.key, data, start, stop, stride, size, False)
+            standing = HANDLED
         else:
-            standing = self.vhost.accept_stretch(route, stretch, persistent, self._ttl_us, self.now_us)
+            stretch = Stretch(data[start:stop], stride, size, count, route.key)
+            if channel.staging is not None:
+                standing = channel.staging.publish_more(route, stretch, self.now_us)
+            else:
+                standing = self.vhost.accept_stretch(route, stretch, persistent, self._ttl_us, self.now_us)
         if channel.confirms is not None:
             self._confirm(channel, count, standing)
 

@@ -263,6 +263,13 @@ class Queue:
         elif run.id != 0:
             self.vhost.log.settle(run.shelf, run.id + first, count)
 
+    def taker(self) -> Consumer | None:
+        """Who gets a message that comes now, at once and with nothing to be kept of it; None: it has to wait."""
+        consumer = self.consumers.only
+        if consumer is None or not consumer.no_ack or consumer.lives is not None or self.count() > 0:
+            return None
+        return consumer if consumer.can_take() else None
+
     def requeue(self, entry: Entry) -> None:
         """Take back an unacknowledged entry to its original place. Give many newest first, then call overflow.trim."""
         self.unacked -= 1

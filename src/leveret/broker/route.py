@@ -24,8 +24,9 @@ class Route:
     the requesters whose direct reply-to names are among the routing keys. keys: the routing key, then those of CC and
     BCC. lost_replies: how many of them are such names that nobody has any more. is_limited: some queue has limits.
     is_delayed: among the queues are schedules, where delayed exchanges hold the message. has_stream: among them are
-    streams. is_repeatable: messages that differ in their bodies only may be handled as one. is_order: it says what
-    becomes of stages. published: messages that nobody's counters have seen yet.
+    streams. is_repeatable: messages that differ in their bodies only may be handled as one. passes: there is one queue,
+    which may hand what comes to a consumer at once. is_order: it says what becomes of stages. published: messages that
+    nobody's counters have seen yet.
     """
 
     def __init__(self, generation: i64, key: bytes, exchange: Exchange | None, keys: list[str]) -> None:
@@ -44,6 +45,7 @@ class Route:
         self.is_delayed = False
         self.has_stream = False
         self.is_repeatable = False
+        self.passes = False
         self.is_order = False
         self.replies: list[Consumer] = []
         self.lost_replies: i64 = 0
@@ -71,6 +73,7 @@ class Route:
             if queue.is_stream:
                 self.has_stream = True
         self.is_repeatable = len(queues) > 0 and not self.is_per_message and not self.is_limited
+        self.passes = self.is_repeatable and len(queues) == 1 and not self.is_delayed and not self.has_stream
 
     def demand(self, is_mandatory: bool) -> None:
         """A message that reaches no queue comes back, or not."""

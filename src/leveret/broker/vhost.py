@@ -314,6 +314,10 @@ class VHost:
         if route.is_delayed:
             return schedule.accept(self, route, content, persistent, ttl_us, now_us, moved)
         id: i64 = 0
+        consumer = self.taker(route, persistent)
+        if consumer is not None:
+            consumer.pass_on(route.key, content, 0, len(content))
+            return HANDLED
         keeping = route.durable if persistent else route.keeping
         if keeping:
             size: i64 = len(content)
@@ -325,6 +329,13 @@ class VHost:
                 kept = id
             queue.shelf_of(content).enqueue(content, route.key, kept, queue.expiry(now_us, ttl_us))
         return HANDLED if id == 0 else JOURNALLED
+
+    def taker(self, route: Route, persistent: bool) -> Consumer | None:
+        """Who gets what is published on this route at once, with nothing to be kept of it; None: it has to wait."""
+        if not route.passes or self.tracing is not None:
+            return None
+        queue = route.queues[0]
+        return None if (queue.is_journalled if persistent else queue.keeps_all) else queue.taker()
 
     def accept_stretch(self, route: Route, stretch: Stretch, persistent: bool, ttl_us: i64, now_us: i64) -> i64:
         """The same for alike messages; none of the queues has limits."""
@@ -374,7 +385,7 @@ class VHost:
 
     def reply(self, requester: Consumer, content: bytes, key: bytes) -> None:
         """Hand a direct reply to its requester, which has no queue: it is written now or never."""
-        requester.reply(content, key)
+        requester.pass_on(key, content, 0, len(content))
         requester.channel.reply_to_delivered += 1
 
     # -- the end of a turn and time ------------------------------------------------------------------------------------

@@ -2,28 +2,59 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from librt.strings import read_i64_be
 from mypy_extensions import i64
 
 from leveret.session import violations
+from leveret.session.output import Buffer
 from leveret.wire.errors import PRECONDITION_FAILED, UNEXPECTED_FRAME, ProtocolError
 from leveret.wire.frames import FRAME_BODY, FRAME_HEADER, frame
 from leveret.wire.table import malformed
 
+if TYPE_CHECKING:
+    from leveret.session.channel import Channel
+
 
 class Assembly:
-    """method: the raw basic.publish frame; frame_max in octets of a frame, message_octets_max of a body."""
+    """method: the raw basic.publish frame; frame_max in octets of a frame, message_octets_max of a body.
+
+    pieces: its frames, or parts of them, header first. missing: octets of the last one, a body frame on `channel`.
+    """
 
     def __init__(self, method: bytes, frame_max: i64, message_octets_max: i64) -> None:
         self.method = method
         self.frame_max = frame_max
         self.message_octets_max = message_octets_max
         self.left: i64 = -1  # -1: the header frame has not come yet
-        self._frames: list[bytes] = []
+        self.pieces: list[Buffer] = []
+        self.missing: i64 = 0
+        self.channel: Channel | None = None
+        self._last: i64 = 0  # the piece with which the last frame begins
 
     def content(self) -> bytes:
         """The whole content, once nothing is left."""
-        return b"".join(self._frames)
+        return b"".join(self.pieces)
+
+    def begin(self, channel: Channel, size: i64) -> bool:
+        """A body frame of `size` octets comes next, by `take`. False if there is anything wrong with that."""
+        if size > self.left or self.left < 0:
+            return False
+        self.channel = channel
+        self.left -= size
+        self.missing = size + 8
+        self._last = len(self.pieces)
+        return True
+
+    def take(self, piece: Buffer) -> None:
+        """Take the next octets of the frame that has begun."""
+        self.missing -= len(piece)
+        self.pieces.append(piece)
+
+    def last_frame(self) -> bytes:
+        """What has come of it."""
+        return b"".join(self.pieces[self._last :])
 
     def add(self, kind: i64, raw: bytes) -> None:
         """Take the next frame, a header or a body. ProtocolError if it should have been the other, or is malformed."""
@@ -41,9 +72,9 @@ class Assembly:
                 # 8 octets too many were forgiven, but consumers must not see them
                 number = raw[1] << 8 | raw[2]
                 room = self.frame_max - 8
-                self._frames.append(frame(FRAME_BODY, number, raw[7 : 7 + room]))
+                self.pieces.append(frame(FRAME_BODY, number, raw[7 : 7 + room]))
                 raw = frame(FRAME_BODY, number, raw[7 + room : -1])
-        self._frames.append(raw)
+        self.pieces.append(raw)
 
     def _size(self, raw: bytes) -> i64:
         """The size of the body that this header announces."""

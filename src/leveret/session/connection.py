@@ -16,7 +16,7 @@ from leveret.session import lifecycle, violations
 from leveret.session.assembly import Assembly
 from leveret.session.channel import Channel
 from leveret.session.holdback import Holdback
-from leveret.session.output import Buffer, Output
+from leveret.session.output import LARGE_OCTETS_MIN, Buffer, Output, cut
 from leveret.wire import grammar
 from leveret.wire.errors import CHANNEL_ERROR, COMMAND_INVALID, ProtocolError
 from leveret.wire.frames import HEARTBEAT, PROTOCOL_HEADER
@@ -76,6 +76,7 @@ class Connection:
         self._current: Channel | None = None
         self._data = b""
         self._position: i64 = 0
+        self._assembly: Assembly | None = None  # whose last frame is not all there
         self._holdback = Holdback()
 
     # -- for the broker's Peer ---------------------------------------------------------------------------------------
@@ -87,8 +88,12 @@ class Connection:
         """
         raise AssertionError("the broker's part")
 
-    def publish_more(self, channel: Channel, data: bytes, stride: i64, size: i64, count: i64) -> None:
-        """`count` messages like the last one, of `size` octets each, `stride` octets apart from the start of data."""
+    def publish_pieces(self, channel: Channel, assembly: Assembly) -> None:
+        """A whole message that came in pieces."""
+        raise AssertionError("the broker's part")
+
+    def publish_more(self, channel: Channel, data: bytes, start: i64, stop: i64, stride: i64, size: i64) -> None:
+        """Messages like the last one in data[start:stop], of `size` octets each, their starts `stride` octets apart."""
         raise AssertionError("the broker's part")
 
     def acknowledge(self, channel: Channel, tag: i64, multiple: bool) -> None:
@@ -185,7 +190,12 @@ class Connection:
             data = self._data[self._position :] + data
         self._data = b""
         self._position = 0
-        self.receive(self._holdback.pass_on(data, 8 if self.state == lifecycle.HEADER else 0))
+        if self._assembly is None:
+            data = self._holdback.pass_on(data, 8 if self.state == lifecycle.HEADER else 0)
+        else:
+            self._holdback.add(data)
+            data = b""
+        self.receive(data)
         if self._holdback.data:
             self.is_blocked = True
             if self.hears_blocked and self.state == lifecycle.RUNNING:
@@ -207,23 +217,49 @@ class Connection:
         if self.state >= lifecycle.DRAINING:
             return
         left: i64 = len(self._data) - self._position
-        self._data = self._data[self._position :] + data if left > 0 else data
-        self._position = 0
+        if left > 0 and len(data) >= LARGE_OCTETS_MIN and not self.is_held and self.state != lifecycle.HEADER:
+            self._receive_behind(left, data)
+        else:
+            self._data = self._data[self._position :] + data if left > 0 else data
+            self._position = 0
         if self.is_held or (self.state == lifecycle.HEADER and not self._protocol_header()):
             return
+        self._advance()
+        if self._position == len(self._data):
+            self._data = b""
+            self._position = 0
+
+    def _receive_behind(self, left: i64, data: bytes) -> None:
+        """Take many bytes behind few that are left, without copying all of them: a message that is not assembled from
+        pieces is complete with so many more."""
+        assembly = self._assembly
+        seam: i64 = 0 if assembly is not None else LARGE_OCTETS_MIN
+        self._data = self._data[self._position :] + data[:seam]
+        self._position = 0
+        if assembly is not None:
+            self._take(assembly, 0, left)
+        else:
+            self._advance()
+        if self._position >= left:
+            self._position -= left
+            self._data = data
+        else:
+            self._data = self._data[self._position :] + data[seam:]
+            self._position = 0
+
+    def _advance(self) -> None:
+        """Handle what is there."""
         while self.state < lifecycle.DRAINING:
             before = self._position
             try:
-                self._scan()
+                if self._assembly is None or self._go_on(self._assembly):
+                    self._scan()
                 break
             except ProtocolError as error:
                 if self._position == before:
                     # what is no frame has no end that could be found: nothing behind it can be read
                     self._position = len(self._data)
                 self._fail(error, self._current)
-        if self._position == len(self._data):
-            self._data = b""
-            self._position = 0
 
     def _protocol_header(self) -> bool:
         data = self._data
@@ -258,11 +294,14 @@ class Connection:
                 # 8 octets more than agreed are forgiven: some clients do not count the frame's own
                 raise violations.frame_too_large(kind, size, self.frame_max)
             after = position + size + 8
-            if after > end:
-                break
             number: i64 = i64(read_i16_be(data, position + 1)) & 0xFFFF
             channel = self._current = last if last is not None and last.number == number else self._channel(number)
             last = channel
+            if kind == 3 and end >= LARGE_OCTETS_MIN and channel is not None and self._begin(channel, size, after):
+                position = self._position
+                continue
+            if after > end:
+                break
             if data[after - 1] != 0xCE:
                 raise violations.wrong_end(data[position:after])
             if kind == 1 and channel is not None and channel.assembly is None and size >= 4 and channel.state == 0:
@@ -281,7 +320,7 @@ class Connection:
                             self._position = stop
                         position = stop
                         continue
-                    if stop == 0 and end - position < WAIT_OCTETS_MAX:
+                    if stop == 0 and end - position < WAIT_OCTETS_MAX and not _is_large(data, after, end):
                         break
                     channel.assembly = Assembly(data[position:after], self.frame_max, self.message_octets_max)
                     position = after
@@ -321,8 +360,7 @@ class Connection:
         while at + stride <= end and data[at : at + head_size] == head and data[at + stride - 1] == 0xCE:
             at += stride
         if at > stop:
-            start = stop + content - first
-            self.publish_more(channel, data[start:at], stride, first + stride - content, (at - stop) // stride)
+            self.publish_more(channel, data, stop + content - first, at, stride, first + stride - content)
         return at
 
     def _channel(self, number: i64) -> Channel | None:
@@ -407,10 +445,49 @@ class Connection:
         if channel is None or assembly is None:
             raise violations.expected_method()
         assembly.add(kind, raw)
+        self._complete(channel, assembly)
+
+    def _complete(self, channel: Channel, assembly: Assembly) -> None:
         if assembly.left == 0:
             channel.assembly = None
-            content = assembly.content()
-            self.publish(channel, assembly.method, content, 0, len(content))
+            self.publish_pieces(channel, assembly)
+
+    def _begin(self, channel: Channel, size: i64, after: i64) -> bool:
+        """Take a body frame with a payload of `size` octets, or what is there of it, without a copy. False: it must be
+        looked at."""
+        assembly = channel.assembly
+        if assembly is None or channel.state != 0 or self.state != lifecycle.RUNNING:
+            return False
+        if size + 8 > self.frame_max or not assembly.begin(channel, size):
+            return False
+        end: i64 = len(self._data)
+        self._take(assembly, self._position, min(after, end))
+        return True
+
+    def _go_on(self, assembly: Assembly) -> bool:
+        """Take what is there of the frame that came in part before; True if that is all of it."""
+        position = self._position
+        end: i64 = len(self._data)
+        stop = min(position + assembly.missing, end)
+        if stop - position < assembly.missing and stop - position < LARGE_OCTETS_MIN:
+            return False  # small pieces would take more than they hold
+        self._take(assembly, position, stop)
+        return self._assembly is None
+
+    def _take(self, assembly: Assembly, start: i64, stop: i64) -> None:
+        """The next octets are part of a body frame."""
+        data = self._data
+        channel = assembly.channel
+        assert channel is not None
+        self._assembly = None
+        if stop - start == assembly.missing and data[stop - 1] != 0xCE:
+            raise violations.wrong_end(assembly.last_frame() + data[start:stop])
+        self._position = stop
+        assembly.take(cut(data, start, stop))
+        if assembly.missing > 0:
+            self._assembly = assembly
+        elif self._channel(channel.number) is channel and channel.assembly is assembly:  # it was not given up meanwhile
+            self._complete(channel, assembly)
 
     def _method(self, number: i64, channel: Channel | None, raw: bytes) -> None:
         if channel is not None and channel.assembly is not None:
@@ -488,6 +565,11 @@ class Connection:
     def after_failure(self, error: ProtocolError) -> int:
         """CLOSING (connection.close is sent) or CLOSED (a client that did not open yet and could not read it)."""
         return lifecycle.CLOSING
+
+
+def _is_large(data: bytes, at: i64, end: i64) -> bool:
+    """Whether a sound content header frame stands there, of a body that is not worth to be waited for."""
+    return end - at >= 22 and data[at] == 2 and read_i64_be(data, at + 11) >= LARGE_OCTETS_MIN
 
 
 def _second_open() -> ProtocolError:

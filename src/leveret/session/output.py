@@ -7,10 +7,22 @@ A gate holds back what stands behind it until its journal batch is synced, so th
 
 from __future__ import annotations
 
+from typing import Final
+
 from librt.strings import BytesWriter
 from mypy_extensions import i64
 
 Buffer = bytes | memoryview
+# from here on a reference is cheaper than a copy
+LARGE_OCTETS_MIN: Final[i64] = 16384
+
+
+def cut(data: bytes, start: i64, stop: i64) -> Buffer:
+    """data[start:stop], without a copy where that would keep hardly more octets in memory than it has."""
+    size = stop - start
+    if size < LARGE_OCTETS_MIN or size * 8 < len(data):
+        return data[start:stop]
+    return memoryview(data)[start:stop]
 
 
 class Output:
@@ -36,6 +48,13 @@ class Output:
             writer.truncate(0)
         self._buffers.append(content)
         self.closed += size + len(content)
+
+    def quote(self, data: bytes, start: i64, stop: i64) -> None:
+        """Say data[start:stop]."""
+        if stop - start < LARGE_OCTETS_MIN:
+            self.writer.write(data[start:stop])
+        else:
+            self.attach(cut(data, start, stop))
 
     def write_ahead(self, frame: bytes) -> None:
         """Say this at once: it must not wait at a gate, because it answers nothing."""

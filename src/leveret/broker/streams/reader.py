@@ -174,7 +174,8 @@ class Reader:
         data, size = cursor.data, cursor.size
         at = cursor.at + index * size
         offset = cursor.offset + index
-        out = consumer.connection.out
+        output = consumer.connection.output
+        out = output.writer
         is_whole = i64(read_i16_be(data, at + 1)) & 0xFFFF == number and not channel.must_cut
         no_ack = consumer.no_ack
         prefix = middle = b""
@@ -195,7 +196,7 @@ class Reader:
                 self._write_method(out, tag)
                 rest = write_head(out, data, at, number, frame_max)
             if rest == 0:
-                write_content(out, data[at : at + size], number, frame_max)
+                write_content(output, data[at : at + size], number, frame_max)
             else:
                 write_i64_be(out, offset)
                 if is_whole:
@@ -203,7 +204,7 @@ class Reader:
                 else:
                     bodies_at = at + i64(read_i32_be(data, at + 3)) + 8
                     out.write(data[at + rest : bodies_at])
-                    write_content(out, data[bodies_at : at + size], number, frame_max)
+                    write_content(output, data[bodies_at : at + size], number, frame_max)
             if not no_ack:
                 channel.unacked.add(tag, Read(self, offset))
             tag += 1
