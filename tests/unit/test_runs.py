@@ -8,12 +8,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from leveret.broker.broker import Settings
 from leveret.broker.recovery import Recovery
 from leveret.broker.run import Run
 from leveret.session import lifecycle
 from leveret.wire import grammar
 from leveret.wire.frames import content_frames
-from leveret.wire.method import Method, method_frame
+from leveret.wire.method import Method, decode_method, method_frame
 from leveret.wire.properties import Properties, encode_header
 
 from .support import SECOND_US, Bench, Client
@@ -30,8 +31,10 @@ FULL = {
 ARGUMENTS: dict[str, dict[str, object]] = {"brief": BRIEF, "short": SHORT, "full": FULL}
 
 
-def message(key: str, body: bytes, frame_max: int = 131072, channel: int = 1, **values: object) -> bytes:
-    method = method_frame(channel, grammar.BASIC_PUBLISH, exchange="amq.topic", routing_key=key)
+def message(
+    key: str, body: bytes, frame_max: int = 131072, channel: int = 1, exchange: str = "amq.topic", **values: object
+) -> bytes:
+    method = method_frame(channel, grammar.BASIC_PUBLISH, exchange=exchange, routing_key=key)
     header = encode_header(Properties(**values), len(body))  # type: ignore[arg-type]
     return method + content_frames(channel, header, body, frame_max)
 
@@ -185,6 +188,50 @@ def test_a_long_queue_is_not_copied_into_the_output_at_once() -> None:
         received += len(client.bodies())
         client.peer.drained(bench.now_us)
     assert received == 100_000
+
+
+@pytest.mark.parametrize("whole_channel", [False, True])
+def test_a_run_ends_at_the_prefetch_limit(whole_channel: bool) -> None:
+    bench, client = start()
+    client.raw(b"".join(alike("durable", 20, delivery_mode=2)))
+    client.frames()
+    client.call(2, grammar.BASIC_QOS, prefetch_count=7, **{"global": whole_channel})
+    client.send(2, grammar.BASIC_CONSUME, queue="durable")
+    assert client.bodies() == [b"%08d" % number for number in range(7)]
+    client.send(2, grammar.BASIC_ACK, delivery_tag=3, multiple=True)
+    assert client.bodies() == [b"%08d" % number for number in range(7, 10)]
+    client.send(2, grammar.BASIC_ACK, delivery_tag=9)
+    assert client.bodies() == [b"%08d" % 10]
+    bench.sync()
+    client.send(2, grammar.CHANNEL_CLOSE, reply_code=200, reply_text="", class_id=0, method_id=0)
+    reader = bench.connect()
+    reader.send(1, grammar.BASIC_CONSUME, queue="durable", no_ack=True)
+    frames = reader.frames()
+    methods = [decode_method(frame.payload) for frame in frames if frame.kind == 1]
+    left = [*range(3, 8), *range(9, 20)]
+    assert [frame.payload for frame in frames if frame.kind == 3] == [b"%08d" % number for number in left]
+    assert [each.flag("redelivered") for each in methods if each.name == "basic.deliver"] == [
+        number < 11 for number in left
+    ]
+
+
+def test_messages_of_a_run_come_back_one_by_one_and_those_not_acknowledged_in_time() -> None:
+    """A timeout finds a run, and what it closes gives back what was not acknowledged."""
+    bench = Bench(Settings(consumer_timeout_ms=60_000))
+    client = bench.connect()
+    client.queue("q")
+    client.raw(b"".join(alike("q", 10, exchange="")))
+    client.send(1, grammar.BASIC_CONSUME, queue="q")
+    client.send(1, grammar.BASIC_ACK, delivery_tag=4, multiple=True)
+    client.frames()
+    for _ in range(130):
+        bench.pass_time(SECOND_US)
+        client.peer.check_ack_timeouts(bench.now_us)
+    (close,) = client.methods()
+    assert (close.name, close.number("reply_code")) == ("channel.close", 406)
+    assert [
+        (entry.content[-9:-1], entry.redelivered) for entry in bench.broker.vhosts["/"].queues["q"].in_memory()
+    ] == [(b"%08d" % number, True) for number in range(4, 10)]
 
 
 # the number of the channel that publishes, on a connection of its own; the first queue's consumers have the same
