@@ -239,7 +239,7 @@ def state_of(broker: Broker, peers: Iterable[Peer], archives: Mapping[int, Archi
     entries: dict[str, list[Entry]] = {name: _waiting(queue) for name, queue in vhost.queues.items()}
     for peer in peers:
         for channel in peer.channels.values():
-            for delivery in channel.unacked._entries:
+            for delivery in channel.unacked.all():
                 if isinstance(delivery, Entry) and not delivery.queue.is_deleted:
                     entries[delivery.queue.name].append(delivery)
     exchanges = [exchange for exchange in vhost.exchanges.values() if not exchange.name.startswith("amq.")]

@@ -72,7 +72,7 @@ class Floor:
     def acknowledge(self, count: int) -> None:
         """The consumer has done with so many messages, and gets as many others."""
         unacked = self.consumer.peer.channels[1].unacked
-        first = next(tag for tag in range(1, 1 << 30) if unacked.get(tag) is not None)
+        first = next(tag for tag in range(1, 1 << 30) if unacked.has(tag))
         tag = first + count - 1
         act = lambda client: client.send(1, grammar.BASIC_ACK, delivery_tag=tag, multiple=True)  # noqa: E731
         self.turn(self.consumer, act)

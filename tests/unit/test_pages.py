@@ -169,7 +169,7 @@ def play(operations: list[tuple[str, str, int, int]], house: House, *, pages: bo
         elif operation in ("ack", "nack", "requeue"):
             unacked = client.peer.channels[1].unacked
             tag = max(1, int(client.peer.channels[1].next_tag) - 1 - value)
-            if unacked.get(tag) is None:
+            if not unacked.has(tag):
                 continue
             multiple = value % 2 == 0
             if operation == "ack":

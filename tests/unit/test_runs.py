@@ -8,6 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from leveret.broker.broker import Settings
 from leveret.broker.recovery import Recovery
 from leveret.broker.run import Run
 from leveret.session import lifecycle
@@ -21,13 +22,19 @@ from .support import SECOND_US, Bench, Client
 QUEUES = ("one", "two", "durable", "brief", "short", "full")
 BRIEF = {"x-message-ttl": 1000, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "one"}
 SHORT = {"x-max-length": 3, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "two"}
-FULL = {"x-max-length-bytes": 24, "x-overflow": "reject-publish-dlx", "x-dead-letter-exchange": "",
-        "x-dead-letter-routing-key": "short"}
+FULL = {
+    "x-max-length-bytes": 24,
+    "x-overflow": "reject-publish-dlx",
+    "x-dead-letter-exchange": "",
+    "x-dead-letter-routing-key": "short",
+}
 ARGUMENTS: dict[str, dict[str, object]] = {"brief": BRIEF, "short": SHORT, "full": FULL}
 
 
-def message(key: str, body: bytes, frame_max: int = 131072, channel: int = 1, **values: object) -> bytes:
-    method = method_frame(channel, grammar.BASIC_PUBLISH, exchange="amq.topic", routing_key=key)
+def message(
+    key: str, body: bytes, frame_max: int = 131072, channel: int = 1, exchange: str = "amq.topic", **values: object
+) -> bytes:
+    method = method_frame(channel, grammar.BASIC_PUBLISH, exchange=exchange, routing_key=key)
     header = encode_header(Properties(**values), len(body))  # type: ignore[arg-type]
     return method + content_frames(channel, header, body, frame_max)
 
@@ -56,7 +63,7 @@ def runs(bench: Bench, queue: str) -> list[int]:
     while (run := ready.run()) is not None or ready.peek() is not None:
         if isinstance(run, Run):
             found.append(int(run.stretch.count - run.taken))
-            ready.drop_run(run)
+            ready.drop_run(run, run.stretch.count - run.taken)
         else:
             found.append(1)
             ready.drop()
@@ -70,14 +77,17 @@ def test_alike_messages_become_a_run_behind_the_first() -> None:
     assert runs(bench, "one") == [1, 49]
 
 
-@pytest.mark.parametrize("other", [
-    message("two", b"00000000"),
-    message("one", b"0000000"),
-    message("one", b"00000000", message_id="m"),
-    message("one", b"00000000", frame_max=12),
-    message("one", b"00000000", channel=2),
-    method_frame(2, grammar.BASIC_QOS, prefetch_count=3),
-])
+@pytest.mark.parametrize(
+    "other",
+    [
+        message("two", b"00000000"),
+        message("one", b"0000000"),
+        message("one", b"00000000", message_id="m"),
+        message("one", b"00000000", frame_max=12),
+        message("one", b"00000000", channel=2),
+        method_frame(2, grammar.BASIC_QOS, prefetch_count=3),
+    ],
+)
 def test_a_run_ends_where_anything_differs(other: bytes) -> None:
     bench, client = start()
     client.raw(b"".join([*alike("one", 5), other, *alike("one", 5)]))
@@ -180,6 +190,52 @@ def test_a_long_queue_is_not_copied_into_the_output_at_once() -> None:
     assert received == 100_000
 
 
+@pytest.mark.parametrize("whole_channel", [False, True])
+def test_a_run_ends_at_the_prefetch_limit(whole_channel: bool) -> None:
+    bench, client = start()
+    client.raw(b"".join(alike("durable", 20, delivery_mode=2)))
+    client.frames()
+    client.call(2, grammar.BASIC_QOS, prefetch_count=7, **{"global": whole_channel})
+    client.send(2, grammar.BASIC_CONSUME, queue="durable")
+    assert client.bodies() == [b"%08d" % number for number in range(7)]
+    client.send(2, grammar.BASIC_ACK, delivery_tag=3, multiple=True)
+    assert client.bodies() == [b"%08d" % number for number in range(7, 10)]
+    client.send(2, grammar.BASIC_ACK, delivery_tag=9)
+    assert client.bodies() == [b"%08d" % 10]
+    bench.sync()
+    client.send(2, grammar.CHANNEL_CLOSE, reply_code=200, reply_text="", class_id=0, method_id=0)
+    reader = bench.connect()
+    reader.send(1, grammar.BASIC_CONSUME, queue="durable", no_ack=True)
+    frames = reader.frames()
+    methods = [decode_method(frame.payload) for frame in frames if frame.kind == 1]
+    left = [*range(3, 8), *range(9, 20)]
+    assert [frame.payload for frame in frames if frame.kind == 3] == [b"%08d" % number for number in left]
+    assert [each.flag("redelivered") for each in methods if each.name == "basic.deliver"] == [
+        number < 11 for number in left
+    ]
+
+
+def test_messages_of_a_run_come_back_one_by_one_and_those_not_acknowledged_in_time() -> None:
+    """A timeout finds a run, and what it closes gives back what was not acknowledged."""
+    bench = Bench(Settings(consumer_timeout_ms=60_000))
+    client = bench.connect()
+    client.queue("q")
+    client.raw(b"".join(alike("q", 10, exchange="")))
+    client.send(1, grammar.BASIC_CONSUME, queue="q")
+    client.send(1, grammar.BASIC_ACK, delivery_tag=4, multiple=True)
+    client.frames()
+    for _ in range(130):
+        bench.pass_time(SECOND_US)
+        client.peer.check_ack_timeouts(bench.now_us)
+    (close,) = client.methods()
+    assert (close.name, close.number("reply_code")) == ("channel.close", 406)
+    assert [
+        (entry.content[-9:-1], entry.redelivered) for entry in bench.broker.vhosts["/"].queues["q"].in_memory()
+    ] == [(b"%08d" % number, True) for number in range(4, 10)]
+
+
+# the number of the channel that publishes, on a connection of its own; the first queue's consumers have the same
+PUBLISHING = 3
 NAMES = st.sampled_from(QUEUES)
 KEYS = st.sampled_from([*QUEUES, "all", "each", "nowhere"])
 OPERATIONS = st.one_of(
@@ -188,20 +244,21 @@ OPERATIONS = st.one_of(
     st.tuples(st.sampled_from(["cancel", "recover", "purge", "delete"]), NAMES),
     st.tuples(st.just("qos"), NAMES, st.integers(0, 4)),
     st.tuples(st.just("get"), NAMES, st.booleans()),
-    st.tuples(st.just("ack"), NAMES, st.booleans()),
-    st.tuples(st.just("nack"), NAMES, st.booleans()),
+    st.tuples(st.just("ack"), NAMES, st.booleans(), st.integers(0, 9)),
+    st.tuples(st.just("nack"), NAMES, st.booleans(), st.integers(0, 9)),
+    st.tuples(st.just("commit"), NAMES, st.booleans(), st.integers(0, 9)),
     st.tuples(st.just("time"), st.sampled_from([1, 400_000, SECOND_US])),
     st.tuples(st.just("sync")),
 )
 
 
-def operate(bench: Bench, client: Client, operation: tuple[object, ...], whole: bool) -> None:
+def operate(bench: Bench, publisher: Client, client: Client, operation: tuple[object, ...], whole: bool) -> None:
     """One operation. Each queue has a channel, since in which order several queues deliver depends on the turns."""
     match operation:
         case "publish", str(key), int(times), int(mode):
-            messages = alike(key, times, delivery_mode=mode)
+            messages = alike(key, times, delivery_mode=mode, channel=PUBLISHING)
             for data in [b"".join(messages)] if whole else messages:
-                client.raw(data)
+                publisher.raw(data)
             return
         case "time", int(us):
             bench.pass_time(us)
@@ -209,9 +266,10 @@ def operate(bench: Bench, client: Client, operation: tuple[object, ...], whole: 
         case ("sync",):
             bench.sync()
             return
-    name, queue, value = operation if len(operation) == 3 else (*operation, None)
+    name, queue, value, back = (*operation, None, None)[:4]
     assert isinstance(queue, str)
-    number = 3 + QUEUES.index(queue)
+    assert back is None or isinstance(back, int)
+    number = PUBLISHING + QUEUES.index(queue)
     if number in client.peer.channels and client.peer.channels[number].state == lifecycle.CLOSE_SENT:
         client.send(number, grammar.CHANNEL_CLOSE_OK)
     if number not in client.peer.channels:
@@ -228,10 +286,21 @@ def operate(bench: Bench, client: Client, operation: tuple[object, ...], whole: 
         case "get", bool(no_ack):
             client.send(number, grammar.BASIC_GET, queue=queue, no_ack=no_ack)
         case "ack", bool(multiple):
-            tag_of_last = channel.next_tag - 1
-            client.send(number, grammar.BASIC_ACK, delivery_tag=int(tag_of_last), multiple=multiple)
+            client.send(
+                number, grammar.BASIC_ACK, delivery_tag=max(0, int(channel.next_tag) - 1 - back), multiple=multiple
+            )
         case "nack", bool(requeue):
-            client.send(number, grammar.BASIC_NACK, delivery_tag=0, multiple=True, requeue=requeue)
+            tag = max(0, int(channel.next_tag) - 1 - back)
+            if back == 0 or not channel.unacked.has(tag):
+                client.send(number, grammar.BASIC_NACK, delivery_tag=0, multiple=True, requeue=requeue)
+            else:
+                client.send(number, grammar.BASIC_NACK, delivery_tag=tag, multiple=back % 2 == 0, requeue=requeue)
+        case "commit", bool(commits):
+            tag = max(0, int(channel.next_tag) - 1 - back)
+            client.send(number, grammar.TX_SELECT)
+            if channel.unacked.has(tag):
+                client.send(number, grammar.BASIC_ACK, delivery_tag=tag, multiple=back % 2 == 0)
+            client.send(number, grammar.TX_COMMIT if commits else grammar.TX_ROLLBACK)
         case "recover", _:
             client.send(number, grammar.BASIC_RECOVER, requeue=True)
         case "purge", _:
@@ -253,13 +322,15 @@ def answers(methods: list[Method]) -> list[tuple[int, str]]:
 def play(operations: list[tuple[object, ...]], *, whole: bool) -> list[object]:
     """Everything that can be seen of these operations; publishes come in one read, or in one read each."""
     bench, client = start()
+    publisher = bench.connect()
+    publisher.call(PUBLISHING, grammar.CHANNEL_OPEN)
+    publisher.call(PUBLISHING, grammar.CONFIRM_SELECT)
     for operation in operations:
-        operate(bench, client, operation, whole)
+        operate(bench, publisher, client, operation, whole)
     bench.sync()
-    frames = client.frames()
-    seen: list[object] = [(frame.kind, frame.channel, frame.payload) for frame in frames if frame.channel != 1]
+    seen: list[object] = [(frame.kind, frame.channel, frame.payload) for frame in client.frames()]
     seen.sort(key=lambda frame: frame[1])  # type: ignore[index]
-    seen.append(answers([decode_method(frame.payload) for frame in frames if frame.channel == 1]))
+    seen.append(answers(publisher.methods()))
     for queue in bench.broker.vhosts["/"].queues.values():
         seen.append((queue.name, int(queue.count()), int(queue.unacked)))
         seen.append([(entry.content, int(entry.id), entry.redelivered) for entry in queue.in_memory()])

@@ -272,7 +272,7 @@ def put_away(peer: Peer, channel: BrokerChannel, entries: list[Entry], requeue: 
     if channel.limit != 0:
         peer.touch_consumed(channel)
     for entry in reversed(entries) if requeue else entries:
-        channel.settled(entry)
+        channel.settled(entry.consumer, 1)
         if requeue:
             entry.queue.requeue(entry)
         else:
@@ -286,18 +286,6 @@ def put_away(peer: Peer, channel: BrokerChannel, entries: list[Entry], requeue: 
                 entry.queue.touch()
     channel.line_up()
     trim(peer.vhost, peer.now_us)
-
-
-def take(channel: BrokerChannel, tag: int, multiple: bool, method_id: int) -> list[Entry]:
-    """Remove and return the deliveries that an acknowledgement names; 406 for an unknown tag (0 with multiple: all)."""
-    unacked = channel.unacked
-    check_tag(channel, tag, multiple, method_id)
-    if multiple:
-        return entries_of(channel, unacked.take_until(tag))
-    found = unacked.get(tag)
-    assert found is not None
-    unacked.remove(tag)
-    return entries_of(channel, [found])
 
 
 def take_back(channel: BrokerChannel, tag: int, multiple: bool, method: Method, what: str) -> list[Entry]:
@@ -337,7 +325,7 @@ def entries_of(channel: BrokerChannel, deliveries: list[Delivery]) -> list[Entry
 def check_tag(channel: BrokerChannel, tag: int, multiple: bool, method_id: int) -> None:
     """406 unless a settlement names a delivery that is unacknowledged, or all of them."""
     # no delivery has a tag that does not fit into 63 bits
-    if not (multiple and tag == 0) and (tag >> 63 != 0 or channel.unacked.get(tag) is None):
+    if not (multiple and tag == 0) and (tag >> 63 != 0 or not channel.unacked.has(tag)):
         raise unknown_tag(tag, method_id)
 
 
@@ -353,7 +341,7 @@ def recover(peer: Peer, channel: BrokerChannel, method: Method) -> None:
     if channel.limit != 0:
         peer.touch_consumed(channel)
     for entry in reversed(take_back(channel, 0, True, method, "basic.recover")):
-        channel.settled(entry)
+        channel.settled(entry.consumer, 1)
         entry.queue.requeue(entry)
     channel.line_up()
     trim(peer.vhost, peer.now_us)

@@ -50,13 +50,13 @@ class BrokerChannel(Channel):
         self.is_closed = False
         self.counters = Counters()
 
-    def settled(self, entry: Entry) -> None:
-        """A delivery is not outstanding any more; after the last of several, call `line_up`."""
-        consumer = entry.consumer
+    def settled(self, consumer: Consumer | None, count: i64) -> None:
+        """So many deliveries to this consumer (None: fetched) are not outstanding any more; after the last, call
+        `line_up`."""
         if consumer is None:
-            self.fetched -= 1
+            self.fetched -= count
             return
-        consumer.unacked -= 1
+        consumer.unacked -= count
         if consumer.aside != 0:
             self.stirred.append(consumer)
 

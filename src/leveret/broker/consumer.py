@@ -12,6 +12,7 @@ from leveret.broker.content import write_content, write_stamped
 from leveret.broker.entry import Entry
 from leveret.broker.lives import NO_LIFE, Lives
 from leveret.broker.run import Run
+from leveret.broker.run_delivery import RunDelivery
 from leveret.session.output import LARGE_OCTETS_MIN, Buffer
 from leveret.wire.grammar import BASIC_CANCEL
 from leveret.wire.table import Value
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 # so much output in one turn, then others have theirs: a long queue must not be copied into the output at once
 OUT_OCTETS_MAX: Final[i64] = 1 << 20
+ANY_NUMBER: Final[i64] = 1 << 62
 
 
 class Consumer:
@@ -61,6 +63,10 @@ class Consumer:
         self.prefix = b""
         self.suffix = b""
         self._key: bytes | None = None
+        self._shown_octets: i64 = -1  # of exchange and routing key, for which the prefix is right
+        tag_octets = tag.encode("utf-8", "surrogateescape")
+        self._head = b"\x01" + int(channel.number).to_bytes(2, "big")
+        self._middle = b"\x00\x3c\x00\x3c" + bytes([len(tag_octets)]) + tag_octets
 
     def tell_cancelled(self) -> None:
         """Its queue is gone: write basic.cancel, for a client that understands it."""
@@ -80,6 +86,21 @@ class Consumer:
             return False
         return self.no_ack or self.limit == 0 or self.unacked < self.limit
 
+    def room(self) -> i64:
+        """How many messages it may take in one go, if it can take any."""
+        room = ANY_NUMBER
+        if not self.no_ack:
+            channel = self.channel
+            if channel.limit != 0:
+                room = channel.limit - (channel.unacked.count - channel.fetched)
+            if self.limit != 0:
+                room = min(room, self.limit - self.unacked)
+        return room
+
+    def takes_runs(self) -> bool:
+        """Whether messages of a run can be written to it one like the other, and nobody wants to know of each."""
+        return not self.channel.must_cut and not self._is_traced()
+
     def try_again(self) -> None:
         """It stands aside, but something has changed: into the line with it if it can take something again."""
         level = self.level
@@ -87,25 +108,31 @@ class Consumer:
         if self.can_take():
             level.line_up(self)
 
-    def deliver(self, entry: Entry) -> None:
-        """Write basic.deliver with the content, and count it as unacknowledged where it must be acknowledged."""
-        connection = self.connection
+    def _write_method(self, redelivered: bool) -> i64:
+        """The method frame of the next delivery; returns its tag."""
         channel = self.channel
-        out = connection.out
-        key = entry.key
-        if self._key is not key:
-            self._meet(entry)
+        out = self.connection.out
         tag = channel.next_tag
         channel.next_tag = tag + 1
         out.write(self.prefix)
         write_i64_be(out, tag)
-        if entry.redelivered:
+        if redelivered:
             out.append(1)
             self.redelivered += 1
         else:
             out.append(0)
         self.delivered += 1
         out.write(self.suffix)
+        return tag
+
+    def deliver(self, entry: Entry) -> None:
+        """Write basic.deliver with the content, and count it as unacknowledged where it must be acknowledged."""
+        connection = self.connection
+        channel = self.channel
+        out = connection.out
+        if self._key is not entry.key:
+            self._meet(entry)
+        tag = self._write_method(entry.redelivered)
         content = entry.shown()
         if i64(read_i16_be(content, 1)) & 0xFFFF == channel.number and not channel.must_cut:
             if len(content) < LARGE_OCTETS_MIN:
@@ -134,13 +161,7 @@ class Consumer:
         out = connection.out
         if self._key is not key:
             self._set_key(key)
-        tag = channel.next_tag
-        channel.next_tag = tag + 1
-        out.write(self.prefix)
-        write_i64_be(out, tag)
-        out.append(0)
-        out.write(self.suffix)
-        self.delivered += 1
+        self._write_method(False)
         if i64(read_i16_be(data, start + 1)) & 0xFFFF != channel.number or channel.must_cut:
             if pieces is not None:
                 data = b"".join(pieces)
@@ -174,23 +195,17 @@ class Consumer:
         life = life ^ queue.number if id != 0 else NO_LIFE
         write_stamped(self.connection.output, content, self.channel.number, self.connection.frame_max, life, id)
 
-    def deliver_run(self, run: Run) -> None:
-        """Write what is left of a run, to a consumer that acknowledges nothing."""
+    def deliver_run(self, run: Run, index: i64, count: i64) -> None:
+        """Write so many messages of a run that it takes, from this index on; count them as unacknowledged, as one."""
         stretch = run.stretch
-        data = stretch.data
-        if not self.takes_alike(data, 0) or self._is_traced():
-            index = run.taken
-            while index < stretch.count:
-                self.deliver(run.entry(index))
-                index += 1
-            return
-        start = run.taken * stretch.stride
-        self.deliver_alike(stretch.key, data, start, len(data), stretch.stride, stretch.size, run.redelivered)
-
-    def takes_alike(self, data: bytes, start: i64) -> bool:
-        """Whether contents like the one that begins there may be written as they are."""
-        channel = self.channel
-        return i64(read_i16_be(data, start + 1)) & 0xFFFF == channel.number and not channel.must_cut
+        stride = stretch.stride
+        start = index * stride
+        tag = self.channel.next_tag
+        stop = start + count * stride
+        self.deliver_alike(stretch.key, stretch.data, start, stop, stride, stretch.size, run.redelivered)
+        if not self.no_ack:
+            self.unacked += count
+            self.channel.unacked.add_run(tag, RunDelivery(run, index, count, self, tag), count)
 
     def deliver_alike(
         self, key: bytes, data: bytes, start: i64, stop: i64, stride: i64, size: i64, redelivered: bool
@@ -203,6 +218,7 @@ class Consumer:
         out = connection.out
         prefix = self.prefix
         suffix = (b"\x01" if redelivered else b"\x00") + self.suffix
+        is_same = i64(read_i16_be(data, start + 1)) & 0xFFFF == channel.number
         tag = channel.next_tag
         first = tag
         at = start
@@ -210,7 +226,10 @@ class Consumer:
             out.write(prefix)
             write_i64_be(out, tag)
             out.write(suffix)
-            out.write(data[at : at + size])
+            if is_same:
+                out.write(data[at : at + size])
+            else:
+                write_content(connection.output, data, channel.number, connection.frame_max, at, at + size)
             tag += 1
             at += stride
         channel.next_tag = tag
@@ -255,12 +274,11 @@ class Consumer:
             self.forget_key()
 
     def _set_key(self, key: bytes) -> None:
-        tag = self.tag.encode("utf-8", "surrogateescape")
-        middle = 1 + key[0]
-        shown = key[: middle + 1 + key[middle]]  # BCC keys may stand behind it
-        size = 4 + 1 + len(tag) + 8 + 1 + len(shown)
-        number = int(self.channel.number)
-        head = b"\x01" + number.to_bytes(2, "big") + size.to_bytes(4, "big")
-        self.prefix = head + b"\x00\x3c\x00\x3c" + bytes([len(tag)]) + tag
+        middle = 1 + i64(key[0])
+        octets = middle + 1 + i64(key[middle])
+        if octets != self._shown_octets:
+            self._shown_octets = octets
+            self.prefix = self._head + (len(self._middle) + 9 + int(octets)).to_bytes(4, "big") + self._middle
+        shown = key if octets == len(key) else key[:octets]  # BCC keys may stand behind it
         self.suffix = shown + b"\xce"
         self._key = key

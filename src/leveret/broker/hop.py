@@ -15,7 +15,6 @@ from leveret.broker.copies import split_key
 from leveret.broker.entry import Entry
 from leveret.broker.queue import Queue
 from leveret.broker.returned import Returned
-from leveret.broker.run import Stretch
 from leveret.broker.shelf import Shelf
 from leveret.broker.trail import Cause, Dead, Trail, mark_of, trail_of
 from leveret.wire.table import encode_short
@@ -96,9 +95,7 @@ def go_on(vhost: VHost, queue: Queue, entry: Entry) -> bool:
     return True
 
 
-def _journal(
-    vhost: VHost, entry: Entry, trail: Trail, died_us: i64, way: Way, shelf: Shelf, expires_us: i64
-) -> i64:
+def _journal(vhost: VHost, entry: Entry, trail: Trail, died_us: i64, way: Way, shelf: Shelf, expires_us: i64) -> i64:
     """Returns the number of the message from now on, 0 if it is not in the journal any more."""
     log = vhost.log
     target = shelf.queue
@@ -108,9 +105,7 @@ def _journal(
         return 0
     if log.is_here(entry.shelf, entry.id):
         return log.hop(entry, died_us, way.change, shelf, expires_us)
-    content = trail.composed()
-    size: i64 = len(content)
-    return log.messages(Stretch(content, size, size, 1, way.key), [shelf], [expires_us], entry if entry.id else None)
+    return log.message(trail.composed(), way.key, shelf, expires_us, entry if entry.id else None)
 
 
 def _find(vhost: VHost, queue: Queue, key: bytes) -> Way:

@@ -133,42 +133,64 @@ class Log:
 
     # -- records -----------------------------------------------------------------------------------------------------
 
-    def messages(self, stretch: Stretch, shelves: list[Shelf], expiries: list[i64], moved: Entry | None) -> i64:
-        """Messages arrived in durable queues. Returns the id of the first.
+    def message(self, content: bytes, key: bytes, shelf: Shelf, expires_us: i64, moved: Entry | None) -> i64:
+        """A message arrived in one durable queue. Returns its id.
 
         moved: the dead letter that arrives here and leaves its queue, by the same record.
+        """
+        size: i64 = len(content)
+        id = self.begin_messages(1, size, size, content, key, 1, moved)
+        self.add_queue(shelf, expires_us)
+        self.end_messages(content)
+        return id
+
+    def messages(self, stretch: Stretch, shelf: Shelf, expires_us: i64) -> i64:
+        """Alike messages arrived in one durable queue. Returns the id of the first."""
+        count, data = stretch.count, stretch.data
+        id = self.begin_messages(count, stretch.stride, stretch.size, data, stretch.key, 1, None)
+        self.add_queue(shelf, expires_us)
+        self.end_messages(data)
+        return id
+
+    def begin_messages(
+        self, count: i64, stride: i64, size: i64, data: bytes, key: bytes, queues: i64, moved: Entry | None
+    ) -> i64:
+        """Messages arrive in so many durable queues; add_queue for each of them and end_messages must follow at once.
+
+        Returns the id of the first. data: the contents, as in a Stretch.
         """
         self.events += 1
         out = self._out
         id = self.next_id
-        self.next_id = id + stretch.count
-        key = stretch.key
-        count: i64 = len(shelves)
-        size = 24 + i64(len(key)) + 16 * count + len(stretch.data)
+        self.next_id = id + count
+        octets = 24 + i64(len(key)) + 16 * queues + len(data)
         if moved is None:
             out.append(MESSAGES)
-            write_i32_be(out, i32(size))
+            write_i32_be(out, i32(octets))
         else:
             out.append(HOP)
-            write_i32_be(out, i32(16 + size))
+            write_i32_be(out, i32(16 + octets))
             write_i64_be(out, moved.shelf.number)
             write_i64_be(out, moved.id)
             self.forget(moved.shelf, moved.id)
         write_i64_be(out, id)
-        write_i32_be(out, i32(stretch.count))
-        write_i32_be(out, i32(stretch.stride))
-        write_i32_be(out, i32(stretch.size))
+        write_i32_be(out, i32(count))
+        write_i32_be(out, i32(stride))
+        write_i32_be(out, i32(size))
         write_i16_be(out, i16(i64(len(key))))
         out.write(key)
-        write_i16_be(out, i16(count))
-        index: i64 = 0
-        while index < count:
-            write_i64_be(out, shelves[index].number)
-            write_i64_be(out, expiries[index])
-            index += 1
-        out.write(stretch.data)
-        self._current_live += count * stretch.count
+        write_i16_be(out, i16(queues))
+        self._current_live += queues * count
         return id
+
+    def add_queue(self, shelf: Shelf, expires_us: i64) -> None:
+        """The messages arrive here, and expire then (0 = never)."""
+        write_i64_be(self._out, shelf.number)
+        write_i64_be(self._out, expires_us)
+
+    def end_messages(self, data: bytes) -> None:
+        """The record is whole."""
+        self._out.write(data)
 
     def is_here(self, shelf: Shelf, id: i64) -> bool:
         """Whether the content of a message stands in the current journal file, and need not be written once more.
@@ -202,10 +224,10 @@ class Log:
         self._current_live += 1
         return id
 
-    def settle(self, shelf: Shelf, id: i64) -> None:
-        """A message left a durable queue for good."""
-        self._pass(SETTLE, shelf.number, id)
-        self.forget(shelf, id)
+    def settle(self, shelf: Shelf, id: i64, count: i64 = 1) -> None:
+        """A message left a durable queue for good, or several of one record, from this one on."""
+        self._pass(SETTLE, shelf.number, id, count)
+        self._forget(shelf, id, count)
 
     def let_go(self, shelf: Shelf, items: list[Entry | Run | Page | None], is_purge: bool) -> None:
         """All that waited on a shelf is gone, by a purge or with its queue, of which another record tells. The memory
@@ -228,13 +250,7 @@ class Log:
                 id += item.taken
             if is_purge:
                 self._pass(SETTLE, number, id, count)
-            if id >= shelf.paged_below:
-                self._count(id, -count)
-                continue
-            stop = id + count
-            while id < stop:
-                self.forget(shelf, id)
-                id += 1
+            self._forget(shelf, id, count)
         if len(items) > GONE_AT_ONCE:
             self.gone.append(items)
 
@@ -242,6 +258,16 @@ class Log:
     def has_waste(self) -> bool:
         """The pager has something to clear away."""
         return len(self.dead_pages) > 0 or len(self.gone) > 0
+
+    def _forget(self, shelf: Shelf, id: i64, count: i64) -> None:
+        """So many with consecutive ids are not alive any more."""
+        if id >= shelf.paged_below:
+            self._count(id, -count)
+            return
+        stop = id + count
+        while id < stop:
+            self.forget(shelf, id)
+            id += 1
 
     def forget(self, shelf: Shelf, id: i64) -> None:
         """A message is not alive any more, as another record says."""
@@ -337,7 +363,7 @@ class Log:
 
     def delivered(self, number: i64, id: i64) -> None:
         """At an orderly stop: this one must come back marked as redelivered."""
-        self._pass(DELIVERED, number, id)
+        self._pass(DELIVERED, number, id, 1)
 
     def returned(self, shelf: Shelf, id: i64, returns: i64) -> None:
         """A message came back for the time that this number says."""
@@ -355,7 +381,7 @@ class Log:
         """Ends what `clean` says; on disk before the first delivery."""
         self._out.write(state_record(START))
 
-    def _pass(self, kind: i64, number: i64, id: i64, count: i64 = 1) -> None:
+    def _pass(self, kind: i64, number: i64, id: i64, count: i64) -> None:
         """Messages are settled in the order of their ids, mostly: what follows each other becomes one record."""
         self.events += count
         if id == self._passed_next and number == self._passed_queue and kind == self._passed_kind:

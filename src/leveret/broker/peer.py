@@ -23,6 +23,7 @@ from leveret.broker.access import EXCHANGE, NOBODY, OPERATOR, Access, check_chan
 from leveret.broker.ack_timeout import timed_out
 from leveret.broker.broker import Broker
 from leveret.broker.channel import BrokerChannel
+from leveret.broker.consumer import Consumer
 from leveret.broker.counters import Octets
 from leveret.broker.entry import Entry
 from leveret.broker.kinds.federation_upstream import first_hops, may_have_come
@@ -33,7 +34,9 @@ from leveret.broker.queue import Queue
 from leveret.broker.ready import ITEM_OCTETS
 from leveret.broker.route import Route
 from leveret.broker.run import Stretch
+from leveret.broker.run_delivery import RunDelivery
 from leveret.broker.security import Security
+from leveret.broker.shelf import Shelf
 from leveret.broker.streams.numbers import Number, accept_numbered, number_in
 from leveret.broker.streams.read import Read
 from leveret.broker.transaction import ACK
@@ -46,6 +49,7 @@ from leveret.session.channel import Channel
 from leveret.session.confirms import HANDLED, JOURNALLED, SYNCING
 from leveret.session.connection import Connection
 from leveret.session.output import LARGE_OCTETS_MIN, Buffer
+from leveret.session.unacked import Delivery
 from leveret.wire import dump, grammar
 from leveret.wire.errors import (
     ACCESS_REFUSED,
@@ -335,34 +339,46 @@ class Peer(Connection):
             return
         if channel.limit != 0:
             self.touch_consumed(channel)  # now, because the queue whose message it was would be served first
+        unacked = channel.unacked
         if multiple:
-            for entry in basic_methods.take(channel, int(tag), True, 80):
-                self.settle(channel, entry)
+            basic_methods.check_tag(channel, int(tag), True, 80)
+            found, first, count = unacked.take_next(tag)
+            while found is not None:
+                self._acknowledged(channel, found, first, count)
+                found, first, count = unacked.take_next(tag)
+            unacked.compact()
         else:
-            found = channel.unacked.get(tag)
+            found = unacked.take(tag)
             if found is None:
                 raise basic_methods.unknown_tag(int(tag), 80)
-            channel.unacked.remove(tag)
-            if isinstance(found, Entry):
-                self.settle(channel, found)
-            else:
-                assert isinstance(found, Read)
-                found.settle(channel)
+            self._acknowledged(channel, found, tag, 1)
         if channel.stirred or channel.limit != 0:
             channel.line_up()
 
+    def _acknowledged(self, channel: BrokerChannel, found: Delivery, tag: i64, count: i64) -> None:
+        if isinstance(found, Entry):
+            self.settle(channel, found)
+        elif isinstance(found, RunDelivery):
+            self._settle(channel, found.consumer, found.run.shelf, found.id(tag), count)
+        else:
+            assert isinstance(found, Read)
+            found.settle(channel)
+
     def settle(self, channel: BrokerChannel, entry: Entry) -> None:
         """An acknowledged delivery is done with."""
-        channel.settled(entry)
-        queue = entry.queue
-        queue.unacked -= 1
-        queue.counters.ack += 1
-        channel.counters.ack += 1
+        self._settle(channel, entry.consumer, entry.shelf, entry.id, 1)
+
+    def _settle(self, channel: BrokerChannel, consumer: Consumer | None, shelf: Shelf, id: i64, count: i64) -> None:
+        channel.settled(consumer, count)
+        queue = shelf.queue
+        queue.unacked -= count
+        queue.counters.ack += count
+        channel.counters.ack += count
         if not queue.is_touched and not queue.is_deleted:
             queue.touch()
         # a deleted queue's unacknowledged entries are settled here, too: their file can go
-        if entry.id != 0:
-            self.broker.log.settle(entry.shelf, entry.id)
+        if id != 0:
+            self.broker.log.settle(shelf, id, count)
 
     # -- publish -------------------------------------------------------------------------------------------------------
 
@@ -509,7 +525,7 @@ class Peer(Connection):
         channel.counters.publish += count
         self.cost += stop - start + ITEM_OCTETS * len(route.queues)
         consumer = self.vhost.taker(route, persistent) if channel.staging is None else None
-        if consumer is not None and consumer.takes_alike(data, start):
+        if consumer is not None and consumer.takes_runs():
             consumer.deliver_alike(route.key, data, start, stop, stride, size, False)
             standing = HANDLED
         else:

@@ -62,10 +62,11 @@ class PriorityQueue(Queue):
                 return entry
         return None
 
-    def run(self) -> Run | None:
+    def head(self) -> Entry | Run | None:
         for shelf in self.shelves:
-            if shelf.ready.peek() is not None:
-                return shelf.ready.run()
+            found = shelf.ready.head()
+            if found is not None:
+                return found
         return None
 
     def expires_us(self) -> i64:

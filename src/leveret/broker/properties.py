@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from librt.strings import read_i32_be
-from mypy_extensions import i64
+from librt.strings import BytesWriter, read_i32_be, write_i32_be
+from mypy_extensions import i32, i64
 
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.names import REPLY_TO
@@ -60,6 +60,12 @@ def with_reply_name(channel: BrokerChannel, content: bytes, at: i64) -> bytes:
     if channel.reply is None:
         raise ProtocolError(PRECONDITION_FAILED, "fast reply consumer does not exist", 60, 40)
     name = channel.reply_name
-    size = int(read_i32_be(content, 3)) + len(name) - 21
-    head = content[:3] + size.to_bytes(4, "big") + content[7:at]
-    return head + bytes([len(name)]) + name + content[at + 22 :]
+    octets: i64 = len(name)
+    out = BytesWriter()
+    out.write(content[:3])
+    write_i32_be(out, i32(i64(read_i32_be(content, 3)) + octets - 21))
+    out.write(content[7:at])
+    out.append(int(octets))
+    out.write(name)
+    out.write(content[at + 22 :])
+    return out.getvalue()

@@ -143,9 +143,9 @@ class Queue:
         """The message that is next, left where it is."""
         return self.shelf.ready.peek()
 
-    def run(self) -> Run | None:
-        """The run whose first remaining message is next, if it belongs to any."""
-        return self.shelf.ready.run()
+    def head(self) -> Entry | Run | None:
+        """The message that is next, or the run whose first remaining message it is, left where it is."""
+        return self.shelf.ready.head()
 
     def expires_us(self) -> i64:
         """When the next message expires, 0 = never; no page is read for it, so it may be an earlier time."""
@@ -236,25 +236,28 @@ class Queue:
         Without a consumer nothing is looked at, so that no page is read for nobody.
         """
         consumers = self.consumers
-        entry = self.peek() if consumers.count > 0 else None
         consumer = consumers.only
         room = EXPIRED_MAX
         if consumer is not None:
-            while entry is not None and room > 0 and consumer.can_take():
-                run = self.run() if consumer.no_ack else None
-                if run is not None and (run.expires_us == 0 or run.expires_us >= now_us):
-                    self._give_run(consumer, run)
+            while room > 0 and consumer.can_take():
+                head = self.head()
+                if head is None:
+                    break
+                if isinstance(head, Entry):
+                    room -= self._give(consumer, head, now_us)
+                elif consumer.takes_runs() and (head.expires_us == 0 or head.expires_us >= now_us):
+                    self._give_run(consumer, head)
                 else:
-                    room -= self._give(consumer, entry, now_us)
-                entry = self.peek()
-        else:
+                    room -= self._give(consumer, head.entry(head.taken), now_us)
+        elif consumers.count > 0:
+            entry = self.peek()
             while entry is not None and room > 0:
                 consumer = consumers.next()
                 if consumer is None:
                     break
                 room -= self._give(consumer, entry, now_us)
                 entry = self.peek()
-        if entry is not None and self.count() > CROWD:
+        if consumers.count > 0 and self.count() > CROWD:
             self.vhost.crowded.append(self)
         expires_us = self.expires_us()
         if expires_us != 0:
@@ -281,15 +284,16 @@ class Queue:
         return 0
 
     def _give_run(self, consumer: Consumer, run: Run) -> None:
-        run.shelf.ready.drop_run(run)
+        first = run.taken
+        count = min(run.stretch.count - first, consumer.room())
+        run.shelf.ready.drop_run(run, count)
         if self.limits is not None:
-            self.limits.octets -= (run.stretch.count - run.taken) * body_octets(run.stretch.data)
-        consumer.deliver_run(run)
-        if run.id != 0:
-            index = run.taken
-            while index < run.stretch.count:
-                self.vhost.log.settle(run.shelf, run.id + index)
-                index += 1
+            self.limits.octets -= count * body_octets(run.stretch.data)
+        consumer.deliver_run(run, first, count)
+        if not consumer.no_ack:
+            self.unacked += count
+        elif run.id != 0:
+            self.vhost.log.settle(run.shelf, run.id + first, count)
 
     def taker(self) -> Consumer | None:
         """Who gets a message that comes now, at once and with nothing to be kept of it; None: it has to wait."""

@@ -71,6 +71,10 @@ class Ready:
             return self._first
         return item
 
+    def head(self) -> Entry | Run | None:
+        """The oldest message, or the run whose first remaining message it is, left where it is."""
+        return self._returned[-1] if self._returned else self._item()
+
     def expires_us(self) -> i64:
         """When the time of the oldest message ends, 0 = never; no page is read for it, so it may be an earlier time."""
         if self._returned:
@@ -109,11 +113,13 @@ class Ready:
         item = self._item()
         return item if isinstance(item, Run) else None
 
-    def drop_run(self, run: Run) -> None:
-        """Take out all that is left of what run() showed."""
-        self._count -= run.stretch.count - run.taken
+    def drop_run(self, run: Run, count: i64) -> None:
+        """Take out so many of what is left of what run() showed."""
+        self._count -= count
         self._first = None
-        self._drop_item()
+        run.taken += count
+        if run.taken == run.stretch.count:
+            self._drop_item()
 
     def is_loaded(self) -> bool:
         """Whether the head is part of a page that was read back."""
@@ -173,7 +179,7 @@ class Ready:
         items = self._items
         self._base += len(items)
         if self._returned or self._loaded:
-            items = self.items()
+            items = [*self.items()]
         self._items = []
         self._returned.clear()
         self._loaded.clear()

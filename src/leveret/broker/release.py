@@ -20,7 +20,6 @@ from leveret.broker.entry import Entry
 from leveret.broker.parking import Parked, Parking
 from leveret.broker.queue import Queue
 from leveret.broker.returned import published_content
-from leveret.broker.run import Stretch
 from leveret.wire.table import encode_short
 
 if TYPE_CHECKING:
@@ -93,10 +92,9 @@ class Release:
     def _put(self, shelf: Parked, letter: Letter) -> None:
         entry = letter.entry
         content = published_content(entry)
-        size: i64 = len(content)
         id: i64 = 0
         if entry.id != 0:
-            id = self.vhost.log.messages(Stretch(content, size, size, 1, entry.key), [shelf], [letter.died_us], entry)
+            id = self.vhost.log.message(content, entry.key, shelf, letter.died_us, entry)
         shelf.park(content, entry.key, id, letter.died_us, letter.reached)
 
     # -- when ----------------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ strides. They are routed, journalled and queued as one run; an entry is made of 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from librt.strings import BytesWriter
 from mypy_extensions import i64
@@ -16,6 +16,10 @@ from leveret.broker.entry import Entry
 
 if TYPE_CHECKING:
     from leveret.broker.shelf import Shelf
+
+
+# so small a part of what stands in the read buffer does not matter
+GAP_SHARE: Final[i64] = 10
 
 
 class Stretch:
@@ -33,8 +37,8 @@ class Stretch:
         self.key = key
 
     def compact(self) -> None:
-        """Leave out what stands between the contents: worth it for what stays, in memory or on disk."""
-        if self.stride != self.size:
+        """Leave out what stands between the contents, if it is worth a copy: of what stays, in memory or on disk."""
+        if (self.stride - self.size) * GAP_SHARE > self.size:
             self.data = self.contents_from(0)
             self.stride = self.size
 

@@ -165,8 +165,7 @@ class Schedule(Queue):
     def _journal(self, shelf: Shelf, content: bytes, key: bytes, due_us: i64, moved: Entry | None) -> i64:
         if not self.is_journalled:
             return 0
-        size: i64 = len(content)
-        return self.vhost.log.messages(Stretch(content, size, size, 1, key), [shelf], [due_us], moved)
+        return self.vhost.log.message(content, key, shelf, due_us, moved)
 
     def _push(self, entry: Entry) -> None:
         self._pushed += 1

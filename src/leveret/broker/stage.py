@@ -100,15 +100,14 @@ class Stage(Queue):
     def take(self, route: Route, content: bytes, now_us: i64) -> None:
         """Keep a message that is to go where this route leads; the journal has it."""
         shelf = self._shelf_for(route)
-        size: i64 = len(content)
-        id = self.vhost.log.messages(Stretch(content, size, size, 1, route.key), [shelf], [now_us], None)
+        id = self.vhost.log.message(content, route.key, shelf, now_us, None)
         shelf.enqueue(content, route.key, id, now_us)
 
     def take_stretch(self, route: Route, stretch: Stretch, now_us: i64) -> None:
         """The same for alike messages."""
         shelf = self._shelf_for(route)
         stretch.compact()
-        id = self.vhost.log.messages(stretch, [shelf], [now_us], None)
+        id = self.vhost.log.messages(stretch, shelf, now_us)
         shelf.enqueue_stretch(stretch, id, now_us)
 
     def _shelf_for(self, route: Route) -> StageShelf:

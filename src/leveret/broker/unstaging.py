@@ -132,15 +132,15 @@ class Unstaging:
         ttl_us = self._ttl_us(entry.content)
         run = ready.run()
         if run is not None and not destination.schedules and not destination.limited:
-            ready.drop_run(run)
-            return self._move_run(stage, run, destination, ttl_us, now_us)
+            taken = run.taken
+            ready.drop_run(run, run.stretch.count - taken)
+            return self._move_run(stage, run, taken, destination, ttl_us, now_us)
         ready.drop()
         stage.octets = max(0, stage.octets - body_octets(entry.content))
         self._move_entry(entry, destination, ttl_us, now_us)
         return len(entry.content)
 
-    def _move_run(self, stage: Stage, run: Run, destination: Destination, ttl_us: i64, now_us: i64) -> i64:
-        log, taken = self.vhost.log, run.taken
+    def _move_run(self, stage: Stage, run: Run, taken: i64, destination: Destination, ttl_us: i64, now_us: i64) -> i64:
         data = run.stretch.contents_from(taken)
         size, count = run.stretch.size, run.stretch.count - taken
         stage.octets = max(0, stage.octets - count * body_octets(data))
@@ -151,8 +151,7 @@ class Unstaging:
             )
         else:
             self.vhost.discard(stage, "released message without a queue")
-        for index in range(taken, taken + count):
-            log.settle(run.shelf, run.id + index)
+        self.vhost.log.settle(run.shelf, run.id + taken, count)
         return len(data)
 
     def _move_entry(self, entry: Entry, destination: Destination, ttl_us: i64, now_us: i64) -> None:

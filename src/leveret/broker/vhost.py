@@ -316,7 +316,8 @@ class VHost:
         keeping = route.durable if persistent else route.keeping
         if keeping:
             size: i64 = len(content)
-            id = self._journal(keeping, Stretch(content, size, size, 1, route.key), ttl_us, now_us, moved)
+            id = self.log.begin_messages(1, size, size, content, route.key, len(keeping), moved)
+            self._journal(keeping, content, ttl_us, now_us)
         for queue in route.queues:
             kept: i64 = 0
             if id != 0 and (queue.is_journalled if persistent else queue.keeps_all):
@@ -337,7 +338,9 @@ class VHost:
         keeping = route.durable if persistent else route.keeping
         if keeping:
             stretch.compact()
-            id = self._journal(keeping, stretch, ttl_us, now_us, None)
+            count, data = stretch.count, stretch.data
+            id = self.log.begin_messages(count, stretch.stride, stretch.size, data, route.key, len(keeping), None)
+            self._journal(keeping, data, ttl_us, now_us)
         for queue in route.queues:
             if queue.consumers.count == 0:
                 stretch.compact()  # it may stay for long
@@ -346,13 +349,11 @@ class VHost:
             shelf.enqueue_stretch(stretch, id if is_kept else 0, queue.expiry(now_us, ttl_us))
         return HANDLED if id == 0 else JOURNALLED
 
-    def _journal(self, queues: list[Queue], stretch: Stretch, ttl_us: i64, now_us: i64, moved: Entry | None) -> i64:
-        shelves: list[Shelf] = []
-        expiries: list[i64] = []
+    def _journal(self, queues: list[Queue], data: bytes, ttl_us: i64, now_us: i64) -> None:
+        """The rest of a record of messages, behind what log.begin_messages has written of it."""
         for queue in queues:
-            shelves.append(queue.shelf_of(stretch.data))
-            expiries.append(queue.expiry(now_us, ttl_us))
-        return self.log.messages(stretch, shelves, expiries, moved)
+            self.log.add_queue(queue.shelf_of(data), queue.expiry(now_us, ttl_us))
+        self.log.end_messages(data)
 
     def expire(self, queue: Queue, entry: Entry) -> None:
         """The time to live of an entry that was taken out of its queue has ended."""
@@ -379,7 +380,7 @@ class VHost:
 
     def reply(self, requester: Consumer, content: bytes, key: bytes) -> None:
         """Hand a direct reply to its requester, which has no queue: it is written now or never."""
-        requester.deliver(Entry(self._nowhere.shelf, content, key, 0, 0, 0))
+        requester.pass_on(key, content, 0, len(content))
         requester.channel.reply_to_delivered += 1
 
     # -- the end of a turn and time ------------------------------------------------------------------------------------

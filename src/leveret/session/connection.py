@@ -285,6 +285,7 @@ class Connection:
         data = self._data
         end: i64 = len(data)
         position = self._position
+        last: Channel | None = None  # of the frame before; only what _frame handles could have closed it
         while end - position >= 7:
             self._current = None
             size: i64 = i64(read_i32_be(data, position + 3)) & 0xFFFF_FFFF
@@ -294,7 +295,8 @@ class Connection:
                 raise violations.frame_too_large(kind, size, self.frame_max)
             after = position + size + 8
             number: i64 = i64(read_i16_be(data, position + 1)) & 0xFFFF
-            channel = self._channel(number)
+            channel = self._current = last if last is not None and last.number == number else self._channel(number)
+            last = channel
             if kind == 3 and end >= LARGE_OCTETS_MIN and channel is not None and self._begin(channel, size, after):
                 position = self._position
                 continue
@@ -333,6 +335,7 @@ class Connection:
                     self.is_flooded = True
                     return
             self._position = after
+            last = None
             self._frame(kind, number, channel, data[position:after])
             position = after
             if self.state >= lifecycle.DRAINING or self.is_held:

@@ -6,14 +6,25 @@ from mypy_extensions import i64
 
 
 class Delivery:
-    """Base of what can be outstanding; the broker's queue entry is one."""
+    """Base of what can be outstanding, under one tag or under several that follow each other; the broker's queue entry
+    is one."""
+
+    def single(self, tag: i64) -> Delivery:
+        """What is outstanding under this one of its tags."""
+        return self
+
+    def thinned(self) -> tuple[i64, i64]:
+        """One of its tags was settled. Returns its first tag and their number, if so few are left that each of them
+        should stand alone from now on; 0, 0 otherwise."""
+        return 0, 0
 
 
 class Unacked:
     """A list by tag with holes: tag `base` stands at index 0, settled ones are None.
 
-    Holes at the front are skipped at once and cut off when they are half of the list, so both single and cumulative
-    acknowledgements cost O(1) on average. count: how many are outstanding, those that a transaction holds included.
+    What has several tags stands at each of them. Holes at the front are skipped at once and cut off when they are half
+    of the list, so both single and cumulative acknowledgements cost O(1) on average. count: how many are outstanding,
+    those that a transaction holds included.
     """
 
     def __init__(self) -> None:
@@ -24,6 +35,17 @@ class Unacked:
 
     def add(self, tag: i64, delivery: Delivery) -> None:
         """Remember a delivery; tags grow, but not by one only (automatic acknowledgement uses them too)."""
+        self._make_room(tag)
+        self._entries.append(delivery)
+        self.count += 1
+
+    def add_run(self, tag: i64, delivery: Delivery, count: i64) -> None:
+        """Remember a delivery with so many tags, of which this one is the first."""
+        self._make_room(tag)
+        self._entries.extend([delivery] * int(count))
+        self.count += count
+
+    def _make_room(self, tag: i64) -> None:
         entries = self._entries
         if not entries:
             self._base = tag
@@ -33,15 +55,11 @@ class Unacked:
             while gap > 0:
                 entries.append(None)
                 gap -= 1
-        entries.append(delivery)
-        self.count += 1
 
-    def get(self, tag: i64) -> Delivery | None:
-        """The delivery with this tag, or None if it is unknown or was settled."""
+    def has(self, tag: i64) -> bool:
+        """Whether a delivery with this tag is outstanding."""
         index = tag - self._base
-        if index < self._first or index >= len(self._entries):
-            return None
-        return self._entries[index]
+        return self._first <= index < len(self._entries) and self._entries[index] is not None
 
     def first_tag(self) -> i64:
         """The tag of the oldest delivery, 0 = there is none."""
@@ -54,37 +72,71 @@ class Unacked:
         while index < len(self._entries) and (most == 0 or len(found) < most):
             delivery = self._entries[index]
             if delivery is not None:
-                found.append((int(self._base + index), delivery))
+                tag = self._base + index
+                found.append((int(tag), delivery.single(tag)))
             index += 1
         return found
 
-    def remove(self, tag: i64) -> None:
-        """Forget one delivery that get() knows."""
-        self._entries[tag - self._base] = None
+    def take(self, tag: i64) -> Delivery | None:
+        """Remove and return the delivery with this tag, on its own; None if it is unknown or was settled."""
+        index = tag - self._base
+        entries = self._entries
+        if index < self._first or index >= len(entries):
+            return None
+        delivery = entries[index]
+        if delivery is None:
+            return None
+        entries[index] = None
         self.count -= 1
-        self._compact()
+        first, tags = delivery.thinned()
+        if tags != 0:
+            self._separate(first, tags)
+        self.compact()
+        return delivery.single(tag)
 
-    def take_until(self, tag: i64) -> list[Delivery]:
-        """Remove and return all deliveries up to and including this tag, oldest first; 0 means all of them."""
+    def _separate(self, tag: i64, count: i64) -> None:
+        """Let those of so many tags that are not settled stand alone."""
+        entries = self._entries
+        index = max(tag - self._base, self._first)
+        stop = tag - self._base + count
+        while index < stop:
+            delivery = entries[index]
+            if delivery is not None:
+                entries[index] = delivery.single(self._base + index)
+            index += 1
+
+    def take_next(self, tag: i64) -> tuple[Delivery | None, i64, i64]:
+        """Remove the oldest delivery, with all its tags that follow each other up to and including this one (0: all).
+
+        Returns it with its first tag and their number; None if there is none. After the last one, call `compact`.
+        """
         entries = self._entries
         stop: i64 = len(entries)
         if tag != 0 and tag - self._base + 1 < stop:
             stop = tag - self._base + 1
-        taken: list[Delivery] = []
-        index = self._first
-        while index < stop:
-            delivery = entries[index]
-            if delivery is not None:
-                taken.append(delivery)
-                entries[index] = None
+        first = self._first
+        while first < stop and entries[first] is None:
+            first += 1
+        if first >= stop:
+            return None, 0, 0
+        delivery = entries[first]
+        index = first
+        while index < stop and entries[index] is delivery:
+            entries[index] = None
             index += 1
-        self.count -= len(taken)
-        self._compact()
-        return taken
+        self._first = index
+        self.count -= index - first
+        return delivery, self._base + first, index - first
+
+    def take_until(self, tag: i64) -> list[Delivery]:
+        """Remove and return all deliveries up to and including this tag, each alone, oldest first; 0 means all."""
+        held = self.hold(tag, True)
+        self.count -= len(held)
+        return [delivery for _, delivery in held]
 
     def all(self) -> list[Delivery]:
-        """All deliveries, oldest first, left where they are."""
-        return [delivery for delivery in self._entries[self._first :] if delivery is not None]
+        """All deliveries, each on its own, oldest first, left where they are."""
+        return [delivery for _, delivery in self.tagged(0)]
 
     def hold(self, tag: i64, multiple: bool) -> list[tuple[int, Delivery]]:
         """Like remove and take_until, with tags, for a transaction: what is taken still counts as outstanding."""
@@ -99,10 +151,11 @@ class Unacked:
         while index < stop:
             delivery = entries[index]
             if delivery is not None:
-                held.append((int(self._base + index), delivery))
+                tag = self._base + index
+                held.append((int(tag), delivery.single(tag)))
                 entries[index] = None
             index += 1
-        self._compact()
+        self.compact()
         return held
 
     def restore(self, held: list[tuple[int, Delivery]]) -> None:
@@ -113,7 +166,8 @@ class Unacked:
         for tag, delivery in held:
             self.add(tag, delivery)
 
-    def _compact(self) -> None:
+    def compact(self) -> None:
+        """Cut off what is settled at the front."""
         entries = self._entries
         size: i64 = len(entries)
         first = self._first

@@ -51,7 +51,8 @@ class StreamShelf(Shelf):
         self._stream.append(content, key, len(content), 1, id, expires_us)
 
     def enqueue_stretch(self, stretch: Stretch, id: i64, expires_us: i64, redelivered: bool = False) -> None:
-        self._stream.append(stretch.data, stretch.key, stretch.size, stretch.count, id, expires_us)
+        data = stretch.contents_from(0)
+        self._stream.append(data, stretch.key, stretch.size, stretch.count, id, expires_us)
 
 
 class Stream(Queue):
