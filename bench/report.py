@@ -26,6 +26,8 @@ DOCUMENT = TOP / "docs" / "PERFORMANCE.md"
 PICTURE = TOP / "docs" / "performance.svg"
 BEGIN, END = "<!-- measured: begin (bench/report.py) -->", "<!-- measured: end -->"
 BASE = "rabbitmq"
+LOAD_MAX = 1.0
+"""Load average before a run, above which it is said that others were busy."""
 NAMES = {
     "rabbitmq": "RabbitMQ",
     "rabbitmq-v2": "RabbitMQ, v2 queue",
@@ -117,9 +119,11 @@ def judged(value: float, bound: float, is_less_better: bool) -> str:
     is_met = value <= bound if is_less_better else value >= bound
     if not bound:
         return "met" if is_met else f"**missed: {text(value)}**"
-    distance = abs(value / bound - 1)
-    share = f"{value / bound:.1f} × the bound" if distance >= 1 else f"{distance:.0%}"
-    return f"met by {share}" if is_met else f"**missed by {share}**"
+    if value >= 2 * bound:
+        share = f": {text(value / bound)} × the bound"
+    else:
+        share = f" by {abs(value / bound - 1):.0%}"
+    return f"met{share}" if is_met else f"**missed{share}**"
 
 
 # -- the document -----------------------------------------------------------------------------------------------------
@@ -152,7 +156,8 @@ def section_table(run: Run, section: Sequence[Figure]) -> str:
 
 
 def times(ratio: float | None) -> str:
-    return "" if ratio is None else f"{ratio:.2f}" if ratio < 10 else f"{ratio:.0f}"
+    """Two digits or three."""
+    return "" if ratio is None else f"{ratio:.2g}" if ratio < 0.1 else f"{ratio:.2f}" if ratio < 10 else f"{ratio:.0f}"
 
 
 def processor_table(run: Run, titles: Sequence[str]) -> str:
@@ -220,6 +225,8 @@ def measured(head: Row, rows: Sequence[Row]) -> str:
         f"Begun on {head['run']}: medians of {options['rounds']} round(s) in turns, {options['seconds']:g} s each.",
         "",
     ]
+    if float(head["about"]["load before"]) > LOAD_MAX:
+        out += ["**The machine was busy with something else: these figures are disturbed.**", ""]
     out += [f"- {name}: {value}" for name, value in head["about"].items() if value]
     out += ["", "![How many times RabbitMQ, by scenario](performance.svg)"]
     titles: list[str] = []
