@@ -182,13 +182,16 @@ def spread(run: Run) -> str:
         line(["---"] * 2 + ["---:"] * (1 + len(NAMES))),
     ]
     for section in SECTIONS.values():
-        for figure in {figure.scenario: figure for figure in reversed(section)}.values():
+        first: dict[str, Figure] = {}
+        for figure in section:
+            first.setdefault(figure.scenario, figure)
+        for figure in first.values():
             cells, rounds = [], 0
             for name in NAMES:
                 values = figures(run.good(figure.scenario, name), figure.path)
                 rounds = max(rounds, len(values))
                 middle = statistics.median(values) if values else 0
-                cells.append(f"{min(values) / middle - 1:+.0%} {max(values) / middle - 1:+.0%}" if middle else "")
+                cells.append(f"{min(values) / middle - 1:+.0%} … {max(values) / middle - 1:+.0%}" if middle else "")
             if any(cells):
                 lines.append(line([f"`{figure.scenario}`", figure.unit, str(rounds), *cells]))
     return "\n".join(lines)
@@ -201,9 +204,7 @@ def failures(run: Run) -> list[str]:
         bad = [row["error"] for row in rows if "error" in row]
         if bad:
             found.append(f"`{title}`, {NAMES[name]}: {len(bad)} of {len(rows)} rounds failed: {bad[-1]}")
-        worst = {key: max(figures(rows, key), default=0) for key in FAULTS}
-        wrong = [f"{key.replace('_', ' ')}: {text(value)}" for key, value in worst.items() if value]
-        if wrong:
+        if wrong := faults(rows):
             found.append(f"`{title}`, {NAMES[name]}: {', '.join(wrong)}")
     found += [
         f"`{title}`, {NAMES[name]}: left out; {reason}"
@@ -211,6 +212,12 @@ def failures(run: Run) -> list[str]:
         if is_there(run, title)
     ]
     return found
+
+
+def faults(rows: Sequence[Row]) -> list[str]:
+    """What the load generator found wrong: lost, early, out of order …, at worst."""
+    worst = {key: max(figures(rows, key), default=0) for key in FAULTS}
+    return [f"{key.replace('_', ' ')}: {text(value)}" for key, value in worst.items() if value]
 
 
 def is_there(run: Run, title: str) -> bool:
@@ -277,6 +284,8 @@ def main() -> None:
     run = Run(rows)
     draw(PICTURE, [figure for section in SECTIONS.values() for figure in section], run.ratio)
     print(f"{DOCUMENT.relative_to(TOP)} and {PICTURE.relative_to(TOP)} show the run of {head['run']}")
+    if any(faults(found) for (_, name), found in run.cells.items() if name.startswith("leveret")):
+        sys.exit("leveret lost, repeated or disordered messages: see the end of the measured part")
 
 
 if __name__ == "__main__":
