@@ -20,8 +20,10 @@ FUZZ_S ?= 900
 PARALLEL = -n $(JOBS) --dist loadfile --no-loadscope-reorder
 # What `make conformance` hands to the tool, for example SUITES="kombu --broker rabbitmq".
 SUITES ?=
-# What `make bench-spark` hands to the tool, for example BENCH="--only sink,rpc --rounds 5".
+# What `make bench` and `make bench-spark` hand to their tools, for example BENCH="--only sink,rpc --rounds 5".
 BENCH ?=
+# What `make bench-quick` hands to its tool.
+GATE ?=
 .DEFAULT_GOAL := help
 
 .PHONY: help run test lint build compiled docs sbom audit fuzz bench bench-quick bench-admin bench-federation bench-streams bench-spark conformance soak mutants clean
@@ -61,11 +63,12 @@ fuzz: $(VENV)/dev.stamp  ## fuzz wire, broker, journal and texts, FUZZ_S=900 sec
 	for name in wire broker journal texts; do \
 		PYTHONPATH=src $(BIN)/python -m tests.fuzz $$name -max_total_time=$(FUZZ_S) || exit 1; done
 
-bench: $(VENV)/dev.stamp  ## all scenarios against the brokers installed here (half an hour and more)
-	$(WITH_CORE) best $(BIN)/python bench/run.py
+bench: $(VENV)/dev.stamp  ## everything in docs/PERFORMANCE.md, in turns with the brokers installed here: half an hour (BENCH=--resume)
+	$(WITH_CORE) best $(BIN)/python bench/suite.py $(BENCH)
+	$(WITH_CORE) best $(BIN)/python bench/report.py
 
-bench-quick: $(VENV)/dev.stamp  ## five scenarios against RabbitMQ, in turns: three minutes
-	$(WITH_CORE) best $(BIN)/python bench/run.py --quick
+bench-quick: $(VENV)/dev.stamp  ## has it become slower than bench/baseline.json? three minutes (GATE=--renew makes a new one)
+	$(WITH_CORE) best $(BIN)/python bench/gate.py $(GATE)
 
 bench-admin: $(VENV)/dev.stamp  ## what the HTTP API costs messages; fails where that is too much: two minutes
 	$(WITH_CORE) best $(BIN)/python bench/admin_latency.py

@@ -20,7 +20,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -38,6 +38,7 @@ EXTRA_ARGUMENTS = {
     "rabbitmq-v2": ["-qarg", "x-queue-version=2"],
     "rabbitmq-quorum": ["-qarg", "x-queue-type=quorum"],
 }
+QUEUE_KINDS = ("rabbitmq", "rabbitmq-v2", "rabbitmq-quorum")
 
 
 class Relay(ServerProcess):
@@ -83,20 +84,33 @@ def server(name: str, directory: Path) -> ServerProcess:
 
 
 @contextmanager
-def servers(names: list[str]) -> Iterator[dict[str, ServerProcess]]:
-    """All brokers at once. An idle one costs the running one next to nothing."""
+def servers(names: Sequence[str]) -> Iterator[dict[str, ServerProcess]]:
+    """All brokers at once: an idle one costs next to nothing. RabbitMQ's kinds of queues share a node."""
     data = WORK / "data"
     shutil.rmtree(data, ignore_errors=True)
     with ExitStack() as stack:
-        yield {name: stack.enter_context(server(name, data / name)) for name in names}
+        found: dict[str, ServerProcess] = {}
+        for name in names:
+            kin = next((other for other in found if name in QUEUE_KINDS and other in QUEUE_KINDS), None)
+            found[name] = found[kin] if kin else stack.enter_context(server(name, data / name))
+        yield found
     shutil.rmtree(data, ignore_errors=True)
 
 
 def measure(name: str, broker: ServerProcess, title: str, scenario: Scenario, seconds: float) -> Row:
     """One run of amqpload. A failure is a row with an "error"; then the broker is started anew."""
+    row = load(name, broker, title, scenario, seconds)
+    if "error" in row:
+        broker.kill()
+        broker.start()
+    return row
+
+
+def load(name: str, broker: ServerProcess, title: str, scenario: Scenario, seconds: float) -> Row:
+    """One run of amqpload. A failure is a row with an "error"."""
     where = ["-port", str(broker.port), "-pid", str(broker.pid), "-seconds", str(seconds)]
     command = [WORK / "amqpload", *shlex.split(scenario.arguments), *where, *EXTRA_ARGUMENTS.get(name, [])]
-    timeout_s = 12 * seconds + 40
+    timeout_s = 12 * seconds + scenario.patience_s
     row: Row = {"scenario": title, "broker": name, "at": time.time(), "load1": os.getloadavg()[0]}
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
@@ -105,9 +119,6 @@ def measure(name: str, broker: ServerProcess, title: str, scenario: Scenario, se
         row["error"] = f"not finished after {timeout_s:.0f} s"
     except json.JSONDecodeError:
         row["error"] = (done.stdout + done.stderr)[:200] or f"exit status {done.returncode}"
-    if "error" in row:
-        broker.kill()
-        broker.start()
     return row
 
 

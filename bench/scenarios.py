@@ -11,6 +11,13 @@ class Scenario(NamedTuple):
     meaning: str
     lower_is_better: bool = False
     relayed: bool = False  # can bench/relay.c, which only copies, stand for a broker?
+    is_fresh: bool = False  # wants a broker that has just been started: its memory is counted
+    patience_s: float = 40  # it may take so long besides the measuring window
+
+    @property
+    def is_durable(self) -> bool:
+        """Whether it shows what a confirm of a durable queue costs, so that the kind of queue matters."""
+        return "-durable" in self.arguments or self.arguments.startswith("confirm-latency")
 
 
 PER_S = "delivered_per_s"
@@ -62,7 +69,18 @@ SCENARIOS = {
     "rpc-q-50": Scenario("rpc -mode queue -window 50", "round_trips_per_s", "a reply queue per client, 50 outstanding"),
     "rpc-qpr": Scenario("rpc -mode queue-per-request", "round_trips_per_s", "a reply queue per request"),
     "backlog": Scenario(
-        "publish-only -size 16 -count 1000000 -settle 1", "published_per_s", "1,000,000 transient messages, no consumer"
+        "publish-only -size 16 -count 1000000 -settle 1",
+        "published_per_s",
+        "1,000,000 transient messages, no consumer",
+        is_fresh=True,
+        patience_s=120,
+    ),
+    "backlog-10M": Scenario(
+        "publish-only -size 16 -count 10000000 -settle 1",
+        "published_per_s",
+        "10,000,000 transient messages, no consumer",
+        is_fresh=True,
+        patience_s=120,
     ),
     "delay": Scenario(
         "delay -count 5000 -min-delay 0 -max-delay 7 -rate 1000",
@@ -70,7 +88,16 @@ SCENARIOS = {
         "5,000 messages delayed by 0 to 7 s: lateness in ms",
         lower_is_better=True,
     ),
-    "connections": Scenario("connections -count 1000", "opened_per_s", "1,000 connections with a channel each"),
+    "connections": Scenario(
+        "connections -count 1000", "opened_per_s", "1,000 connections with a channel each", is_fresh=True
+    ),
+    "connections-10k": Scenario(
+        "connections -count 10000",
+        "opened_per_s",
+        "10,000 connections with a channel each",
+        is_fresh=True,
+        patience_s=120,
+    ),
 }
 QUICK = ("t16", "p16-c1000", "rpc-50", "mixed", "mixed-c1000")
 
@@ -106,3 +133,14 @@ FAULTS = (
     "failed",
 )
 """Counters that must be 0."""
+
+NO_TTL = "has no message TTL, on which delays are built"
+NO_REPLY_TO = "has no direct reply-to"
+SKIPPED = {
+    ("rpc-1", "garagemq"): NO_REPLY_TO,
+    ("rpc-50", "garagemq"): NO_REPLY_TO,
+    ("delay", "garagemq"): NO_TTL,
+    ("backlog-10M", "garagemq"): "often ends at 1 million already, without an answer",
+    ("backlog-10M", "rabbitmq"): "takes 2.6 KiB of memory for each of a million; ten million have no room here",
+}
+"""Measurements of scenario and broker that are not made, and why not."""

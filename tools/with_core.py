@@ -8,6 +8,7 @@ package lies in build/compiled/, so that no binary ever lies among the sources; 
 the command imports. LEVERET_EXPECT_CORE tells the tests which core they must find.
 """
 
+import compileall
 import fcntl
 import hashlib
 import importlib.metadata
@@ -52,7 +53,8 @@ def compile_core(stamp: str) -> bool:
 def mirror(sources: list[str]) -> None:
     """Brings the uncompiled files of the copy up to date, and takes away the sources of the compiled ones.
 
-    Without the latter Python would fall back to a source whose binary is missing, and nobody would notice.
+    Without the latter Python would fall back to a source whose binary is missing, and nobody would notice. Modules are
+    stored as bytecode, as pip does it: else each start would compile them where PYTHONDONTWRITEBYTECODE is set.
     """
     compiled = {SRC.parent / name for name in sources}
     wanted = {
@@ -61,12 +63,13 @@ def mirror(sources: list[str]) -> None:
         if path.is_file() and path not in compiled and "__pycache__" not in path.parts and ".egg-info" not in str(path)
     }
     for path in list(COMPILED.rglob("*")):
-        if path.is_file() and path.suffix != ".so" and path not in wanted:
+        if path.is_file() and path.suffix not in (".so", ".pyc") and path not in wanted:
             path.unlink()
     for copy, path in wanted.items():
         if not copy.exists() or copy.read_bytes() != path.read_bytes():
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, copy)
+    compileall.compile_dir(COMPILED, quiet=1)
 
 
 def compiled_path(required: bool) -> Path | None:

@@ -6,7 +6,6 @@ from typing import cast
 
 import pytest
 
-from leveret.broker.broker import Broker, Settings
 from leveret.broker.peer import Peer
 from leveret.net.pressure import Pressure
 from leveret.net.protocol import PeerProtocol
@@ -132,13 +131,18 @@ class Socket:
 
 
 class Floor:
-    """Connections under one Pressure: two publishers and one that only consumes."""
+    """Connections under one Pressure that consume from one queue; the first two publish to it."""
 
     def __init__(self) -> None:
-        broker = Broker(Settings(), bytes)
-        self.sockets = [Socket(Peer(broker, f"test:{n}", True)) for n in range(3)]
-        for socket in self.sockets[:2]:
-            socket.peer.is_publisher = True
+        bench = Bench()
+        clients = [bench.connect() for _ in range(3)]
+        clients[0].queue("q")
+        for client in clients:
+            client.call(1, grammar.BASIC_CONSUME, queue="q", consumer_tag="c")
+        for client in clients[:2]:
+            client.publish("q")
+        self.clients = clients
+        self.sockets = [Socket(client.peer) for client in clients]
         self.protocols = {socket.peer: cast(PeerProtocol, socket) for socket in self.sockets}
         self.pressure = Pressure(self.protocols)
 
@@ -177,6 +181,30 @@ def test_a_publisher_is_not_paused_for_its_own_slowness_alone() -> None:
     assert floor.paused() == [1]
     floor.slow(0, False)
     assert floor.paused() == []
+
+
+def test_who_publishes_to_the_queues_of_others_does_not_wait_for_a_slow_consumer() -> None:
+    floor = Floor()
+    floor.clients[1].queue("other")
+    floor.clients[1].publish("other")
+    floor.slow(2, True)
+    assert floor.paused() == [0]
+    floor.clients[1].publish("q")
+    floor.review(1)
+    assert floor.paused() == [0, 1]
+    floor.slow(2, False)
+    assert floor.paused() == []
+
+
+def test_who_answers_a_slow_requester_waits_for_it() -> None:
+    floor = Floor()
+    requester, server = floor.clients[2], floor.clients[1]
+    requester.call(1, grammar.BASIC_CONSUME, queue="amq.rabbitmq.reply-to", consumer_tag="r", no_ack=True)
+    requester.publish("q", reply_to="amq.rabbitmq.reply-to")
+    (name,) = requester.peer.vhost.replies
+    server.publish(name)
+    floor.slow(2, True)
+    assert 1 in floor.paused()
 
 
 def test_who_begins_to_publish_is_paused_after_that_turn() -> None:

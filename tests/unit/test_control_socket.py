@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from leveret.control.address import SOCKET_NAME, Sender
 from leveret.control.client import AsyncControlClient
-from leveret.control.line import SOCKET_NAME, Caller
 from leveret.control.socket import ControlSocket
 
 
@@ -17,7 +17,7 @@ class Slow:
         self.asked = asyncio.Event()
         self.may_answer = asyncio.Event()
 
-    async def answer(self, line: bytes, sender: Caller) -> list[bytes]:
+    async def answer(self, line: bytes, sender: Sender) -> list[bytes]:
         self.asked.set()
         await self.may_answer.wait()
         return [b'{"ok":', b'"done"}']

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from leveret.net import tables
+from leveret.net import sealing_process
 from leveret.net.tables import Tables
 
 
@@ -55,7 +55,7 @@ async def test_while_the_server_stops(server: Any, tmp_path: Path, monkeypatch: 
 async def test_without_the_extra_it_is_said_once(
     server: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(tables, "is_installed", lambda: False)
+    monkeypatch.setattr(sealing_process, "is_installed", lambda: False)
     it = Tables(server, str(tmp_path))
     found = looks(it, monkeypatch)
     with caplog.at_level("INFO"):
@@ -64,4 +64,17 @@ async def test_without_the_extra_it_is_said_once(
     assert found == []
     assert caplog.messages == ["streams have no tables: pip install 'leveret[lake]', or --tables-dir off"]
     assert it.pid is None
+    await it.stop()
+
+
+async def test_streams_that_come_later_are_sealed(server: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until then there is nothing that seals."""
+    found: list[int] = []
+    it = Tables(server, str(tmp_path))
+    it._look()
+    assert it._sealing is None
+    monkeypatch.setattr("leveret.net.sealing.Sealing.look", lambda self, now_us: found.append(now_us))
+    server.streams.archives[1] = object()
+    it._look()
+    assert found == [7]
     await it.stop()

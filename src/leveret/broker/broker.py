@@ -29,7 +29,16 @@ from leveret.broker.definitions import (
 )
 from leveret.broker.kinds.recent_history import SNAPSHOT_OCTETS_MAX
 from leveret.broker.lives import Lives
-from leveret.broker.log import CLEAN, START, Log, meta_record, page_record, returned_record, state_record
+from leveret.broker.log import (
+    CLEAN,
+    START,
+    Log,
+    meta_record,
+    meta_record_of,
+    page_record,
+    returned_record,
+    state_record,
+)
 from leveret.broker.names import RandomBytes
 from leveret.broker.positions import Positions
 from leveret.broker.returned import counted
@@ -42,6 +51,8 @@ from leveret.broker.users import SHA256, Users, hash_password
 from leveret.broker.vhost import PREDECLARED, VHost
 from leveret.broker.watcher import Watcher
 from leveret.session.connection import Connection
+from leveret.wire import grammar
+from leveret.wire.method import method_frame
 from leveret.wire.table import Value
 
 logger = logging.getLogger("leveret.broker")
@@ -127,6 +138,7 @@ class Broker:
         self.users = Users(settings.password_hashing)
         self.attempts = Attempts()
         self._accesses: dict[tuple[str, str], Access] = {}  # by user and virtual host
+        self._greetings: dict[str, bytes] = {}  # by the mechanisms that they offer
         self.ack_timeout = AckTimeout(settings.consumer_timeout_ms)
         self.vhosts: dict[str, VHost] = {}
         self.lives = Lives(self.log, int.from_bytes(random_bytes(8), "big", signed=True))
@@ -245,6 +257,7 @@ class Broker:
     def _named(self, kind: str, key: Key, definition: Definition | None) -> None:
         if kind == GLOBAL_PARAMETER and key == ("cluster_name",):
             self.cluster_name.want("" if definition is None else str(definition["value"]))
+            self._greetings.clear()
 
     def access(self, user: str, vhost: str) -> Access:
         """What a user may do in a virtual host, until it is stale."""
@@ -278,7 +291,7 @@ class Broker:
             tracing.stop(self.vhosts[name])
 
     def server_properties(self) -> dict[str, Value]:
-        """For connection.start."""
+        """What connection.start says of the broker."""
         settings = self.settings
         return {
             "capabilities": CAPABILITIES,
@@ -290,6 +303,22 @@ class Broker:
             "version": settings.version,
             "leveret_version": settings.own_version,
         }
+
+    def greeting(self, mechanisms: str) -> bytes:
+        """connection.start as a frame, made once: it is the same for all."""
+        frame = self._greetings.get(mechanisms)
+        if frame is None:
+            frame = method_frame(
+                0,
+                grammar.CONNECTION_START,
+                version_major=0,
+                version_minor=9,
+                server_properties=self.server_properties(),
+                mechanisms=mechanisms,
+                locales="en_US",
+            )
+            self._greetings[mechanisms] = frame
+        return frame
 
     def enforce_policies(self, now_us: int) -> bool:
         """Let policies that have changed take effect, on some queues at a time. True if others are left."""
@@ -341,13 +370,14 @@ class Broker:
             for queue in vhost.holders():
                 if queue.is_journalled:
                     if not queue.is_schedule:
-                        records.append(meta_record(queue.record()))
+                        records.append(meta_record_of(queue.encoded()))
                     if isinstance(queue, Stream):
                         records += queue.leases.snapshot()
                     elif isinstance(queue, Stage):
                         records += [meta_record(shelf) for shelf in queue.shelf_records()]
-                    pages = [page for shelf in queue.every_shelf() for page in shelf.pages]
-                    records.extend(page_record(page) for page in pages if page.is_stored and page.live > 0)
+                    for shelf in queue.every_shelf():
+                        if shelf.pages:
+                            records += [page_record(page) for page in shelf.pages if page.is_stored and page.live > 0]
             records.extend(returned_record(*count) for count in counted(vhost))
             for exchange in vhost.exchanges.values():
                 for binding in exchange.outgoing.values():

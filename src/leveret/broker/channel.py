@@ -66,7 +66,8 @@ class BrokerChannel(Channel):
         stirred = self.stirred
         self.stirred = []
         if all_may or self.limit != 0:
-            stirred = sorted(self.consumers.values(), key=_aside)
+            stirred = [consumer for consumer in self.consumers.values() if consumer.aside != 0]
+            stirred.sort(key=_aside)
         elif len(stirred) > 1:
             stirred.sort(key=_tag)
         for consumer in stirred:

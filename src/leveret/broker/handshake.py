@@ -29,15 +29,7 @@ def unknown_protocol(peer: Peer, data: bytes) -> None:
 
 def start(peer: Peer) -> None:
     """Send connection.start."""
-    peer.send(
-        0,
-        grammar.CONNECTION_START,
-        version_major=0,
-        version_minor=9,
-        server_properties=peer.broker.server_properties(),
-        mechanisms=" ".join((*MECHANISMS, EXTERNAL) if _is_named(peer) else MECHANISMS),
-        locales="en_US",
-    )
+    peer.send_ahead(peer.broker.greeting(" ".join((*MECHANISMS, EXTERNAL) if _is_named(peer) else MECHANISMS)))
 
 
 def start_ok(peer: Peer, method: Method) -> None:

@@ -69,6 +69,8 @@ TAILS_OCTETS_MAX: Final[i64] = 16 << 20
 AT_ONCE_US: Final[i64] = 1
 # files that the journal may have, besides what cannot be moved yet, before messages go to pages
 FILES_MAX: Final = 3
+# so many messages are freed together
+GONE_AT_ONCE: Final = 1024
 
 
 class Log:
@@ -79,6 +81,10 @@ class Log:
         self.read_page: Callable[[int, int, int], bytes | None] = _no_pages
         # pages of which nothing is alive any more, with the batch that says so
         self.dead_pages: list[tuple[int, Page]] = []
+        # messages that were purged, or went with their queue, and take memory until the pager lets go of them
+        self.gone: list[list[Entry | Run]] = []
+        # queues that had messages at some time; the pager takes out those that have none
+        self.filled: dict[Queue, None] = {}
         self.events: i64 = 0  # durable events so far: whoever caused one may have to wait for its batch
         self.measures = Measures()
         self._closed_events: i64 = 0  # of these, those in batches that are closed
@@ -103,6 +109,7 @@ class Log:
         self._closing: list[Stream] = []
         self.long_streams: list[Stream] = []
         self.dead_streams: list[tuple[int, int]] = []
+        self.ready_octets: i64 = 0  # memory that the messages of all shelves take that could be moved to disk
         self.tail_octets: i64 = 0  # of all streams: what is in memory only, besides the journal
         self.relieve_at: i64 = TAILS_OCTETS_MAX  # when they are so long together, some should go to files
         self.has_stream_work = False  # any of this is to be done
@@ -220,24 +227,46 @@ class Log:
     def settle(self, shelf: Shelf, id: i64, count: i64 = 1) -> None:
         """A message left a durable queue for good, or several of one record, from this one on."""
         self._pass(SETTLE, shelf.number, id, count)
+        self.forget(shelf, id, count)
+
+    def settle_all(self, shelf: Shelf, items: list[Entry | Run]) -> None:
+        """These left a durable queue for good, all at once; of what is not journalled nothing is said."""
+        number = shelf.number
+        for item in items:
+            first = _first_id(item)
+            if first != 0:
+                self._pass(SETTLE, number, first, _count(item))
+        self.forget_all(shelf, items)
+
+    def forget_all(self, shelf: Shelf, items: list[Entry | Run]) -> None:
+        """These are not alive any more, as another record says; the memory of many is freed by and by."""
+        for item in items:
+            id = _first_id(item)
+            if id != 0:
+                self.forget(shelf, id, _count(item))
+        if len(items) > GONE_AT_ONCE:
+            self.gone.append(items)
+
+    @property
+    def has_waste(self) -> bool:
+        """The pager has something to clear away."""
+        return len(self.dead_pages) > 0 or len(self.gone) > 0
+
+    def forget(self, shelf: Shelf, id: i64, count: i64 = 1) -> None:
+        """A message is not alive any more, or several of one record, from this one on, as another record says."""
         if id >= shelf.paged_below:
             self._count(id, -count)
             return
-        while count > 0:
-            self.forget(shelf, id)
-            id += 1
-            count -= 1
-
-    def forget(self, shelf: Shelf, id: i64) -> None:
-        """A message is not alive any more, as another record says."""
-        if id < shelf.paged_below:
+        stop = id + count
+        while id < stop:
             page = shelf.page_of(id)
             if page is not None:
                 page.settle(id)
-                if page.is_stored:
-                    self.look_at(page)
-                    return
-        self._count(id, -1)
+            if page is not None and page.is_stored:
+                self.look_at(page)
+            else:
+                self._count(id, -1)
+            id += 1
 
     def stored(self, id: i64, count: i64) -> None:
         """Messages of one record left the journal's files for those of a stream."""
@@ -494,6 +523,17 @@ class Log:
             del self._files[0], self._first_ids[0], self._live[0]
             oldest = self._files[0]
         return oldest
+
+
+def _first_id(item: Entry | Run) -> i64:
+    """The journal's number of the first message that is left of it, 0 = it has none."""
+    if isinstance(item, Run) and item.id != 0:
+        return item.id + item.taken
+    return item.id
+
+
+def _count(item: Entry | Run) -> i64:
+    return item.stretch.count - item.taken if isinstance(item, Run) else 1
 
 
 def _no_history(stream: Stream) -> History:

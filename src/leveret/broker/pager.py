@@ -6,6 +6,7 @@ It only decides and builds, a part at a time, so that nobody waits; its owner wr
     while pager.step(): …                        build; between the steps the broker goes on
     number, payloads = pager.segment()           write these, on another thread
     pager.stored(places)                         or pager.failed()
+    while pager.settle(): …                      what follows from it, a page at a time
 
 A page is announced to its shelf when it is built, so that what is settled meanwhile is not forgotten; the messages
 count as moved when the segment is on disk and the journal's next batch says so.
@@ -20,6 +21,7 @@ from typing import Final
 
 from leveret.broker.broker import Broker
 from leveret.broker.entry import Entry
+from leveret.broker.log import GONE_AT_ONCE
 from leveret.broker.page import Page
 from leveret.broker.run import Run
 from leveret.broker.shelf import Shelf
@@ -32,6 +34,8 @@ SEGMENT_OCTETS: Final = 16 << 20
 REQUEUED_MAX: Final = 1000
 # what is kept in memory at the front of a shelf, since it is wanted soon
 FRONT_OCTETS: Final = 1 << 20
+# dead pages that are looked at in one step
+DEAD_MAX: Final = 256
 
 
 class Range:
@@ -44,7 +48,8 @@ class Range:
 
 
 class Pager:
-    """segments: how many pages of each segment are needed; is_writing: a segment is with the owner."""
+    """segments: how many pages of each segment are needed; is_writing: a segment is with the owner, or what follows
+    from it is not done yet."""
 
     def __init__(
         self,
@@ -64,6 +69,7 @@ class Pager:
         self._ranges: list[Range] = []
         self._requeued_below = 0  # 0: what is requeued or unacknowledged stays where it is
         self._pages: list[Page] = []
+        self._places: list[tuple[int, int]] = []  # of those pages that are stored, and to be settled
         self._payloads: list[bytes] = []
         self._octets = 0
         self._next_segment = 1
@@ -77,7 +83,7 @@ class Pager:
 
     def octets(self) -> int:
         """What the messages of all queues take in memory, roughly."""
-        return sum(int(shelf.ready.octets) for shelf in self._shelves())
+        return int(self._broker.log.ready_octets)
 
     def relieve(self, octets_max: int) -> None:
         """Move the longest queues, all but their front, until all take less than this."""
@@ -103,8 +109,16 @@ class Pager:
         self._requeued_below = limit
 
     def _shelves(self) -> list[Shelf]:
-        vhosts = self._broker.vhosts.values()
-        return [shelf for vhost in vhosts for queue in vhost.holders() for shelf in queue.every_shelf()]
+        """All that something waits on: of many queues most are empty, and looking at each would take long."""
+        found: list[Shelf] = []
+        for queue in list(self._broker.log.filled):
+            before = len(found)
+            for shelf in queue.every_shelf():
+                if shelf.ready.count() > 0:
+                    found.append(shelf)
+            if len(found) == before and (queue.is_deleted or not queue.is_touched):
+                queue.drained()
+        return found
 
     # -- building ------------------------------------------------------------------------------------------------------
 
@@ -136,17 +150,16 @@ class Pager:
     def _build_requeued(self) -> None:
         """Pages of what is not waiting in order (requeued, unacknowledged), of files to clear."""
         limit, self._requeued_below = self._requeued_below, 0
-        found: dict[int, list[Entry | Run]] = {}
-        shelves = {int(shelf.number): shelf for shelf in self._shelves() if shelf.queue.is_journalled}
-        for number, shelf in shelves.items():
-            found[number] = [entry for entry in shelf.ready.returned() if entry.id]
+        found: dict[Shelf, list[Entry | Run]] = {}
+        for shelf in self._shelves():
+            if shelf.queue.is_journalled:
+                found[shelf] = [entry for entry in shelf.ready.returned() if entry.id]
         for vhost in self._broker.vhosts.values():
             for channel in vhost.channels:
                 for entry in channel.outstanding():
-                    if entry.id and int(entry.shelf.number) in found:
-                        found[int(entry.shelf.number)].append(entry)
-        for number, entries in found.items():
-            shelf = shelves[number]
+                    if entry.id and entry.queue.is_journalled and not entry.queue.is_deleted:
+                        found.setdefault(entry.shelf, []).append(entry)
+        for shelf, entries in found.items():
             alone = [entry for entry in entries if entry.id < limit and shelf.page_of(entry.id) is None]
             alone.sort(key=lambda entry: entry.id)
             while alone:
@@ -176,27 +189,36 @@ class Pager:
 
     def stored(self, places: list[tuple[int, int]]) -> None:
         """The segment is on disk, its pages at these offsets with these sizes."""
+        self.segments[self._next_segment] = len(places)
+        self._places = places[::-1]
+        self._pages.reverse()
+
+    def settle(self) -> bool:
+        """Put a page of the segment that is on disk in place of its messages: they are thousands, and to let go of
+        those of all pages at once would be felt. True if there was one."""
+        if not self._places:
+            return False
         log = self._broker.log
-        number = self._next_segment
-        self.segments[number] = len(self._pages)
-        for page, (offset, size) in zip(self._pages, places, strict=True):
-            page.segment, page.offset, page.size = number, offset, size
-            page.is_stored = True
-            log.paged(page)
-            if page.shelf.queue.is_deleted:
-                page.live = 0
-            elif page.stop > 0:
-                page.is_waiting = page.shelf.ready.replace(page)
-            page.items = []
-            log.look_at(page)
-        self._next_segment += 1
-        self._reset()
+        page = self._pages.pop()
+        page.segment = self._next_segment
+        page.offset, page.size = self._places.pop()
+        page.is_stored = True
+        log.paged(page)
+        if page.shelf.queue.is_deleted:
+            page.live = 0
+        elif page.stop > 0:
+            page.is_waiting = page.shelf.ready.replace(page)
+        page.items = []
+        log.look_at(page)
+        if not self._places:
+            self._next_segment += 1
+            self._reset()
+        return True
 
     def failed(self) -> None:
         """The segment could not be written: everything stays where it is."""
         for page in self._pages:
-            if page in page.shelf.pages:
-                page.shelf.pages.remove(page)
+            page.shelf.remove_page(page)
         self._ranges.clear()
         self._requeued_below = 0
         self._reset()
@@ -211,20 +233,29 @@ class Pager:
         self._next_segment = last + 1
 
     def removable(self) -> list[int]:
-        """Segments of which nothing is needed any more, and the disk knows it."""
+        """Segments of which nothing is needed any more, and the disk knows it; not too many pages are looked at."""
         log = self._broker.log
         found: list[int] = []
-        waiting: list[tuple[int, Page]] = []
-        for batch, page in log.dead_pages:
+        dead = log.dead_pages[:DEAD_MAX]
+        del log.dead_pages[:DEAD_MAX]
+        for batch, page in dead:
             if batch > log.synced:
-                waiting.append((batch, page))
+                log.dead_pages.append((batch, page))
                 continue
-            if page in page.shelf.pages:
-                page.shelf.pages.remove(page)
+            page.shelf.remove_page(page)
             number = int(page.segment)
             self.segments[number] -= 1
             if self.segments[number] == 0:
                 del self.segments[number]
                 found.append(number)
-        log.dead_pages = waiting
         return found
+
+    def let_go(self) -> bool:
+        """Free some of the messages that were purged, or went with their queue. True if others are left."""
+        gone = self._broker.log.gone
+        if not gone:
+            return False
+        del gone[-1][-GONE_AT_ONCE:]
+        if not gone[-1]:
+            gone.pop()
+        return len(gone) > 0

@@ -129,6 +129,7 @@ class Parking:
     def change(self, count: i64, octets: i64) -> None:
         """So many messages came, or went if there are less than none."""
         self.octets += octets
+        self.queue.fill()
         limits = self.queue.limits
         if limits is not None:
             limits.aside += count

@@ -17,7 +17,7 @@ from leveret.broker.policies import NO_EFFECT, Effect
 from leveret.broker.returned import returned
 from leveret.broker.run import Run
 from leveret.broker.shelf import Shelf
-from leveret.wire.table import Value
+from leveret.wire.table import Value, encode_table
 
 if TYPE_CHECKING:
     from leveret.broker.binding import Binding
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 # A queue with more messages that its consumers may not take yet is crowded: see net/fairness.py.
 CROWD: Final[i64] = 4096
+# that have expired, in one turn: the queue's alarm takes the others
+EXPIRED_MAX: Final[i64] = 1024
 
 
 class Queue:
@@ -84,7 +86,11 @@ class Queue:
         self.refused: list[Entry] = []
         self.told: set[str] = set()
         self.is_touched = False
+        self.is_filled = False  # it stands in Log.filled
         self.is_deleted = False
+        self._encoded = b""  # its record, with these arguments and this limit
+        self._encoded_arguments: dict[str, Value] | None = None
+        self._encoded_below: i64 = 0
         self.used_us: i64 = 0
         self.idle_alarm_us: i64 = 0  # when the timer of x-expires is set for, 0 = none
         # its consumers are slow: until then no publisher waits for them, the next time for so much longer
@@ -149,6 +155,10 @@ class Queue:
         """All messages that are not on disk only, shelf by shelf, oldest first, left where they are."""
         return [entry for shelf in self.every_shelf() for entry in shelf.ready.in_memory()]
 
+    def near(self) -> list[Entry]:
+        """Those on no shelf."""
+        return []
+
     def drop_head(self, entry: Entry) -> None:
         """Take out the oldest message of a shelf, as peek() showed it."""
         entry.shelf.ready.drop()
@@ -165,6 +175,19 @@ class Queue:
         """Something changed that may allow deliveries: look at the end of the turn."""
         self.is_touched = True
         self.vhost.touched.append(self)
+        self.fill()
+
+    def fill(self) -> None:
+        """It may have messages now: let the pager know it."""
+        if not self.is_filled:
+            self.is_filled = True
+            self.vhost.log.filled[self] = None
+
+    def drained(self) -> None:
+        """It has none."""
+        if self.is_filled:
+            self.is_filled = False
+            del self.vhost.log.filled[self]
 
     def expiry(self, now_us: i64, message_ttl_us: i64) -> i64:
         """When a message that arrives now expires: the smaller of the queue's and its own time to live; 0 = never."""
@@ -189,6 +212,13 @@ class Queue:
             "unplaced_below": int(self.unplaced_below),
         }
 
+    def encoded(self) -> bytes:
+        """The record as a table, encoded once: each journal file begins with those of all queues."""
+        if self._encoded_arguments is not self.arguments or self._encoded_below != self.unplaced_below:
+            self._encoded = encode_table(self.record())
+            self._encoded_arguments, self._encoded_below = self.arguments, self.unplaced_below
+        return self._encoded
+
     def unplace(self) -> None:
         """Somebody else has one of its messages while a link gets others: it may return when those behind it have
         been told of, so none that is here now has a position from here on. It is a durable one."""
@@ -207,24 +237,25 @@ class Queue:
         """
         consumers = self.consumers
         consumer = consumers.only
+        room = EXPIRED_MAX
         if consumer is not None:
-            while consumer.can_take():
+            while room > 0 and consumer.can_take():
                 head = self.head()
                 if head is None:
                     break
                 if isinstance(head, Entry):
-                    self._give(consumer, head, now_us)
+                    room -= self._give(consumer, head, now_us)
                 elif consumer.takes_runs() and (head.expires_us == 0 or head.expires_us >= now_us):
                     self._give_run(consumer, head)
                 else:
-                    self._give(consumer, head.entry(head.taken), now_us)
+                    room -= self._give(consumer, head.entry(head.taken), now_us)
         elif consumers.count > 0:
             entry = self.peek()
-            while entry is not None:
+            while entry is not None and room > 0:
                 consumer = consumers.next()
                 if consumer is None:
                     break
-                self._give(consumer, entry, now_us)
+                room -= self._give(consumer, entry, now_us)
                 entry = self.peek()
         if consumers.count > 0 and self.count() > CROWD:
             self.vhost.crowded.append(self)
@@ -238,18 +269,19 @@ class Queue:
             self.alarm_us = when_us
             self.vhost.timers.add(when_us, self)
 
-    def _give(self, consumer: Consumer, entry: Entry, now_us: i64) -> None:
+    def _give(self, consumer: Consumer, entry: Entry, now_us: i64) -> i64:
+        """Returns how many have expired."""
         # a message whose time ends now may still be delivered: that is what a TTL of 0 means
         self.drop_head(entry)
         if entry.expires_us != 0 and entry.expires_us < now_us:
             self.vhost.expire(self, entry)
-        elif consumer.no_ack:
-            consumer.deliver(entry)
-            if entry.id != 0:
-                self.vhost.log.settle(entry.shelf, entry.id)
-        else:
-            consumer.deliver(entry)
+            return 1
+        consumer.deliver(entry)
+        if not consumer.no_ack:
             self.unacked += 1
+        elif entry.id != 0:
+            self.vhost.log.settle(entry.shelf, entry.id)
+        return 0
 
     def _give_run(self, consumer: Consumer, run: Run) -> None:
         first = run.taken

@@ -9,7 +9,7 @@ indices.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
@@ -18,6 +18,9 @@ from leveret.broker.page import Page
 from leveret.broker.returned import Returned
 from leveret.broker.run import Run
 
+if TYPE_CHECKING:
+    from leveret.broker.log import Log
+
 # what an item takes in memory besides its content, roughly
 ITEM_OCTETS: Final[i64] = 150
 
@@ -25,10 +28,12 @@ ITEM_OCTETS: Final[i64] = 150
 class Ready:
     """A shelf's waiting messages. append, peek, drop and requeue are O(1) for the usual patterns.
 
-    octets: memory that those which could be moved to disk take, roughly.
+    octets: memory that those which could be moved to disk take, roughly; the log has the sum of all shelves, so that
+    nobody need add it up.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, log: Log) -> None:
+        self._log = log
         self._items: list[Entry | Run | Page | None] = []
         self._head: i64 = 0
         self._base: i64 = 0  # how many items were cut off before _items[0]
@@ -44,12 +49,12 @@ class Ready:
     def append(self, entry: Entry) -> None:
         self._items.append(entry)
         self._count += 1
-        self.octets += entry.octets() + ITEM_OCTETS
+        self._weigh(_octets(entry))
 
     def append_run(self, run: Run) -> None:
         self._items.append(run)
         self._count += run.stretch.count - run.taken
-        self.octets += len(run.stretch.data) + ITEM_OCTETS
+        self._weigh(_octets(run))
 
     def append_page(self, page: Page) -> None:
         self._items.append(page)
@@ -147,7 +152,7 @@ class Ready:
     def _advance(self) -> None:
         items = self._items
         head = self._head
-        self.octets -= _octets(items[head])
+        self._weigh(-_octets(items[head]))
         items[head] = None
         head += 1
         size: i64 = len(items)
@@ -168,10 +173,15 @@ class Ready:
         returned.insert(index, entry)
         self._count += 1
 
-    def clear(self) -> tuple[list[Entry], list[Page]]:
-        """Remove all messages; returns those in memory, oldest first, and the pages of the others."""
-        found = self.in_memory()
-        pages = self.waiting_pages()
+    def clear(self) -> tuple[list[Entry | Run], list[Page]]:
+        """Remove all messages; returns those in memory as they were kept, oldest first, and the pages of the others."""
+        found: list[Entry | Run] = []
+        pages: list[Page] = []
+        for item in self.items():
+            if isinstance(item, Page):
+                pages.append(item)
+            else:
+                found.append(item)
         self._base += len(self._items)
         self._returned.clear()
         self._loaded.clear()
@@ -179,8 +189,12 @@ class Ready:
         self._first = None
         self._head = 0
         self._count = 0
-        self.octets = 0
+        self._weigh(-self.octets)
         return found, pages
+
+    def _weigh(self, octets: i64) -> None:
+        self.octets += octets
+        self._log.ready_octets += octets
 
     def withdraw(self, gone: set[int]) -> None:
         """Take out the items whose id() is among these, wherever they are; pages must be empty."""
@@ -195,7 +209,7 @@ class Ready:
                     self._advance()
                     index = self._head  # the items may have been moved to the front
                     continue
-                self.octets -= _octets(item)
+                self._weigh(-_octets(item))
                 self._items[index] = None
             index += 1
 
@@ -321,7 +335,7 @@ class Ready:
         # fewer: transient messages were withdrawn meanwhile, and the page does not know
         if start <= self._head or count != page.count or count == 0:
             return False
-        self.octets -= octets
+        self._weigh(-octets)
         self._items[start:stop] = [page]
         return True
 
@@ -346,5 +360,6 @@ def _octets(item: Entry | Run | Page | None) -> i64:
     if isinstance(item, Entry):
         return item.octets() + ITEM_OCTETS
     if isinstance(item, Run):
-        return len(item.stretch.data) + ITEM_OCTETS
+        # not the length of its data: another queue's sake may make that shorter (Stretch.compact)
+        return item.stretch.count * item.stretch.size + ITEM_OCTETS
     return 0

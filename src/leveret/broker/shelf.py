@@ -31,7 +31,7 @@ class Shelf:
     def __init__(self, queue: Queue, index: i64) -> None:
         self.queue = queue
         self.index = index
-        self.ready = Ready()
+        self.ready = Ready(queue.vhost.log)
         # pages with journalled messages, by id; they never overlap; every id below paged_below may be in one
         self.pages: list[Page] = []
         self.paged_below: i64 = 0
@@ -103,6 +103,12 @@ class Shelf:
             index -= 1
         self.pages.insert(index, page)
         self.paged_below = max(self.paged_below, page.last_id + 1)
+
+    def remove_page(self, page: Page) -> None:
+        """They are not looked for in it any more; it may be one in which none ever were."""
+        index = self.page_index(page.first_id)
+        if index < len(self.pages) and self.pages[index] is page:
+            del self.pages[index]
 
     def page_of(self, id: i64) -> Page | None:
         """The page that has this message."""

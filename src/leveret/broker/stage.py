@@ -17,7 +17,7 @@ from leveret.broker.queue import Queue
 from leveret.broker.route import Route
 from leveret.broker.run import Stretch
 from leveret.broker.shelf import Shelf
-from leveret.wire.table import Value
+from leveret.wire.table import Value, encode_table
 
 if TYPE_CHECKING:
     from leveret.broker.vhost import VHost
@@ -87,6 +87,7 @@ class Stage(Queue):
         self.decided_in = 0
         self.octets: i64 = 0
         self.is_touched = True  # for good: nothing is ever delivered from here
+        self.fill()
         self.shelves = []
         self._stage_shelves: list[StageShelf] = []
         self._by_destination: dict[tuple[tuple[str, ...], tuple[str, ...]], StageShelf] = {}
@@ -219,6 +220,9 @@ class Stage(Queue):
             "turn": self.turn,
             "is_damaged": self.is_damaged,
         }
+
+    def encoded(self) -> bytes:
+        return encode_table(self.record())  # it changes all the time
 
     def shelf_records(self) -> list[dict[str, Value]]:
         """The journal's records of its shelves."""

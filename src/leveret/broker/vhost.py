@@ -16,13 +16,12 @@ from leveret.broker.counters import Churn
 from leveret.broker.delay import DELAYED
 from leveret.broker.entry import Entry
 from leveret.broker.exchange import Exchange
-from leveret.broker.log import Log
+from leveret.broker.log import Log, meta_record_of
 from leveret.broker.names import RandomBytes
 from leveret.broker.policies import EXCHANGE, Policies
 from leveret.broker.queries import Queries
-from leveret.broker.queue import Queue
+from leveret.broker.queue import EXPIRED_MAX, Queue
 from leveret.broker.queue_types import queue_type
-from leveret.broker.ready import Ready
 from leveret.broker.release import Release
 from leveret.broker.route import Route
 from leveret.broker.run import Stretch
@@ -205,7 +204,7 @@ class VHost:
         self.give_number(queue, number)
         queue.opened()
         if queue.is_journalled:
-            self.log.meta(queue.record())
+            self.log.declared(meta_record_of(queue.encoded()))
         if not self.log.is_replaying:
             self.tally.churn.queue_created += 1
             self.used(queue, now_us)
@@ -259,16 +258,17 @@ class VHost:
 
     def forget_messages(self, queue: Queue) -> None:
         """They go with their queue."""
+        for shelf in queue.every_shelf():
+            self.log.forget_all(shelf, shelf.ready.clear()[0])
         if queue.is_journalled:
-            for entry in queue.in_memory():
+            for entry in queue.near():
                 if entry.id:
                     self.log.forget(entry.shelf, entry.id)
             self.log.abandon(queue)
             queue.abandon()
         # queue, shelves and messages know each other, and the collector, which could let go of such circles, is off
         queue.ways.clear()
-        for shelf in queue.every_shelf():
-            shelf.ready = Ready()
+        queue.drained()
         queue.shelves = []
         queue.parking = None
         self.release.queues.pop(queue.name, None)
@@ -279,10 +279,8 @@ class VHost:
         """Drop all ready messages; those that are unacknowledged stay."""
         count = int(queue.count())
         for shelf in queue.shelves:
-            entries, pages = shelf.ready.clear()
-            for entry in entries:
-                if entry.id:
-                    self.log.settle(shelf, entry.id)
+            items, pages = shelf.ready.clear()
+            self.log.settle_all(shelf, items)
             for page in pages:
                 self.log.drop(page)
         return count
@@ -440,8 +438,9 @@ class VHost:
         return steps
 
     def expire_due(self, queue: Queue, now_us: i64) -> None:
-        """Take out the oldest messages whose time to live has ended."""
-        hop.expire(self, queue, now_us, queue.count())
+        """Take out the oldest messages whose time to live has ended; where these are many, the queue's alarm takes the
+        others."""
+        hop.expire(self, queue, now_us, EXPIRED_MAX)
 
     def forget_channel(self, connection: Connection, channel: BrokerChannel, now_us: i64) -> None:
         """A channel is gone: its consumers end, its unacknowledged messages return."""

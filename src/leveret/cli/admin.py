@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import click
 
@@ -31,8 +30,7 @@ DOORS: Final[dict[str, tuple[str, str]]] = {
 }
 
 
-@dataclass(frozen=True)
-class AdminSettings:
+class AdminSettings(NamedTuple):
     """host, port: None = not said; tls_port: None = none; security: the certificate; cors_origins: pages let in.
 
     metrics_host, metrics_port: where the metrics are for everybody; 0 = nowhere."""

@@ -19,7 +19,6 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final
 
 import click
@@ -32,15 +31,11 @@ from leveret.cli import admin, logins
 from leveret.cli.configuration.chosen import Chosen, choose, given, misspelt
 from leveret.cli.configuration.chosen import options as add_options
 from leveret.cli.configuration.kinds import OFF
-from leveret.cli.configuration.printing import example_file, in_effect
 from leveret.cli.configuration.reload import Reload
 from leveret.cli.configuration.settings import SECTIONS
 from leveret.cli.configuration.wanted import Wanted, wanted
 from leveret.cli.data_dir import default_data_dir
-from leveret.cli.parking import parked
-from leveret.control.control import Control
-from leveret.control.definitions.loading import load
-from leveret.control.node import Node
+from leveret.control.awaited import Awaited
 from leveret.control.refusal import Refused
 from leveret.control.socket import ControlSocket
 from leveret.net import logs
@@ -86,14 +81,16 @@ class ServeCommand(click.Command):
 )
 @click.option(
     "--config",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=click.Path(exists=True, dir_okay=False),
     envvar="LEVERET_CONFIG",
     help="TOML file of settings; $LEVERET_CONFIG.",
 )
 @click.option("--print-config", is_flag=True, help="Print a file with all settings, explained, and end.")
 @click.option("--check-config", is_flag=True, help="Print the settings in effect, and where each comes from, and end.")
-def command(config: Path | None, print_config: bool, check_config: bool, **parameters: object) -> None:
+def command(config: str | None, print_config: bool, check_config: bool, **parameters: object) -> None:
     if print_config:
+        from leveret.cli.configuration.printing import example_file
+
         click.echo(example_file(), nl=False)
         return
     options = given(parameters)
@@ -121,7 +118,7 @@ def command(config: Path | None, print_config: bool, check_config: bool, **param
     notifier = Notifier(os.environ)
     with lock:
         status = asyncio.run(_serve(begun, directory, choose_now, notifier))
-        while status == PARKED and asyncio.run(parked(directory, notifier)):
+        while status == PARKED and _is_to_serve_again(directory, notifier):
             status = asyncio.run(_serve(_again(begun, choose_now), directory, choose_now, notifier))
         sys.exit(max(status, 0))
 
@@ -129,8 +126,16 @@ def command(config: Path | None, print_config: bool, check_config: bool, **param
 add_options(command)
 
 
+def _is_to_serve_again(directory: str, notifier: Notifier) -> bool:
+    from leveret.cli.parking import parked
+
+    return asyncio.run(parked(directory, notifier))
+
+
 def _check(begun: Wanted) -> None:
     """The settings fit together; so do the files of the certificate."""
+    from leveret.cli.configuration.printing import in_effect
+
     if begun.security is not None:
         try:
             make_context(begun.security)
@@ -160,8 +165,10 @@ def _told(broker: Broker) -> Callable[[str], None]:
 
 def _import(broker: Broker, path: str, now_us: int) -> bool:
     """Whether the definitions of a file could be imported."""
+    from leveret.control.definitions.loading import load
+
     try:
-        warnings = load(broker, Path(path), now_us)
+        warnings = load(broker, path, now_us)
     except (OSError, Refused) as error:
         logger.critical("the definitions in %s can't be imported: %s", path, error)
         return False
@@ -201,8 +208,8 @@ async def _serve(begun: Wanted, directory: str, choose_now: Callable[[], Chosen]
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _leave, server, notifier)
     loop.add_signal_handler(signal.SIGHUP, Reload(begun, choose_now, server, certificates, notifier))
-    node = Node(broker, server, f"leveret@{socket.gethostname()}", directory, __version__, core())
-    control = ControlSocket(Control(node), directory)
+    facts = (f"leveret@{socket.gethostname()}", directory, __version__, core())
+    control = ControlSocket(Awaited(broker, server, *facts), directory)
     try:
         await control.listen()
     except OSError as error:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import socket
-import struct
 from types import TracebackType
 from typing import Any, Final, Self
 
-from leveret.control.line import Caller, call_line, result_of, socket_address
+from leveret.control.address import PEER, socket_address
+from leveret.control.line import Caller, call_line, result_of
 
 READ_OCTETS: Final = 1 << 16
-PEER: Final = struct.Struct("3i")  # pid, uid, gid: ucred in unix(7)
 CTL: Final = Caller(interface="ctl")
 
 

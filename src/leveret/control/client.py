@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from leveret.control.address import LINE_OCTETS_MAX, socket_address
 from leveret.control.blocking import ControlClient
-from leveret.control.line import LINE_OCTETS_MAX, SOMEBODY, Caller, call_line, result_of, socket_address
+from leveret.control.line import SOMEBODY, Caller, call_line, result_of
 from leveret.control.refusal import INTERNAL, Refused
 
 __all__ = ["AsyncControlClient", "ControlClient"]

@@ -12,9 +12,10 @@ from typing import Any, Final
 import msgspec
 
 import leveret.control.commands  # noqa: F401  (makes them known)
+from leveret.control.address import NOBODY, Sender
 from leveret.control.audit import Audit
 from leveret.control.command import COMMANDS, Command
-from leveret.control.line import SOMEBODY, Call, Caller, named, refusal
+from leveret.control.line import Call, named, refusal
 from leveret.control.node import Node
 from leveret.control.refusal import BAD_REQUEST, INTERNAL, Refused, bad_request
 from leveret.control.sliced import Sliced
@@ -35,7 +36,7 @@ class Control:
         self._calls = msgspec.json.Decoder(Call)
         self._decoders: dict[str, msgspec.json.Decoder[Any]] = {}
 
-    async def answer(self, line: bytes, sender: Caller = SOMEBODY) -> list[bytes]:
+    async def answer(self, line: bytes, sender: Sender = NOBODY) -> list[bytes]:
         """The answer to one line, without its line end, in pieces: to copy a long one takes long. Never raises.
 
         sender: whom the socket knows at its other end, for calls that do not say on whose behalf they are.

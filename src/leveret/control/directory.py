@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Mapping
+from operator import itemgetter
 from typing import Final
 
 from leveret.broker.vhost import VHost
-from leveret.control.sliced import Steps
+from leveret.control.sliced import Steps, sort
 
 Place = tuple[VHost, str]
 
@@ -29,7 +30,7 @@ class Directory:
         if shelf.generation != vhost.generation:
             generation, names = int(vhost.generation), set(things)
             yield
-            shelf.update(generation, names)
+            yield from shelf.update(generation, names)
             yield
         return shelf.places
 
@@ -41,15 +42,19 @@ class _Shelf:
         self.places: list[Place] = []
         self._names: set[str] = set()
 
-    def update(self, generation: int, names: set[str]) -> None:
+    def update(self, generation: int, names: set[str]) -> Steps[None]:
         """These were there in this generation."""
-        self.generation = generation
-        before, self._names = self._names, names
-        if before == names:
-            return
+        before = self._names
         come, gone = names - before, before - names
         if len(come) + len(gone) > CHANGES_MAX:
-            self.places = [(self.vhost, name) for name in sorted(names)]
+            yield
+            places = yield from sort([(self.vhost, name) for name in names], itemgetter(1))
+            # another caller may have been quicker, or come later
+            if generation > self.generation:
+                self.generation, self._names, self.places = generation, names, places
+            return
+        self.generation, self._names = generation, names
+        if not come and not gone:
             return
         self.places = self.places.copy()  # somebody may be reading it
         for name in gone:

@@ -6,18 +6,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-from collections.abc import Iterator
 from typing import Any, Final
 
 import msgspec
 
+from leveret.control.address import Sender
 from leveret.control.refusal import Refused
-
-SOCKET_NAME: Final = "control.sock"
-LINE_OCTETS_MAX: Final = 64 << 20
-ADDRESS_OCTETS_MAX: Final = 107  # of a Unix socket, on Linux
 
 
 class Caller(msgspec.Struct, frozen=True):
@@ -27,7 +21,7 @@ class Caller(msgspec.Struct, frozen=True):
     address: str = ""
     interface: str = "socket"
 
-    def known_as(self, sender: Caller) -> Caller:
+    def known_as(self, sender: Sender) -> Caller:
         """With what the socket knows of its other end in place of what is not said."""
         return Caller(self.user or sender.user, self.address or sender.address, self.interface)
 
@@ -67,20 +61,3 @@ def result_of(line: bytes) -> Any:
     if "error" in answer:
         raise Refused(answer["error"], answer["reason"])
     return answer["ok"]
-
-
-@contextlib.contextmanager
-def socket_address(data_dir: str) -> Iterator[str]:
-    """A path of the control socket that is short enough to bind or connect to, good inside of the with block.
-
-    OSError if there is no such directory.
-    """
-    path = os.path.join(data_dir, SOCKET_NAME)
-    if len(os.fsencode(path)) <= ADDRESS_OCTETS_MAX:
-        yield path
-        return
-    directory = os.open(data_dir, os.O_PATH | os.O_DIRECTORY)
-    try:
-        yield f"/proc/self/fd/{directory}/{SOCKET_NAME}"
-    finally:
-        os.close(directory)

@@ -10,9 +10,10 @@ from typing import Final
 
 import msgspec
 
+from leveret.control.address import NOBODY, Sender
 from leveret.control.audit import Audit
 from leveret.control.command import COMMANDS, Command
-from leveret.control.line import SOMEBODY, Call, Caller, named, refusal
+from leveret.control.line import Call, named, refusal
 from leveret.control.refusal import BAD_REQUEST, INTERNAL, NOT_RUNNING
 
 STORES: Final = ("journal", "segments")
@@ -38,7 +39,7 @@ class Parked:
             "ping": lambda: None,
         }
 
-    async def answer(self, line: bytes, sender: Caller = SOMEBODY) -> list[bytes]:
+    async def answer(self, line: bytes, sender: Sender = NOBODY) -> list[bytes]:
         """The answer to one line, without its line end, in one piece. Never raises."""
         try:
             call = msgspec.json.decode(line, type=Call)

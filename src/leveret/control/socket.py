@@ -9,8 +9,7 @@ import pwd
 import socket
 from typing import Final, Protocol
 
-from leveret.control.blocking import PEER
-from leveret.control.line import LINE_OCTETS_MAX, SOCKET_NAME, Caller, socket_address
+from leveret.control.address import LINE_OCTETS_MAX, PEER, SOCKET_NAME, Sender, socket_address
 
 ANSWER_S_MAX: Final = 1.0
 
@@ -18,7 +17,7 @@ ANSWER_S_MAX: Final = 1.0
 class Answers(Protocol):
     """Control, or what stands in for it while the broker is stopped."""
 
-    async def answer(self, line: bytes, sender: Caller) -> list[bytes]:
+    async def answer(self, line: bytes, sender: Sender) -> list[bytes]:
         """The answer to one line, without its line end, in pieces. Never raises."""
 
 
@@ -84,11 +83,10 @@ class ControlSocket:
             os.unlink(self.path)
 
 
-def _sender(connection: socket.socket) -> Caller:
-    """The process at the other end, as the kernel knows it: "unix:NAME" and "pid:NUMBER"."""
+def _sender(connection: socket.socket) -> Sender:
     pid, uid, _ = PEER.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER.size))
     try:
         name = pwd.getpwuid(uid).pw_name
     except KeyError:
         name = str(uid)
-    return Caller(f"unix:{name}", f"pid:{pid}")
+    return Sender(f"unix:{name}", f"pid:{pid}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 logger = logging.getLogger("leveret")
 
@@ -17,16 +17,14 @@ MEMORY_SHARE = 0.4
 _MARGIN_OCTETS_MAX = 50_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(NamedTuple):
     """disk_free_octets: less free room than this is an alarm; memory_octets: so is more memory in use than this."""
 
     disk_free_octets: int
     memory_octets: int
 
 
-@dataclass(frozen=True, slots=True)
-class Gauges:
+class Gauges(NamedTuple):
     """How to measure: room for the data directory, memory in use; and how to give freed memory back to the system."""
 
     free_octets: Callable[[], int]

@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import ssl
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 logger = logging.getLogger("leveret")
 
@@ -22,8 +21,7 @@ class CertificateError(Exception):
     """The files can't be used; the text says which one, and why."""
 
 
-@dataclass(frozen=True, slots=True)
-class TlsSettings:
+class TlsSettings(NamedTuple):
     """cert, key, ca: PEM files; cert has the broker's certificate and what leads from it to a well-known one.
 
     ca: whose certificates clients may have; verify: one of VERIFY; login_from, san_type, san_index: see

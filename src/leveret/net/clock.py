@@ -16,7 +16,6 @@ import logging
 import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Final, NamedTuple
 
 from leveret.broker.timeline import Sample, Timeline
@@ -30,7 +29,7 @@ SAMPLE_US: Final = 600_000_000
 # Two clocks can't be read in one instant; so often it is tried to do so within half of what would be a step.
 READS_MAX: Final = 8
 EARLIEST_US: Final = 1_000_000  # times count from 1970, and 0 says "never" in many places
-_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+_BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
 
 
 class Sources(NamedTuple):
@@ -49,7 +48,8 @@ def system_sources() -> Sources:
     """Those of this machine. Where it does not say which boot this is, each start counts as another one."""
     boot_clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
     try:
-        boot_id = _BOOT_ID.read_text().strip()
+        with open(_BOOT_ID) as file:
+            boot_id = file.read().strip()
     except OSError:
         boot_id = ""
     return Sources(time.time_ns, partial(time.clock_gettime_ns, boot_clock), boot_id)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from leveret.store.journal import Journal
 from leveret.store.segment import SegmentStore
 
 
-@dataclass(frozen=True)
-class Files:
+class Files(NamedTuple):
     """Of the journal and of the segments: how many files, and their lengths in octets. spares: files kept for the
     journal to overwrite; written_octets: of the current journal file, how much of it says something."""
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True)
-class Listener:
+class Listener(NamedTuple):
     """protocol: "amqp", "amqp/ssl", "http", "https", as RabbitMQ calls them; address and port that it is bound to."""
 
     protocol: str

@@ -27,8 +27,8 @@ BEHIND = 2
 class Paging:
     """write(number, pages): make this segment, then call `written`; remove(number): delete it.
 
-    is_due: there may be something to do for `step`, besides dead pages. saves_room: set while the disk is nearly full:
-    segments go, but none is written.
+    is_due: there may be something to do for `step`, besides what `Log.has_waste` tells. saves_room: set while the disk
+    is nearly full: segments go, but none is written.
     """
 
     def __init__(
@@ -92,23 +92,28 @@ class Paging:
         self.is_due = False
         if self._broker.log.is_stopped:
             return False
+        log = self._broker.log
+        dead = len(log.dead_pages)
         for number in self.pager.removable():
             self._remove(number)
+        is_busy = self.pager.let_go() or 0 < len(log.dead_pages) < dead
+        if self.pager.settle():
+            return True
         if self.pager.is_writing or self.saves_room:
-            return False
+            return is_busy
         if self.pager.is_idle:
             limit = self._broker.log.crowded_below()
             if limit > self._cleared_below:
                 self._cleared_below = limit
                 self.pager.clear_files()
         if self.pager.is_idle:
-            return False
+            return is_busy
         if self.pager.step():
             return True
         found = self.pager.segment()
         if found is not None:
             self._write(*found)
-        return False
+        return is_busy
 
     def written(self, places: list[tuple[int, int]] | None, error: BaseException | None) -> None:
         """The segment is on disk, or could not be written."""

@@ -4,7 +4,7 @@
 |---|---|---|
 | journal | more waits for the disk than one batch should hold | connections that have published |
 | pages | messages come faster than they can be moved to disk | the same |
-| slow | a client's socket takes no more, but did until just now | the same, but for that client if it is alone |
+| slow | a client's socket takes no more, but did until just now | who publishes to the queues that it consumes from |
 | fan-out | what it has said is not handled yet | that connection: `Connection.has_more` |
 | flood | it does not read the answers to what it says | that connection: `Connection.is_flooded` |
 | fairness | a queue that it publishes to is crowded, its consumers are quick | that connection (fairness.py) |
@@ -17,9 +17,10 @@ itself.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from leveret.broker.peer import Peer
+from leveret.broker.route import Route
 from leveret.net.protocol import PeerProtocol
 from leveret.net.stopwatch import Stopwatch
 from leveret.session import lifecycle
@@ -105,5 +106,14 @@ class Pressure:
             return False
         if protocol in self._held:
             return True
+        if any(self._is_behind.values()):
+            return True
         # A client that writes before it reads again would wait for itself.
-        return any(self._is_behind.values()) or (len(self._slow) > 0 and self._slow != {protocol})
+        slow = [other.peer for other in self._slow if other is not protocol]
+        return bool(slow) and any(_feeds(route, slow) for route in peer.last_routes())
+
+
+def _feeds(route: Route, slow: Sequence[Peer]) -> bool:
+    """Whether what goes this way comes to one of these clients: the queues of others need not wait for it."""
+    consumers = [*route.replies, *(each for queue in route.queues for each in queue.consumers.all())]
+    return any(consumer.connection in slow for consumer in consumers)

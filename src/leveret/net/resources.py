@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Iterator
 
 from leveret.net.alarms import Gauges
 
-CGROUPS = Path("/sys/fs/cgroup")
+CGROUPS = "/sys/fs/cgroup"
+StrPath = str | os.PathLike[str]
 
 
 def gauges(directory: str) -> Gauges:
@@ -20,40 +19,43 @@ def gauges(directory: str) -> Gauges:
         status = os.statvfs(directory)
         return status.f_bavail * status.f_frsize
 
-    return Gauges(free_octets, memory_octets, _give_back())
+    return Gauges(free_octets, memory_octets, _give_back)
 
 
 def memory_octets() -> int:
     """The process's resident memory."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def machine_memory_octets(groups: Path = CGROUPS, own: Path = Path("/proc/self/cgroup")) -> int:
+def machine_memory_octets(groups: StrPath = CGROUPS, own: StrPath = "/proc/self/cgroup") -> int:
     """The machine's memory, or what the process's control group (version 2 or 1) may use, if that is less."""
     limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
-    with contextlib.suppress(OSError):
-        for line in own.read_text().splitlines():
+    with contextlib.suppress(OSError), open(own) as file:
+        for line in file.read().splitlines():
             number, controllers, path = line.split(":", 2)
             if number == "0":
                 limits += _group_limits(groups, path, "memory.max")
             elif "memory" in controllers.split(","):
-                limits += _group_limits(groups / "memory", path, "memory.limit_in_bytes")
+                limits += _group_limits(os.path.join(groups, "memory"), path, "memory.limit_in_bytes")
     return min(limits)
 
 
-def _group_limits(root: Path, path: str, name: str) -> list[int]:
+def _group_limits(root: StrPath, path: str, name: str) -> Iterator[int]:
     """The limits of a group and of those around it. In a container the group's own path may not be visible."""
-    found = []
-    group = root / path.lstrip("/")
-    for folder in [group, *group.parents]:
-        with contextlib.suppress(OSError, ValueError):  # no such file; "max"
-            found.append(int((folder / name).read_text()))
-        if folder == root:
-            break
-    return found
+    group = path.strip("/")
+    while True:
+        with contextlib.suppress(OSError, ValueError), open(os.path.join(root, group, name)) as file:
+            yield int(file.read())  # there may be no such file, or "max" in it
+        if not group:
+            return
+        group = os.path.dirname(group)
 
 
-def _give_back() -> Callable[[], object]:
-    """A function that returns freed memory to the system: without it glibc keeps most, and an alarm would never end."""
+def _give_back() -> None:
+    """Return freed memory to the system: without it glibc keeps most, and an alarm would never end."""
+    import ctypes
+
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    return (lambda: trim(0)) if trim is not None else (lambda: None)
+    if trim is not None:
+        trim(0)

@@ -399,7 +399,7 @@ class Server:
                 self.streams.step()
             if log.size() > BATCH_OCTETS_MAX and not self._is_full:
                 self._pressure.journal(True)
-        if (self._paging.is_due or log.dead_pages) and not self._is_paging and self._paging.step():
+        if (self._paging.is_due or log.has_waste) and not self._is_paging and self._paging.step():
             self._is_paging = True
             self.loop.call_soon(self._page)
         next_us = self.broker.timers.next_us()

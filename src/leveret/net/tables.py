@@ -1,16 +1,21 @@
-"""Tables of a server's streams: `Sealing` decides, `SealingProcess` has them made; here both meet loop and clock."""
+"""Tables of a server's streams: `Sealing` decides, `SealingProcess` has them made; here both meet loop and clock.
+
+A broker that has never had a stream imports neither of them.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from leveret.net.sealing import Sealing
-from leveret.net.sealing_process import SealingProcess, is_installed
 from leveret.net.server import Server
 from leveret.net.work import Work
 from leveret.store.disk import RealDisk
+
+if TYPE_CHECKING:
+    from leveret.net.sealing import Sealing
+    from leveret.net.sealing_process import SealingProcess
 
 logger = logging.getLogger("leveret")
 
@@ -25,7 +30,7 @@ class Tables:
         self._tables_dir = tables_dir
         self._process: SealingProcess | None = None
         self._work = Work("leveret-tables", server.loop, self._look)
-        self.sealing = Sealing(server.streams.archives, tables_dir, RealDisk(), self._work.submit, self._ask)
+        self._sealing: Sealing | None = None
         self._timer: asyncio.TimerHandle | None = server.loop.call_later(LOOK_S, self._tick)
 
     @property
@@ -42,6 +47,16 @@ class Tables:
         if self._process is not None:
             await self._process.stop()
 
+    @property
+    def sealing(self) -> Sealing:
+        """What decides."""
+        if self._sealing is None:
+            from leveret.net.sealing import Sealing
+
+            archives = self._server.streams.archives
+            self._sealing = Sealing(archives, self._tables_dir, RealDisk(), self._work.submit, self._ask)
+        return self._sealing
+
     def _tick(self) -> None:
         self._timer = self._server.loop.call_later(LOOK_S, self._tick)
         self._look()
@@ -49,10 +64,14 @@ class Tables:
     def _look(self) -> None:
         """Tables can be made later: they take no room that the journal may need."""
         server = self._server
+        if self._sealing is None and not server.streams.archives:
+            return
         if self._timer is not None and not server.stopping.is_set() and not server.alarms.is_low_on_disk:
-            self.sealing.look(self._server.now_us())
+            self.sealing.look(server.now_us())
 
     def _ask(self, request: bytes) -> None:
+        from leveret.net.sealing_process import SealingProcess, is_installed
+
         if self._process is None:
             if not is_installed():
                 logger.info("streams have no tables: pip install 'leveret[lake]', or --tables-dir off")

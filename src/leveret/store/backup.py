@@ -12,9 +12,8 @@ import contextlib
 import hashlib
 import json
 import os
-import shutil
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from typing import NamedTuple
 
 from leveret.store.disk import RealDisk
 from leveret.store.inspection import JOURNAL_DIRECTORY, SEGMENT_DIRECTORY, STREAM_DIRECTORY
@@ -30,8 +29,7 @@ class BackupRefused(Exception):
     """There is no copy; the text says why."""
 
 
-@dataclass(frozen=True)
-class Mark:
+class Mark(NamedTuple):
     """The instant. journal: paths of its files, oldest first; size: of the last one, in bytes; segments: paths;
     streams: paths and sizes of what they have in files."""
 
@@ -41,8 +39,7 @@ class Mark:
     streams: list[tuple[str, int]]
 
 
-@dataclass(frozen=True)
-class CopiedFile:
+class CopiedFile(NamedTuple):
     """path: inside of the copy; size: in bytes."""
 
     path: str
@@ -56,13 +53,15 @@ def copy(mark: Mark, directory: str, facts: dict[str, str], go_on: Callable[[], 
     go_on: asked between two chunks; when it says no, the copy is given up. BackupRefused then, or if there is something
     in the directory; OSError where the system refuses. After either nothing is left of it.
     """
+    import shutil
+
     if os.path.lexists(directory) and not (os.path.isdir(directory) and not os.listdir(directory)):
         raise BackupRefused(f"{directory} is there and not empty")
     unfinished = directory + UNFINISHED_SUFFIX
     shutil.rmtree(unfinished, ignore_errors=True)  # of a process that was killed
     try:
         copied = _fill(mark, unfinished, go_on)
-        manifest = json.dumps(facts | {"files": [asdict(file) for file in copied]}, indent=1)
+        manifest = json.dumps(facts | {"files": [file._asdict() for file in copied]}, indent=1)
         _write(os.path.join(unfinished, MANIFEST_NAME), manifest.encode())
         for path, _, _ in os.walk(unfinished):
             RealDisk().sync_directory(path)

@@ -16,7 +16,7 @@ import errno
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 # Linux takes at most 1,024 buffers in one pwritev; longer lists are joined first.
 _BUFFERS_MAX = 1000
@@ -231,8 +231,7 @@ class _Inode:
         self.stable = bytearray()
 
 
-@dataclass(frozen=True, slots=True)
-class Pending:
+class Pending(NamedTuple):
     """An operation that a crash may still undo.
 
     `kind` is "write", "truncate" or "names"; `path` the name in use when it happened; `size` the bytes written, or the

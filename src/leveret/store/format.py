@@ -26,6 +26,7 @@ import struct
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 FORMAT_VERSION = 1
 MAGIC = b"LEVERET1"
@@ -51,8 +52,7 @@ class JournalVersionError(Exception):
         self.version = version
 
 
-@dataclass(frozen=True, slots=True)
-class FileHeader:
+class FileHeader(NamedTuple):
     """Who a journal file is: its number in the order of files, the number of its first batch (written or still to
 
     come), and the random generation of its present life.
@@ -151,8 +151,7 @@ def torn_size(data: bytes, offset: int, header: FileHeader, number: int) -> int:
     return min(BATCH_HEADER_SIZE + length, rest) if marker == header.marker or own_number == number else 0
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(NamedTuple):
     """Sound batches back to back in `start:end`, numbered `first` to `last`.
 
     `gap` says that batches are missing before the run which no tombstone accounts for.

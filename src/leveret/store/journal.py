@@ -64,7 +64,7 @@ class JournalFull(Exception):
 class Journal:
     """A directory of journal files. Replay once, to the end; then append, on one thread at a time.
 
-    `directory` is created where it is missing. `file_size` (bytes) is only a mark: `is_full` says when it is reached,
+    `directory` is created where it is missing. `file_size` (bytes) is only a mark: `is_full` says when it is time,
     the owner decides when to `rotate`. `random_bytes` gives the generations of new files. At most `spare_files` files
     are kept to be overwritten, as long as the disk has room for anything else, and `ahead_size` bytes of zeros written
     behind a batch that makes its file longer.
@@ -91,14 +91,18 @@ class Journal:
         self._header: FileHeader | None = None
         self._file: DiskFile | None = None
         self._failure: JournalFailed | None = None
+        self._snapshot_size = 0  # of the current file, unless it is of an earlier life
         self._room = 0  # the current file's length: what lies before it was written at least once
         self._ahead = bytes(ahead_size)
         self._spares = Spares(disk, directory, spare_files, 2 * file_size + ahead_size)
 
     @property
     def is_full(self) -> bool:
-        """The current file has reached `file_size`."""
-        return self.current_size >= self.file_size
+        """The current file has reached `file_size`, and is twice as long as the snapshot that it began with.
+
+        A broker that has very much declared would else begin a new file with each batch, and write nothing but that.
+        """
+        return self.current_size >= max(self.file_size, 2 * self._snapshot_size)
 
     def files(self) -> list[int]:
         """The numbers of the journal's files, oldest first; the last one is `current`."""
@@ -240,6 +244,7 @@ class Journal:
         self._next_number += bool(snapshot)
         self._files = (*self._files, number)
         self.current, self.current_size = number, sum(map(len, parts))
+        self._snapshot_size = len(snapshot)
         self._room = self._disk.size(path)
 
     def _continue(self, tail: Tail) -> None:

@@ -11,7 +11,7 @@ import errno
 import os
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from leveret.store.disk import Disk
 from leveret.store.format import DATA_START, FileHeader, Scan, batches, read_header, scan, torn_size
@@ -30,8 +30,7 @@ def journal_files(names: Sequence[str]) -> list[int]:
     return sorted(int(match[1]) for match in map(_FILE_NAME.fullmatch, names) if match)
 
 
-@dataclass(frozen=True, slots=True)
-class Damage:
+class Damage(NamedTuple):
     """A stretch of a journal file that can't be read. `salvaged_to` is the copy's path, "" where there is none."""
 
     file: str
@@ -46,8 +45,7 @@ class Damage:
         return f"{self.file} at byte {self.offset}: {self.reason} ({self.length} bytes)"
 
 
-@dataclass(frozen=True, slots=True)
-class FileReading:
+class FileReading(NamedTuple):
     """What one file holds. `expected`: the number that its first batch should have; `torn`: bytes of an unfinished
 
     batch behind the sound ones (in the last file only); `refusal`: the system's word for sectors that it could not

@@ -7,7 +7,8 @@ sound batches and a tombstone for what is missing, so that the same damage is re
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from leveret.store.disk import Disk
 from leveret.store.format import FileHeader, new_header, pack_batch
@@ -48,8 +49,7 @@ class RecoveryReport:
         return found + self.notes
 
 
-@dataclass(frozen=True, slots=True)
-class Tail:
+class Tail(NamedTuple):
     """Where writing goes on: the last file, its header, its sound size, what of a torn batch follows (bytes), and the
 
     last sound batch with its offset.
@@ -98,7 +98,7 @@ class Recovery:
     def _repair(self, file: FileReading) -> Tail | None:
         """Keep a copy of a damaged file and replace it; report the damage."""
         header = file.header or new_header(file.number, file.expected, self._random_bytes)
-        header, content = _rebuild(replace(header, first_batch=file.expected), file)
+        header, content = _rebuild(header._replace(first_batch=file.expected), file)
         tail = _tail(file)
         salvaged_to = ""
         try:
@@ -108,7 +108,7 @@ class Recovery:
             tail = Tail(file.path, header, len(content), 0, b"", 0)
         except OSError as error:
             self.report.notes.append(f"{file.path}: could not be repaired now: {error.strerror or error}")
-        self.report.damages += [replace(damage, salvaged_to=salvaged_to) for damage in file.damages]
+        self.report.damages += [damage._replace(salvaged_to=salvaged_to) for damage in file.damages]
         return tail
 
 

@@ -25,6 +25,7 @@ import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from leveret.store.disk import Disk, DiskFile
 from leveret.store.format import (
@@ -76,8 +77,7 @@ class Chunk:
         return head + self.digest
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """A chunk in a file. at, octets: of its payload, in bytes; end: the offset behind its last message."""
 
     first: int
@@ -102,8 +102,7 @@ class Segment:
     is_checked: set[int] = field(default_factory=set)  # chunks whose checksum was found right
 
 
-@dataclass(frozen=True, slots=True)
-class Appended:
+class Appended(NamedTuple):
     """What one `append` did: segments by first offset, with their new sizes and places."""
 
     segments: tuple[Segment, ...]

@@ -11,10 +11,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from hashlib import sha256
-from typing import Final
-from urllib.parse import quote
+from typing import Final, NamedTuple
 
 from leveret.store.disk import Disk
 
@@ -26,8 +23,7 @@ _DATE = re.compile(r"date=(\d{4}-\d{2}-\d{2})")
 _FILE = re.compile(r"(\d{20})-(\d{20})-([0-9a-f]{16})\.parquet")
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class TableFile:
+class TableFile(NamedTuple):
     """One Parquet file. first, last: its offsets, inclusive; creation: of its stream, 16 hex digits; date: on which
     all its messages arrived (UTC, YYYY-MM-DD)."""
 
@@ -38,8 +34,7 @@ class TableFile:
     path: str
 
 
-@dataclass(frozen=True, slots=True)
-class Extent:
+class Extent(NamedTuple):
     """What a stream has now. creation: its own; first: the oldest offset; end: the offset behind the newest one."""
 
     creation: str
@@ -58,6 +53,9 @@ def directory_name(name: str) -> str:
     A "." or "_" at its beginning is encoded, too: readers of tables take such directories for hidden ones, and ".." is
     another directory.
     """
+    from hashlib import sha256
+    from urllib.parse import quote
+
     encoded = quote(name, safe="", errors="surrogateescape")
     if encoded[:1] in {".", "_"}:
         encoded = f"%{ord(encoded[0]):02X}{encoded[1:]}"

@@ -18,6 +18,7 @@ class MethodSpec:
         self.method_id: int = method_id
         self.key: int = class_id << 16 | method_id
         self.fields: tuple[tuple[str, str], ...] = fields
+        self.field_names: frozenset[str] = frozenset([field for field, _ in fields])
         self.has_content: bool = has_content
 
     def __repr__(self) -> str:

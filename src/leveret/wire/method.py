@@ -121,9 +121,8 @@ def _decode_fields(spec: MethodSpec, payload: bytes, errors: str, tables: dict[s
 
 def encode_method(spec: MethodSpec, **values: object) -> bytes:
     """The payload of a method frame. Fields that are not given are 0, "", False or {}; tables may come encoded."""
-    unknown = values.keys() - {name for name, _ in spec.fields}
-    if unknown:
-        raise TypeError(f"{spec.name} has no field {sorted(unknown)}")
+    if not spec.field_names.issuperset(values):
+        raise TypeError(f"{spec.name} has no field {sorted(values.keys() - spec.field_names)}")
     parts: list[bytes] = [struct.pack(">HH", spec.class_id, spec.method_id)]
     bits = 0
     bit = 0

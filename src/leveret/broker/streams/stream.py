@@ -24,7 +24,7 @@ from leveret.broker.streams.leases import Leases
 from leveret.broker.streams.limits import stream_limits
 from leveret.broker.streams.marks import Marks
 from leveret.broker.streams.offsets import FIRST, LAST, NEXT, OFFSET, OffsetSpec
-from leveret.wire.table import Value
+from leveret.wire.table import Value, encode_table
 
 if TYPE_CHECKING:
     from leveret.broker.vhost import VHost
@@ -260,6 +260,9 @@ class Stream(Queue):
     def record(self) -> dict[str, Value]:
         marks: dict[str, Value] = {"offsets": self.offsets.table(), "sequences": self.sequences.table()}
         return super().record() | {"creation": self.creation, "next_offset": int(self.next_offset)} | marks
+
+    def encoded(self) -> bytes:
+        return encode_table(self.record())  # it changes all the time
 
     def mark(self) -> None:
         """An offset or a sequence has changed: the batch under construction will say so when it is closed."""

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
-import tomllib
-from collections.abc import Mapping
+import os
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 import click
@@ -14,6 +12,7 @@ import click
 from leveret.cli.configuration.settings import PREFIX, SETTINGS, Setting
 
 DEFAULT: Final = "default"
+StrPath = str | os.PathLike[str]
 # Kubernetes describes a Service called leveret by such variables; they are nobody's choice
 _SERVICE: Final = "tcp://"
 
@@ -37,7 +36,7 @@ class Chosen:
         return [each for each in SETTINGS.values() if self.values[each.name] != other.values[each.name]]
 
 
-def choose(options: Mapping[str, object], path: Path | None, environment: Mapping[str, str]) -> Chosen:
+def choose(options: Mapping[str, object], path: StrPath | None, environment: Mapping[str, str]) -> Chosen:
     """The settings by options (name -> value), a file, and variables. click.UsageError says what is wrong with them."""
     values: dict[str, object] = {name: setting.default for name, setting in SETTINGS.items()}
     origins = dict.fromkeys(SETTINGS, DEFAULT)
@@ -55,15 +54,18 @@ def choose(options: Mapping[str, object], path: Path | None, environment: Mappin
     return Chosen(values, origins)
 
 
-def read_file(path: Path) -> dict[str, object]:
+def read_file(path: StrPath) -> dict[str, object]:
     """The settings of a TOML file. click.UsageError for what is not TOML, an unknown key, or a wrong value."""
+    import tomllib
+
     try:
-        table = tomllib.loads(path.read_text())
+        with open(path, "rb") as file:
+            table = tomllib.load(file)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise click.UsageError(f"{path}: {error}") from None
     for name in table:
         if name not in SETTINGS:
-            near = difflib.get_close_matches(name, SETTINGS, 1)
+            near = _near(name, SETTINGS)
             hint = f"; did you mean {near[0]!r}?" if near else "; `leveret serve --print-config` shows all settings"
             raise click.UsageError(f"{path}: unknown setting {name!r}{hint}")
     return {name: _checked(SETTINGS[name], value, f"{path}: {name}") for name, value in table.items()}
@@ -100,9 +102,15 @@ def misspelt(environment: Mapping[str, str]) -> list[str]:
     for variable in sorted(environment):
         name = variable.removeprefix(PREFIX)
         if name != variable and name not in known:
-            near = difflib.get_close_matches(name, known, 1, 0.85)
+            near = _near(name, known, 0.85)
             found += [f"the variable {variable} is no setting; did you mean {PREFIX}{near[0]}?"] if near else []
     return found
+
+
+def _near(name: str, known: Iterable[str], cutoff: float = 0.6) -> list[str]:
+    import difflib
+
+    return difflib.get_close_matches(name, list(known), 1, cutoff)
 
 
 def _shown(setting: Setting, value: object) -> str:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from leveret.net.quantity import octets
 
@@ -38,8 +37,7 @@ class Kind(Protocol):
         """The value that a text means. ValueError as above."""
 
 
-@dataclass(frozen=True, slots=True)
-class Whole:
+class Whole(NamedTuple):
     """A whole number from `low` to `high` (None: as large as you like); word: what may stand in its place."""
 
     low: int = 0
@@ -68,8 +66,7 @@ class Whole:
         return self.check(text if self.word and text == self.word else int(text))
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
+class Text(NamedTuple):
     """Any text that is not empty; a path, a name."""
 
     metavar: str = "TEXT"
@@ -84,8 +81,7 @@ class Text:
         return self.check(text)
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(NamedTuple):
     """One of some words."""
 
     words: tuple[str, ...]
@@ -107,8 +103,7 @@ class Choice:
         return self.check(text)
 
 
-@dataclass(frozen=True, slots=True)
-class Names:
+class Names(NamedTuple):
     """Several texts. One alone need not stand in a list; a variable has commas between them."""
 
     metavar: str = "TEXT"
@@ -124,8 +119,7 @@ class Names:
         return self.check([each.strip() for each in text.split(",") if each.strip()])
 
 
-@dataclass(frozen=True, slots=True)
-class Switch:
+class Switch(NamedTuple):
     """Whether or not."""
 
     metavar: str = "true|false"
@@ -142,8 +136,7 @@ class Switch:
         return SWITCH[text.lower()]
 
 
-@dataclass(frozen=True, slots=True)
-class Amount:
+class Amount(NamedTuple):
     """Octets of memory or disk, see leveret.net.quantity."""
 
     metavar: str = "AMOUNT"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Final
 
 import click
@@ -47,11 +46,11 @@ def _consumer_timeout(server: Server, after: Wanted) -> None:
 
 
 def _disk(server: Server, after: Wanted) -> None:
-    server.limit(replace(server.alarms.limits, disk_free_octets=after.limits.disk_free_octets))
+    server.limit(server.alarms.limits._replace(disk_free_octets=after.limits.disk_free_octets))
 
 
 def _memory(server: Server, after: Wanted) -> None:
-    server.limit(replace(server.alarms.limits, memory_octets=after.limits.memory_octets))
+    server.limit(server.alarms.limits._replace(memory_octets=after.limits.memory_octets))
 
 
 def _drain_timeout(server: Server, after: Wanted) -> None:

@@ -7,8 +7,7 @@ reload.py.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from leveret.broker.ceilings import CEILINGS
 from leveret.cli.configuration.kinds import OFF, Amount, Choice, Kind, Names, Switch, Text, Whole
@@ -23,8 +22,7 @@ PREFIX: Final = "LEVERET_"
 """Of environment variables."""
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(NamedTuple):
     """name: in the file; the option is --NAME with hyphens, the variable LEVERET_NAME in capitals.
 
     kind: what values there are; default: None = nothing, `absent` says what that means; doc: its first sentence is the

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from leveret import __version__
 from leveret.broker.broker import Settings
@@ -24,8 +24,7 @@ BROKER = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(NamedTuple):
     """security: None without TLS; limits: of disk and memory; logins: of the broker's Settings, those about users."""
 
     chosen: Chosen

@@ -11,7 +11,7 @@ from leveret.control.definitions.importing import Import
 from leveret.control.node import Node
 from leveret.control.passwords import password_fields
 from leveret.control.refusal import not_found
-from leveret.control.sliced import Sliced
+from leveret.control.sliced import Sliced, Steps
 
 
 class ExportDefinitions(Query):
@@ -46,7 +46,14 @@ class ImportDefinitions(Command):
                 entry.password, entry.password_hash = None, str(fields["password_hash"])
                 entry.hashing_algorithm = str(fields["hashing_algorithm"])
         _check_vhost(node, self.vhost)
+        return Sliced(self._steps(node))
+
+    def _steps(self, node: Node) -> Steps[object]:
+        """The checks are made with pauses; the change is one batch of the journal, and one turn."""
         plan = Import(node.broker, self.definitions, self.vhost, self.user or "")
+        yield from plan.steps
+        if plan.is_stale():
+            plan = Import(node.broker, self.definitions, self.vhost, self.user or "")
         return {"warnings": plan.apply(node.host.now_us())}
 
 

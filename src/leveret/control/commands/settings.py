@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 from typing import Final
 
 from leveret.broker.definitions import GLOBAL_PARAMETER
@@ -30,7 +29,7 @@ class SetDiskFreeLimit(Command):
     limit: int | str
 
     def run(self, node: Node) -> object:
-        node.host.limit(replace(node.host.alarms.limits, disk_free_octets=_octets(self.limit)))
+        node.host.limit(node.host.alarms.limits._replace(disk_free_octets=_octets(self.limit)))
         return None
 
 
@@ -40,7 +39,7 @@ class SetVmMemoryHighWatermark(Command):
     limit: int | str
 
     def run(self, node: Node) -> object:
-        node.host.limit(replace(node.host.alarms.limits, memory_octets=_octets(self.limit)))
+        node.host.limit(node.host.alarms.limits._replace(memory_octets=_octets(self.limit)))
         return None
 
 

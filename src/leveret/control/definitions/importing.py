@@ -8,6 +8,7 @@ is checked before anything is changed.
 
 from __future__ import annotations
 
+import functools
 import re
 from base64 import b64decode
 from collections.abc import Callable, Sequence
@@ -46,6 +47,7 @@ from leveret.control.definitions.exporting import RESERVED
 from leveret.control.methods import method_of
 from leveret.control.parameters import COMPONENTS, refused_parameter, refused_policy, refused_user_limits
 from leveret.control.refusal import BAD_REQUEST, Refused, bad_request
+from leveret.control.sliced import Steps
 from leveret.control.tables import encoded_table
 from leveret.wire import grammar
 from leveret.wire.errors import ProtocolError
@@ -59,7 +61,7 @@ _ANYTHING: Final[Definition] = {"configure": ".*", "write": ".*", "read": ".*"}
 
 
 class Import:
-    """A file on its way into a broker: making one checks it all (Refused), and `apply` changes the broker.
+    """A file on its way into a broker: `steps` checks it all (Refused), and `apply` changes the broker.
 
     vhost: of what the file's entries belong to, in place of what they say; then the file's users, virtual hosts and
     permissions are passed over. None: the whole file. user: who imports, and may do everything in new virtual hosts;
@@ -75,20 +77,35 @@ class Import:
         self._exchanges: dict[tuple[str, str], Method] = {}
         self._queues: dict[tuple[str, str], Method] = {}
         self._bindings: list[tuple[str, BindingEntry, bytes]] = []
+        self._generations = _generations(broker)
         self._users = set(broker.users.by_name)
         self._vhosts = set(broker.vhosts)
-        if vhost is None:
-            self._take_users(document)
-            self._take_vhosts(document, user)
-            self._take_permissions(document)
-        self._each("exchanges", document.exchanges, self._take_exchange)
-        self._take_rules(document)
-        self._each("queues", document.queues, self._take_queue)
-        self._each("bindings", document.bindings, self._take_binding)
+        self.steps = self._checked(document, user)
+
+    def check(self) -> Import:
+        """Check what is left to be checked, all at once. Refused."""
+        for _ in self.steps:
+            pass
+        return self
+
+    def is_stale(self) -> bool:
+        """Something was declared or deleted since it was made, and the checks may be wrong."""
+        return self._generations != _generations(self._broker)
+
+    def _checked(self, document: Document, user: str) -> Steps[None]:
+        if self._vhost is None:
+            yield from self._take_users(document)
+            yield from self._take_vhosts(document, user)
+            yield from self._take_permissions(document)
+        yield from self._each("exchanges", document.exchanges, self._take_exchange)
+        yield from self._take_rules(document)
+        yield from self._each("queues", document.queues, self._take_queue)
+        yield from self._each("bindings", document.bindings, self._take_binding)
         self._check_limits()
 
     def apply(self, now_us: int) -> list[str]:
-        """Change the broker; all records are one batch. Returns the warnings."""
+        """Change the broker; all records are one batch. Returns the warnings. Refused if it was not checked."""
+        self.check()
         for kind, definition in self._definitions:
             self._broker.definitions.put(kind, definition)
         for (vhost_name, name), method in self._exchanges.items():
@@ -107,9 +124,10 @@ class Import:
 
     # -- what is defined -----------------------------------------------------------------------------------------------
 
-    def _each(self, section: str, entries: Sequence[Entry], take: Callable[[Entry], None]) -> None:
+    def _each(self, section: str, entries: Sequence[Entry], take: Callable[[Entry], None]) -> Steps[None]:
         """Take the entries of a section; who is refused is named by its place and its name."""
         for index, entry in enumerate(entries):
+            yield
             try:
                 take(entry)
             except (Refused, ProtocolError, ValueError) as error:
@@ -121,7 +139,7 @@ class Import:
         record_of(kind, definition)  # ValueError for what the journal couldn't give back
         self._definitions.append((kind, definition))
 
-    def _take_users(self, document: Document) -> None:
+    def _take_users(self, document: Document) -> Steps[None]:
         version = document.rabbitmq_version or document.rabbit_version or ""
         algorithm = MD5 if _OLD.match(version) else SHA256
 
@@ -135,7 +153,7 @@ class Import:
                 }  # fmt: skip
                 self._of_new_users.append({"user": entry.name, "vhost": vhost, **patterns})
 
-        self._each("users", document.users, take)
+        yield from self._each("users", document.users, take)
 
     def _user(self, entry: UserEntry, algorithm: str) -> Definition:
         """The definition of a user. One without a password is there, but can't log in with any."""
@@ -161,7 +179,7 @@ class Import:
             "tags": _tags(entry), "limits": limits,
         }  # fmt: skip
 
-    def _take_vhosts(self, document: Document, user: str) -> None:
+    def _take_vhosts(self, document: Document, user: str) -> Steps[None]:
         def take(entry: VhostEntry) -> None:
             if not entry.name:
                 raise bad_request("a virtual host has a name")
@@ -175,14 +193,14 @@ class Import:
                 self._put(PERMISSION, {"user": user, "vhost": entry.name, **_ANYTHING})
             self._vhosts.add(entry.name)
 
-        self._each("vhosts", document.vhosts, take)
+        yield from self._each("vhosts", document.vhosts, take)
 
-    def _take_permissions(self, document: Document) -> None:
+    def _take_permissions(self, document: Document) -> Steps[None]:
         for definition in self._of_new_users:
             self._permit(PERMISSION, definition)
-        self._each("permissions", document.permissions, lambda entry: self._permit(PERMISSION, _fields(entry)))
-        topics = document.topic_permissions
-        self._each("topic_permissions", topics, lambda entry: self._permit(TOPIC_PERMISSION, _fields(entry)))
+        usual, topics = document.permissions, document.topic_permissions
+        yield from self._each("permissions", usual, lambda entry: self._permit(PERMISSION, _fields(entry)))
+        yield from self._each("topic_permissions", topics, lambda entry: self._permit(TOPIC_PERMISSION, _fields(entry)))
 
     def _permit(self, kind: str, definition: Definition) -> None:
         if definition["user"] not in self._users:
@@ -195,12 +213,13 @@ class Import:
                 _check(f"invalid regular expression {pattern!r}: {reason}" if reason else "")
         self._put(kind, definition)
 
-    def _take_rules(self, document: Document) -> None:
+    def _take_rules(self, document: Document) -> Steps[None]:
         """Parameters and policies."""
-        everywhere, policies, parameters = document.global_parameters, document.policies, document.parameters
-        self._each("global_parameters", everywhere, lambda entry: self._put(GLOBAL_PARAMETER, _fields(entry)))
-        self._each("policies", policies, self._take_policy)
-        self._each("parameters", parameters, self._take_parameter)
+        everywhere = document.global_parameters
+        put = functools.partial(self._put, GLOBAL_PARAMETER)
+        yield from self._each("global_parameters", everywhere, lambda entry: put(_fields(entry)))
+        yield from self._each("policies", document.policies, self._take_policy)
+        yield from self._each("parameters", document.parameters, self._take_parameter)
 
     def _take_policy(self, entry: PolicyEntry) -> None:
         definition = _fields(entry) | {"vhost": self._vhost_of(entry.vhost), "definition": _table(entry.definition)}
@@ -304,6 +323,11 @@ class Import:
                     f'Adding {more} queue(s) to virtual host "{name}" would exceed the limit of {most} queue(s).\n\n'
                     f"This virtual host currently has {count} queue(s) defined.\n\nImport aborted!"
                 )
+
+
+def _generations(broker: Broker) -> dict[str, int]:
+    """They grow when something is declared or deleted, or when users or permissions change."""
+    return {name: int(vhost.generation) for name, vhost in broker.vhosts.items()}
 
 
 def _fields(entry: Any) -> Definition:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
 
 import msgspec
 
@@ -12,17 +12,18 @@ from leveret.control.definitions.importing import Import, drop_defaults
 from leveret.control.refusal import bad_request
 
 
-def load(broker: Broker, path: Path, now_us: int) -> list[str]:
+def load(broker: Broker, path: str | os.PathLike[str], now_us: int) -> list[str]:
     """Import a file into a broker that does not serve yet; returns what was passed over. Refused; OSError.
 
     A new broker has no user and no virtual host then but those of the file, as in RabbitMQ: nobody gets in as guest
     who was not meant to.
     """
     try:
-        document = msgspec.json.decode(path.read_bytes(), type=Document)
+        with open(path, "rb") as file:
+            document = msgspec.json.decode(file.read(), type=Document)
     except msgspec.MsgspecError as error:
         raise bad_request(str(error)) from None
-    plan = Import(broker, document)
+    plan = Import(broker, document).check()
     if broker.is_new:
         drop_defaults(broker, document)
     return plan.apply(now_us)

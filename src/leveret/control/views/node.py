@@ -97,9 +97,7 @@ def node_view(node: Node) -> View:
 def memory_view(node: Node) -> View:
     """What the memory is used for, as far as that is known: messages, and all else."""
     used = node.host.alarms.used_octets()
-    holders = [queue for vhost in node.broker.vhosts.values() for queue in vhost.holders()]
-    queues = sum(int(shelf.ready.octets) for queue in holders for shelf in queue.every_shelf())
-    queues += int(node.broker.log.tail_octets)
+    queues = int(node.broker.log.ready_octets + node.broker.log.tail_octets)
     other = max(used - queues, 0)
     return {"queue_procs": queues, "other_proc": other, "strategy": "rss", "total": {"rss": used, "allocated": used}}
 

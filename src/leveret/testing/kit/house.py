@@ -111,7 +111,8 @@ class House:
                 document = msgspec.convert(given, Document)
             else:
                 document = msgspec.json.decode(Path(given).read_bytes(), type=Document)
-            plan = Import(server.broker, document, user="guest")  # who stays, and may do everything in what is new
+            # guest stays, and may do everything in what is new
+            plan = Import(server.broker, document, user="guest").check()
         except (msgspec.MsgspecError, Refused) as error:
             raise ValueError(f"the definitions can't be imported: {error}") from None
         for line in plan.apply(server.now_us()):

@@ -198,7 +198,7 @@ class Process:
                 self._submit()
             elif self._linger is None or not self._linger.is_due:
                 self._linger = self.later(LINGER_US, self._submit)
-        if (self.paging.is_due or log.dead_pages) and not self._is_paging and self.paging.step():
+        if (self.paging.is_due or log.has_waste) and not self._is_paging and self.paging.step():
             self._is_paging = True
             self.later(0, self._page)
         next_us = self.broker.timers.next_us()

@@ -1,0 +1,154 @@
+#!/usr/bin/env python3
+"""No cliffs: what others do to a broker must not be felt by a stream of 10,000 msg/s, nor by who waits for confirms.
+
+    tools/with_core.py compiled .venv/bin/python bench/cliffs.py
+    ... bench/cliffs.py --only purge-10m,delete-10m
+    ... bench/cliffs.py --brokers rabbitmq,leveret --only backlog-100k,dead-consumer
+
+Both are measured alone and beside each disturbance of disturbances.py, in turns: alone, disturbed, alone … The table
+has medians. The exit status is 1 if there is a cliff of leveret:
+
+    pause   of every disturbed round, the longest latency was over 10 ms, and over that of every round alone
+    p99     of every disturbed round, the p99 was over twice that of every round alone, and over 1 ms
+
+So noise finds no cliff: it would have to strike in all disturbed rounds and in none alone. What is under a
+millisecond at the 99th percentile is not felt as a cliff by anybody who talks over a network.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import leveret
+from disturbances import DISTURBANCES, Disturbance
+from leveret.testing.processes import ServerProcess
+from run import WORK, build_tools, server
+from tables import line
+from victims import WARMUP_S, Felt, Victims, least, middle, most, put_first
+
+PAUSE_MS_MAX = 10.0
+RATIO_MAX = 2.0
+FELT_MS = 1.0
+BEFORE_ACT_S = 0.4
+"""How far in the window the disturbance comes, where it is an event."""
+
+
+class Findings:
+    """Of one disturbance on one broker: what was felt without and with it, round by round."""
+
+    def __init__(self, broker: str, name: str) -> None:
+        self.broker = broker
+        self.name = name
+        self.alone: list[Felt] = []
+        self.beside: list[Felt] = []
+
+    def cliffs(self) -> list[str]:
+        """What the disturbance certainly did."""
+        best, worst = least(self.beside), most(self.alone)
+        found = []
+        for what, pause, before in (
+            ("delivery", best.max, worst.max),
+            ("confirm", best.confirm_max, worst.confirm_max),
+        ):
+            if pause > max(PAUSE_MS_MAX, before):
+                found.append(f"{what} pause {pause:.0f} ms")
+        for what, p99, before in (("delivery", best.p99, worst.p99), ("confirm", best.confirm_p99, worst.confirm_p99)):
+            if p99 > max(FELT_MS, RATIO_MAX * before):
+                found.append(f"{what} p99 x {p99 / before:.1f}")
+        return found
+
+    def row(self) -> str:
+        """A line of the table."""
+        alone, beside = middle(self.alone), middle(self.beside)
+        cells = [self.name, self.broker]
+        cells += [f"{before:.2f} → {now:.2f}" for before, now in zip(alone, beside, strict=True)]
+        return line([*cells, "; ".join(self.cliffs()) or "-"])
+
+
+def measure(
+    broker: ServerProcess, name: str, chosen: Disturbance, findings: Findings, options: argparse.Namespace
+) -> None:
+    """All rounds of one disturbance."""
+    for turn in range(min(options.rounds, chosen.rounds)):
+        findings.alone.append(Victims(broker, options.seconds).felt())
+        with chosen.begin(broker, options.seconds) as act:
+            victims = Victims(broker, options.seconds)
+            time.sleep(WARMUP_S + BEFORE_ACT_S)
+            act()
+            findings.beside.append(victims.felt())
+        print(f"{turn + 1} {name:14} {findings.broker:12} {told(findings)}", file=sys.stderr, flush=True)
+    findings.alone.append(Victims(broker, options.seconds).felt())
+
+
+def told(findings: Findings) -> str:
+    alone, beside = findings.alone[-1], findings.beside[-1]
+    return (
+        f"p99 {alone.p99:6.2f} → {beside.p99:6.2f} ms, max {alone.max:6.1f} → {beside.max:6.1f} ms; "
+        f"confirms p99 {alone.confirm_p99:6.2f} → {beside.confirm_p99:6.2f} ms, "
+        f"max {alone.confirm_max:6.1f} → {beside.confirm_max:6.1f} ms"
+    )
+
+
+def run(options: argparse.Namespace) -> list[Findings]:
+    """Each disturbance meets a broker of its own, but RabbitMQ, whose start takes long."""
+    found = []
+    data = WORK / "cliffs"
+    for broker_name in options.brokers:
+        is_ours = broker_name.startswith("leveret")
+        wanted = [name for name in options.only if is_ours or not DISTURBANCES[name].leveret_only]
+        for group in [[name] for name in wanted] if is_ours else [wanted]:
+            shutil.rmtree(data, ignore_errors=True)
+            with server(broker_name, data) as broker:
+                for name in group:
+                    findings = Findings(broker_name, name)
+                    found.append(findings)
+                    measure(broker, name, DISTURBANCES[name], findings, options)
+    shutil.rmtree(data, ignore_errors=True)
+    return found
+
+
+def table(found: Sequence[Findings]) -> str:
+    """Medians in milliseconds, alone → disturbed."""
+    head = ["disturbance", "broker", "p50", "p99", "max", "confirm p50", "confirm p99", "confirm max", "cliffs"]
+    rows = [line(head), line(["---", "---"] + ["---:"] * (len(head) - 3) + ["---"]), *(each.row() for each in found)]
+    names = dict.fromkeys(each.name for each in found)
+    return "\n".join([*rows, "", *(f"- `{name}`: {DISTURBANCES[name].meaning}" for name in names)])
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ours = "leveret" if leveret.core() == "compiled" else "leveret-interpreted"
+    parser.add_argument("--brokers", type=lambda names: names.split(","), default=[ours], help="as in run.py")
+    parser.add_argument("--only", type=lambda names: names.split(","), default=list(DISTURBANCES))
+    parser.add_argument("--rounds", type=int, default=3, help="at most; what takes long has fewer")
+    parser.add_argument("--seconds", type=float, default=2.0, help="of each window")
+    parser.add_argument("--output", type=Path, help="write the table there, too")
+    options = parser.parse_args()
+    if unknown := set(options.only) - set(DISTURBANCES):
+        parser.error(f"unknown disturbances: {', '.join(sorted(unknown))}; known are {', '.join(DISTURBANCES)}")
+    return options
+
+
+def main() -> None:
+    options = arguments()
+    build_tools()
+    put_first()
+    began = time.monotonic()
+    found = run(options)
+    text = table(found)
+    print(f"\nmilliseconds, alone → disturbed\n\n{text}\n\n{time.monotonic() - began:.0f} s")
+    if options.output:
+        options.output.write_text(text + "\n")
+    cliffs = [each for each in found if each.broker.startswith("leveret") and each.cliffs()]
+    for each in cliffs:
+        print(f"cliff: {each.name}: {', '.join(each.cliffs())}", file=sys.stderr)
+    sys.exit(bool(cliffs))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,283 @@
+#!/usr/bin/env python3
+"""A day of an application in some minutes: does a broker that has worked for long take more memory, or keep more files?
+
+    tools/with_core.py compiled .venv/bin/python bench/day.py
+    ... bench/day.py --minutes 30 --svg docs/day.svg
+
+All kinds of messages at once, each from clients that come, work for some seconds and go: transient and persistent
+ones that differ in size, route and headers, with confirms; calls with direct replies and with a queue for each; delays
+of the levels that NServiceBus uses; messages that expire and are rejected into a dead letter queue; backlogs that go to
+the disk and come back; a stream with retention, written and read again; connections that only come and go. The rates
+are such that ten minutes see some 30 million messages, which is what a busy application has in a day.
+
+Meanwhile memory, open files, threads and the files of journal, pages and streams are sampled. The first fifth is for
+warming up: buffers find their size, the journal its spare files. The rest is cut into thirds. Each figure has an
+allowance, a share and an amount: the broker is found to grow, and the exit status is 1, if the median of the last
+third is over that of the first one by more than both. What oscillates does not make a median move; a leak does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import leveret
+from leveret.client import BlockingConnection, Properties
+from leveret.client.publishing import PublishEncoder
+from leveret.testing.processes import LeveretProcess
+from run import WORK, build_tools, positive
+from scenarios import DURABLE, MIXED
+from tables import line
+
+DAY = 30_000_000
+SAMPLE_S = 1.0
+WARM_SHARE = 0.2
+STREAM = "-durable -qarg x-queue-type=stream -queue day.stream -keep"
+RETENTION = "-qarg x-max-length-bytes=40000000 -qarg x-stream-max-segment-size-bytes=8000000"
+LETTERS = 20_000
+FRAME_OCTETS = 131072
+
+
+class Figure(NamedTuple):
+    """A thing that must not grow: more than this share, and than this amount."""
+
+    title: str
+    share: float
+    amount: float
+
+
+FIGURES = {
+    "rss_mib": Figure("memory, MiB", 0.05, 4.0),
+    "files": Figure("open files and sockets", 0.05, 8.0),
+    "threads": Figure("threads", 0.0, 1.0),
+    "journal": Figure("journal files", 0.25, 2.0),
+    "segments": Figure("files of pages", 0.25, 8.0),
+    "stream_files": Figure("stream files", 0.25, 3.0),
+    "data_mib": Figure("data directory, MiB", 0.25, 64.0),
+}
+
+LOADS = {
+    "transient": f"{MIXED} -rate 20000 -seconds 5",
+    "persistent": f"{MIXED} {DURABLE} -confirm 1000 -rate 15000 -seconds 5 -exchange day-persistent",
+    "calls": "rpc -mode direct -window 20 -seconds 3",
+    "calls, a queue each": "rpc -mode queue-per-request -seconds 2",
+    "delays": "delay -count 4000 -min-delay 0 -max-delay 3 -rate 2000",
+    "backlog": "publish-only -mixed -count 120000",
+    "backlog, persistent": "publish-only -size 100 -durable -persistent -confirm 1000 -count 200000",
+    "stream": f"throughput -consumers 0 -persistent -confirm 1000 -mixed -rate 5000 -seconds 4 {STREAM} {RETENTION}",
+    "stream, read": f"replay -prefetch 1000 -ack-every 100 -mixed -seconds 3 {STREAM} {RETENTION}",
+    "connections": "connections -count 300 -concurrency 16 -hold 1",
+}
+LANES = (
+    ("transient",),
+    ("persistent",),
+    ("calls", "calls, a queue each", "delays"),
+    ("backlog", "backlog, persistent"),
+    ("stream", "stream, read"),
+    ("connections", "dead letters"),
+)
+"""What is done at the same time, each after the other."""
+COUNTS = ("delivered", "published", "requests", "replayed", "count", "opened")
+"""Where amqpload says how many messages it were; the first that it says counts."""
+
+
+class Day:
+    """messages: by kind, so far."""
+
+    def __init__(self, broker: LeveretProcess) -> None:
+        self.messages: Counter[str] = Counter()
+        self.over = threading.Event()
+        self.failure = ""
+        self._broker = broker
+
+    def lane(self, kinds: Sequence[str]) -> None:
+        """A thread: one kind after the other until the day is over, or something failed."""
+        while not self.over.is_set():
+            for kind in kinds:
+                if self.over.is_set():
+                    return
+                try:
+                    self.messages[kind] += self._do(kind)
+                except Exception as error:
+                    self.failure = f"{kind}: {error}"
+                    self.over.set()
+
+    def _do(self, kind: str) -> int:
+        if kind == "dead letters":
+            return dead_letters(self._broker.url)
+        command = [WORK / "amqpload", *shlex.split(LOADS[kind]), "-port", str(self._broker.port)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        row: dict[str, Any] = json.loads(done.stdout)
+        if "error" in row:
+            raise RuntimeError(row["error"])
+        for fault in ("lost", "out_of_order", "unanswered", "mismatches", "early", "failed", "nacked"):
+            if row.get(fault):
+                raise RuntimeError(f"{fault} {row[fault]}: {row}")
+        return int(next(row[key] for key in COUNTS if key in row))
+
+
+def dead_letters(url: str) -> int:
+    """Messages of which half expire and half are rejected; all are consumed where dead letters go."""
+    with BlockingConnection(url) as connection:
+        channel = connection.channel()
+        channel.declare_queue("day.dead", durable=True)
+        dead = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "day.dead"}
+        encoder = PublishEncoder(1, FRAME_OCTETS)
+        for name, more in (("day.short", {"x-message-ttl": 50}), ("day.rejected", {})):
+            channel.declare_queue(name, durable=True, arguments=dead | more)
+            properties = Properties(delivery_mode=2, headers={"kind": name})
+            frames = b"".join(encoder.encode(bytes(50), "", name, properties, False) for _ in range(100))
+            for _ in range(LETTERS // 200):
+                channel.publish_frames(frames, 100)
+        channel.flush()
+        channel.qos(1000)
+        taken = 0
+        rejecting = channel.consume("day.rejected")
+        channel.consume("day.dead")
+        while taken < LETTERS:
+            for delivery in channel.deliveries(1000, 10):
+                if delivery.consumer_tag == rejecting:
+                    channel.reject(delivery.delivery_tag, requeue=False)
+                else:
+                    channel.ack(delivery.delivery_tag)
+                    taken += 1
+            channel.flush()
+    return 2 * LETTERS
+
+
+def sample(broker: LeveretProcess) -> dict[str, float]:
+    """All figures at this moment."""
+    process = Path(f"/proc/{broker.pid}")
+    status = dict(each.split(":", 1) for each in (process / "status").read_text().splitlines())
+    counts: Counter[str] = Counter()
+    octets = 0
+    for path in broker.data_dir.rglob("*"):
+        try:
+            if path.is_file():
+                counts[path.relative_to(broker.data_dir).parts[0]] += 1
+                octets += path.stat().st_blocks * 512
+        except FileNotFoundError:
+            continue  # it has gone meanwhile
+    return {
+        "rss_mib": int(status["VmRSS"].split()[0]) / 1024,
+        "files": float(len(list((process / "fd").iterdir()))),
+        "threads": float(status["Threads"]),
+        "journal": float(counts["journal"]),
+        "segments": float(counts["segments"]),
+        "stream_files": float(counts["streams"]),
+        "data_mib": octets / (1 << 20),
+    }
+
+
+class Verdict(NamedTuple):
+    """The medians of the thirds, and whether the last is too far over the first."""
+
+    thirds: tuple[float, float, float]
+    has_grown: bool
+
+
+def verdict(values: Sequence[float], figure: Figure) -> Verdict:
+    """Of samples at equal distances, warm-up included. ValueError for fewer than six after it."""
+    kept = values[int(len(values) * WARM_SHARE) :]
+    size = len(kept) // 3
+    if size < 2:
+        raise ValueError("the day was too short to say anything")
+    first, middle, last = (
+        statistics.median(kept[:size]),
+        statistics.median(kept[size : 2 * size]),
+        statistics.median(kept[-size:]),
+    )
+    return Verdict((first, middle, last), last - first > max(figure.share * first, figure.amount))
+
+
+def table(rows: Sequence[dict[str, float]]) -> tuple[str, list[str]]:
+    """The figures by thirds, and the titles of those that have grown."""
+    lines = [line(["figure", "first third", "middle", "last third", "allowed"]), line(["---"] + ["---:"] * 4)]
+    grown = []
+    for name, figure in FIGURES.items():
+        found = verdict([row[name] for row in rows], figure)
+        allowed = found.thirds[0] + max(figure.share * found.thirds[0], figure.amount)
+        lines.append(line([figure.title, *(f"{value:.1f}" for value in found.thirds), f"{allowed:.1f}"]))
+        if found.has_grown:
+            grown.append(figure.title)
+    return "\n".join(lines), grown
+
+
+def draw(rows: Sequence[dict[str, float]], path: Path) -> None:
+    """A picture with one strip for each figure."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    from matplotlib import pyplot
+
+    matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "leveret", "font.size": 8})
+    drawing, strips = pyplot.subplots(len(FIGURES), 1, sharex=True, figsize=(8, 1.1 * len(FIGURES)))
+    minutes = [number * SAMPLE_S / 60 for number in range(len(rows))]
+    for strip, (name, figure) in zip(strips, FIGURES.items(), strict=True):
+        strip.plot(minutes, [row[name] for row in rows], color="#2a6f97", linewidth=0.8)
+        strip.set_title(figure.title, loc="left", fontsize=8)
+        strip.set_ylim(bottom=0)
+        strip.spines[["top", "right"]].set_visible(False)
+        strip.axvspan(0, WARM_SHARE * minutes[-1], color="#eeeeee")
+    strips[-1].set_xlabel("minutes; grey: warm-up")
+    drawing.tight_layout()
+    drawing.savefig(path, format="svg", metadata={"Date": None})
+
+
+def run(minutes: float, tell: Callable[[str], None]) -> tuple[list[dict[str, float]], Counter[str], str]:
+    """The samples, the messages of each kind, and what failed."""
+    rows: list[dict[str, float]] = []
+    with tempfile.TemporaryDirectory(dir=WORK, prefix="day-") as data, LeveretProcess(Path(data) / "broker") as broker:
+        day = Day(broker)
+        lanes = [threading.Thread(target=day.lane, args=(kinds,)) for kinds in LANES]
+        for lane in lanes:
+            lane.start()
+        began = time.monotonic()
+        while time.monotonic() - began < 60 * minutes and not day.over.is_set():
+            rows.append(sample(broker))
+            if len(rows) % 30 == 0:
+                now = rows[-1]
+                tell(
+                    f"{len(rows) * SAMPLE_S / 60:5.1f} min {sum(day.messages.values()):12,} messages "
+                    f"{now['rss_mib']:7.1f} MiB {now['files']:5.0f} files {now['data_mib']:7.0f} MiB of data"
+                )
+            day.over.wait(max(0.0, began + len(rows) * SAMPLE_S - time.monotonic()))
+        day.over.set()
+        for lane in lanes:
+            lane.join()
+    return rows, day.messages, day.failure
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=positive, default=10)
+    parser.add_argument("--svg", type=Path, help="where to draw the samples")
+    options = parser.parse_args()
+    build_tools()
+    rows, messages, failure = run(options.minutes, lambda text: print(text, file=sys.stderr, flush=True))
+    if failure:
+        sys.exit(failure)
+    total = sum(messages.values())
+    print(f"{leveret.core()} core, {options.minutes} min, {total:,} messages: {total / DAY:.1f} days of {DAY:,}\n")
+    print(", ".join(f"{kind} {count:,}" for kind, count in messages.items()))
+    text, grown = table(rows)
+    print(f"\nmedians\n\n{text}")
+    if options.svg:
+        draw(rows, options.svg)
+    if grown:
+        sys.exit(f"the broker has grown: {', '.join(grown)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,332 @@
+"""What other clients of a broker do while two of them want to be served at once (cliffs.py).
+
+Each is a context manager: what is before its yield happens before the window, the function that it yields in the
+middle of the window, the rest after it. So a queue of ten million messages is there before anybody is measured, and
+its end is what is felt.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from multiprocessing.synchronize import Event
+from typing import Any, NamedTuple
+
+from leveret.client import BlockingChannel, BlockingConnection, Properties
+from leveret.client.publishing import PublishEncoder
+from leveret.control.blocking import ControlClient
+from leveret.testing.processes import ServerProcess
+from scenarios import DURABLE
+from victims import aside, ended, step_back
+
+MANY = 10_000_000
+HUNDRED_THOUSAND = 100_000
+CHUNK = 1000
+FRAME_OCTETS = 131072
+QUEUE = "disturbance"
+SPAWN = multiprocessing.get_context("fork")
+
+Act = Callable[[], None]
+
+
+class Disturbance(NamedTuple):
+    """begin: of a broker and the window's seconds. rounds: at most so many, where each takes long."""
+
+    meaning: str
+    begin: Callable[[ServerProcess, float], AbstractContextManager[Act]]
+    rounds: int = 3
+    leveret_only: bool = False
+
+
+# -- queues and what fills them ----------------------------------------------------------------------------------------
+
+
+def frames(count: int, persistent: bool) -> bytes:
+    """So many publishes. No two in a row are alike, so a broker has nothing to gain from treating them as one."""
+    encoder = PublishEncoder(1, FRAME_OCTETS)
+    properties = Properties(delivery_mode=2) if persistent else None
+    return b"".join(encoder.encode(bytes(16 + number % 2), "", QUEUE, properties, False) for number in range(count))
+
+
+def fill(channel: BlockingChannel, count: int, persistent: bool = False) -> None:
+    """Publish so many messages to the queue, and return when it has them."""
+    chunk = frames(CHUNK, persistent)
+    for _ in range(count // CHUNK):
+        channel.publish_frames(chunk, CHUNK)
+    channel.flush()
+    while channel.declare_queue(QUEUE, passive=True).message_count < count:
+        time.sleep(0.01)
+
+
+@contextmanager
+def queue(broker: ServerProcess, count: int, durable: bool, **arguments: Any) -> Iterator[BlockingChannel]:
+    """A queue with so many messages, persistent if it is durable; deleted at the end."""
+    with BlockingConnection(broker.url, heartbeat_s=0) as connection:
+        channel = connection.channel()
+        channel.declare_queue(QUEUE, durable=durable, arguments=arguments)
+        fill(channel, count, durable)
+        yield channel
+        channel.delete_queue(QUEUE)
+
+
+@contextmanager
+def in_child(work: Callable[[str, Event, Event], None], url: str) -> Iterator[tuple[Event, Any]]:
+    """Another process, which says when it is ready and ends when it is told to."""
+    ready, over = SPAWN.Event(), SPAWN.Event()
+    child = SPAWN.Process(target=work, args=(url, ready, over), daemon=True)
+    child.start()
+    ready.wait()
+    try:
+        yield over, child
+    finally:
+        over.set()
+        child.join()
+
+
+def nothing() -> None:
+    """What is there is enough."""
+
+
+# -- the disturbances --------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def waiting(broker: ServerProcess, seconds: float, durable: bool) -> Iterator[Act]:
+    """Ten million messages lie in another queue."""
+    with queue(broker, MANY, durable):
+        yield nothing
+
+
+def consume_slowly(url: str, ready: Event, over: Event) -> None:
+    """One message every millisecond, of a hundred at hand."""
+    step_back()
+    with BlockingConnection(url) as connection:
+        channel = connection.channel()
+        channel.qos(100)
+        channel.consume(QUEUE)
+        ready.set()
+        while not over.is_set():
+            delivery = channel.next_delivery(0.1)
+            if delivery is not None:
+                channel.ack(delivery.delivery_tag)
+                channel.flush()
+            time.sleep(0.001)
+
+
+@contextmanager
+def behind_a_consumer(broker: ServerProcess, seconds: float) -> Iterator[Act]:
+    with queue(broker, HUNDRED_THOUSAND, False), in_child(consume_slowly, broker.url):
+        yield nothing
+
+
+@contextmanager
+def unread(broker: ServerProcess, seconds: float) -> Iterator[Act]:
+    """A consumer without a prefetch limit does not read its socket."""
+
+    def consume(url: str, ready: Event, over: Event) -> None:
+        step_back()
+        with BlockingConnection(url, heartbeat_s=0) as connection:
+            connection.channel().consume(QUEUE, no_ack=True)
+            ready.set()
+            over.wait()
+
+    with queue(broker, 4 * HUNDRED_THOUSAND, False), in_child(consume, broker.url):
+        yield nothing
+
+
+@contextmanager
+def loading(broker: ServerProcess, *mode: str) -> Iterator[Act]:
+    """A load of amqpload during the whole window."""
+    processes = []
+    yield lambda: processes.append(aside(*mode, "-port", str(broker.port)))
+    for process in processes:
+        ended(process)
+
+
+def paging_out(broker: ServerProcess, seconds: float) -> AbstractContextManager[Act]:
+    count = str(int(200_000 * seconds))
+    return loading(broker, "publish-only", "-rate", "200000", "-batch", "20", "-count", count, "-no-drain")
+
+
+@contextmanager
+def read_back(broker: ServerProcess, seconds: float) -> Iterator[Act]:
+    """Two million messages, most of them on the disk, go to a consumer that takes them as fast as they come."""
+    with queue(broker, 2_000_000, False):
+        processes = []
+        yield lambda: processes.append(
+            aside("drain", "-queue", QUEUE, "-count", "2000000", "-keep", "-port", str(broker.port))
+        )
+        for process in processes:
+            ended(process)
+
+
+def confirms(broker: ServerProcess, seconds: float) -> AbstractContextManager[Act]:
+    load = f"throughput {DURABLE} -confirm 1000 -warmup 0".split()
+    return loading(broker, *load, "-seconds", str(seconds))
+
+
+@contextmanager
+def purge(broker: ServerProcess, seconds: float, durable: bool) -> Iterator[Act]:
+    with queue(broker, MANY, durable) as channel:
+        yield lambda: nothing_but(channel.purge_queue(QUEUE))
+
+
+@contextmanager
+def delete(broker: ServerProcess, seconds: float, durable: bool) -> Iterator[Act]:
+    with queue(broker, MANY, durable) as channel:
+        yield lambda: nothing_but(channel.delete_queue(QUEUE))
+
+
+def nothing_but(answer: object) -> None:
+    """It was the doing that mattered."""
+
+
+def definitions(queues: int, users: int) -> dict[str, Any]:
+    """A file with so many queues, a binding for each, and users."""
+    names = [f"imported-{number}" for number in range(queues)]
+    hashed = "kI3GCqW5JLMJa4iX1lo7X4D6XbYqlLgxIs30+P6tENUV2POR"  # RabbitMQ's documentation: test12
+    return {
+        "users": [{"name": f"user-{number}", "password_hash": hashed, "tags": ""} for number in range(users)],
+        "queues": [
+            {"name": name, "vhost": "/", "durable": True, "auto_delete": False, "arguments": {"x-max-length": 1000}}
+            for name in names
+        ],
+        "bindings": [
+            {
+                "source": "amq.topic", "vhost": "/", "destination": name, "destination_type": "queue",
+                "routing_key": f"{name}.#", "arguments": {},
+            }
+            for name in names
+        ],
+    }  # fmt: skip
+
+
+def control(broker: ServerProcess) -> ControlClient:
+    return ControlClient(str(broker.data_dir))
+
+
+@contextmanager
+def importing(broker: ServerProcess, seconds: float) -> Iterator[Act]:
+    wanted = definitions(5000, 500)
+    with control(broker) as client:
+        yield lambda: nothing_but(client.call("import_definitions", definitions=wanted))
+        for each in wanted["queues"]:
+            client.call("delete_queue", vhost="/", name=each["name"])
+        for each in wanted["users"]:
+            client.call("delete_user", name=each["name"])
+
+
+@contextmanager
+def listing(broker: ServerProcess, seconds: float) -> Iterator[Act]:
+    with control(broker) as client:
+        if len(client.call("list_queues", columns=["name"])) < 50_000:
+            client.call("import_definitions", definitions=definitions(50_000, 0))
+        yield lambda: nothing_but(client.call("list_queues"))
+
+
+@contextmanager
+def new_journal_file(broker: ServerProcess, seconds: float) -> Iterator[Act]:
+    """The journal goes on to new files while 50,000 durable queues are declared."""
+    with listing(broker, seconds):
+        payload = bytes(1 << 20)
+        with BlockingConnection(broker.url) as connection:
+            channel = connection.channel()
+            channel.confirm_select()
+            channel.declare_queue(QUEUE, durable=True)
+
+            def publish() -> None:
+                for _ in range(150):
+                    channel.publish(payload, "", QUEUE, Properties(delivery_mode=2))
+                    channel.wait_for_confirms()
+                    channel.get(QUEUE, no_ack=True)
+
+            yield publish
+
+
+@contextmanager
+def idle(broker: ServerProcess, seconds: float) -> Iterator[Act]:
+    where = ["-count", "1000", "-hold", str(seconds + 1), "-port", str(broker.port)]
+    process = aside("connections", *where)
+    time.sleep(1)
+    yield nothing
+    ended(process)
+
+
+def connecting(broker: ServerProcess, seconds: float) -> AbstractContextManager[Act]:
+    return loading(broker, "connections", "-count", "1000", "-concurrency", "250")
+
+
+def hoard(url: str, ready: Event, over: Event) -> None:
+    """Take all and acknowledge nothing."""
+    step_back()
+    connection = BlockingConnection(url, heartbeat_s=0)
+    channel = connection.channel()
+    channel.consume(QUEUE)
+    taken = 0
+    while taken < HUNDRED_THOUSAND:
+        taken += len(channel.deliveries(HUNDRED_THOUSAND, 10))
+    ready.set()
+    over.wait()
+    os._exit(0)  # as if it had crashed
+
+
+@contextmanager
+def dying(broker: ServerProcess, seconds: float) -> Iterator[Act]:
+    with queue(broker, HUNDRED_THOUSAND, True), in_child(hoard, broker.url) as (over, _):
+        yield over.set
+
+
+@contextmanager
+def acknowledging(broker: ServerProcess, seconds: float) -> Iterator[Act]:
+    """One basic.ack for 100,000 messages."""
+    with queue(broker, HUNDRED_THOUSAND, True) as channel:
+        channel.consume(QUEUE)
+        taken = 0
+        while taken < HUNDRED_THOUSAND:
+            taken += len(channel.deliveries(HUNDRED_THOUSAND, 10))
+
+        def settle() -> None:
+            channel.ack(0, multiple=True)
+            channel.flush()
+
+        yield settle
+
+
+@contextmanager
+def expiring(broker: ServerProcess, seconds: float, durable: bool = False) -> Iterator[Act]:
+    """A million messages whose time has ended behind one that had none: when it goes, all of them go."""
+    with queue(broker, 0, durable) as channel:
+        channel.publish(b"", "", QUEUE)
+        encoder = PublishEncoder(1, FRAME_OCTETS)
+        properties = Properties(expiration="1", delivery_mode=2 if durable else 1)
+        made = (encoder.encode(bytes(16 + number % 2), "", QUEUE, properties, False) for number in range(CHUNK))
+        chunk = b"".join(made)
+        for _ in range(1_000_000 // CHUNK):
+            channel.publish_frames(chunk, CHUNK)
+        yield lambda: nothing_but(channel.get(QUEUE, no_ack=True))
+
+
+DISTURBANCES = {
+    "backlog-100k": Disturbance("100,000 messages behind a slow consumer", behind_a_consumer),
+    "unread": Disturbance("a consumer does not read its socket", unread),
+    "ready-10m": Disturbance("10 million transient messages in a queue", lambda b, s: waiting(b, s, False), 1),
+    "durable-10m": Disturbance("10 million persistent messages in a queue", lambda b, s: waiting(b, s, True), 1),
+    "paging-out": Disturbance("200,000 msg/s into a queue that goes to the disk", paging_out),
+    "paging-in": Disturbance("2 million messages are read back and consumed", read_back),
+    "confirm-1000": Disturbance("a persistent stream with 1,000 unconfirmed", confirms),
+    "purge-10m": Disturbance("purge of 10 million transient messages", lambda b, s: purge(b, s, False), 2),
+    "purge-durable": Disturbance("purge of 10 million persistent messages", lambda b, s: purge(b, s, True), 2),
+    "delete-10m": Disturbance("deletion of a queue with 10 million", lambda b, s: delete(b, s, False), 2),
+    "delete-durable": Disturbance("deletion with 10 million persistent ones", lambda b, s: delete(b, s, True), 2),
+    "import": Disturbance("import of 5,000 queues, 5,000 bindings, 500 users", importing, leveret_only=True),
+    "idle-1000": Disturbance("1,000 idle connections", idle),
+    "connect-1000": Disturbance("1,000 connections, 250 at once", connecting),
+    "dead-consumer": Disturbance("a consumer dies with 100,000 unacknowledged", dying),
+    "ack-100k": Disturbance("one ack for 100,000 messages", acknowledging),
+    "expiry-1m": Disturbance("a million messages expire at one instant", expiring),
+    "list-50k": Disturbance("50,000 queues are listed", listing, leveret_only=True),
+    "journal-50k": Disturbance("new journal files with 50,000 queues", new_journal_file, leveret_only=True),
+}

@@ -1,0 +1,336 @@
+#!/usr/bin/env python3
+"""Has it become slower? Instructions, messages per second and processor time against bench/baseline.json.
+
+    bench/gate.py              `make bench-quick`: two to three minutes; exit status 1 beyond 15 %
+    bench/gate.py --renew      make a new baseline, on purpose: on a quiet machine, then commit it
+
+Instructions of the core per message (bench/instructions.py) are the same in every run, to a few parts in a thousand, so
+they tell a change of one per cent; they see neither system calls nor the event loop. Without valgrind only the rest is
+done.
+
+Then five scenarios run against RabbitMQ, in turns, medians. Figures of two runs can be compared only with a yardstick
+that both runs have, so each line is held against two of them, and is worse only if it is so by both:
+
+- a fixed loop of Python that runs before each measurement: it tells when the whole machine is slower than it was;
+- RabbitMQ in the same run: it tells of what the loop does not feel, such as disk and network. When only RabbitMQ had
+  a better day, the loop says that nothing happened.
+
+Neither helps while other programs compute: then fewer messages come together in one turn of the broker's loop, and each
+of them takes more work. Beside ten programs on two processors one and the same build took 0.65 to 1.6 µs per message,
+while the loop's time varied by 1 %. So a round in which other programs (or the host of the virtual machine) had more
+than a tenth of the processors does not count; where less than two are left, a line is not judged, and that is said.
+What seems to be worse is measured once more, with as many rounds, and judged by all of them.
+
+With another Python, compiler or C library than the baseline's nothing is compared, on another processor or with another
+RabbitMQ only instructions: that is said, too, and is no failure.
+"""
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import machine
+from instructions import CannotCount, count
+from leveret.testing.processes import ProcessFailed, RabbitMQProcess, ServerProcess
+from run import HERE, build_tools, load, positive, servers
+from scenarios import QUICK, SCENARIOS
+from tables import Row, line, lookup, text
+
+BASELINE = HERE / "baseline.json"
+LIMIT = 0.15
+OTHERS_MAX = 0.1
+"""Part of the processors that other programs may take in a round that counts."""
+ROUNDS_MIN = 2
+BASE, OURS = "rabbitmq", "leveret"
+CPU_US = "broker_cpu_us_per_msg"
+RENEW = "`make bench-quick GATE=--renew` on a quiet machine, and commit bench/baseline.json"
+
+
+class Line(NamedTuple):
+    """One comparison. worse: by which part, 0.2 is a fifth; below 0 it is better; None: it could not be judged."""
+
+    name: str
+    was: float
+    now: float
+    worse: float | None
+
+    @property
+    def fails(self) -> bool:
+        return self.worse is not None and self.worse > LIMIT
+
+
+class Round(NamedTuple):
+    """One measurement of both brokers, one after the other."""
+
+    loop_s: float
+    others: float  # part of the processors that neither brokers nor load generator had
+    per_s: float
+    cpu_us: float
+    rabbitmq_per_s: float
+    rabbitmq_cpu_us: float
+
+
+Figures = dict[str, float]
+
+
+# -- comparing --------------------------------------------------------------------------------------------------------
+
+
+def instruction_lines(was: Mapping[str, float], now: Mapping[str, float]) -> list[Line]:
+    """Per load; one that the baseline does not know is not compared."""
+    return [
+        Line(f"{name}: instructions per message", was[name], now[name], now[name] / was[name] - 1)
+        for name in now
+        if name in was
+    ]
+
+
+def medians(rounds: Sequence[Round], others_max: float = OTHERS_MAX) -> Figures | None:
+    """Of the rounds that count: the median of each figure, and of the ratios within a round. None: too few count."""
+    quiet = [found for found in rounds if found.others <= others_max]
+    if len(quiet) < ROUNDS_MIN:
+        return None
+    columns: dict[str, list[float]] = {
+        "loop_s": [found.loop_s for found in quiet],
+        "per_s": [found.per_s for found in quiet],
+        "cpu_us": [found.cpu_us for found in quiet],
+        "ratio": [found.per_s / found.rabbitmq_per_s for found in quiet],
+        "cpu_ratio": [found.cpu_us / found.rabbitmq_cpu_us for found in quiet],
+    }
+    return {name: statistics.median(values) for name, values in columns.items()}
+
+
+def scenario_lines(name: str, was: Figures, now: Figures | None) -> list[Line]:
+    """Messages per second and processor time of a scenario, each by the yardstick that finds less fault with it."""
+    rate, cost = f"{name}: messages/s, times RabbitMQ", f"{name}: CPU µs per message"
+    if now is None:
+        return [Line(rate, was["ratio"], 0, None), Line(cost, was["cpu_us"], 0, None)]
+    slower = now["loop_s"] / was["loop_s"]
+    rate_worse = min(1 - now["ratio"] / was["ratio"], 1 - now["per_s"] * slower / was["per_s"])
+    cpu_worse = min(now["cpu_ratio"] / was["cpu_ratio"], now["cpu_us"] / slower / was["cpu_us"]) - 1
+    return [
+        Line(rate, was["ratio"], now["ratio"], rate_worse),
+        Line(cost, was["cpu_us"], now["cpu_us"] / slower, cpu_worse),
+    ]
+
+
+def differences(was: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """In what the machine or its programs are of another kind than those of the baseline."""
+    return [
+        f"{name}: {now.get(name, 'none')}, of the baseline: {was.get(name, 'none')}"
+        for name in {**was, **now}
+        if was.get(name) != now.get(name)
+    ]
+
+
+def table(lines: Sequence[Line]) -> str:
+    out = [line(["", "baseline", "now", "worse by", ""]), line(["---", "---:", "---:", "---:", "---"])]
+    for found in lines:
+        if found.worse is None:
+            out.append(line([found.name, text(found.was), "", "", "not judged: others took the processors"]))
+        else:
+            mark = "**too much**" if found.fails else ""
+            out.append(line([found.name, text(found.was), text(found.now), f"{found.worse:+.1%}", mark]))
+    return "\n".join(out)
+
+
+# -- measuring --------------------------------------------------------------------------------------------------------
+
+
+def fixed_loop_s() -> float:
+    """Processor time of some work that is always the same: dictionaries, numbers, copies."""
+    began_s = time.process_time()
+    octets, kept, total = bytes(range(256)) * 256, {}, 0
+    for number in range(400_000):
+        kept[number & 4095] = number
+        total += number * number % 7
+        if number % 64 == 0:
+            total += len(bytearray(octets))
+    return time.process_time() - began_s
+
+
+def processors_s() -> float:
+    """Time that all processors have computed, or were taken away by the host: user, nice, system, stolen."""
+    fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()
+    return sum(int(fields[index]) for index in (1, 2, 3, 8)) / os.sysconf("SC_CLK_TCK")
+
+
+def own_s(sessions: set[int]) -> float:
+    """Time that this process, its children that have ended, and the brokers' sessions have computed."""
+    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    ticks = 0
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue  # it has ended
+        ticks += int(fields[11]) + int(fields[12]) if int(fields[3]) in sessions else 0
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages) + ticks / os.sysconf("SC_CLK_TCK")
+
+
+def measure_round(brokers: Mapping[str, ServerProcess], title: str, seconds: float) -> Round:
+    """Both brokers. Raises ProcessFailed where one of them fails: that is no question of speed."""
+    sessions = {broker.pid for broker in brokers.values()}
+    began = (time.monotonic(), processors_s(), own_s(sessions))
+    loop_s, rows = [], {}
+    scenario = SCENARIOS[title]._replace(arguments=f"{SCENARIOS[title].arguments} -warmup 0.5")
+    for name in (BASE, OURS):
+        loop_s.append(fixed_loop_s())
+        rows[name] = load(name, brokers[name], title, scenario, seconds)
+        if "error" in rows[name]:
+            raise ProcessFailed(f"{title}, {name}: {rows[name]['error']}")
+    passed_s = (time.monotonic() - began[0]) * (os.cpu_count() or 1)
+    others_s = (processors_s() - began[1]) - (own_s(sessions) - began[2])
+    found = Round(
+        statistics.mean(loop_s),
+        max(0.0, others_s / passed_s),
+        *(figure(rows[name], path) for name in (OURS, BASE) for path in (scenario.figure, CPU_US)),
+    )
+    ratio = found.per_s / found.rabbitmq_per_s
+    cells = [f"{text(found.per_s)}/s", f"{text(ratio)} x RabbitMQ", f"{text(found.cpu_us)} µs"]
+    print(f"{title:12}", *(f"{cell:>16}" for cell in cells), f"others {found.others:.0%}", file=sys.stderr, flush=True)
+    return found
+
+
+def figure(row: Row, path: str) -> float:
+    value = lookup(row, path)
+    if not value:
+        raise ProcessFailed(f"{row['scenario']}, {row['broker']}: no {path}")
+    return value
+
+
+def measure(baseline: Mapping[str, Figures], options: argparse.Namespace) -> dict[str, list[Round]]:
+    """Rounds of all scenarios; of those that seem to be worse, or were disturbed, as many again."""
+    rounds: dict[str, list[Round]] = {title: [] for title in QUICK}
+    with servers([BASE, OURS]) as brokers:
+        titles: Sequence[str] = QUICK
+        for _ in range(2):
+            for _ in range(options.rounds):
+                for title in titles:
+                    rounds[title].append(measure_round(brokers, title, options.seconds))
+            titles = doubtful(baseline, rounds)
+    return rounds
+
+
+def doubtful(baseline: Mapping[str, Figures], rounds: Mapping[str, Sequence[Round]]) -> list[str]:
+    """Scenarios that seem to be worse than they were, or had too few quiet rounds, if they had one at all."""
+    found = []
+    for title, done in rounds.items():
+        if all(item.others > OTHERS_MAX for item in done):
+            continue
+        now = medians(done)
+        lines = scenario_lines(title, baseline[title], now) if title in baseline else []
+        if now is None or any(item.fails for item in lines):
+            found.append(title)
+    return found
+
+
+def instructions() -> Figures:
+    """As counted, or none, and why."""
+    try:
+        return count()
+    except CannotCount as error:
+        print(f"instructions are not compared: {error}", file=sys.stderr)
+        return {}
+
+
+# -- the gate ---------------------------------------------------------------------------------------------------------
+
+
+def read_baseline(path: Path) -> dict[str, Any]:
+    """What was committed. Raises ValueError where there is no such file, or it is something else."""
+    try:
+        found = json.loads(path.read_text())
+        return {key: found[key] for key in ("made", "kind", "instructions", "scenarios")}
+    except (OSError, json.JSONDecodeError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"{path} is no baseline ({type(error).__name__}: {error}); gate.py --renew makes one"
+        ) from error
+
+
+def renew(options: argparse.Namespace, kind: dict[str, str]) -> None:
+    """A new baseline. Raises ValueError where the machine was too busy for one."""
+    counted = instructions()
+    rounds = measure({}, options)
+    found = {title: medians(done, 1.0 if options.busy else OTHERS_MAX) for title, done in rounds.items()}
+    if disturbed := [title for title, figures in found.items() if figures is None]:
+        raise ValueError(f"not done: other programs were busy during {', '.join(disturbed)} (--busy takes it anyway)")
+    made = time.strftime("%Y-%m-%d") + (", on a busy machine" if options.busy else "")
+    new = {"made": made, "kind": kind, "instructions": rounded(counted)}
+    new["scenarios"] = {title: rounded(figures) for title, figures in found.items() if figures}
+    BASELINE.write_text(json.dumps(new, indent=2, ensure_ascii=False) + "\n")
+    print(f"{BASELINE} is new: commit it")
+
+
+def rounded(figures: Figures) -> Figures:
+    return {name: float(f"{value:.5g}") for name, value in figures.items()}
+
+
+def compare(baseline: Mapping[str, Any], options: argparse.Namespace) -> list[Line]:
+    """All lines."""
+    lines = instruction_lines(baseline["instructions"], instructions())
+    if options.only_instructions:
+        return lines
+    rounds = measure(baseline["scenarios"], options)
+    for title, was in baseline["scenarios"].items():
+        lines += scenario_lines(title, was, medians(rounds[title]))
+    return lines
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--renew", action="store_true", help="write bench/baseline.json instead of comparing with it")
+    parser.add_argument(
+        "--busy", action="store_true", help="with --renew: also where other programs take the processors"
+    )
+    parser.add_argument("--only-instructions", action="store_true", help="compare nothing else: half a minute")
+    parser.add_argument("--rounds", type=positive, default=3)
+    parser.add_argument("--seconds", type=float, default=1.5, help="measuring window of each run")
+    return parser.parse_args()
+
+
+def main() -> None:
+    options = arguments()
+    if RabbitMQProcess.program() is None and not options.only_instructions:
+        if options.renew:
+            sys.exit("a baseline needs RabbitMQ")
+        print("RabbitMQ is not installed: only instructions are compared", file=sys.stderr)
+        options.only_instructions = True
+    build_tools()
+    build, kind = machine.build(), machine.kind()
+    try:
+        if options.renew:
+            renew(options, kind)
+            return
+        baseline = read_baseline(BASELINE)
+        unlike = differences(baseline["kind"], kind)
+        is_other_build = any(baseline["kind"].get(name) != value for name, value in build.items())
+        if unlike and (is_other_build or not options.only_instructions):
+            compared = "Nothing is" if is_other_build else "Only instructions are"
+            print(f"{compared} compared: the baseline of {baseline['made']} is of another kind.")
+            print("\n".join(f"- {item}" for item in unlike))
+            print(f"To compare all on this one: {RENEW}")
+            options.only_instructions = True
+        if is_other_build:
+            return
+        lines = compare(baseline, options)
+    except (ProcessFailed, ValueError) as error:
+        sys.exit(str(error))
+    print(f"\nAgainst the baseline of {baseline['made']}:\n\n{table(lines)}\n")
+    failed = [found for found in lines if found.fails]
+    for found in failed:
+        change = f"{text(found.now)} instead of {text(found.was)}"
+        print(f"{found.name}: {change}, {found.worse:.0%} worse; allowed are {LIMIT:.0%}")
+    if failed:
+        sys.exit(f"Slower than the baseline. Find out why; or, if it is meant to be so: {RENEW}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,79 @@
+"""What a measurement was made on: the machine, the programs and their versions."""
+
+import importlib.metadata
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+import leveret
+
+HERE = Path(__file__).resolve().parent
+
+
+def about() -> dict[str, str]:
+    """What the document says of the machine and its software; a line each."""
+    commit = first_line(["git", "-C", str(HERE), "describe", "--always", "--dirty", "--tags"])
+    return {
+        "leveret": f"{leveret.__version__}, {leveret.core()} core{f', commit {commit}' if commit else ''}",
+        "RabbitMQ": first_line(["dpkg-query", "-W", "-f", "${Version}", "rabbitmq-server"]),
+        "Erlang": first_line(["dpkg-query", "-W", "-f", "${Version}", "erlang-base"]),
+        "GarageMQ": first_line(["dpkg-query", "-W", "-f", "${Version}", "garagemq"]),
+        "Python": python(),
+        "mypyc": importlib.metadata.version("mypy"),
+        "C compiler of the load generator": first_line(["cc", "--version"]),
+        "kernel": f"{platform.system()} {platform.release()}",
+        "processor": f"{processor()}, {os.cpu_count()} of them",
+        "memory": f"{os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') / 2**30:.0f} GiB",
+        "file system of the data": filesystem(HERE),
+        "load before": f"{os.getloadavg()[0]:.2f}",
+        "command": " ".join(["bench/" + Path(sys.argv[0]).name, *sys.argv[1:]]),
+    }
+
+
+def build() -> dict[str, str]:
+    """What must be the same for instructions of two runs to be compared."""
+    return {
+        "Python": f"{python()}, {platform.python_compiler()}, {platform.machine()}",
+        "core": f"{leveret.core()}, mypyc {importlib.metadata.version('mypy')}",
+        "C library": " ".join(platform.libc_ver()),
+    }
+
+
+def kind() -> dict[str, str]:
+    """What must be the same for times of two runs to be compared."""
+    return {
+        **build(),
+        "processor": f"{processor()} x {os.cpu_count()}",
+        "RabbitMQ": first_line(["dpkg-query", "-W", "-f", "${Version}", "rabbitmq-server"]),
+    }
+
+
+def python() -> str:
+    return f"{platform.python_implementation()} {platform.python_version()}"
+
+
+def processor() -> str:
+    """The processor's name, as Linux tells it."""
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def filesystem(place: Path) -> str:
+    """The kind of file system that a directory is on, and its options."""
+    mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
+    fitting = [mount for mount in mounts if place.is_relative_to(mount[1])]
+    best = max(fitting, key=lambda mount: len(mount[1]))
+    return f"{best[2]} ({best[3]})"
+
+
+def first_line(command: list[str]) -> str:
+    """What a command says first, or nothing if it cannot be run."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError:
+        return ""
+    return done.stdout.partition("\n")[0].strip() if done.returncode == 0 else ""

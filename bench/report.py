@@ -1,0 +1,276 @@
+#!/usr/bin/env python3
+"""The measured part of docs/PERFORMANCE.md, and its picture, from the last run of bench/suite.py; measures nothing.
+
+    bench/report.py
+    bench/report.py --log build/bench/suite.jsonl --print
+
+Each figure is the median over the rounds, each ratio that of two medians. Tables stand between two marks in the
+document; what is written by hand around them stays. The picture shows ratios, turned so that more is better.
+"""
+
+import argparse
+import statistics
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from goals import LAVINMQ, SECTIONS, Figure, Goal
+from picture import draw
+from run import TOP
+from scenarios import CPU, FAULTS, SCENARIOS, SKIPPED
+from streams import SCENARIOS as STREAMS
+from suite import LOG, last_run
+from tables import Row, figures, line, median, text
+
+DOCUMENT = TOP / "docs" / "PERFORMANCE.md"
+PICTURE = TOP / "docs" / "performance.svg"
+BEGIN, END = "<!-- measured: begin (bench/report.py) -->", "<!-- measured: end -->"
+BASE = "rabbitmq"
+NAMES = {
+    "rabbitmq": "RabbitMQ",
+    "rabbitmq-v2": "RabbitMQ, v2 queue",
+    "rabbitmq-quorum": "RabbitMQ, quorum",
+    "garagemq": "GarageMQ",
+    "leveret": "leveret",
+    "leveret-interpreted": "interpreted",
+    "relay": "relay",
+    "disk, append": "disk, append",
+    "disk, overwrite": "disk, overwrite",
+}
+RATIOS = (
+    ("leveret", BASE),
+    ("leveret-interpreted", BASE),
+    ("garagemq", BASE),
+    ("leveret", "rabbitmq-v2"),
+    ("leveret", "rabbitmq-quorum"),
+)
+MEANINGS = {
+    "start": "from the command until it is ready, on an empty directory, byte-compiled; memory two seconds later",
+    "federation": "one link between two brokers of a kind, 100 bytes, persistent, confirmed on both sides; CPU of both",
+    **{title: scenario.meaning for title, scenario in (SCENARIOS | STREAMS).items()},
+}
+
+
+class Run:
+    """All measurements of a run, by scenario and broker."""
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self.cells: dict[tuple[str, str], list[Row]] = {}
+        for row in rows:
+            self.cells.setdefault((row["scenario"], row["broker"]), []).append(row)
+
+    def good(self, scenario: str, broker: str) -> list[Row]:
+        return [row for row in self.cells.get((scenario, broker), []) if "error" not in row]
+
+    def value(self, scenario: str, broker: str, path: str) -> float | None:
+        """The median, or None where there is none."""
+        return median(self.good(scenario, broker), path)
+
+    def ratio(self, figure: Figure, broker: str, base: str = BASE) -> float | None:
+        """How many times the base's figure."""
+        value, other = (self.value(figure.scenario, name, figure.path) for name in (broker, base))
+        return value / other if value is not None and other else None
+
+    def cell(self, figure: Figure, broker: str) -> str:
+        """The figure of a broker; how it failed; or that it was left out."""
+        value = self.value(figure.scenario, broker, figure.path)
+        if value is not None:
+            return text(value)
+        if (figure.scenario, broker) in SKIPPED:
+            return "left out"
+        return "failed" if self.cells.get((figure.scenario, broker)) else ""
+
+    def brokers(self, section: Sequence[Figure]) -> list[str]:
+        """Who has been measured in any of these scenarios, in the order of NAMES."""
+        return [name for name in NAMES if any((figure.scenario, name) in self.cells for figure in section)]
+
+
+# -- goals ------------------------------------------------------------------------------------------------------------
+
+
+def goal_text(figure: Figure, goal: Goal) -> str:
+    """What is aimed at."""
+    sign = "≤" if figure.is_less_better else "≥"
+    who = "" if goal.broker == "leveret" else f"{NAMES[goal.broker]} "
+    bound = f"{goal.bound:,g}"
+    if goal.is_added:
+        return f"{who}{sign} {NAMES[goal.of]} + {bound}"
+    if not goal.of:
+        return f"{who}{sign} {bound}"
+    return f"{who}{sign} {bound} ×" + ("" if goal.of == BASE else f" {NAMES[goal.of]}")
+
+
+def verdict(run: Run, figure: Figure, goal: Goal) -> str:
+    """Whether it is met, and by how much: in per cent of the bound."""
+    value = run.value(figure.scenario, goal.broker, figure.path)
+    bound: float | None = goal.bound
+    if goal.of:
+        other = run.value(figure.scenario, goal.of, figure.path)
+        bound = None if other is None else other + goal.bound if goal.is_added else other * goal.bound
+    if value is None or bound is None:
+        return "not measured"
+    return judged(value, bound, figure.is_less_better)
+
+
+def judged(value: float, bound: float, is_less_better: bool) -> str:
+    """Met or missed, and how far from the bound."""
+    is_met = value <= bound if is_less_better else value >= bound
+    if not bound:
+        return "met" if is_met else f"**missed: {text(value)}**"
+    distance = abs(value / bound - 1)
+    share = f"{value / bound:.1f} × the bound" if distance >= 1 else f"{distance:.0%}"
+    return f"met by {share}" if is_met else f"**missed by {share}**"
+
+
+# -- the document -----------------------------------------------------------------------------------------------------
+
+
+def section_table(run: Run, section: Sequence[Figure]) -> str:
+    """Figures of all brokers, ratios to RabbitMQ, goals."""
+    names = run.brokers(section)
+    ratios = [pair for pair in RATIOS if pair[0] in names and pair[1] in names]
+    lavinmq = any((figure.scenario, figure.path) in LAVINMQ for figure in section)
+    head = [
+        "scenario",
+        "",
+        *(NAMES[name] for name in names),
+        *(f"{NAMES[name]} ÷ {NAMES[base]}" for name, base in ratios),
+    ]
+    head += (["LavinMQ ÷ RabbitMQ, another run"] if lavinmq else []) + ["goal", ""]
+    lines = [line(head), line(["---", "---"] + ["---:"] * (len(head) - 4) + ["---", "---"])]
+    for figure in section:
+        if not any((figure.scenario, name) in run.cells for name in names):
+            continue
+        cells = [f"`{figure.scenario}`", figure.unit + (" (less is better)" if figure.is_less_better else "")]
+        cells += [run.cell(figure, name) for name in names]
+        cells += [times(run.ratio(figure, name, base)) for name, base in ratios]
+        cells += [times(LAVINMQ.get((figure.scenario, figure.path)))] if lavinmq else []
+        cells.append("<br>".join(goal_text(figure, goal) for goal in figure.goals))
+        cells.append("<br>".join(verdict(run, figure, goal) for goal in figure.goals))
+        lines.append(line(cells))
+    return "\n".join(lines)
+
+
+def times(ratio: float | None) -> str:
+    return "" if ratio is None else f"{ratio:.2f}" if ratio < 10 else f"{ratio:.0f}"
+
+
+def processor_table(run: Run, titles: Sequence[str]) -> str:
+    """Processor time per message of each broker."""
+    names = [name for name in NAMES if any(processor_us(run, title, name) is not None for title in titles)]
+    lines = [line(["scenario", *(NAMES[name] for name in names)]), line(["---"] + ["---:"] * len(names))]
+    for title in titles:
+        cells = [processor_us(run, title, name) for name in names]
+        if any(cell is not None for cell in cells):
+            lines.append(line([f"`{title}`", *("" if cell is None else text(cell) for cell in cells)]))
+    return "\n".join(lines)
+
+
+def processor_us(run: Run, title: str, name: str) -> float | None:
+    return next((value for path in CPU if (value := run.value(title, name, path)) is not None), None)
+
+
+def spread(run: Run) -> str:
+    """How far apart the rounds were: of each scenario's main figure, lowest and highest as part of the median."""
+    lines = [
+        line(["scenario", "", "rounds", *(NAMES[name] for name in NAMES)]),
+        line(["---"] * 2 + ["---:"] * (1 + len(NAMES))),
+    ]
+    for section in SECTIONS.values():
+        for figure in {figure.scenario: figure for figure in reversed(section)}.values():
+            cells, rounds = [], 0
+            for name in NAMES:
+                values = figures(run.good(figure.scenario, name), figure.path)
+                rounds = max(rounds, len(values))
+                middle = statistics.median(values) if values else 0
+                cells.append(f"{min(values) / middle - 1:+.0%} {max(values) / middle - 1:+.0%}" if middle else "")
+            if any(cells):
+                lines.append(line([f"`{figure.scenario}`", figure.unit, str(rounds), *cells]))
+    return "\n".join(lines)
+
+
+def failures(run: Run) -> list[str]:
+    """What went wrong, and what was left out, a line each."""
+    found = []
+    for (title, name), rows in run.cells.items():
+        bad = [row["error"] for row in rows if "error" in row]
+        if bad:
+            found.append(f"`{title}`, {NAMES[name]}: {len(bad)} of {len(rows)} rounds failed: {bad[-1]}")
+        worst = {key: max(figures(rows, key), default=0) for key in FAULTS}
+        wrong = [f"{key.replace('_', ' ')}: {text(value)}" for key, value in worst.items() if value]
+        if wrong:
+            found.append(f"`{title}`, {NAMES[name]}: {', '.join(wrong)}")
+    found += [
+        f"`{title}`, {NAMES[name]}: left out; {reason}"
+        for (title, name), reason in SKIPPED.items()
+        if is_there(run, title)
+    ]
+    return found
+
+
+def is_there(run: Run, title: str) -> bool:
+    return any(scenario == title for scenario, _ in run.cells)
+
+
+def measured(head: Row, rows: Sequence[Row]) -> str:
+    """All that stands between the marks."""
+    run = Run(rows)
+    options = head["options"]
+    out = [
+        f"Begun on {head['run']}: medians of {options['rounds']} round(s) in turns, {options['seconds']:g} s each.",
+        "",
+    ]
+    out += [f"- {name}: {value}" for name, value in head["about"].items() if value]
+    out += ["", "![How many times RabbitMQ, by scenario](performance.svg)"]
+    titles: list[str] = []
+    for title, section in SECTIONS.items():
+        there = list(dict.fromkeys(figure.scenario for figure in section if is_there(run, figure.scenario)))
+        if there:
+            titles += there
+            out += ["", f"### {title}", "", section_table(run, section), ""]
+            out += [f"- `{name}`: {MEANINGS[name]}" for name in there]
+    out += [
+        "",
+        "### Processor time",
+        "",
+        "CPU µs of the broker per message (per connection, in `connections`), all its threads and processes.",
+        "",
+    ]
+    out += [processor_table(run, titles), "", "### Spread", ""]
+    out += ["Lowest and highest round of the first figure of each scenario, from the median.", "", spread(run)]
+    wrong = failures(run)
+    out += ["", "### Failed and left out", "", *(f"- {item}" for item in wrong or ["nothing"])]
+    return "\n".join(out)
+
+
+def replaced(document: str, part: str) -> str:
+    """The document with this between its marks. Raises ValueError where they are not there once each, in order."""
+    if document.count(BEGIN) != 1 or document.count(END) != 1 or document.index(BEGIN) > document.index(END):
+        raise ValueError(f"one {BEGIN} and one {END} behind it are needed")
+    before, _, rest = document.partition(BEGIN)
+    return f"{before}{BEGIN}\n\n{part}\n\n{END}{rest.partition(END)[2]}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--log", type=Path, default=LOG, help="of bench/suite.py")
+    parser.add_argument("--print", action="store_true", help="print the tables, and leave document and picture alone")
+    options = parser.parse_args()
+    try:
+        head, rows = last_run(options.log)
+        if not rows:
+            raise ValueError("the last run has no measurements")
+        part = measured(head, rows)
+        if options.print:
+            print(part)
+            return
+        DOCUMENT.write_text(replaced(DOCUMENT.read_text(), part))
+    except (ValueError, OSError) as error:
+        sys.exit(str(error))
+    run = Run(rows)
+    draw(PICTURE, [figure for section in SECTIONS.values() for figure in section], run.ratio)
+    print(f"{DOCUMENT.relative_to(TOP)} and {PICTURE.relative_to(TOP)} show the run of {head['run']}")
+
+
+if __name__ == "__main__":
+    main()

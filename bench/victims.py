@@ -1,0 +1,105 @@
+"""Two clients that mind: a stream of 10,000 msg/s, and a publisher that waits for each confirm. What they feel."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from leveret.testing.processes import ServerProcess
+from run import WORK
+
+RATE = 10_000
+WARMUP_S = 0.3
+
+
+class Felt(NamedTuple):
+    """Latencies of one window in milliseconds: of deliveries from when they were due, and of confirms."""
+
+    p50: float
+    p99: float
+    max: float
+    confirm_p50: float
+    confirm_p99: float
+    confirm_max: float
+
+
+class Victims:
+    """Both clients, for one window; `felt` waits for its end."""
+
+    def __init__(self, broker: ServerProcess, seconds: float) -> None:
+        where = ["-port", str(broker.port), "-seconds", str(seconds), "-warmup", str(WARMUP_S), "-size", "16"]
+        self._running = [
+            subprocess.Popen([WORK / "amqpload", *mode, *where], stdout=subprocess.PIPE, text=True)
+            for mode in (["throughput", "-rate", str(RATE)], ["confirm-latency"])
+        ]
+
+    def felt(self) -> Felt:
+        """SystemExit if one of them failed, or if messages were lost."""
+        stream, confirms = (self._row(process) for process in self._running)
+        if stream["lost"] or stream["out_of_order"]:
+            sys.exit(f"messages of the victim were lost or out of order: {stream}")
+        of_stream, of_confirms = stream["latency_us"], confirms["confirm_latency_us"]
+        return Felt(*(found[key] / 1e3 for found in (of_stream, of_confirms) for key in ("p50", "p99", "max")))
+
+    @staticmethod
+    def _row(process: subprocess.Popen[str]) -> dict[str, Any]:
+        said, _ = process.communicate()
+        row: dict[str, Any] = json.loads(said)
+        if "error" in row:
+            sys.exit(f"the victim failed: {row['error']}")
+        return row
+
+
+def put_first() -> None:
+    """Run before everything else on the machine, with all that is started from here but what steps back."""
+    try:
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(5))
+    except PermissionError:
+        print("not in real time: the figures depend on what else the machine does", file=sys.stderr)
+
+
+def step_back() -> None:
+    """In a child: what makes the disturbance is not to be one by itself."""
+    with suppress(PermissionError):
+        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+
+
+def aside(*command: str | Path) -> subprocess.Popen[str]:
+    """A load that disturbs, with the priority that programs usually have."""
+    return subprocess.Popen(
+        [WORK / "amqpload", *command],
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=step_back,  # noqa: PLW1509
+    )
+
+
+def ended(process: subprocess.Popen[str]) -> dict[str, Any]:
+    """What a load said at its end. SystemExit if it failed."""
+    said, _ = process.communicate()
+    row: dict[str, Any] = json.loads(said)
+    if "error" in row:
+        sys.exit(f"the disturbance failed: {row['error']}")
+    return row
+
+
+def middle(samples: Sequence[Felt]) -> Felt:
+    """The median of each figure."""
+    return Felt(*(statistics.median(column) for column in zip(*samples, strict=True)))
+
+
+def least(samples: Sequence[Felt]) -> Felt:
+    """The best of each figure: what no round was free of."""
+    return Felt(*(min(column) for column in zip(*samples, strict=True)))
+
+
+def most(samples: Sequence[Felt]) -> Felt:
+    """The worst of each figure."""
+    return Felt(*(max(column) for column in zip(*samples, strict=True)))

@@ -1,0 +1,115 @@
+"""What must not cost more when there is more of something else, counted in steps."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import ValuesView
+
+import pytest
+
+from leveret.broker.queue import Queue
+from leveret.store.disk import MemoryDisk
+from leveret.store.journal import Journal
+from leveret.wire import grammar
+
+from .house import House
+from .support import Client
+from .test_runs import alike
+
+
+class Asked(dict[str, Queue]):
+    """Queues that count how often all of them are asked for."""
+
+    times = 0
+
+    def values(self) -> ValuesView[str, Queue]:  # type: ignore[override]
+        self.times += 1
+        return super().values()
+
+
+def memory(house: House) -> int:
+    """What the messages of all queues take, added up."""
+    vhost = house.bench.broker.vhosts["/"]
+    return sum(int(shelf.ready.octets) for queue in vhost.holders() for shelf in queue.every_shelf())
+
+
+def start(house: House, names: str) -> Client:
+    """A queue for each of these letters, bound by it and by "all"."""
+    client = house.bench.connect()
+    for name in names:
+        client.queue(name, durable=name.isupper())
+        for key in (name, "all"):
+            client.call(1, grammar.QUEUE_BIND, queue=name, exchange="amq.topic", routing_key=key)
+    house.write()
+    client.frames()
+    return client
+
+
+def test_a_look_at_the_memory_of_messages_does_not_look_at_queues() -> None:
+    house = House(MemoryDisk())
+    client = start(house, "abcdefgh")
+    client.raw(b"".join(alike("all", 3)))
+    vhost = house.bench.broker.vhosts["/"]
+    vhost.queues = asked = Asked(vhost.queues)
+    house.paging.look()
+    assert asked.times == 0
+    assert house.pager.octets() == memory(house) > 0
+    assert asked.times == 1  # by the test: they can be counted
+
+
+def test_messages_weigh_nothing_when_they_are_gone() -> None:
+    """Alike messages reach a consumer and a queue without one, for whose sake their bytes are copied together."""
+    house = House(MemoryDisk())
+    client = start(house, "ab")
+    client.send(1, grammar.BASIC_CONSUME, queue="a", no_ack=True, consumer_tag="c")
+    for _ in range(5):
+        client.raw(b"".join(alike("all", 10)))
+    queues = house.bench.broker.vhosts["/"].queues
+    assert queues["a"].count() == 0
+    assert queues["a"].shelf.ready.octets == 0
+    assert house.pager.octets() == queues["b"].shelf.ready.octets > 0
+    client.send(1, grammar.QUEUE_PURGE, queue="b")
+    assert house.pager.octets() == 0
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_sum_is_that_of_all_shelves_whatever_happens(seed: int) -> None:
+    chance = random.Random(seed)
+    house = House(MemoryDisk(), octets_max=3000)
+    client = start(house, "abCD")
+    for _ in range(60):
+        name = chance.choice("abCD")
+        match chance.randrange(8):
+            case 0 | 1 | 2:
+                client.raw(b"".join(alike(chance.choice([name, "all"]), chance.randrange(1, 12), delivery_mode=2)))
+            case 3:
+                client.send(1, grammar.BASIC_GET, queue=name, no_ack=chance.random() < 0.5)
+            case 4:
+                client.send(1, grammar.BASIC_RECOVER, requeue=True)
+            case 5:
+                client.send(1, grammar.QUEUE_PURGE, queue=name)
+            case 6:
+                client.send(1, grammar.QUEUE_DELETE, queue=name)
+                client.queue(name, durable=name.isupper())
+                client.call(1, grammar.QUEUE_BIND, queue=name, exchange="amq.topic", routing_key=name)
+            case _:
+                house.page()
+        house.write()
+        client.frames()
+        assert house.pager.octets() == memory(house)
+    for name in "abCD":
+        client.send(1, grammar.QUEUE_DELETE, queue=name)
+    assert house.pager.octets() == 0
+
+
+@pytest.mark.parametrize("declared", [100, 10_000, 1_000_000])
+def test_the_journal_never_writes_more_of_what_is_declared_than_of_what_happens(declared: int) -> None:
+    journal = Journal(MemoryDisk(), "/data", file_size=50_000)
+    list(journal.replay())
+    written = 0
+    for _ in range(1000):
+        if journal.is_full:
+            written += declared
+            journal.rotate(bytes(declared))
+        journal.append(b"x" * 500)
+    assert written <= 1000 * 600 + declared

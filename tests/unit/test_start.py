@@ -1,0 +1,43 @@
+"""What a broker has imported when it begins to listen: each module more is memory of every broker, and time."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from typing import cast
+
+import pytest
+
+from leveret.control.awaited import Awaited
+from leveret.control.host import Host
+
+from .support import Bench
+
+# what is imported when somebody needs it: the commands of operators, tables of streams, a configuration file, a
+# mistake's nearest name, federation, definitions from a file, memory that runs short
+LATER = (
+    "ctypes", "difflib", "leveret.control.command", "leveret.control.control", "leveret.control.definitions.loading",
+    "leveret.federation.federator", "leveret.federation.link", "leveret.lake", "leveret.net.sealing", "msgspec", "rich",
+    "starlette", "tomllib",
+)  # fmt: skip
+
+
+def test_what_serving_can_do_without_is_not_imported() -> None:
+    code = "import sys, leveret.cli.main, leveret.cli.serve, leveret.net.tables; print(*sys.modules)"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    imported = done.stdout.split()
+    assert "leveret.net.server" in imported
+    assert set(LATER) & set(imported) == set()
+
+
+@pytest.mark.parametrize("line", [b'{"call":{"command":"ping"}}', b"nonsense"])
+async def test_calls_that_come_before_the_commands_are_imported_are_answered(line: bytes) -> None:
+    awaited = Awaited(Bench().broker, cast(Host, None), "leveret@test", "/data", "1", "interpreted")
+    answers = await asyncio.gather(awaited.answer(line), awaited.answer(line))
+    first, second = (json.loads(b"".join(answer)) for answer in answers)
+    assert first == second
+    assert first.get("ok") == {"node": "leveret@test", "pong": True} or first["error"] == "bad_request"

@@ -1,0 +1,296 @@
+"""No turn does more than its share: what is long is done in parts, however much there is of it.
+
+Each test counts what one turn or step has done, and then that all of it comes to its end.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from leveret.broker.log import GONE_AT_ONCE
+from leveret.broker.pager import DEAD_MAX
+from leveret.broker.queue import EXPIRED_MAX, Queue
+from leveret.control.commands.definitions import ImportDefinitions
+from leveret.control.definitions.document import Document
+from leveret.control.definitions.importing import Import
+from leveret.control.directory import Directory
+from leveret.control.refusal import Refused
+from leveret.control.sliced import CHUNK
+from leveret.store.disk import MemoryDisk
+from leveret.wire import grammar
+
+from .house import House
+from .support import SECOND_US, Bench, Client
+
+MANY = 3 * GONE_AT_ONCE
+
+
+def fill(client: Client, count: int, key: str = "q", **values: object) -> None:
+    """Messages that differ in size, so that each is kept by itself."""
+    pair = [client.encoded(key, bytes(8 + number % 2), **values) for number in range(2)]
+    client.raw(b"".join(pair) * (count // 2))
+
+
+def queue_of(bench: Bench, name: str = "q") -> Queue:
+    return bench.broker.vhosts["/"].queues[name]
+
+
+def house_with(count: int, persistent: bool, **options: Any) -> tuple[House, Client]:
+    house = House(MemoryDisk(), **options)
+    client = house.bench.connect()
+    client.send(1, grammar.QUEUE_DECLARE, queue="q", durable=True)
+    fill(client, count, delivery_mode=2 if persistent else 1)
+    house.write()
+    client.frames()
+    return house, client
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_a_segment_that_is_stored_is_taken_over_a_page_at_a_time(persistent: bool) -> None:
+    house, _ = house_with(200, persistent, octets_max=3000)
+    house.pager.relieve(1500)
+    while house.pager.step():
+        pass
+    found = house.pager.segment()
+    assert found is not None
+    pages = len(found[1])
+    assert pages > 2
+    queue = queue_of(house.bench)
+    house.paging.written(house.segments.write(*found), None)
+    assert (len(queue.in_memory()), len(queue.shelf.ready.waiting_pages())) == (200, 0)
+    for settled in range(1, pages + 1):
+        assert house.pager.is_writing
+        assert house.paging.step()
+        assert len(queue.shelf.ready.waiting_pages()) == settled
+    assert not house.pager.is_writing
+    assert queue.count() == 200
+
+
+def test_a_crash_between_two_pages_of_a_segment_loses_nothing() -> None:
+    house, _ = house_with(200, True, octets_max=3000)
+    house.pager.relieve(1500)
+    while house.pager.step():
+        pass
+    found = house.pager.segment()
+    assert found is not None
+    house.paging.written(house.segments.write(*found), None)
+    house.pager.settle()
+    house.write()
+    house.pager.settle()
+    house.disk.crash()
+    assert House(house.disk).recovered == 200
+
+
+def test_dead_pages_are_looked_at_some_at_a_time_and_all_segments_go() -> None:
+    house, client = house_with(2, True, octets_max=3000)
+    while len(queue_of(house.bench).shelf.pages) <= 2 * DEAD_MAX:
+        fill(client, 400, delivery_mode=2)
+        house.write()
+        house.page()
+    client.send(1, grammar.QUEUE_PURGE, queue="q")
+    log = house.bench.broker.log
+    batch = log.batch
+    data = log.close_batch()
+    house.journal.append(data)
+    house.committer.on_disk(batch)
+    left = len(log.dead_pages)
+    assert left > 2 * DEAD_MAX
+    while log.dead_pages:
+        assert house.paging.step() == (left > DEAD_MAX)
+        assert left - len(log.dead_pages) <= DEAD_MAX
+        left = len(log.dead_pages)
+    house.page()
+    assert (house.pager.segments, queue_of(house.bench).shelf.pages) == ({}, [])
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.parametrize("spec", [grammar.QUEUE_PURGE, grammar.QUEUE_DELETE])
+def test_what_is_purged_or_deleted_is_freed_some_at_a_time(spec: grammar.MethodSpec, persistent: bool) -> None:
+    house, client = house_with(MANY, persistent)
+    log = house.bench.broker.log
+    client.send(1, spec, queue="q")
+    assert sum(len(items) for items in log.gone) == MANY
+    house.write()
+    assert client.methods()[-1].number("message_count") == MANY
+    left = MANY
+    while log.has_waste:
+        house.paging.step()
+        assert left - sum(len(items) for items in log.gone) <= GONE_AT_ONCE
+        left = sum(len(items) for items in log.gone)
+    assert left == 0
+    house.disk.crash()
+    assert House(house.disk).recovered == 0
+
+
+def test_few_messages_are_freed_at_once() -> None:
+    house, client = house_with(10, False)
+    client.send(1, grammar.QUEUE_DELETE, queue="q")
+    assert not house.bench.broker.log.has_waste
+
+
+def test_a_purge_of_runs_makes_one_record_of_each_stretch_of_ids() -> None:
+    bench = Bench()
+    client = bench.connect()
+    client.queue("q", durable=True)
+    client.raw(client.encoded("q", delivery_mode=2) * 500)
+    bench.sync()
+    client.send(1, grammar.QUEUE_PURGE, queue="q")
+    assert len(bench.sync()) < 60
+
+
+@pytest.mark.parametrize("has_limits", [False, True])
+def test_a_turn_takes_out_so_many_expired_messages_and_no_more(has_limits: bool) -> None:
+    bench = Bench()
+    client = bench.connect()
+    count = 5 * EXPIRED_MAX
+    client.queue("q", arguments={"x-max-length": 2 * count} if has_limits else {})
+    client.publish("q")
+    fill(client, count, expiration="1000")
+    bench.now_us += 10 * SECOND_US
+    client.send(1, grammar.BASIC_GET, queue="q", no_ack=True)
+    assert queue_of(bench).count() >= count - 3 * EXPIRED_MAX
+    for _ in range(count // EXPIRED_MAX):
+        bench.pass_time(0)
+    assert queue_of(bench).count() == 0
+
+
+def test_a_consumer_waits_some_turns_for_what_is_behind_many_expired_messages() -> None:
+    bench = Bench()
+    client = bench.connect()
+    client.queue("q")
+    client.publish("q", b"first")
+    fill(client, 4 * EXPIRED_MAX, expiration="1000")
+    client.publish("q", b"last")
+    bench.now_us += 10 * SECOND_US
+    client.frames()
+    client.send(1, grammar.BASIC_CONSUME, queue="q", consumer_tag="c", no_ack=True)
+    assert client.bodies() == [b"first"]
+    assert queue_of(bench).count() >= 2 * EXPIRED_MAX
+    for _ in range(4):
+        bench.pass_time(0)
+    assert client.bodies() == [b"last"]
+
+
+def test_the_pager_looks_only_at_queues_that_had_messages() -> None:
+    house = House(MemoryDisk())
+    client = house.bench.connect()
+    for number in range(50):
+        client.send(1, grammar.QUEUE_DECLARE, queue=f"q{number}")
+    filled = house.bench.broker.log.filled
+    fill(client, 2, "q7")
+    fill(client, 2, "q8")
+    assert [queue.name for queue in filled] == ["q7", "q8"]
+    client.send(1, grammar.QUEUE_PURGE, queue="q7")
+    assert house.pager.octets() > 0
+    assert [queue.name for queue in filled] == ["q8"]
+    fill(client, 2, "q7")
+    assert [queue.name for queue in filled] == ["q8", "q7"]
+    client.send(1, grammar.QUEUE_DELETE, queue="q8")
+    client.send(1, grammar.QUEUE_DELETE, queue="q7")
+    assert not filled
+    assert house.pager.octets() == 0
+
+
+def test_the_record_of_a_queue_is_encoded_once_and_anew_when_it_changes() -> None:
+    bench = Bench()
+    bench.connect().queue("q", durable=True, arguments={"x-max-length": 5})
+    queue = queue_of(bench)
+    before = queue.encoded()
+    bench.broker.snapshot()
+    assert queue.encoded() is before
+    queue.unplace()
+    assert queue.encoded() != before
+    queue.arguments = {"x-max-length": 6}
+    assert queue.encoded() != before
+
+
+# -- what operators ask for --------------------------------------------------------------------------------------------
+
+
+def file_with(queues: int) -> Document:
+    names = [f"q{number}" for number in range(queues)]
+    return msgspec.convert(
+        {
+            "queues": [{"name": name, "vhost": "/", "durable": True} for name in names],
+            "bindings": [
+                {"source": "amq.direct", "destination": name, "destination_type": "queue", "vhost": "/"}
+                for name in names
+            ],
+        },
+        Document,
+    )
+
+
+def test_an_import_is_checked_entry_by_entry_and_changes_nothing_before_its_end() -> None:
+    bench = Bench()
+    plan = Import(bench.broker, file_with(100))
+    assert sum(1 for _ in plan.steps) >= 200
+    assert not bench.broker.vhosts["/"].queues
+    plan.apply(bench.now_us)
+    assert len(bench.broker.vhosts["/"].queues) == 100
+    assert bench.broker.vhosts["/"].binding_count == 100
+
+
+class Node:
+    """As much of control's node as an import needs."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.broker = bench.broker
+        self.host = self
+        self._bench = bench
+
+    def now_us(self) -> int:
+        return self._bench.now_us
+
+
+def test_what_is_declared_while_an_import_is_checked_stays_as_it_is() -> None:
+    bench = Bench()
+    client = bench.connect()
+    command = ImportDefinitions(definitions=file_with(10))
+    steps = command._steps(cast(Any, Node(bench)))
+    for _ in range(12):
+        next(steps)
+    client.queue("q3")
+    client.publish("q3")
+    for _ in steps:
+        pass
+    queue = queue_of(bench, "q3")
+    assert (queue.durable, queue.count(), len(bench.broker.vhosts["/"].queues)) == (False, 1, 10)
+
+
+def test_an_import_is_refused_if_what_it_relies_on_goes_while_it_is_checked() -> None:
+    bench = Bench()
+    client = bench.connect()
+    client.call(1, grammar.EXCHANGE_DECLARE, exchange="x", type="x-consistent-hash")
+    document = file_with(3)
+    document.bindings = [msgspec.structs.replace(each, source="x", routing_key="1") for each in document.bindings]
+    steps = ImportDefinitions(definitions=document)._steps(cast(Any, Node(bench)))
+    for _ in range(5):
+        next(steps)
+    client.call(1, grammar.EXCHANGE_DELETE, exchange="x")
+    client.call(1, grammar.EXCHANGE_DECLARE, exchange="x", type="x-consistent-hash")
+    document.bindings[2].routing_key = "no number"
+    with pytest.raises(Refused, match="bindings"):
+        list(steps)
+    assert not bench.broker.vhosts["/"].queues
+
+
+def test_the_names_of_many_queues_are_sorted_in_steps() -> None:
+    bench = Bench()
+    vhost = bench.broker.vhosts["/"]
+    names = dict.fromkeys(f"q{number * 7919 % 10_000:05}" for number in range(10_000))
+    vhost.changed()
+    directory, count = Directory(), 0
+    steps = directory.places(vhost, names)
+    while True:
+        try:
+            next(steps)
+            count += 1
+        except StopIteration as end:
+            found = end.value
+            break
+    assert [name for _, name in found] == sorted(names)
+    assert count >= len(names) // CHUNK
