@@ -73,8 +73,10 @@ def test_the_highest_priority_goes_first_and_equals_in_the_order_of_their_arriva
 
 
 def test_of_what_comes_in_one_read_the_highest_priority_goes_first_to_a_consumer_that_waits() -> None:
-    client = Bench().connect()
+    bench = Bench()
+    client = bench.connect()
     declare(client)
+    bench.sync()
     client.send(1, grammar.BASIC_CONSUME, queue="q", no_ack=True)
     client.frames()
     client.raw(alike(3, 0, 1, persistent=False) + alike(3, 3, 2, persistent=False))
