@@ -78,7 +78,7 @@ class Consumer:
         connection = self.connection
         if connection.is_full:
             return False
-        if connection.output.octets() > OUT_OCTETS_MAX:
+        if connection.output.closed + len(connection.out) > OUT_OCTETS_MAX:
             connection.is_full = True
             return False
         channel = self.channel
