@@ -63,7 +63,7 @@ fuzz: $(VENV)/dev.stamp  ## fuzz wire, broker, journal and texts, FUZZ_S=900 sec
 	for name in wire broker journal texts; do \
 		PYTHONPATH=src $(BIN)/python -m tests.fuzz $$name -max_total_time=$(FUZZ_S) || exit 1; done
 
-bench: $(VENV)/dev.stamp  ## everything in docs/PERFORMANCE.md, in turns with the brokers installed here: half an hour (BENCH=--resume)
+bench: $(VENV)/dev.stamp  ## everything in docs/PERFORMANCE.md, in turns with the brokers installed here: 35 minutes (BENCH=--resume)
 	$(WITH_CORE) best $(BIN)/python bench/suite.py $(BENCH)
 	$(WITH_CORE) best $(BIN)/python bench/report.py
 

@@ -48,12 +48,7 @@ def extensions() -> list[Any]:
         return []
     from mypyc.build import mypycify
 
-    found: list[Any] = mypycify(core_sources(), opt_level="3", debug_level="0", group_name="leveret")
-    for extension in found:
-        # mypyc's functions are global ones of one file: hidden, they are called directly and inlined, not by the
-        # dynamic linker's table
-        extension.extra_compile_args.append("-fvisibility=hidden")
-    return found
+    return mypycify(core_sources(), opt_level="3", debug_level="0", group_name="leveret")
 
 
 def building() -> bool:

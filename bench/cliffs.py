@@ -34,6 +34,8 @@ from victims import WARMUP_S, Felt, Victims, least, middle, most, put_first
 PAUSE_MS_MAX = 10.0
 RATIO_MAX = 2.0
 FELT_MS = 1.0
+CALM_S = 1.5
+"""Before each window: the kernel holds back for a while who was busy in real time for long, as by filling a queue."""
 BEFORE_ACT_S = 0.4
 """How far in the window the disturbance comes, where it is an event."""
 
@@ -75,22 +77,30 @@ def measure(
 ) -> None:
     """All rounds of one disturbance."""
     for turn in range(min(options.rounds, chosen.rounds)):
-        findings.alone.append(Victims(broker, options.seconds).felt())
+        findings.alone.append(alone(broker, options.seconds))
         with chosen.begin(broker, options.seconds) as act:
+            time.sleep(CALM_S)
             victims = Victims(broker, options.seconds)
             time.sleep(WARMUP_S + BEFORE_ACT_S)
             act()
             findings.beside.append(victims.felt())
         print(f"{turn + 1} {name:14} {findings.broker:12} {told(findings)}", file=sys.stderr, flush=True)
-    findings.alone.append(Victims(broker, options.seconds).felt())
+    findings.alone.append(alone(broker, options.seconds))
+
+
+def alone(broker: ServerProcess, seconds: float) -> Felt:
+    """What the victims feel while nobody else does anything."""
+    time.sleep(CALM_S)
+    return Victims(broker, seconds).felt()
 
 
 def told(findings: Findings) -> str:
-    alone, beside = findings.alone[-1], findings.beside[-1]
+    """The last round in one line."""
+    before, now = findings.alone[-1], findings.beside[-1]
     return (
-        f"p99 {alone.p99:6.2f} → {beside.p99:6.2f} ms, max {alone.max:6.1f} → {beside.max:6.1f} ms; "
-        f"confirms p99 {alone.confirm_p99:6.2f} → {beside.confirm_p99:6.2f} ms, "
-        f"max {alone.confirm_max:6.1f} → {beside.confirm_max:6.1f} ms"
+        f"p99 {before.p99:6.2f} → {now.p99:6.2f} ms, max {before.max:6.1f} → {now.max:6.1f} ms; "
+        f"confirms p99 {before.confirm_p99:6.2f} → {now.confirm_p99:6.2f} ms, "
+        f"max {before.confirm_max:6.1f} → {now.confirm_max:6.1f} ms"
     )
 
 

@@ -14,6 +14,7 @@ of the machine hardly does.
 import argparse
 import json
 import shutil
+import signal
 import sys
 import time
 from typing import NamedTuple
@@ -41,10 +42,10 @@ class Curve(NamedTuple):
 THOUSANDS = (1000, 3000, 10_000, 30_000, 100_000, 300_000, 1_000_000)
 CURVES = {
     "length": Curve(growth.length, "messages that wait", (0, 1000, 10_000, 100_000, 1_000_000, 10_000_000), 100_000),
-    "queues": Curve(growth.queues, "queues", (1, 100, 1000, 3000, 10_000, 20_000, 50_000), 3000),
-    "direct": Curve(growth.direct, "bindings", THOUSANDS, 10_000),
-    "topic": Curve(growth.topic, "bindings", THOUSANDS, 10_000),
-    "durable": Curve(growth.durable, "durable bindings", THOUSANDS, 10_000),
+    "queues": Curve(growth.queues, "queues", (1, 100, 1000, 3000, 10_000, 20_000, 50_000), 1000),
+    "direct": Curve(growth.direct, "bindings", THOUSANDS, 3000),
+    "topic": Curve(growth.topic, "bindings", THOUSANDS, 3000),
+    "durable": Curve(growth.durable, "durable bindings", (1000, 10_000, 100_000, 1_000_000), 1000),
     "headers-bindings": Curve(growth.headers_bindings, "bindings", (1, 10, 100, 1000, 10_000), 1000),
     "fanout": Curve(growth.fanout, "queues of the exchange", (1, 10, 100, 1000, 10_000), 1000),
     "connections": Curve(growth.connections, "connections", (10, 100, 300, 1000, 3000, 10_000), 1000),
@@ -59,7 +60,7 @@ def measure(name: str, broker: str) -> list[Point]:
     """One curve of one broker, on a data directory of its own."""
     curve = CURVES[name]
     sizes = [size for size in curve.sizes if broker != "rabbitmq" or size <= curve.fewer]
-    directory = WORK / "data" / f"curves-{broker}"
+    directory = WORK / "data" / "curves"
     shutil.rmtree(directory, ignore_errors=True)
     points: list[Point] = []
     with server(broker, directory) as process:
@@ -90,6 +91,7 @@ def arguments() -> argparse.Namespace:
 
 def main() -> None:
     options = arguments()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # brokers end with us
     WORK.mkdir(parents=True, exist_ok=True)
     for name in [] if options.plot_only else options.only:
         for broker in options.brokers:
@@ -98,6 +100,8 @@ def main() -> None:
                 points = measure(name, broker)
             except (Failed, ProcessFailed) as error:
                 sys.exit(f"{name}, {broker}: {error}")
+            except KeyboardInterrupt:
+                sys.exit("interrupted")
             with RESULTS.open("a") as results:
                 results.writelines(json.dumps(point._asdict()) + "\n" for point in points)
             print(f"{name}, {broker}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)

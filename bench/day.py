@@ -12,8 +12,8 @@ are such that ten minutes see some 30 million messages, which is what a busy app
 
 Meanwhile memory, open files, threads and the files of journal, pages and streams are sampled. The first fifth is for
 warming up: buffers find their size, the journal its spare files. The rest is cut into thirds. Each figure has an
-allowance, a share and an amount: the broker is found to grow, and the exit status is 1, if the median of the last
-third is over that of the first one by more than both. What oscillates does not make a median move; a leak does.
+allowance, a share and an amount: the broker is found to grow, and the exit status is 1, if the lowest tenth of the last
+third is over that of the first one by more than both. What comes and goes does not lift the floor; a leak does.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from leveret.client import BlockingConnection, Properties
 from leveret.client.publishing import PublishEncoder
 from leveret.testing.processes import LeveretProcess
 from run import WORK, build_tools, positive
-from scenarios import DURABLE, MIXED
+from scenarios import DURABLE, FAULTS, MIXED
 from tables import line
 
 DAY = 30_000_000
@@ -70,8 +70,8 @@ FIGURES = {
 LOADS = {
     "transient": f"{MIXED} -rate 20000 -seconds 5",
     "persistent": f"{MIXED} {DURABLE} -confirm 1000 -rate 15000 -seconds 5 -exchange day-persistent",
-    "calls": "rpc -mode direct -window 20 -seconds 3",
-    "calls, a queue each": "rpc -mode queue-per-request -seconds 2",
+    "calls": "rpc -mode direct -window 50 -seconds 3",
+    "calls, a queue each": "rpc -mode queue-per-request -window 10 -seconds 3",
     "delays": "delay -count 4000 -min-delay 0 -max-delay 3 -rate 2000",
     "backlog": "publish-only -mixed -count 120000",
     "backlog, persistent": "publish-only -size 100 -durable -persistent -confirm 1000 -count 200000",
@@ -88,6 +88,11 @@ LANES = (
     ("connections", "dead letters"),
 )
 """What is done at the same time, each after the other."""
+EXPECTED = (
+    ("stream, read", "out_of_order"),  # retention overtakes a reader, who then goes on with what is left
+    ("calls", "unanswered"),  # on a busy machine some are on their way when the time is over
+    ("calls, a queue each", "unanswered"),
+)
 COUNTS = ("delivered", "published", "requests", "replayed", "count", "opened")
 """Where amqpload says how many messages it were; the first that it says counts."""
 
@@ -121,8 +126,8 @@ class Day:
         row: dict[str, Any] = json.loads(done.stdout)
         if "error" in row:
             raise RuntimeError(row["error"])
-        for fault in ("lost", "out_of_order", "unanswered", "mismatches", "early", "failed", "nacked"):
-            if row.get(fault):
+        for fault in FAULTS:
+            if row.get(fault) and (kind, fault) not in EXPECTED:
                 raise RuntimeError(f"{fault} {row[fault]}: {row}")
         return int(next(row[key] for key in COUNTS if key in row))
 
@@ -181,7 +186,7 @@ def sample(broker: LeveretProcess) -> dict[str, float]:
 
 
 class Verdict(NamedTuple):
-    """The medians of the thirds, and whether the last is too far over the first."""
+    """Under which level it was for a tenth of each third, and whether the last is too far over the first."""
 
     thirds: tuple[float, float, float]
     has_grown: bool
@@ -193,11 +198,8 @@ def verdict(values: Sequence[float], figure: Figure) -> Verdict:
     size = len(kept) // 3
     if size < 2:
         raise ValueError("the day was too short to say anything")
-    first, middle, last = (
-        statistics.median(kept[:size]),
-        statistics.median(kept[size : 2 * size]),
-        statistics.median(kept[-size:]),
-    )
+    parts = (kept[:size], kept[size : 2 * size], kept[-size:])
+    first, middle, last = (statistics.quantiles(part, n=10, method="inclusive")[0] for part in parts)
     return Verdict((first, middle, last), last - first > max(figure.share * first, figure.amount))
 
 
@@ -272,7 +274,7 @@ def main() -> None:
     print(f"{leveret.core()} core, {options.minutes} min, {total:,} messages: {total / DAY:.1f} days of {DAY:,}\n")
     print(", ".join(f"{kind} {count:,}" for kind, count in messages.items()))
     text, grown = table(rows)
-    print(f"\nmedians\n\n{text}")
+    print(f"\nlowest tenths\n\n{text}")
     if options.svg:
         draw(rows, options.svg)
     if grown:

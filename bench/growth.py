@@ -24,8 +24,8 @@ WINDOW = 1000
 MESSAGES = 20_000
 CONSUMERS_EACH = 5000
 """Of a connection at most."""
-DURABLE = 40_000
-"""Messages of 4 KiB, so that the journal begins a new file more than once."""
+DURABLE = 10_000
+"""Messages of 16 KiB, so that the journal begins a new file at least once."""
 MANY = 10_000
 """Fewer things take up what others have left: their memory can't be told from outside."""
 SMALL = (content(bytes(16)), content(bytes(17)))
@@ -304,7 +304,7 @@ def durable(place: Place, sizes: Sizes) -> Iterator[Sample]:
     publisher.confirms = Confirms()
     consumer = place.consumer(name, prefetch=WINDOW)
     bind = method_frame(1, grammar.QUEUE_BIND, queue=name, exchange=name, routing_key=key)
-    one = content(bytes(4096), persistent=True)
+    one = content(bytes(16384), persistent=True)
     first = "k." + NUMBER % 0
     octets = delivery_octets("c", name, first, [len(one)])
     done, tag = 0, 0
@@ -322,7 +322,7 @@ def durable(place: Place, sizes: Sizes) -> Iterator[Sample]:
             tag += 100
             consumer.say(ack(tag, multiple=True))
             run([consumer])
-        yield Sample("message of 4 KiB, confirmed", size, cost_us)
+        yield Sample("message of 16 KiB, confirmed", size, cost_us)
 
 
 def _of_bindings(spec: grammar.MethodSpec, kind: str, numbers: Iterable[int]) -> list[bytes]:
@@ -437,7 +437,7 @@ def connections(place: Place, sizes: Sizes) -> Iterator[Sample]:
         before = usage.memory_octets()
         cost_us = usage.cost_us(new, lambda new=new: others.extend(place.more(new)))
         yield Sample("connect, open a channel", size, cost_us)
-        if new >= 50:
+        if size >= 1000:
             yield Sample("a connection", size, (usage.memory_octets() - before) / new, MEMORY)
         yield Sample("idle", size, place.idle_ms(), IDLE)
         cost_us = place.flow(busy, MESSAGES, consumer, sum(octets) * MESSAGES // 2)

@@ -37,7 +37,11 @@ def newest(points: Iterable[Point]) -> list[Point]:
 
 
 def draw(points: list[Point], axis: str) -> str:
-    """The SVG of one curve: a panel for each unit, in it a colour for each series and a style for each broker."""
+    """The SVG of one curve: a panel for each unit, in it a colour for each series and a style for each broker.
+
+    Memory that has become less while there was more has no place on a logarithmic axis, and is left out.
+    """
+    points = [point for point in points if point.y > 0]
     panels = list(dict.fromkeys(point.panel for point in points))
     matplotlib.rcParams["svg.fonttype"] = "none"
     matplotlib.rcParams["svg.hashsalt"] = "leveret"
@@ -71,8 +75,8 @@ def _fill(axes: Axes, points: list[Point]) -> None:
         axes.set_xscale("log")
     axes.set_yscale("log")
     # whole decades: what hardly changes must look like that
-    positive = [point.y for point in points if point.y > 0]
-    axes.set_ylim(10 ** math.floor(math.log10(min(positive))), 10 ** math.ceil(math.log10(max(positive)) + 1e-9))
+    low, high = (math.log10(choose(point.y for point in points)) for choose in (min, max))
+    axes.set_ylim(10 ** math.floor(low), 10 ** math.ceil(high + 1e-9))
     for side in (axes.xaxis, axes.yaxis):
         side.set_major_formatter(FuncFormatter(lambda value, _: number_text(value)))
         side.set_minor_formatter(NullFormatter())

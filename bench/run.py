@@ -13,6 +13,7 @@ all of them. Figures of different runs cannot be compared; ratios within one run
 """
 
 import argparse
+import fcntl
 import json
 import os
 import shlex
@@ -32,9 +33,9 @@ from tables import Results, Row, lookup, text
 HERE = Path(__file__).resolve().parent
 TOP = HERE.parent
 WORK = TOP / "build" / "bench"
-# GarageMQ often hangs on the deletion of a queue that was busy.
+# GarageMQ often hangs on the deletion of a queue that was busy, and on persistent messages: nothing comes any more.
 EXTRA_ARGUMENTS = {
-    "garagemq": ["-keep", "-timeout", "5"],
+    "garagemq": ["-keep", "-timeout", "5", "-drain", "3"],
     "rabbitmq-v2": ["-qarg", "x-queue-version=2"],
     "rabbitmq-quorum": ["-qarg", "x-queue-type=quorum"],
 }
@@ -87,14 +88,18 @@ def server(name: str, directory: Path) -> ServerProcess:
 def servers(names: Sequence[str]) -> Iterator[dict[str, ServerProcess]]:
     """All brokers at once: an idle one costs next to nothing. RabbitMQ's kinds of queues share a node."""
     data = WORK / "data"
-    shutil.rmtree(data, ignore_errors=True)
-    with ExitStack() as stack:
+    with (WORK / "lock").open("w") as lock, ExitStack() as stack:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ProcessFailed(f"another measurement is going on in {WORK}") from None
+        shutil.rmtree(data, ignore_errors=True)
+        stack.callback(shutil.rmtree, data, ignore_errors=True)
         found: dict[str, ServerProcess] = {}
         for name in names:
             kin = next((other for other in found if name in QUEUE_KINDS and other in QUEUE_KINDS), None)
             found[name] = found[kin] if kin else stack.enter_context(server(name, data / name))
         yield found
-    shutil.rmtree(data, ignore_errors=True)
 
 
 def measure(name: str, broker: ServerProcess, title: str, scenario: Scenario, seconds: float) -> Row:

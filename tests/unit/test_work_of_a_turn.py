@@ -125,6 +125,19 @@ def test_what_is_purged_or_deleted_is_freed_some_at_a_time(spec: grammar.MethodS
     assert House(house.disk).recovered == 0
 
 
+@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.parametrize("spec", [grammar.QUEUE_PURGE, grammar.QUEUE_DELETE])
+def test_pages_go_with_what_is_purged_or_deleted(spec: grammar.MethodSpec, persistent: bool) -> None:
+    house, client = house_with(200, persistent, octets_max=3000)
+    house.page()
+    assert house.pager.segments
+    client.send(1, spec, queue="q")
+    house.page()
+    assert (house.pager.segments, house.segments.numbers()) == ({}, [])
+    house.disk.crash()
+    assert House(house.disk).recovered == 0
+
+
 def test_few_messages_are_freed_at_once() -> None:
     house, client = house_with(10, False)
     client.send(1, grammar.QUEUE_DELETE, queue="q")

@@ -82,7 +82,7 @@ class Log:
         # pages of which nothing is alive any more, with the batch that says so
         self.dead_pages: list[tuple[int, Page]] = []
         # messages that were purged, or went with their queue, and take memory until the pager lets go of them
-        self.gone: list[list[Entry | Run]] = []
+        self.gone: list[list[Entry | Run | Page | None]] = []
         # queues that had messages at some time; the pager takes out those that have none
         self.filled: dict[Queue, None] = {}
         self.events: i64 = 0  # durable events so far: whoever caused one may have to wait for its batch
@@ -229,21 +229,28 @@ class Log:
         self._pass(SETTLE, shelf.number, id, count)
         self.forget(shelf, id, count)
 
-    def settle_all(self, shelf: Shelf, items: list[Entry | Run]) -> None:
-        """These left a durable queue for good, all at once; of what is not journalled nothing is said."""
+    def let_go(self, shelf: Shelf, items: list[Entry | Run | Page | None], is_purge: bool) -> None:
+        """All that waited on a shelf is gone, by a purge or with its queue, of which another record tells. The memory
+        of many is freed by and by."""
         number = shelf.number
         for item in items:
-            first = _first_id(item)
-            if first != 0:
-                self._pass(SETTLE, number, first, _count(item))
-        self.forget_all(shelf, items)
-
-    def forget_all(self, shelf: Shelf, items: list[Entry | Run]) -> None:
-        """These are not alive any more, as another record says; the memory of many is freed by and by."""
-        for item in items:
-            id = _first_id(item)
-            if id != 0:
-                self.forget(shelf, id, _count(item))
+            if item is None:
+                continue
+            if isinstance(item, Page):
+                if not is_purge:
+                    item.live = 0
+                self.drop(item)
+                continue
+            id = item.id
+            if id == 0:
+                continue
+            count: i64 = 1
+            if isinstance(item, Run):
+                count = item.stretch.count - item.taken
+                id += item.taken
+            if is_purge:
+                self._pass(SETTLE, number, id, count)
+            self.forget(shelf, id, count)
         if len(items) > GONE_AT_ONCE:
             self.gone.append(items)
 
@@ -523,17 +530,6 @@ class Log:
             del self._files[0], self._first_ids[0], self._live[0]
             oldest = self._files[0]
         return oldest
-
-
-def _first_id(item: Entry | Run) -> i64:
-    """The journal's number of the first message that is left of it, 0 = it has none."""
-    if isinstance(item, Run) and item.id != 0:
-        return item.id + item.taken
-    return item.id
-
-
-def _count(item: Entry | Run) -> i64:
-    return item.stretch.count - item.taken if isinstance(item, Run) else 1
 
 
 def _no_history(stream: Stream) -> History:

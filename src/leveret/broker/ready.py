@@ -173,24 +173,21 @@ class Ready:
         returned.insert(index, entry)
         self._count += 1
 
-    def clear(self) -> tuple[list[Entry | Run], list[Page]]:
-        """Remove all messages; returns those in memory as they were kept, oldest first, and the pages of the others."""
-        found: list[Entry | Run] = []
-        pages: list[Page] = []
-        for item in self.items():
-            if isinstance(item, Page):
-                pages.append(item)
-            else:
-                found.append(item)
-        self._base += len(self._items)
+    def clear(self) -> list[Entry | Run | Page | None]:
+        """Remove all messages; returns the items as they were kept, holes included: they may be very many, and to copy
+        them would take longer than all else."""
+        items = self._items
+        self._base += len(items)
+        if self._returned or self._loaded:
+            items = [*self.items()]
+        self._items = []
         self._returned.clear()
         self._loaded.clear()
-        self._items.clear()
         self._first = None
         self._head = 0
         self._count = 0
         self._weigh(-self.octets)
-        return found, pages
+        return items
 
     def _weigh(self, octets: i64) -> None:
         self.octets += octets

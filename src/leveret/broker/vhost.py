@@ -259,7 +259,7 @@ class VHost:
     def forget_messages(self, queue: Queue) -> None:
         """They go with their queue."""
         for shelf in queue.every_shelf():
-            self.log.forget_all(shelf, shelf.ready.clear()[0])
+            self.log.let_go(shelf, shelf.ready.clear(), False)
         if queue.is_journalled:
             for entry in queue.near():
                 if entry.id:
@@ -279,10 +279,7 @@ class VHost:
         """Drop all ready messages; those that are unacknowledged stay."""
         count = int(queue.count())
         for shelf in queue.shelves:
-            items, pages = shelf.ready.clear()
-            self.log.settle_all(shelf, items)
-            for page in pages:
-                self.log.drop(page)
+            self.log.let_go(shelf, shelf.ready.clear(), True)
         return count
 
     def remove_consumer(self, consumer: Consumer, now_us: i64) -> None:

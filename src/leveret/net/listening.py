@@ -85,6 +85,7 @@ class Listening:
                 self._loop.call_later(NO_ROOM_S, self._look_again, listening, accept)
                 return
             connection.setblocking(False)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             Stream(self._loop, connection, address, accept())
 
     def _look_again(self, listening: socket.socket, accept: Accept) -> None:

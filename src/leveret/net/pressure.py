@@ -17,9 +17,11 @@ itself.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
+from leveret.broker.channel import BrokerChannel
 from leveret.broker.peer import Peer
+from leveret.broker.queue import Queue
 from leveret.broker.route import Route
 from leveret.net.protocol import PeerProtocol
 from leveret.net.stopwatch import Stopwatch
@@ -43,7 +45,8 @@ class Pressure:
         self.watches = {reason: Stopwatch() for reason in ("journal", "pages", "slow", "fairness")}
         self.is_on = False
         self._is_behind = {"journal": False, "pages": False}
-        self._slow: set[PeerProtocol] = set()
+        # with the queues that it consumed from when it began to be slow: that lasts a moment
+        self._slow: dict[PeerProtocol, set[Queue]] = {}
         self._held: set[PeerProtocol] = set()
 
     def journal(self, is_behind: bool) -> None:
@@ -78,9 +81,13 @@ class Pressure:
 
     def slow(self, protocol: PeerProtocol, is_slow: bool) -> None:
         """A client does not take what it is sent; or takes it again, or has not for so long that it does not count."""
-        if is_slow != (protocol in self._slow):
-            self._slow ^= {protocol}
-            self._review_all()
+        if is_slow == (protocol in self._slow):
+            return
+        if is_slow:
+            self._slow[protocol] = _consumed(protocol.peer)
+        else:
+            del self._slow[protocol]
+        self._review_all()
 
     def hold(self, protocol: PeerProtocol, is_held: bool) -> None:
         """Fairness wants this publisher to wait, or lets it go."""
@@ -108,12 +115,23 @@ class Pressure:
             return True
         if any(self._is_behind.values()):
             return True
+        if not self._slow:
+            return False
+        routes = peer.last_routes()
         # A client that writes before it reads again would wait for itself.
-        slow = [other.peer for other in self._slow if other is not protocol]
-        return bool(slow) and any(_feeds(route, slow) for route in peer.last_routes())
+        others = [(other.peer, queues) for other, queues in self._slow.items() if other is not protocol]
+        return any(_feeds(route, slow, queues) for slow, queues in others for route in routes)
 
 
-def _feeds(route: Route, slow: Sequence[Peer]) -> bool:
-    """Whether what goes this way comes to one of these clients: the queues of others need not wait for it."""
-    consumers = [*route.replies, *(each for queue in route.queues for each in queue.consumers.all())]
-    return any(consumer.connection in slow for consumer in consumers)
+def _consumed(peer: Peer) -> set[Queue]:
+    """The queues that it consumes from."""
+    found: set[Queue] = set()
+    for channel in peer.channels.values():
+        assert isinstance(channel, BrokerChannel)
+        found |= {consumer.queue for consumer in channel.consumers.values() if consumer.queue is not None}
+    return found
+
+
+def _feeds(route: Route, slow: Peer, queues: set[Queue]) -> bool:
+    """Whether what goes this way comes to this client: who publishes to the queues of others need not wait for it."""
+    return not queues.isdisjoint(route.queues) or any(requester.connection is slow for requester in route.replies)

@@ -38,7 +38,8 @@ class User(Protocol):
 
 
 class Stream:
-    """One connection, which was accepted. It is read from as soon as it is there.
+    """One connection, which was accepted, and sends what it is given at once (TCP_NODELAY). It is read from as soon as
+    it is there.
 
     peername, sockname: both its ends, as the socket module writes them.
     """
@@ -51,7 +52,6 @@ class Stream:
         self._loop = loop
         self._socket = connection
         self._number = connection.fileno()
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._user = user
         self._read_octets = READ_OCTETS
         self._is_reading = False
