@@ -80,7 +80,7 @@ def _fill(axes: Axes, points: list[Point]) -> None:
     for side in (axes.xaxis, axes.yaxis):
         side.set_major_formatter(FuncFormatter(lambda value, _: number_text(value)))
         side.set_minor_formatter(NullFormatter())
-    axes.tick_params(colors=GREY, which="both")
+    axes.tick_params(colors=GREY, which="both", labelsize=8)
     axes.grid(color=GREY, alpha=0.25, linewidth=0.6)
     for spine in axes.spines.values():
         spine.set_color(GREY)
