@@ -72,6 +72,17 @@ def test_the_highest_priority_goes_first_and_equals_in_the_order_of_their_arriva
     assert consume(client) == [b"2", b"4", b"0", b"5", b"1", b"3"]
 
 
+def test_of_what_comes_in_one_read_the_highest_priority_goes_first_to_a_consumer_that_waits() -> None:
+    bench = Bench()
+    client = bench.connect()
+    declare(client)
+    bench.sync()
+    client.send(1, grammar.BASIC_CONSUME, queue="q", no_ack=True)
+    client.frames()
+    client.raw(alike(3, 0, 1, persistent=False) + alike(3, 3, 2, persistent=False))
+    assert client.bodies() == [b"%08d" % number for number in [3, 4, 5, 0, 1, 2]]
+
+
 def test_requeued_messages_go_back_to_their_places() -> None:
     bench = Bench()
     client = bench.connect()

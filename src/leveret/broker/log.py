@@ -227,7 +227,7 @@ class Log:
     def settle(self, shelf: Shelf, id: i64, count: i64 = 1) -> None:
         """A message left a durable queue for good, or several of one record, from this one on."""
         self._pass(SETTLE, shelf.number, id, count)
-        self._forget(shelf, id, count)
+        self.forget(shelf, id, count)
 
     def let_go(self, shelf: Shelf, items: list[Entry | Run | Page | None], is_purge: bool) -> None:
         """All that waited on a shelf is gone, by a purge or with its queue, of which another record tells. The memory
@@ -250,7 +250,7 @@ class Log:
                 id += item.taken
             if is_purge:
                 self._pass(SETTLE, number, id, count)
-            self._forget(shelf, id, count)
+            self.forget(shelf, id, count)
         if len(items) > GONE_AT_ONCE:
             self.gone.append(items)
 
@@ -259,26 +259,21 @@ class Log:
         """The pager has something to clear away."""
         return len(self.dead_pages) > 0 or len(self.gone) > 0
 
-    def _forget(self, shelf: Shelf, id: i64, count: i64) -> None:
-        """So many with consecutive ids are not alive any more."""
+    def forget(self, shelf: Shelf, id: i64, count: i64 = 1) -> None:
+        """A message is not alive any more, or several of one record, from this one on, as another record says."""
         if id >= shelf.paged_below:
             self._count(id, -count)
             return
         stop = id + count
         while id < stop:
-            self.forget(shelf, id)
-            id += 1
-
-    def forget(self, shelf: Shelf, id: i64) -> None:
-        """A message is not alive any more, as another record says."""
-        if id < shelf.paged_below:
             page = shelf.page_of(id)
             if page is not None:
                 page.settle(id)
-                if page.is_stored:
-                    self.look_at(page)
-                    return
-        self._count(id, -1)
+            if page is not None and page.is_stored:
+                self.look_at(page)
+            else:
+                self._count(id, -1)
+            id += 1
 
     def stored(self, id: i64, count: i64) -> None:
         """Messages of one record left the journal's files for those of a stream."""

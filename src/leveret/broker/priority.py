@@ -20,6 +20,7 @@ from leveret.wire.scan import priority_of
 from leveret.wire.table import Value
 
 if TYPE_CHECKING:
+    from leveret.broker.consumer import Consumer
     from leveret.broker.vhost import VHost
 
 
@@ -68,6 +69,9 @@ class PriorityQueue(Queue):
             if found is not None:
                 return found
         return None
+
+    def taker(self) -> Consumer | None:
+        return None  # of what comes in one turn the highest priority goes first
 
     def expires_us(self) -> i64:
         for shelf in self.shelves:
