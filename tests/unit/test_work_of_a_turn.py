@@ -197,7 +197,7 @@ def test_the_pager_looks_only_at_queues_that_had_messages() -> None:
     fill(client, 2, "q8")
     assert [queue.name for queue in filled] == ["q7", "q8"]
     client.send(1, grammar.QUEUE_PURGE, queue="q7")
-    assert house.pager.octets() > 0
+    house.pager.relieve(1 << 20)
     assert [queue.name for queue in filled] == ["q8"]
     fill(client, 2, "q7")
     assert [queue.name for queue in filled] == ["q8", "q7"]

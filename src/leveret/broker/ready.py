@@ -173,7 +173,8 @@ class Ready:
         items = self._items
         self._base += len(items)
         if self._returned or self._loaded:
-            items = self.items()
+            items = []
+            items.extend(self.items())
         self._items = []
         self._returned.clear()
         self._loaded.clear()
