@@ -12,12 +12,15 @@ has medians. The exit status is 1 if there is a cliff of leveret:
     p99     of every disturbed round, the p99 was over twice that of every round alone, and over 1 ms
 
 So noise finds no cliff: it would have to strike in all disturbed rounds and in none alone. What is under a
-millisecond at the 99th percentile is not felt as a cliff by anybody who talks over a network.
+millisecond at the 99th percentile is not felt as a cliff by anybody who talks over a network. Of some disturbances a
+longer pause is known, and allowed; docs/CLIFFS.md says why. There it is the limit of p99, too: a window is short, and
+one pause may be a hundredth of it.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import sys
 import time
@@ -25,17 +28,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import leveret
-from disturbances import DISTURBANCES, Disturbance
+from disturbances import DISTURBANCES, PAUSE_MS_MAX, Disturbance
 from leveret.testing.processes import ServerProcess
 from run import WORK, build_tools, server
 from tables import line
 from victims import WARMUP_S, Felt, Victims, least, middle, most, put_first
 
-PAUSE_MS_MAX = 10.0
 RATIO_MAX = 2.0
 FELT_MS = 1.0
 CALM_S = 1.5
-"""Before each window: the kernel holds back for a while who was busy in real time for long, as by filling a queue."""
+"""The kernel holds back for so long who was busy in real time, as by filling a queue."""
 BEFORE_ACT_S = 0.4
 """How far in the window the disturbance comes, where it is an event."""
 
@@ -43,9 +45,11 @@ BEFORE_ACT_S = 0.4
 class Findings:
     """Of one disturbance on one broker: what was felt without and with it, round by round."""
 
-    def __init__(self, broker: str, name: str) -> None:
+    def __init__(self, broker: str, name: str, pause_ms_max: float = PAUSE_MS_MAX) -> None:
         self.broker = broker
         self.name = name
+        self._pause_ms_max = pause_ms_max
+        self._p99_ms_min = FELT_MS if pause_ms_max == PAUSE_MS_MAX else pause_ms_max
         self.alone: list[Felt] = []
         self.beside: list[Felt] = []
 
@@ -57,10 +61,10 @@ class Findings:
             ("delivery", best.max, worst.max),
             ("confirm", best.confirm_max, worst.confirm_max),
         ):
-            if pause > max(PAUSE_MS_MAX, before):
+            if pause > max(self._pause_ms_max, before):
                 found.append(f"{what} pause {pause:.0f} ms")
         for what, p99, before in (("delivery", best.p99, worst.p99), ("confirm", best.confirm_p99, worst.confirm_p99)):
-            if p99 > max(FELT_MS, RATIO_MAX * before):
+            if p99 > max(self._p99_ms_min, RATIO_MAX * before):
                 found.append(f"{what} p99 x {p99 / before:.1f}")
         return found
 
@@ -79,7 +83,7 @@ def measure(
     for turn in range(min(options.rounds, chosen.rounds)):
         findings.alone.append(alone(broker, options.seconds))
         with chosen.begin(broker, options.seconds) as act:
-            time.sleep(CALM_S)
+            calm()
             victims = Victims(broker, options.seconds)
             time.sleep(WARMUP_S + BEFORE_ACT_S)
             act()
@@ -90,8 +94,14 @@ def measure(
 
 def alone(broker: ServerProcess, seconds: float) -> Felt:
     """What the victims feel while nobody else does anything."""
-    time.sleep(CALM_S)
+    calm()
     return Victims(broker, seconds).felt()
+
+
+def calm() -> None:
+    """What went before is over, on the disk, too."""
+    os.sync()
+    time.sleep(CALM_S)
 
 
 def told(findings: Findings) -> str:
@@ -115,7 +125,7 @@ def run(options: argparse.Namespace) -> list[Findings]:
             shutil.rmtree(data, ignore_errors=True)
             with server(broker_name, data) as broker:
                 for name in group:
-                    findings = Findings(broker_name, name)
+                    findings = Findings(broker_name, name, DISTURBANCES[name].pause_ms_max)
                     found.append(findings)
                     measure(broker, name, DISTURBANCES[name], findings, options)
     shutil.rmtree(data, ignore_errors=True)

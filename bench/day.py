@@ -121,7 +121,7 @@ class Day:
     def _do(self, kind: str) -> int:
         if kind == "dead letters":
             return dead_letters(self._broker.url)
-        command = [WORK / "amqpload", *shlex.split(LOADS[kind]), "-port", str(self._broker.port)]
+        command = [str(WORK / "amqpload"), *shlex.split(LOADS[kind]), "-port", str(self._broker.port)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
         row: dict[str, Any] = json.loads(done.stdout)
         if "error" in row:
@@ -137,7 +137,7 @@ def dead_letters(url: str) -> int:
     with BlockingConnection(url) as connection:
         channel = connection.channel()
         channel.declare_queue("day.dead", durable=True)
-        dead = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "day.dead"}
+        dead: dict[str, Any] = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "day.dead"}
         encoder = PublishEncoder(1, FRAME_OCTETS)
         for name, more in (("day.short", {"x-message-ttl": 50}), ("day.rejected", {})):
             channel.declare_queue(name, durable=True, arguments=dead | more)

@@ -650,3 +650,22 @@ def test_the_cache_is_bounded_by_octets() -> None:
     for first in range(1000):
         cache.put(2, first, b"x" * 100)
     assert cache.get(2, 0) is not None, "small ones are not counted by number"
+
+
+@pytest.mark.parametrize("how", ["cancel", "lost", "delete"])
+def test_a_consumer_that_is_gone_keeps_nothing_of_what_it_read(house: StreamHouse, how: str) -> None:
+    """It and its reader know each other, and the collector seldom comes."""
+    house.fill(20)
+    watcher = Watcher(house)
+    assert len(watcher.got()) == 20
+    (consumer,) = house.bench.broker.vhosts["/"].queues["s"].consumers.all()
+    reader = consumer.reader
+    assert reader is not None
+    assert reader._cursor.data
+    if how == "cancel":
+        watcher.client.send(1, grammar.BASIC_CANCEL, consumer_tag="c")
+    elif how == "lost":
+        watcher.client.peer.lost(house.bench.now_us)
+    else:
+        house.client.send(1, grammar.QUEUE_DELETE, queue="s")
+    assert (reader._cursor.data, reader._groups) == (b"", [])

@@ -16,9 +16,9 @@ from leveret.broker.queue import EXPIRED_MAX, Queue
 from leveret.control.commands.definitions import ImportDefinitions
 from leveret.control.definitions.document import Document
 from leveret.control.definitions.importing import Import
-from leveret.control.directory import Directory
+from leveret.control.directory import Directory, Place
 from leveret.control.refusal import Refused
-from leveret.control.sliced import CHUNK
+from leveret.control.sliced import CHUNK, Steps
 from leveret.store.disk import MemoryDisk
 from leveret.wire import grammar
 
@@ -28,7 +28,7 @@ from .support import SECOND_US, Bench, Client
 MANY = 3 * GONE_AT_ONCE
 
 
-def fill(client: Client, count: int, key: str = "q", **values: object) -> None:
+def fill(client: Client, count: int, key: str = "q", **values: Any) -> None:
     """Messages that differ in size, so that each is kept by itself."""
     pair = [client.encoded(key, bytes(8 + number % 2), **values) for number in range(2)]
     client.raw(b"".join(pair) * (count // 2))
@@ -221,6 +221,14 @@ def test_the_record_of_a_queue_is_encoded_once_and_anew_when_it_changes() -> Non
     assert queue.encoded() != before
 
 
+def exhausted(steps: Steps[list[Place]]) -> list[Place]:
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return cast(list[Place], end.value)
+
+
 # -- what operators ask for --------------------------------------------------------------------------------------------
 
 
@@ -297,14 +305,8 @@ def test_the_names_of_many_queues_are_sorted_in_steps() -> None:
     vhost = bench.broker.vhosts["/"]
     names = dict.fromkeys(f"q{number * 7919 % 10_000:05}" for number in range(10_000))
     vhost.changed()
-    directory, count = Directory(), 0
-    steps = directory.places(vhost, names)
-    while True:
-        try:
-            next(steps)
-            count += 1
-        except StopIteration as end:
-            found = end.value
-            break
+    directory = Directory()
+    count = sum(1 for _ in directory.places(vhost, names))
+    found = exhausted(directory.places(vhost, names))
     assert [name for _, name in found] == sorted(names)
     assert count >= len(names) // CHUNK
