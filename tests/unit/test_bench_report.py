@@ -11,7 +11,7 @@ import pytest
 
 from .bench_modules import imported
 
-HEAD = {"run": "today", "options": {"rounds": 2, "seconds": 1.0}, "about": {"kernel": "Linux"}}
+HEAD = {"run": "today", "options": {"rounds": 2, "seconds": 1.0}, "about": {"kernel": "Linux", "load before": "0.30"}}
 
 
 def row(turn: int, scenario: str, broker: str, **figures: object) -> dict[str, object]:
@@ -68,15 +68,22 @@ def test_a_goal_beside_the_bare_disk(report: ModuleType) -> None:
 
 @pytest.mark.parametrize(("value", "bound", "is_less_better", "expected"), [
     (35, 35, False, "met by 0%"),
-    (70, 35, False, "met by 2.0 × the bound"),
+    (70, 35, False, "met: 2.00 × the bound"),
     (28, 35, False, "**missed by 20%**"),
     (4, 5, True, "met by 20%"),
     (6, 5, True, "**missed by 20%**"),
+    (50, 5, True, "**missed: 10.0 × the bound**"),
     (0, 0, True, "met"),
     (7, 0, True, "**missed: 7.00**"),
 ])  # fmt: skip
 def test_met_or_missed(report: ModuleType, value: float, bound: float, is_less_better: bool, expected: str) -> None:
     assert report.judged(value, bound, is_less_better) == expected
+
+
+def test_a_busy_machine_is_told(report: ModuleType) -> None:
+    busy = {**HEAD, "about": {"load before": "4.20"}}
+    assert "figures are disturbed" in report.measured(busy, ROWS)
+    assert "figures are disturbed" not in report.measured(HEAD, ROWS)
 
 
 def test_failures_are_told(report: ModuleType) -> None:

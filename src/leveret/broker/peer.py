@@ -504,9 +504,13 @@ class Peer(Connection):
             self.count(channel, route)
             if route.queues:
                 self.cost += stop - start + ITEM_OCTETS * len(route.queues)
-                accepted = vhost.accept(route, content, mode == 2, ttl_us, self.now_us)
-                if accepted != HANDLED:
-                    standing = accepted
+                consumer = vhost.taker(route, mode == 2)
+                if consumer is not None:
+                    consumer.pass_on(route.key, content, 0, len(content))
+                else:
+                    accepted = vhost.accept(route, content, mode == 2, ttl_us, self.now_us)
+                    if accepted != HANDLED:
+                        standing = accepted
             elif not route.is_order:
                 give_back(self, channel, route, content)
         self._ttl_us = ttl_us

@@ -309,10 +309,6 @@ class VHost:
         if route.is_delayed:
             return schedule.accept(self, route, content, persistent, ttl_us, now_us, moved)
         id: i64 = 0
-        consumer = self.taker(route, persistent)
-        if consumer is not None:
-            consumer.pass_on(route.key, content, 0, len(content))
-            return HANDLED
         keeping = route.durable if persistent else route.keeping
         if keeping:
             size: i64 = len(content)
@@ -326,7 +322,10 @@ class VHost:
         return HANDLED if id == 0 else JOURNALLED
 
     def taker(self, route: Route, persistent: bool) -> Consumer | None:
-        """Who gets what is published on this route at once, with nothing to be kept of it; None: it has to wait."""
+        """Who gets what a client publishes on this route at once, with nothing to be kept of it; None: it has to wait.
+
+        Dead letters always wait for the end of the turn: in RabbitMQ, too, an answer goes before what it has caused.
+        """
         if not route.passes or self.tracing is not None:
             return None
         queue = route.queues[0]
