@@ -80,13 +80,13 @@ class UnackedMachine(RuleBasedStateMachine):
     def take(self, back: int) -> None:
         tag = self.tag - back
         found = self.unacked.take(tag)
-        assert (None if found is None else row(found)) == self.model.pop(tag, None)
+        assert (None if found is None else row(found.single(tag))) == self.model.pop(tag, None)
 
     @rule(first=BACK, every=st.integers(1, 3))
     def take_many(self, first: int, every: int) -> None:
         for tag in range(max(1, self.tag - first), self.tag, every):
             found = self.unacked.take(tag)
-            assert (None if found is None else row(found)) == self.model.pop(tag, None)
+            assert (None if found is None else row(found.single(tag))) == self.model.pop(tag, None)
 
     @rule(back=BACK)
     def take_next_until(self, back: int) -> None:

@@ -36,7 +36,9 @@ class RunDelivery(Delivery):
 
     def thinned(self) -> tuple[i64, i64]:
         self._settled += 1
-        return (self._tag, self._count) if self._settled == self._thin_at else (0, 0)
+        if self._settled != self._thin_at:
+            return 0, 0
+        return self._tag, self._count
 
     def id(self, tag: i64) -> i64:
         """The journal's number of the message with this tag, 0 = not in the journal."""

@@ -78,7 +78,7 @@ class Unacked:
         return found
 
     def take(self, tag: i64) -> Delivery | None:
-        """Remove and return the delivery with this tag, on its own; None if it is unknown or was settled."""
+        """Forget this tag. Returns what was delivered with it (and maybe others); None if it is unknown or settled."""
         index = tag - self._base
         entries = self._entries
         if index < self._first or index >= len(entries):
@@ -92,7 +92,7 @@ class Unacked:
         if tags != 0:
             self._separate(first, tags)
         self.compact()
-        return delivery.single(tag)
+        return delivery
 
     def _separate(self, tag: i64, count: i64) -> None:
         """Let those of so many tags that are not settled stand alone."""
