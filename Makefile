@@ -20,13 +20,13 @@ FUZZ_S ?= 900
 PARALLEL = -n $(JOBS) --dist loadfile --no-loadscope-reorder
 # What `make conformance` hands to the tool, for example SUITES="kombu --broker rabbitmq".
 SUITES ?=
-# What `make bench` and `make bench-spark` hand to their tools, for example BENCH="--only sink,rpc --rounds 5".
+# What `make bench`, `make bench-spark` … hand to their tools, for example BENCH="--only sink,rpc --rounds 5".
 BENCH ?=
 # What `make bench-quick` hands to its tool.
 GATE ?=
 .DEFAULT_GOAL := help
 
-.PHONY: help run test lint build compiled docs sbom audit fuzz bench bench-quick bench-admin bench-federation bench-streams bench-spark conformance soak mutants clean
+.PHONY: help run test lint build compiled docs sbom audit fuzz bench bench-quick bench-admin bench-federation bench-streams bench-spark bench-curves bench-cliffs bench-day conformance soak mutants clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
@@ -81,6 +81,15 @@ bench-streams: $(VENV)/dev.stamp  ## stream queues against RabbitMQ's, and their
 
 bench-spark: $(VENV)/dev.stamp  ## the Spark source and sink against RabbitMQ, pika and Spark's own readers; twenty minutes
 	$(WITH_CORE) best $(BIN)/python bench/spark_bench.py $(BENCH)
+
+bench-curves: $(VENV)/dev.stamp  ## how cost grows with queues, bindings, octets …: docs/CURVES.md; ten minutes (BENCH="--only topic")
+	$(WITH_CORE) best $(BIN)/python bench/curves.py $(BENCH)
+
+bench-cliffs: $(VENV)/dev.stamp  ## what messages feel of what others do: docs/CLIFFS.md; a quarter of an hour (BENCH="--only import")
+	$(WITH_CORE) best $(BIN)/python bench/cliffs.py $(BENCH)
+
+bench-day: $(VENV)/dev.stamp  ## a day's messages of all kinds in ten minutes: memory and files must stay as they are (BENCH="--minutes 30")
+	$(WITH_CORE) best $(BIN)/python bench/day.py $(BENCH)
 
 conformance: $(VENV)/dev.stamp  ## clients' own test suites against leveret: an hour; fetches them (SUITES=kombu for one)
 	$(WITH_CORE) $(CORE) $(BIN)/python -m tests.suites $(SUITES)
