@@ -49,6 +49,7 @@ class AlarmedRabbitMQ(RabbitMQProcess):
     def alarm(self) -> None:
         self.is_on = True
         self._control("set_vm_memory_high_watermark", "0")
+        _until_blocked(self.url)
 
     def clear(self) -> None:
         if self.is_on:
@@ -72,9 +73,7 @@ class AlarmedLeveret(LeveretProcess):
 
     def alarm(self) -> None:
         self._set("memory_high_watermark = 0")
-        with RawClient.open(self.url, properties=CAPABLE) as publisher:
-            while not _is_blocked(publisher):
-                publisher.publish(routing_key="nowhere")
+        _until_blocked(self.url)
 
     def clear(self) -> None:
         self._set("")
@@ -89,6 +88,13 @@ class AlarmedLeveret(LeveretProcess):
     def _set(self, text: str) -> None:
         self.config.write_text(text)
         os.kill(self.pid, signal.SIGHUP)
+
+
+def _until_blocked(url: str) -> None:
+    """The alarm is on when somebody who publishes has heard of it."""
+    with RawClient.open(url, properties=CAPABLE) as publisher:
+        while not _is_blocked(publisher):
+            publisher.publish(routing_key="nowhere")
 
 
 def _is_blocked(client: RawClient) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import multiprocessing
+import signal
 import time
 from collections.abc import Iterator
 from multiprocessing.connection import Connection as Pipe
@@ -93,7 +94,8 @@ def _phase(job: Job, roles: list[tuple[str, int]], goal: int = 0) -> list[Report
                 ours, theirs = SPAWN.Pipe()
                 arguments = (role, job, signals, len(processes), number, theirs)
                 process = SPAWN.Process(target=worker.run, args=arguments, daemon=True)
-                process.start()
+                with interrupts_held():
+                    process.start()
                 theirs.close()
                 processes.append((role, process, ours))
         early = [said for _, _, pipe in processes if (said := _heard(pipe, START_S)) != "ready"]
@@ -118,6 +120,16 @@ def _phase(job: Job, roles: list[tuple[str, int]], goal: int = 0) -> list[Report
             if started.is_alive():
                 started.terminate()
                 started.join()
+
+
+@contextlib.contextmanager
+def interrupts_held() -> Iterator[None]:
+    """Who is started meanwhile never hears of Ctrl-C, not even before it can say that it does not want to."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _heard(pipe: Pipe, timeout_s: float) -> Any:

@@ -3,7 +3,6 @@ for the start, and reports what it saw."""
 
 from __future__ import annotations
 
-import signal
 import time
 from collections import deque
 from collections.abc import Callable
@@ -257,10 +256,9 @@ ROLES: Final[dict[str, Callable[[Job, Signals, int, int, Pipe], Report]]] = {
 
 
 def run(role: str, job: Job, signals: Signals, index: int, number: int, pipe: Pipe) -> None:
-    """The process: it ends by itself, or when it is told to; Ctrl-C is its parent's affair."""
+    """The process: it ends by itself, or when it is told to; Ctrl-C is its parent's affair, who blocks it."""
     from leveret.cli.bench import delays
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         report = (ROLES | delays.ROLES)[role](job, signals, index, number, pipe)
     except (ClientError, OSError, ValueError) as error:
