@@ -165,13 +165,7 @@ def processors_s() -> float:
 def own_s(sessions: set[int]) -> float:
     """Time that this process, its children that have ended, and the brokers' sessions have computed."""
     usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    ticks = 0
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = path.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue  # it has ended
-        ticks += int(fields[11]) + int(fields[12]) if int(fields[3]) in sessions else 0
+    ticks = sum(int(fields[11]) + int(fields[12]) for fields in machine.stats() if int(fields[3]) in sessions)
     return sum(usage.ru_utime + usage.ru_stime for usage in usages) + ticks / os.sysconf("SC_CLK_TCK")
 
 

@@ -5,6 +5,7 @@ import os
 import platform
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import leveret
@@ -77,3 +78,13 @@ def first_line(command: list[str]) -> str:
     except OSError:
         return ""
     return done.stdout.partition("\n")[0].strip() if done.returncode == 0 else ""
+
+
+def stats() -> Iterator[list[str]]:
+    """The fields of /proc/PID/stat behind the name, of each process that there is: [3] is its session."""
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            text = path.read_text()
+        except OSError:
+            continue  # it has ended
+        yield text.rpartition(")")[2].split()

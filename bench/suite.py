@@ -35,7 +35,7 @@ import leveret
 import streams
 from confirm_latency import bare
 from leveret.testing.processes import ProcessFailed, ServerProcess
-from machine import about
+from machine import about, stats
 from run import QUEUE_KINDS, TOP, WORK, available, build_tools, load, measure, positive, server, servers
 from scenarios import SCENARIOS, SKIPPED
 from tables import Row, lookup, text
@@ -166,13 +166,7 @@ def starting(log: Log, titles: Sequence[str], options: argparse.Namespace) -> No
 
 def resident_mib(session: int) -> float:
     """Memory of all processes of a session."""
-    pages = 0
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = path.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue  # it has ended
-        pages += int(fields[21]) if int(fields[3]) == session else 0
+    pages = sum(int(fields[21]) for fields in stats() if int(fields[3]) == session)
     return pages * resource.getpagesize() / 2**20
 
 

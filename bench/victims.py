@@ -42,19 +42,11 @@ class Victims:
 
     def felt(self) -> Felt:
         """SystemExit if one of them failed, or if messages were lost."""
-        stream, confirms = (self._row(process) for process in self._running)
+        stream, confirms = (ended(process, "the victim") for process in self._running)
         if stream["lost"] or stream["out_of_order"]:
             sys.exit(f"messages of the victim were lost or out of order: {stream}")
         of_stream, of_confirms = stream["latency_us"], confirms["confirm_latency_us"]
         return Felt(*(found[key] / 1e3 for found in (of_stream, of_confirms) for key in ("p50", "p99", "max")))
-
-    @staticmethod
-    def _row(process: subprocess.Popen[str]) -> dict[str, Any]:
-        said, _ = process.communicate()
-        row: dict[str, Any] = json.loads(said)
-        if "error" in row:
-            sys.exit(f"the victim failed: {row['error']}")
-        return row
 
 
 def put_first() -> None:
@@ -81,12 +73,12 @@ def aside(*command: str | Path) -> subprocess.Popen[str]:
     )
 
 
-def ended(process: subprocess.Popen[str]) -> dict[str, Any]:
+def ended(process: subprocess.Popen[str], what: str = "the disturbance") -> dict[str, Any]:
     """What a load said at its end. SystemExit if it failed."""
     said, _ = process.communicate()
     row: dict[str, Any] = json.loads(said)
     if "error" in row:
-        sys.exit(f"the disturbance failed: {row['error']}")
+        sys.exit(f"{what} failed: {row['error']}")
     return row
 
 

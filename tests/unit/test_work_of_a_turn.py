@@ -48,14 +48,20 @@ def house_with(count: int, persistent: bool, **options: Any) -> tuple[House, Cli
     return house, client
 
 
-@pytest.mark.parametrize("persistent", [False, True])
-def test_a_segment_that_is_stored_is_taken_over_a_page_at_a_time(persistent: bool) -> None:
-    house, _ = house_with(200, persistent, octets_max=3000)
+def segment_of(house: House) -> tuple[int, list[bytes]]:
+    """What the pager moves away of a house that has too much in memory."""
     house.pager.relieve(1500)
     while house.pager.step():
         pass
     found = house.pager.segment()
     assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_a_segment_that_is_stored_is_taken_over_a_page_at_a_time(persistent: bool) -> None:
+    house, _ = house_with(200, persistent, octets_max=3000)
+    found = segment_of(house)
     pages = len(found[1])
     assert pages > 2
     queue = queue_of(house.bench)
@@ -71,11 +77,7 @@ def test_a_segment_that_is_stored_is_taken_over_a_page_at_a_time(persistent: boo
 
 def test_a_crash_between_two_pages_of_a_segment_loses_nothing() -> None:
     house, _ = house_with(200, True, octets_max=3000)
-    house.pager.relieve(1500)
-    while house.pager.step():
-        pass
-    found = house.pager.segment()
-    assert found is not None
+    found = segment_of(house)
     house.paging.written(house.segments.write(*found), None)
     house.pager.settle()
     house.write()
