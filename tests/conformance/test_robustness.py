@@ -29,15 +29,15 @@ def rss_octets(broker: LeveretProcess) -> int:
 
 
 def grows_no_more(broker: LeveretProcess, thousand: Callable[[], None]) -> None:
-    """Do a thousand of the same until one more thousand leaves less than 400 octets each.
+    """Do a thousand of the same until three thousand in a row have left less than 300 octets each.
 
     A heap grows in steps until its holes are those that the load leaves; a leak grows every time.
     """
-    highest = [rss_octets(broker)]
-    for _ in range(16):
+    highest: list[int] = []
+    for _ in range(20):
         thousand()
-        highest.append(max(rss_octets(broker), highest[-1]))
-        if highest[-1] - highest[-2] < 400_000:
+        highest.append(max([rss_octets(broker), *highest]))
+        if len(highest) > 3 and highest[-1] - highest[-4] < 3 * 300_000:
             return
     pytest.fail(f"resident memory grows on: {highest}")
 
