@@ -1,4 +1,4 @@
-"""When a batch goes to the disk: at once if somebody waits for it, and soon if nobody does."""
+"""When a batch goes to the disk: after the loop's turn if somebody waits for it, and soon if nobody does."""
 
 from __future__ import annotations
 
@@ -86,6 +86,14 @@ def test_it_is_submitted_in_time_and_once(house: House, client: Client) -> None:
     assert len(loop.calls) == 2
     client.send(1, grammar.QUEUE_PURGE, queue="q")
     linger.end_turn(False)
+    client.send(1, grammar.QUEUE_PURGE, queue="q")
+    linger.end_turn(False)
+    assert len(submitted) == 1
+    loop.run_until_complete(asyncio.sleep(0))
+    assert len(submitted) == 2
+    house.committer.submit()
+    linger.end_turn(False)  # what is on its way ends with a turn of its own
+    loop.run_until_complete(asyncio.sleep(0))
     assert len(submitted) == 2
     loop.close()
 

@@ -43,6 +43,7 @@ from leveret.net.alarms import Alarms
 from leveret.net.certificates import CertificateError, Certificates, make_context
 from leveret.net.logs import about
 from leveret.net.notify import Notifier
+from leveret.net.poller import Poller
 from leveret.net.resources import gauges
 from leveret.net.server import Server
 from leveret.net.tables import Tables
@@ -117,9 +118,9 @@ def command(config: str | None, print_config: bool, check_config: bool, **parame
         sys.exit(EXIT_OPTIONS)
     notifier = Notifier(os.environ)
     with lock:
-        status = asyncio.run(_serve(begun, directory, choose_now, notifier))
+        status = _life(begun, directory, choose_now, notifier)
         while status == PARKED and _is_to_serve_again(directory, notifier):
-            status = asyncio.run(_serve(_again(begun, choose_now), directory, choose_now, notifier))
+            status = _life(_again(begun, choose_now), directory, choose_now, notifier)
         sys.exit(max(status, 0))
 
 
@@ -178,7 +179,15 @@ def _import(broker: Broker, path: str, now_us: int) -> bool:
     return True
 
 
-async def _serve(begun: Wanted, directory: str, choose_now: Callable[[], Chosen], notifier: Notifier) -> int:
+def _life(begun: Wanted, directory: str, choose_now: Callable[[], Chosen], notifier: Notifier) -> int:
+    poller = Poller(begun.chosen["busy_poll_us"])
+    with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(poller)) as runner:
+        return runner.run(_serve(begun, directory, choose_now, notifier, poller))
+
+
+async def _serve(
+    begun: Wanted, directory: str, choose_now: Callable[[], Chosen], notifier: Notifier, poller: Poller
+) -> int:
     chosen = begun.chosen
     try:
         certificates = Certificates(begun.security) if begun.security is not None else None
@@ -190,7 +199,7 @@ async def _serve(begun: Wanted, directory: str, choose_now: Callable[[], Chosen]
     disk = RealDisk()
     try:
         parts = open_directory(disk, directory, chosen["journal_spare_files"], begun.tables_dir)
-        server = Server(broker, *parts, Alarms(begun.limits, gauges(directory)))
+        server = Server(broker, *parts, Alarms(begun.limits, gauges(directory)), poller=poller)
         count = server.recover()
     except (JournalVersionError, RecordError) as error:
         logger.critical("the data directory %s can't be served: %s", directory, error)

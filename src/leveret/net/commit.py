@@ -21,8 +21,8 @@ SPENT_OCTETS_MIN = 1 << 20
 # a batch that nobody waits for may grow to this size, and for so long, before it goes to the disk
 LINGER_OCTETS_MAX = 1 << 18
 LINGER_US = 5_000
-# a batch of a single client's turn, not one that collected while others were synced
-HERE_OCTETS_MAX = 4096
+# what the disk takes longer for is better left to a thread
+HERE_OCTETS_MAX = 1 << 16
 
 
 class Committer:

@@ -1,4 +1,9 @@
-"""When the batch under construction goes to the disk: at once if somebody waits for it, soon if nobody does."""
+"""When the batch under construction goes to the disk: after this turn of the loop if somebody waits for it, soon if
+nobody does.
+
+After the loop's turn, not the connection's: all that is ready to be read comes into one batch, and it is known then
+whether anybody else waits.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +20,23 @@ class Linger:
         self._loop = loop
         self._committer = committer
         self._submit = submit
-        self._is_set = False
+        self._is_set = self._is_next = False
 
     def end_turn(self, is_stopping: bool) -> None:
         """There is something to write."""
-        if is_stopping or not self._committer.may_linger():
+        if is_stopping:
             self._submit()
+        elif not self._committer.may_linger():
+            if not (self._is_next or self._committer.is_syncing):
+                self._is_next = True
+                self._loop.call_soon(self._next)
         elif not self._is_set:
             self._is_set = True
             self._loop.call_later(LINGER_US / 1e6, self._ring)
+
+    def _next(self) -> None:
+        self._is_next = False
+        self._submit()
 
     def _ring(self) -> None:
         self._is_set = False

@@ -37,6 +37,7 @@ from leveret.net.listening import Accept, Listening
 from leveret.net.logins import Logins
 from leveret.net.logs import about
 from leveret.net.paging import Paging
+from leveret.net.poller import Poller
 from leveret.net.pressure import Pressure
 from leveret.net.protocol import PeerProtocol
 from leveret.net.stopwatch import Stopwatch
@@ -64,8 +65,6 @@ STUCK_S = 0.1
 # how often heartbeats are looked after, resources measured, and a write that found no room is tried again
 CHECK_S = TICK_US / 1_000_000
 CLOSED_PER_COLLECTION = 256
-# for so long only one client has been heard: it is alone
-ALONE_US = 50_000
 # a sync that took longer would hurt somebody who begins to speak: for some time the thread does them
 SLOW_SYNC_US = 5_000
 SLOW_FOR_US = 250_000
@@ -73,16 +72,17 @@ SLOW_FOR_US = 250_000
 
 class Server:
     """One broker behind asyncio. failure: why the server stopped by itself (the journal failed), None otherwise;
-    is_parking: the process does not end with it; syncs_here: on the loop's thread, too, while that hurts nobody.
+    is_parking: the process does not end with it.
 
     protocol: makes what stands between a connection and its peer.
 
-    sources: of the time, None = the machine's. is_guest: the process is another's, so its collector is left alone.
+    sources: of the time, None = the machine's. poller: the loop's, None in a process that is another's, whose collector
+    is left alone, too.
     """
 
     def __init__(
         self, broker: Broker, journal: Journal, segments: SegmentStore, streams: StreamStore, reserve: Reserve,
-        alarms: Alarms, sources: Sources | None = None, is_guest: bool = False,
+        alarms: Alarms, sources: Sources | None = None, poller: Poller | None = None,
     ) -> None:  # fmt: skip
         self.broker = broker
         self._turn_us = broker.log.measures.turn_us
@@ -92,9 +92,8 @@ class Server:
         self.reserve = reserve
         self.alarms = alarms
         self.failure: Exception | None = None
-        self.syncs_here = True
         self.protocol: Callable[..., PeerProtocol] = PeerProtocol
-        self._is_guest = is_guest
+        self._poller = poller
         sources = sources or system_sources()
         self._has_alarm = sources.runs
         self.clock = Clock(broker.timeline, sources)
@@ -122,9 +121,7 @@ class Server:
         self._wakeup = Wakeup(self.loop, self.now_us, self.ring)
         self.federator = Federation(self)
         self._lag = Lag(self.loop, broker.log.measures.lag_us)
-        # who was heard last, when that last was another one, and until when the disk counts as slow
-        self._speaker: PeerProtocol | None = None
-        self._speaker_since_us = self._slow_until_us = self._closed = 0
+        self._slow_until_us = self._closed = 0  # until when the disk counts as slow
         # a batch waits for room on the disk
         self._is_full = False
         self._is_paging = self._is_over = self.is_parking = False
@@ -139,7 +136,7 @@ class Server:
     def recover(self) -> int:
         """Read the journal back; returns the number of messages."""
         # of what is made in such numbers nothing is garbage: looking for some would take most of the time
-        if not self._is_guest:
+        if self._poller is not None:
             gc.disable()
         count = self._committer.recover(self.clock.resume, self.reserve)
         self.streams.recovered()
@@ -164,7 +161,7 @@ class Server:
 
     async def run(self) -> None:
         """Serve until `stopping` is set; then close every connection, write down what must be kept, and return."""
-        if not self._is_guest:
+        if self._poller is not None:
             gc.collect()
             gc.freeze()
             # entries are many and never form cycles: the collector would only make pauses
@@ -295,8 +292,6 @@ class Server:
         """A connection's part of a turn, which the caller ends."""
         peer = protocol.peer
         now_us = self.now_us()
-        if protocol is not self._speaker:
-            self._speaker, self._speaker_since_us = protocol, now_us
         try:
             needs_look = peer.turn(data, now_us)
         except Exception:
@@ -509,13 +504,15 @@ class Server:
     # -- the journal ---------------------------------------------------------------------------------------------------
 
     def _submit(self) -> None:
-        """While only one client speaks, and the disk is quick, nobody is hurt by a sync on this thread."""
+        """While nobody else waits, and the disk is quick, nobody is hurt by a sync on this thread."""
         if self._is_over:
             return  # a timer that was set before
-        now_us = self.now_us()
-        is_alone = now_us - self._speaker_since_us > ALONE_US and now_us > self._slow_until_us and self.syncs_here
+        now_us, poller = self.now_us(), self._poller
+        is_alone = poller is not None and not poller.found and now_us > self._slow_until_us
         if self._committer.submit(is_alone) and self.now_us() - now_us > SLOW_SYNC_US:
             self._slow_until_us = now_us + SLOW_FOR_US
+        if poller is not None:
+            poller.rests = self._committer.is_syncing
 
     def _done(self, batch: int, error: Exception | None) -> None:
         """On the sync thread, or on this one."""
@@ -539,6 +536,8 @@ class Server:
         if self._sync.took_us:
             self.broker.log.measures.sync_us.add(self._sync.took_us)
         self._committer.on_disk(batch, self.now_us())
+        if self._poller is not None:
+            self._poller.rests = False
         if self.broker.log.is_stirred:
             self._stirred()
         if self.broker.log.has_stream_work:

@@ -271,9 +271,6 @@ class Faults:
         def add(change: float) -> None:
             def now() -> None:
                 setattr(faults, fault, getattr(faults, fault) + change)
-                life = self._house.life
-                if life is not None:
-                    life.server.syncs_here = not faults.is_slow  # its loop must not wait for the disk then
 
             self._on_loop(now)
             faults.change()

@@ -220,9 +220,8 @@ class Life:
         broker = Broker(Settings(own_version=__version__, host="testing", **house.settings), os.urandom)
         parts = open_directory(self._disk, house.directory, SPARE_FILES, reserve_octets=RESERVE_OCTETS)
         limits = Limits(DISK_FREE_LIMIT_OCTETS, MEMORY_OCTETS)
-        server = self.server = Server(broker, *parts, Alarms(limits, self._gauges()), self._sources(), is_guest=True)
+        server = self.server = Server(broker, *parts, Alarms(limits, self._gauges()), self._sources())
         server.protocol = house.network.protocol
-        server.syncs_here = not house.disk_faults.is_slow
         try:
             server.recover()
             house.record.listen(broker)

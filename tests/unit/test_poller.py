@@ -1,0 +1,122 @@
+"""What the loop waits with: when it asks again, and when it sleeps."""
+
+import os
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from leveret.net import poller as module
+from leveret.net.poller import Poller
+
+
+class Clock:
+    """Time goes by while somebody yields or sleeps, by so much."""
+
+    def __init__(self, yield_us: int = 10) -> None:
+        self.now_us = 0.0
+        self.yields = 0
+        self.yield_us = yield_us
+
+    def perf_counter(self) -> float:
+        return self.now_us / 1e6
+
+    def sched_yield(self) -> None:
+        self.yields += 1
+        self.now_us += self.yield_us
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    found = Clock()
+    monkeypatch.setattr(module.time, "perf_counter", found.perf_counter)
+    monkeypatch.setattr(module.os, "sched_yield", found.sched_yield)
+    monkeypatch.setattr(module.os, "sched_getaffinity", lambda _: {0, 1})
+    return found
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
+    left, right = socket.socketpair()
+    with left, right:
+        yield left, right
+
+
+def waiting(pair: tuple[socket.socket, socket.socket], busy_poll_us: int = 100) -> Poller:
+    """One whose last wait was short, and who has nothing to read now."""
+    found = Poller(busy_poll_us)
+    found.register(pair[0], module.selectors.EVENT_READ)
+    pair[1].send(b"x")
+    assert len(found.select(1)) == 1
+    pair[0].recv(1)
+    return found
+
+
+def test_it_asks_again_after_a_short_wait_and_sleeps_after_the_limit(
+    clock: Clock, pair: tuple[socket.socket, socket.socket]
+) -> None:
+    with waiting(pair) as poller:
+        assert poller.select(0.001) == []
+        assert clock.yields == 10
+        assert poller.found == 0
+
+
+def test_it_returns_as_soon_as_there_is_something(
+    clock: Clock, pair: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def arrive() -> None:
+        clock.sched_yield()
+        if clock.yields == 3:
+            pair[1].send(b"x")
+
+    with waiting(pair) as poller:
+        monkeypatch.setattr(module.os, "sched_yield", arrive)
+        assert [key.fileobj for key, _ in poller.select(None)] == [pair[0]]
+        assert clock.yields == 3
+        assert poller.found == 1
+
+
+def test_a_long_wait_is_followed_by_sleep(clock: Clock, pair: tuple[socket.socket, socket.socket]) -> None:
+    with waiting(pair) as poller:
+        clock.yield_us = 200  # longer than the limit and a half
+        poller.select(0.001)
+        assert clock.yields == 1
+        poller.select(0.001)
+        assert clock.yields == 1
+        pair[1].send(b"x")
+        poller.select(1)
+        pair[0].recv(1)
+        poller.select(0.001)
+        assert clock.yields == 2
+
+
+def test_a_timer_is_not_late(clock: Clock, pair: tuple[socket.socket, socket.socket]) -> None:
+    with waiting(pair) as poller:
+        poller.select(0.00003)
+        assert clock.yields == 3
+
+
+def test_who_does_not_wait_asks_once(clock: Clock, pair: tuple[socket.socket, socket.socket]) -> None:
+    with waiting(pair) as poller:
+        assert poller.select(0) == []
+        pair[1].send(b"x")
+        assert len(poller.select(-1)) == 1
+        assert clock.yields == 0
+
+
+def test_it_rests_while_another_thread_works(clock: Clock, pair: tuple[socket.socket, socket.socket]) -> None:
+    with waiting(pair) as poller:
+        poller.rests = True
+        poller.select(0.001)
+        assert clock.yields == 0
+
+
+@pytest.mark.parametrize(("busy_poll_us", "processors"), [(0, 2), (100, 1)])
+def test_it_never_asks_again(
+    busy_poll_us: int, processors: int, clock: Clock, pair: tuple[socket.socket, socket.socket],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(processors)))
+    with waiting(pair, busy_poll_us) as poller:
+        poller.select(0.001)
+        assert clock.yields == 0
