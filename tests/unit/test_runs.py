@@ -184,7 +184,7 @@ def test_a_long_queue_is_not_copied_into_the_output_at_once() -> None:
     client.send(2, grammar.BASIC_CONSUME, queue="one", no_ack=True)
     received = 0
     while client.peer.is_dirty:
-        assert len(client.peer.out) < 2 << 20
+        assert client.peer.output.octets() < 2 << 20
         received += len(client.bodies())
         client.peer.drained(bench.now_us)
     assert received == 100_000

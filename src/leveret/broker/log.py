@@ -480,7 +480,7 @@ class Log:
             confirms = channel.confirms
             if confirms is not None and not channel.is_closed:
                 answered = confirms.answered
-                confirms.synced(connection.out, channel.number)
+                confirms.synced(connection.output.writer, channel.number)
                 if now_us != 0 and confirms.answered > answered:
                     self.measures.confirm_us.add(now_us - since_us, confirms.answered - answered)
                 connection.mark()

@@ -156,7 +156,7 @@ class Peer(Connection):
         for channel in self._confirming:
             channel.is_confirming = False
             confirms = channel.confirms
-            if confirms is not None and not channel.is_closed and confirms.flush(self.out, channel.number):
+            if confirms is not None and not channel.is_closed and confirms.flush(self.output.writer, channel.number):
                 self.mark()
                 if confirms.told is not None:
                     self.answered(channel)

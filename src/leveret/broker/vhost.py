@@ -246,8 +246,7 @@ class VHost:
         for consumer in queue.consumers.all():
             queue.consumers.remove(consumer)
             consumer.channel.consumers.pop(consumer.tag, None)
-            if consumer.reader is not None:
-                consumer.reader.let_go()
+            consumer.reader = None
         self.tally.counters.add_outgoing(queue.counters)
         self.tally.gone[queue_type(queue.arguments)].add_outgoing(queue.counters)
         self.tally.churn.queue_deleted += 1
@@ -289,8 +288,7 @@ class VHost:
         queue = consumer.queue
         assert queue is not None
         queue.consumers.remove(consumer)
-        if consumer.reader is not None:
-            consumer.reader.let_go()
+        consumer.reader = None  # the two know each other, and the collector is off
         if queue.consumers.count == 0:
             if queue.auto_delete:
                 self.delete_queue(queue)

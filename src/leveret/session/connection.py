@@ -54,7 +54,6 @@ class Connection:
         self.message_octets_max: i64 = message_octets_max
         self.now_us: i64 = 0
         self.output = Output()
-        self.out = self.output.writer
         self.is_dirty = False
         # there is enough output for now: consumers of this connection are skipped until the network has taken it
         self.is_full = False
@@ -132,7 +131,7 @@ class Connection:
 
     def send(self, channel: i64, spec: MethodSpec, **values: object) -> None:
         """Write a method frame."""
-        self.out.write(method_frame(int(channel), spec, **values))
+        self.output.writer.write(method_frame(int(channel), spec, **values))
         self.mark()
 
     def send_ahead(self, frame: bytes) -> None:
@@ -168,6 +167,7 @@ class Connection:
 
     def tick(self) -> bool:
         """Once in TICK_US: sends a heartbeat after half an interval; False if the peer was silent for two."""
+        self.output.narrow()
         if self.heartbeat_s == 0 or self.state < lifecycle.OPENING or self.state >= lifecycle.CLOSING:
             return True
         interval: i64 = i64(self.heartbeat_s) * 1_000_000
@@ -267,7 +267,7 @@ class Connection:
             return False
         if data[:8] not in PROTOCOL_HEADERS:
             # AMQP 0-9-1, section 4.2.2: answer with the header that would be understood, and close
-            self.out.write(PROTOCOL_HEADER)
+            self.output.writer.write(PROTOCOL_HEADER)
             self.unknown_protocol(data)
             self.state = lifecycle.CLOSED
             self.mark()

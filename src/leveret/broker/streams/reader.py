@@ -102,11 +102,6 @@ class Reader:
         """The message with this offset is the next one, whenever it arrived."""
         self.next = offset
         self.from_us = 0
-        self.let_go()
-
-    def let_go(self) -> None:
-        """Keep nothing of what was read. When its consumer is gone it must not: the two know each other, and would have
-        a megabyte until the collector comes, which seldom does."""
         self._cursor = Cursor()
         self._groups = []
         self._index = 0
