@@ -248,14 +248,19 @@ def file_with(queues: int) -> Document:
     )
 
 
-def test_an_import_is_checked_entry_by_entry_and_changes_nothing_before_its_end() -> None:
+def test_an_import_is_checked_and_carried_out_entry_by_entry() -> None:
+    """Nothing is changed before all is checked."""
     bench = Bench()
     plan = Import(bench.broker, file_with(100))
     assert sum(1 for _ in plan.steps) >= 200
-    assert not bench.broker.vhosts["/"].queues
-    plan.apply(bench.now_us)
-    assert len(bench.broker.vhosts["/"].queues) == 100
-    assert bench.broker.vhosts["/"].binding_count == 100
+    vhost = bench.broker.vhosts["/"]
+    assert not vhost.queues
+    steps, before = 0, (0, 0)
+    for _ in plan.changes(lambda: bench.now_us):
+        now = len(vhost.queues), int(vhost.binding_count)
+        assert sum(now) <= sum(before) + 1
+        steps, before = steps + 1, now
+    assert (steps, len(vhost.queues), vhost.binding_count) == (200, 100, 100)
 
 
 class Node:

@@ -28,6 +28,7 @@ from leveret.broker.definitions import (
     Key,
 )
 from leveret.broker.kinds.recent_history import SNAPSHOT_OCTETS_MAX
+from leveret.broker.imports import Imports
 from leveret.broker.lives import Lives
 from leveret.broker.log import (
     CLEAN,
@@ -147,6 +148,7 @@ class Broker:
         self.nowhere = self._vhost("")  # where connections are until they have said where they want to go
         drawn = f"leveret@{settings.host}-{random_bytes(4).hex()}"
         self.cluster_name = ClusterName(self.log, settings.cluster_name, drawn)
+        self.imports = Imports(self.log)
         self.definitions = Definitions(self.log)
         self.definitions.listeners += [
             self._vhost_defined, self._vhost_governed, self.users.defined, self._users_changed, self._named,
@@ -359,6 +361,7 @@ class Broker:
         records += self.timeline.snapshot()
         records.append(meta_record(self.cluster_name.record()))
         records += self.definitions.snapshot()
+        records += self.imports.snapshot()
         records += self.lives.snapshot()
         records += self.positions.snapshot()
         predeclared = {name for name, _ in PREDECLARED}
