@@ -479,7 +479,7 @@ def test_of_an_import_that_is_cut_off_there_is_all_or_nothing(steps: int) -> Non
     assert (len(told), len(after.broker.imports.begun)) == (has_begun, 0)
     assert sections(after) in (empty, sections(whole))
     assert not has_begun or sections(after) == sections(whole)
-    again = recovered([after.broker.snapshot()])
+    again = recovered([b"".join(after.broker.snapshot())])
     assert (sections(again), again.broker.imports.begun) == (sections(after), {})
     put(after, FILE)
     assert sections(after) == sections(whole)
@@ -494,9 +494,9 @@ def test_some_imports_are_cut_off_before_and_some_behind_their_beginning() -> No
 def test_a_new_journal_file_knows_of_imports_that_have_begun() -> None:
     bench = begun()
     number = bench.broker.imports.begin("a request")
-    assert recovered([bench.broker.snapshot()]).broker.imports.begun == {number: "a request"}
+    assert recovered([b"".join(bench.broker.snapshot())]).broker.imports.begun == {number: "a request"}
     bench.broker.imports.end(number)
-    assert recovered([bench.broker.snapshot()]).broker.imports.begun == {}
+    assert recovered([b"".join(bench.broker.snapshot())]).broker.imports.begun == {}
 
 
 def test_what_others_delete_while_an_import_is_carried_out_takes_along_what_belongs_to_it() -> None:

@@ -125,7 +125,7 @@ def test_messages_to_a_queue_with_limits_are_no_run() -> None:
 
 def test_a_run_is_journalled_once_and_comes_back() -> None:
     bench, client = start()
-    records = [bench.broker.snapshot()]
+    records = [b"".join(bench.broker.snapshot())]
     client.raw(b"".join(alike("all", 20, delivery_mode=2)))
     client.frames()
     client.send(2, grammar.BASIC_CONSUME, queue="durable", no_ack=False)

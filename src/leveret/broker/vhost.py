@@ -16,7 +16,7 @@ from leveret.broker.counters import Churn
 from leveret.broker.delay import DELAYED
 from leveret.broker.entry import Entry
 from leveret.broker.exchange import Exchange
-from leveret.broker.log import Log, meta_record_of
+from leveret.broker.log import Log
 from leveret.broker.names import RandomBytes
 from leveret.broker.policies import EXCHANGE, Policies
 from leveret.broker.queries import Queries
@@ -204,7 +204,7 @@ class VHost:
         self.give_number(queue, number)
         queue.opened()
         if queue.is_journalled:
-            self.log.declared(meta_record_of(queue.encoded()))
+            self.log.declared(queue.encoded())
         if not self.log.is_replaying:
             self.tally.churn.queue_created += 1
             self.used(queue, now_us)
@@ -246,7 +246,8 @@ class VHost:
         for consumer in queue.consumers.all():
             queue.consumers.remove(consumer)
             consumer.channel.consumers.pop(consumer.tag, None)
-            consumer.reader = None
+            if consumer.reader is not None:
+                consumer.reader.let_go()
         self.tally.counters.add_outgoing(queue.counters)
         self.tally.gone[queue_type(queue.arguments)].add_outgoing(queue.counters)
         self.tally.churn.queue_deleted += 1
@@ -288,7 +289,8 @@ class VHost:
         queue = consumer.queue
         assert queue is not None
         queue.consumers.remove(consumer)
-        consumer.reader = None  # the two know each other, and the collector is off
+        if consumer.reader is not None:
+            consumer.reader.let_go()
         if queue.consumers.count == 0:
             if queue.auto_delete:
                 self.delete_queue(queue)

@@ -62,6 +62,7 @@ class Connection:
         # octets that this turn's messages take in queues, about; input that is left for another turn
         self.cost: i64 = 0
         self.has_more = False
+        self.is_unfinished = False  # what the last frame asks for: it is handled again in another turn
         self.is_held = False  # what arrives waits until somebody has decided: a login
         self.name = ""  # of both its ends, and who has logged in
         self.user = ""
@@ -96,7 +97,7 @@ class Connection:
         raise AssertionError("the broker's part")
 
     def acknowledge(self, channel: Channel, tag: i64, multiple: bool) -> None:
-        """basic.ack"""
+        """basic.ack; is_unfinished if it wants another turn."""
         raise AssertionError("the broker's part")
 
     def handle(self, channel: Channel | None, method: Method) -> None:
@@ -329,6 +330,9 @@ class Connection:
                 if key == ACK and size == 13:
                     self._position = after
                     self.acknowledge(channel, read_i64_be(data, position + 11), data[position + 19] & 1 != 0)
+                    if self.is_unfinished:
+                        self._repeat(position)
+                        return
                     position = after
                     continue
                 if key == GET and self.output.octets() > FLOOD_OCTETS:
@@ -337,9 +341,18 @@ class Connection:
             self._position = after
             last = None
             self._frame(kind, number, channel, data[position:after])
+            if self.is_unfinished:
+                self._repeat(position)
+                return
             position = after
             if self.state >= lifecycle.DRAINING or self.is_held:
                 return
+
+    def _repeat(self, position: i64) -> None:
+        """The frame that begins here is handled once more, when others have had their turn."""
+        self._position = position
+        self.is_unfinished = False
+        self.has_more = True
 
     def _repeats(self, channel: Channel, data: bytes, first: i64, content: i64, stop: i64) -> i64:
         """Hand on the publishes from stop on that differ from data[first:stop] in their body only.

@@ -102,6 +102,15 @@ class Reader:
         """The message with this offset is the next one, whenever it arrived."""
         self.next = offset
         self.from_us = 0
+        self._drop()
+
+    def let_go(self) -> None:
+        """Its consumer is gone: nothing of what was read is kept, and none of the two by the other, for the collector
+        that would part them is off."""
+        self._drop()
+        self.consumer.reader = None
+
+    def _drop(self) -> None:
         self._cursor = Cursor()
         self._groups = []
         self._index = 0
