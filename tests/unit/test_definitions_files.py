@@ -433,7 +433,7 @@ def test_what_rabbitmqctl_and_newer_versions_write_besides_is_understood_or_mean
 
 
 def cut_off(bench: Bench, steps: int) -> list[bytes]:
-    """The journal's batches if the broker ends after so many steps of an import, each of which is a batch of its own."""
+    """The journal's batches if the broker ends after so many steps of an import, each of them a batch of its own."""
     work = ImportDefinitions(definitions=document(FILE))._steps(cast(Any, Node(bench)))
     for _ in range(steps):
         next(work, None)

@@ -16,7 +16,6 @@ from leveret.control.passwords import password_fields
 from leveret.control.refusal import not_found
 from leveret.control.sliced import Sliced, Steps
 
-
 # so often a file is checked with pauses: if others declare all the time, it is checked without them
 CHECKS_MAX: Final = 3
 

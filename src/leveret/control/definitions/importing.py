@@ -137,9 +137,7 @@ class Import:
     def _has_owner(self, definition: Definition) -> bool:
         """Whether the virtual host and the user are there that it belongs to, if it does to any."""
         vhost, user = definition.get("vhost"), definition.get("user")
-        return (vhost is None or vhost in self._broker.vhosts) and (
-            user is None or user in self._broker.users.by_name
-        )
+        return (vhost is None or vhost in self._broker.vhosts) and (user is None or user in self._broker.users.by_name)
 
     # -- what is defined -----------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Definitions at the start of a broker: of a file (RabbitMQ's load_definitions), and of imports that a crash cut off."""
+"""Definitions at the start of a broker: of a file (RabbitMQ's load_definitions), and of imports that were cut off."""
 
 from __future__ import annotations
 
