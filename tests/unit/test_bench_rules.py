@@ -54,8 +54,8 @@ def test_a_p99_of_twice_what_it_is_alone_is_a_cliff_if_it_is_felt() -> None:
         ([float(number) for number in range(12)] + [100.0] * 48, False),  # warm-up
         ([100.0, 400.0, 100.0, 700.0] * 10 + [100.0, 900.0, 900.0, 900.0] * 10, False),  # it comes and goes
         ([100.0] * 56 + [104.0] * 24, False),  # less than the amount
-        ([100.0] * 40 + [120.0] * 40, False),  # a step of the heap, and no other
-        ([100.0] * 40 + [120.0] * 18 + [140.0] * 22, True),  # one step after the other
+        ([100.0] * 36 + [120.0] * 44, False),  # a step of the heap, and no other
+        ([100.0] * 36 + [120.0] * 20 + [140.0] * 24, True),  # one step after the other
     ],
 )
 def test_growth_is_a_floor_that_rises(samples: list[float], has_grown: bool) -> None:
