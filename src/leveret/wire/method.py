@@ -5,7 +5,7 @@ It needs nothing but Python, for the client; compiled, nothing in its loops but 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from leveret.wire import dump
 from leveret.wire.errors import COMMAND_INVALID, FRAME_ERROR, ProtocolError
@@ -105,7 +105,7 @@ def _decode_fields(spec: MethodSpec, payload: bytes, strict: bool, tables: dict[
                 raise IndexError
             raw = payload[start:at]
             values[field.name] = raw.decode() if strict else raw.decode("utf-8", "surrogateescape")
-        elif kind == LONGSTR or kind == TABLE:
+        elif kind in (LONGSTR, TABLE):
             start = at
             at = start + 4 + length_at(payload, start)
             if at > size:

@@ -77,7 +77,7 @@ def decode_value(data: bytes, offset: i64, end: i64, depth: i64) -> tuple[Value,
         raise malformed("field value is missing")
     kind: i64 = data[offset]
     offset += 1
-    if kind == _TEXT or kind == _BINARY:
+    if kind in (_TEXT, _BINARY):
         stop = _end_of(data, offset)
         raw = data[offset + 4 : stop]
         if stop > end:
