@@ -25,6 +25,7 @@ _TEXT: Final = 0x53  # S
 _BINARY: Final = 0x78  # x
 _TABLE: Final = 0x46  # F
 _ARRAY: Final = 0x41  # A
+_BOOL: Final = 0x74  # t
 _FIXED: Final[dict[str, str]] = {
     "b": ">b", "B": ">B", "s": ">h", "u": ">H", "I": ">i", "i": ">I", "l": ">q", "L": ">q", "f": ">f", "d": ">d",
 }  # fmt: skip
@@ -90,6 +91,10 @@ def decode_value(data: bytes, offset: i64, end: i64, depth: i64) -> tuple[Value,
         return inner, stop
     if kind == _ARRAY:
         return _decode_array(data, offset, end, depth + 1)
+    if kind == _BOOL:
+        if offset >= end:
+            raise malformed("field value runs over its table")
+        return data[offset] != 0, offset + 1
     return _decode_fixed(chr(kind), data, offset, end)
 
 
@@ -97,7 +102,7 @@ def _decode_fixed(kind: str, data: bytes, offset: i64, end: i64) -> tuple[Value,
     if kind == "V":
         return None, offset
     layout = _FIXED.get(kind)
-    size: i64 = {"t": 1, "T": 8, "D": 5}.get(kind, 0) if layout is None else struct.calcsize(layout)
+    size: i64 = {"T": 8, "D": 5}.get(kind, 0) if layout is None else struct.calcsize(layout)
     if size == 0:
         raise malformed(f"unknown field type {kind!r}")
     stop = offset + size
@@ -106,8 +111,6 @@ def _decode_fixed(kind: str, data: bytes, offset: i64, end: i64) -> tuple[Value,
     if layout is not None:
         number: Value = struct.unpack_from(layout, data, offset)[0]
         return number, stop
-    if kind == "t":
-        return data[offset] != 0, stop
     if kind == "T":
         seconds: int = struct.unpack_from(">Q", data, offset)[0]
         try:
