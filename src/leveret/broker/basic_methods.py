@@ -100,7 +100,7 @@ def _consume_queue(peer: Peer, channel: BrokerChannel, method: Method, tag: str)
     what = f"queue '{queue.name}' in vhost '{peer.vhost.name}'"
     arguments, exclusive = method.table("arguments"), method.flag("exclusive")
     types = typed(method.tables["arguments"])
-    refused = refused_of_consumer(arguments, types, what, queue.arguments)
+    refused = refused_of_consumer(arguments, types, what, queue.arguments) if arguments else ""
     if isinstance(queue, Stream):
         refused = refused or refused_name(queue, arguments, types)
     if refused:

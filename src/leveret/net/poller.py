@@ -14,7 +14,7 @@ from typing import Final
 
 # a wait of more than so many times the limit says that the next one will not be short, either
 PATIENCE: Final = 1.5
-# so many short waits in a row say that the next one will be: two of them are mere chance at a thousand messages a second
+# so many short waits in a row say that the next one will be short; one or two come by chance
 SHORT_WAITS_MIN: Final = 4
 # one of them is the client's
 PROCESSORS_MIN: Final = 2

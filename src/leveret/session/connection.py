@@ -21,7 +21,7 @@ from leveret.wire import grammar
 from leveret.wire.errors import CHANNEL_ERROR, COMMAND_INVALID, ProtocolError
 from leveret.wire.frames import HEARTBEAT, PROTOCOL_HEADER
 from leveret.wire.grammar import MethodSpec
-from leveret.wire.method import Method, decode_method, method_frame
+from leveret.wire.method import Method, decode_method, frame_with, method_frame
 
 PUBLISH: Final[i64] = 0x003C0028
 ACK: Final[i64] = 0x003C0050
@@ -132,7 +132,7 @@ class Connection:
 
     def send(self, channel: i64, spec: MethodSpec, **values: object) -> None:
         """Write a method frame."""
-        self.output.writer.write(method_frame(int(channel), spec, **values))
+        self.output.writer.write(frame_with(int(channel), spec, values))
         self.mark()
 
     def send_ahead(self, frame: bytes) -> None:
