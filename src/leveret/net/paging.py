@@ -16,12 +16,12 @@ from leveret.store.segment import SegmentDamaged, SegmentStore
 
 logger = logging.getLogger("leveret")
 
-# messages in memory beyond this go to disk
-READY_OCTETS_MAX = 48 << 20
+# messages in memory beyond this go to disk, until they take half as much
+READY_OCTETS_MAX = 16 << 20
 # how much input may come between two looks at the memory that messages take
 LOOK_OCTETS = 4 << 20
 # when messages take so many times what they should, moving them is behind
-BEHIND = 2
+BEHIND = 6
 
 
 class Paging:
@@ -49,6 +49,7 @@ class Paging:
         self.saves_room = False
         self.is_due = True
         self._received = 0
+        self._is_relieving = False  # more than half of what they may is too much now
         self._is_full = False  # messages take far more memory than they should
         self._cleared_below = 0
         broker.log.read_page = self._read
@@ -78,8 +79,7 @@ class Paging:
         self._received = 0
         octets = self.pager.octets()
         if self.pager.is_idle and octets > self._octets_max:
-            self.pager.relieve(self._octets_max // 2)
-            self.is_due = True
+            self._is_relieving = self.is_due = True
         self._is_full = octets > BEHIND * self._octets_max
 
     @property
@@ -106,6 +106,11 @@ class Paging:
             if limit > self._cleared_below:
                 self._cleared_below = limit
                 self.pager.clear_files()
+        if self.pager.is_idle and self._is_relieving:
+            # once more, if as much came meanwhile: what waits at rest takes little
+            self._is_relieving = self.pager.octets() > self._octets_max // 2
+            if self._is_relieving:
+                self.pager.relieve(self._octets_max // 2)
         if self.pager.is_idle:
             return is_busy
         if self.pager.step():
