@@ -7,6 +7,7 @@ below what a broker that keeps everything would need.
 from __future__ import annotations
 
 import os
+import platform
 import re
 import socket
 import time
@@ -264,3 +265,25 @@ def test_a_broken_connection_takes_its_unread_output_along(alone: LeveretProcess
         other.quiet()
         assert rss_octets(alone) < 200 * MIB
     assert os.path.exists(f"/proc/{alone.pid}")
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other libraries keep freed memory by rules of their own")
+def test_buffers_do_not_go_back_to_the_system_in_between(alone: LeveretProcess, unique: str) -> None:
+    """Each page of 4 KiB that is given back is a fault when it is asked for again."""
+
+    def faults() -> int:
+        return int(Path(f"/proc/{alone.pid}/stat").read_text().rpartition(")")[2].split()[7])
+
+    def rounds(count: int) -> None:
+        for _ in range(count):
+            client.socket.sendall(messages)
+            client.deliveries(100)
+
+    with RawClient.open(alone.url) as client:
+        queue = client.call("queue.declare", exclusive=True)["queue"]
+        client.call("basic.consume", queue=queue, no_ack=True)
+        messages = message(queue, bytes(5000)) * 100
+        rounds(20)
+        before = faults()
+        rounds(200)
+        assert faults() - before < 200 * 20

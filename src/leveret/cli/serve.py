@@ -41,6 +41,7 @@ from leveret.control.socket import ControlSocket
 from leveret.net import logs
 from leveret.net.alarms import Alarms
 from leveret.net.certificates import CertificateError, Certificates, make_context
+from leveret.net.heap import keep_freed_memory
 from leveret.net.logs import about
 from leveret.net.notify import Notifier
 from leveret.net.poller import Poller
@@ -117,6 +118,7 @@ def command(config: str | None, print_config: bool, check_config: bool, **parame
         logger.critical("the data directory %s can't be used: %s", directory, error.strerror or error)
         sys.exit(EXIT_OPTIONS)
     notifier = Notifier(os.environ)
+    keep_freed_memory()
     with lock:
         status = _life(begun, directory, choose_now, notifier)
         while status == PARKED and _is_to_serve_again(directory, notifier):
