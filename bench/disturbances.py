@@ -326,16 +326,12 @@ DISTURBANCES = {
     "purge-durable": Disturbance("purge of 10 million persistent messages", lambda b, s: purge(b, s, True), 2),
     "delete-10m": Disturbance("deletion of a queue with 10 million", lambda b, s: delete(b, s, False), 2),
     "delete-durable": Disturbance("deletion with 10 million persistent ones", lambda b, s: delete(b, s, True), 2),
-    "import": Disturbance(
-        "import of 5,000 queues, 5,000 bindings, 500 users", importing, leveret_only=True, pause_ms_max=150
-    ),
+    "import": Disturbance("import of 5,000 queues, 5,000 bindings, 500 users", importing, leveret_only=True),
     "idle-1000": Disturbance("1,000 idle connections", idle),
     "connect-1000": Disturbance("1,000 connections, 250 at once", connecting, pause_ms_max=40),
     "dead-consumer": Disturbance("a consumer dies with 100,000 unacknowledged", dying),
-    "ack-100k": Disturbance("one ack for 100,000 messages", acknowledging, pause_ms_max=20),
+    "ack-100k": Disturbance("one ack for 100,000 messages", acknowledging),
     "expiry-1m": Disturbance("a million messages expire at one instant", expiring),
     "list-50k": Disturbance("50,000 queues are listed", listing, leveret_only=True),
-    "journal-50k": Disturbance(
-        "new journal files with 50,000 queues", new_journal_file, leveret_only=True, pause_ms_max=100
-    ),
+    "journal-50k": Disturbance("new journal files with 50,000 queues", new_journal_file, leveret_only=True),
 }

@@ -29,8 +29,9 @@ sys.path.insert(0, str(TOP))
 
 from tests.unit.support import Bench, Client  # noqa: E402
 
+from leveret.broker.peer import Peer  # noqa: E402
 from leveret.wire import grammar  # noqa: E402
-from leveret.wire.frames import FRAME_HEADER, content_frames  # noqa: E402
+from leveret.wire.frames import FRAME_HEADER, PROTOCOL_HEADER, content_frames  # noqa: E402
 from leveret.wire.method import method_frame  # noqa: E402
 from leveret.wire.properties import Properties, decode_header, encode_header  # noqa: E402
 
@@ -43,6 +44,10 @@ MIXED = 1000
 MIXED_PER_TURN = 50
 ACK_EVERY = 50
 WINDOW = 50
+CLIENT_PROPERTIES = {
+    "product": "a client", "version": "1.0", "platform": "Linux", "information": "its licence",
+    "capabilities": {"consumer_cancel_notify": True, "connection.blocked": True, "basic.nack": True},
+}  # fmt: skip
 Turn = Callable[[], None]
 
 
@@ -182,6 +187,55 @@ def replies() -> tuple[Bench, Turn]:
     return bench, turn
 
 
+def reply_queues() -> tuple[Bench, Turn]:
+    """Requests with a reply queue of their own each: declared, consumed from and deleted, as amqpload does it."""
+    bench, requester, responder = connected(durable=False)
+    client = requester.peer
+    client.hears_cancel = True
+    before = [
+        method_frame(1, grammar.QUEUE_DECLARE, queue="reply", exclusive=True),
+        method_frame(1, grammar.BASIC_CONSUME, queue="reply", no_ack=True),
+        frames("q", b"x" * 16, reply_to="reply", correlation_id="0"),
+    ]
+    reply = frames("reply", b"y" * 16, correlation_id="0")
+    after = method_frame(1, grammar.QUEUE_DELETE, queue="reply")
+
+    def turn() -> None:
+        for said in before:
+            client.turn(said, bench.now_us)
+            flush(bench)
+        responder.peer.turn(reply, bench.now_us)
+        flush(bench)
+        client.turn(after, bench.now_us)
+        flush(bench)
+
+    return bench, turn
+
+
+def logins() -> tuple[Bench, Turn]:
+    """Connections that log in, open a channel, and go."""
+    bench, _, _ = connected(durable=False)
+    said = [
+        PROTOCOL_HEADER,
+        method_frame(
+            0, grammar.CONNECTION_START_OK, client_properties=CLIENT_PROPERTIES, mechanism="PLAIN",
+            response=b"\0guest\0guest", locale="en_US",
+        ),
+        method_frame(0, grammar.CONNECTION_TUNE_OK, channel_max=2047, frame_max=131072, heartbeat=60)
+        + method_frame(0, grammar.CONNECTION_OPEN, virtual_host="/"),
+        method_frame(1, grammar.CHANNEL_OPEN),
+    ]  # fmt: skip
+
+    def turn() -> None:
+        peer = Peer(bench.broker, "127.0.0.1:50000", True)
+        for words in said:
+            peer.turn(words, bench.now_us)
+            flush(bench)
+        peer.lost(bench.now_us)
+
+    return bench, turn
+
+
 LOADS = {
     "t16": Load(lambda: transient([alike(ALIKE)], topic=False), ALIKE, 20, "runs of alike messages, transient"),
     "mixed": Load(
@@ -196,6 +250,8 @@ LOADS = {
         "no two alike, persistent, confirmed, acknowledged",
     ),
     "rpc-50": Load(replies, WINDOW, 20, "request and reply by direct reply-to"),
+    "rpc-qpr": Load(reply_queues, 1, 200, "a reply queue for each request"),
+    "connections": Load(logins, 1, 100, "from a protocol header to an open channel, and away"),
 }  # fmt: skip
 
 

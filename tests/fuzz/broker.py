@@ -212,7 +212,7 @@ class House:
     def __init__(self, octets: Octets) -> None:
         self.octets = octets
         self.bench = Bench()
-        self.bench.batches.append(self.bench.broker.snapshot())
+        self.bench.batches.append(b"".join(self.bench.broker.snapshot()))
         self.answers: list[bytes] = []
         self.peers = [self.connect(), self.connect()]
         for name, arguments in octets.choice(SHORES):

@@ -12,7 +12,7 @@ import copy
 import hashlib
 import random
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 from leveret.broker.broker import Broker, Settings
@@ -27,7 +27,7 @@ from leveret.store.format import DATA_START
 from leveret.store.journal import Journal
 from leveret.store.segment import SegmentStore
 from leveret.store.streams import StreamStore
-from leveret.store.sync import SyncWork
+from leveret.store.sync import Payload, SyncWork
 from leveret.wire import grammar
 from leveret.wire.method import Method
 
@@ -83,7 +83,7 @@ class SimWork(SyncWork):
         super().__init__(journal, world.done)
         self._world = world
 
-    def submit(self, batch_id: int, payload: bytes | Sequence[bytes], rotate_snapshot: bytes | None = None) -> None:
+    def submit(self, batch_id: int, payload: Payload, rotate_snapshot: Payload | None = None) -> None:
         self._world.submitted(batch_id)
         super().submit(batch_id, payload, rotate_snapshot)
         self._world.hasten()

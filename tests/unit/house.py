@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 
 from leveret.broker.pager import Pager
 from leveret.net.commit import Committer
@@ -12,7 +11,7 @@ from leveret.store.disk import MemoryDisk
 from leveret.store.format import DATA_START
 from leveret.store.journal import Journal
 from leveret.store.segment import SegmentStore
-from leveret.store.sync import SyncWork
+from leveret.store.sync import Payload, SyncWork
 
 from .support import Bench
 
@@ -24,7 +23,7 @@ SEGMENTS = "/segments"
 class HastyWork(SyncWork):
     """A sync thread so fast that a request is carried out before submit() returns."""
 
-    def submit(self, batch_id: int, payload: bytes | Sequence[bytes], rotate_snapshot: bytes | None = None) -> None:
+    def submit(self, batch_id: int, payload: Payload, rotate_snapshot: Payload | None = None) -> None:
         super().submit(batch_id, payload, rotate_snapshot)
         self.perform()
 

@@ -124,6 +124,6 @@ STREAM = {"x-queue-type": "stream"}
 def begun() -> Bench:
     """A bench with the stream s, all of which its batches tell."""
     bench = Bench()
-    bench.batches.append(bench.broker.snapshot())
+    bench.batches.append(b"".join(bench.broker.snapshot()))
     bench.connect().queue("s", durable=True, arguments=STREAM)
     return bench

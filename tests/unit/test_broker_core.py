@@ -338,7 +338,7 @@ def test_each_data_directory_has_a_name_of_its_own_and_keeps_it() -> None:
     name = shown_name(first)
     assert re.fullmatch("leveret@localhost-[0-9a-f]{8}", name)
     assert shown_name(recovered([], 1000)) != name
-    snapshot = first.broker.snapshot()
+    snapshot = b"".join(first.broker.snapshot())
     for journal in (first.batches, [snapshot], [*first.batches, snapshot]):
         assert shown_name(recovered(journal, 1000)) == name
     assert first.broker.server_properties()["cluster_name"] == name

@@ -48,7 +48,7 @@ def house() -> StreamHouse:
 @pytest.fixture
 def directory(house: StreamHouse, tmp_path: Path) -> Path:
     """The journal begins anew where the files end."""
-    return saved(house, tmp_path, house.bench.broker.snapshot(), house.bench.batches[-1])
+    return saved(house, tmp_path, b"".join(house.bench.broker.snapshot()), house.bench.batches[-1])
 
 
 def checked(directory: Path) -> tuple[int, list[str]]:
@@ -73,7 +73,7 @@ def test_sound_files(house: StreamHouse, tmp_path: Path) -> None:
 @pytest.mark.parametrize(("number", "messages"), [(0, "0 to 9"), (1, "10 to 19")])
 def test_a_chunk_with_a_wrong_checksum(house: StreamHouse, tmp_path: Path, number: int, messages: str) -> None:
     house.bench.broker.vhosts["/"].queues["s"].next_offset = 20  # type: ignore[attr-defined]
-    directory = saved(house, tmp_path, house.bench.broker.snapshot())
+    directory = saved(house, tmp_path, b"".join(house.bench.broker.snapshot()))
     path = sorted(directory.iterdir())[number]
     flip(path, path.stat().st_size - 50)
     code, lines = checked(directory)

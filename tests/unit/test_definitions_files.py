@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import msgspec
 import pytest
@@ -14,13 +14,15 @@ from leveret.broker.definitions import PARAMETER, USER
 from leveret.broker.recovery import Recovery
 from leveret.broker.timeline import Sample
 from leveret.broker.users import ARGON2ID, MD5, SHA256, SHA512, hash_password
+from leveret.control.commands.definitions import ImportDefinitions
 from leveret.control.definitions import exporting
 from leveret.control.definitions.document import Document
 from leveret.control.definitions.importing import Import, drop_defaults
+from leveret.control.definitions.loading import finish
 from leveret.control.refusal import Refused
 from leveret.wire import grammar
 
-from .support import Bench, recovered
+from .support import Bench, begun, recovered
 
 UPSTREAM = "federation-upstream"
 SECTIONS = (
@@ -425,3 +427,98 @@ def test_what_rabbitmqctl_and_newer_versions_write_besides_is_understood_or_mean
     assert (vhosts["w"]["description"], vhosts["w"]["tags"]) == ("here", ["a", "b"])
     assert bench.broker.vhosts["v"].queues["q"].is_quorum
     assert len(bench.broker.vhosts["v"].queues["q"].bindings) == 1
+
+
+# -- imports that are cut off ------------------------------------------------------------------------------------------
+
+
+def cut_off(bench: Bench, steps: int) -> list[bytes]:
+    """The journal's batches if the broker ends after so many steps of an import, each of them a batch of its own."""
+    work = ImportDefinitions(definitions=document(FILE))._steps(cast(Any, Node(bench)))
+    for _ in range(steps):
+        next(work, None)
+        if bench.broker.log.size():
+            bench.sync()
+    return bench.batches
+
+
+class Node:
+    """As much of control's node as an import needs."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.broker = bench.broker
+        self.host = self
+        self.now_us = lambda: bench.now_us
+
+
+FILE: Final[dict[str, Any]] = {
+    "users": [{"name": "ann", "password_hash": "kI3GCqW5JLMJa4iX1lo7X4D6XbYqlLgxIs30+P6tENUV2POR", "tags": ""}],
+    "vhosts": [{"name": "/"}, {"name": "new"}],
+    "permissions": [{"user": "ann", "vhost": "new", "configure": "", "write": ".*", "read": ".*"}],
+    "policies": [{"name": "p", "vhost": "new", "pattern": "^q", "definition": {"max-length": 5}}],
+    "exchanges": [{"name": "x", "vhost": "new", "type": "topic", "durable": True}],
+    "queues": [{"name": name, "vhost": "new", "durable": True} for name in ("q1", "q2", "q3")],
+    "bindings": [
+        {"source": "x", "destination": name, "destination_type": "queue", "vhost": "new", "routing_key": "a.#"}
+        for name in ("q1", "q2", "q3")
+    ],
+}
+STEPS_MAX: Final = 40
+
+
+@pytest.mark.parametrize("steps", range(STEPS_MAX))
+def test_of_an_import_that_is_cut_off_there_is_all_or_nothing(steps: int) -> None:
+    """Wherever it ends, and also if it is asked for again."""
+    whole = begun()
+    put(whole, FILE)
+    bench = begun()
+    empty = sections(bench)
+    after = recovered(cut_off(bench, steps))
+    has_begun = len(after.broker.imports.begun) > 0
+    told = finish(after.broker, after.now_us)
+    assert (len(told), len(after.broker.imports.begun)) == (has_begun, 0)
+    assert sections(after) in (empty, sections(whole))
+    assert not has_begun or sections(after) == sections(whole)
+    again = recovered([b"".join(after.broker.snapshot())])
+    assert (sections(again), again.broker.imports.begun) == (sections(after), {})
+    put(after, FILE)
+    assert sections(after) == sections(whole)
+
+
+def test_some_imports_are_cut_off_before_and_some_behind_their_beginning() -> None:
+    counts = {steps: len(recovered(cut_off(begun(), steps)).broker.imports.begun) for steps in range(STEPS_MAX)}
+    assert counts[0] == counts[STEPS_MAX - 1] == 0
+    assert 1 in counts.values()
+
+
+def test_a_new_journal_file_knows_of_imports_that_have_begun() -> None:
+    bench = begun()
+    number = bench.broker.imports.begin("a request")
+    assert recovered([b"".join(bench.broker.snapshot())]).broker.imports.begun == {number: "a request"}
+    bench.broker.imports.end(number)
+    assert recovered([b"".join(bench.broker.snapshot())]).broker.imports.begun == {}
+
+
+def test_what_others_delete_while_an_import_is_carried_out_takes_along_what_belongs_to_it() -> None:
+    for steps in range(STEPS_MAX):
+        bench = begun()
+        work = ImportDefinitions(definitions=document(FILE))._steps(cast(Any, Node(bench)))
+        for _ in range(steps):
+            next(work, None)
+        if "new" in bench.broker.vhosts:
+            bench.broker.delete_vhost("new")
+            bench.broker.delete_user("ann")
+        for _ in work:
+            pass
+        table = exported(bench.broker, None)
+        assert all(each["vhost"] in bench.broker.vhosts for each in table["permissions"] + table["policies"])
+        assert len(table["queues"]) == (4 if "new" in bench.broker.vhosts else 1)
+
+
+def test_an_import_that_makes_no_sense_any_more_is_told_of() -> None:
+    bench = begun()
+    bench.broker.imports.begin(msgspec.json.encode(ImportDefinitions(definitions=document(
+        {"queues": [{"name": "q", "vhost": "gone", "durable": True}]}
+    ))).decode())  # fmt: skip
+    assert "can't be carried out any more" in finish(bench.broker, bench.now_us)[0]
+    assert not bench.broker.imports.begun

@@ -170,7 +170,7 @@ def test_a_life_of_exchanges(first: list[Node], life: list[tuple[str, str, str, 
             queues = routing.targets(vhost, exchange, envelope) if found.is_per_message else found.queues
             assert {queue.name for queue in queues} == model.reached(name, key, set())
             assert len(queues) == len({queue.name for queue in queues})
-    for batches in (bench.batches, [bench.broker.snapshot()]):
+    for batches in (bench.batches, [b"".join(bench.broker.snapshot())]):
         again = Bench()
         recovery = Recovery(again.broker, again.now_us)
         for batch in batches:

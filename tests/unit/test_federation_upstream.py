@@ -162,7 +162,7 @@ def test_the_firehose_hears_of_each_message(bench: Bench) -> None:
 def test_it_comes_back_from_the_journal(bench: Bench) -> None:
     client = bench.connect()
     upstream(client)
-    again = recovered([bench.broker.snapshot(), *bench.batches]).connect()
+    again = recovered([b"".join(bench.broker.snapshot()), *bench.batches]).connect()
     again.queue("local")
     for value in (headers(hop("hq")), headers(hop("a")), headers(hop("a"), hop("b"))):
         again.publish("k", str(len(str(value))).encode(), exchange="x", headers=value)

@@ -197,7 +197,7 @@ def test_history_has_a_limit_in_octets() -> None:
 
 def both_ways(bench: Bench) -> list[Bench]:
     """What comes back from the journal's records, and from the snapshot that begins its next file."""
-    return [recovered(bench.batches), recovered([bench.broker.snapshot()])]
+    return [recovered(bench.batches), recovered([b"".join(bench.broker.snapshot())])]
 
 
 def declare(client: Client, name: str, kind: str, **more: Value) -> None:
@@ -314,7 +314,7 @@ def test_the_history_of_a_durable_exchange_outlives_a_restart_once() -> None:
         client.publish("key", b"lost", exchange="transient")
     bench.sync()
     expected = [b"%d" % number for number in range(5)]
-    repeated = recovered([*bench.batches, bench.broker.snapshot()])
+    repeated = recovered([*bench.batches, b"".join(bench.broker.snapshot())])
     for again in [*both_ways(bench), repeated, *both_ways(repeated)[1:]]:
         reader = again.connect()
         reader.queue("q")
@@ -330,7 +330,7 @@ def test_the_history_of_a_durable_exchange_outlives_a_restart_once() -> None:
         client_after = again.connect()
         client_after.publish("new", b"5", exchange="history")
         again.sync()
-        history = recovered([again.broker.snapshot()]).broker.vhosts["/"].exchanges["history"].history
+        history = recovered([b"".join(again.broker.snapshot())]).broker.vhosts["/"].exchanges["history"].history
         assert history is not None
         assert [kept.number for kept in history.history] == [1, 2, 3, 4, 5, 6]
 
@@ -381,8 +381,8 @@ def test_a_journal_file_begins_with_what_it_has_room_for_of_all_histories() -> N
         vhost.add_exchange(name, "x-recent-history", True, False, False, {})
         for number in range(6):
             routing.targets(vhost, vhost.exchanges[name], Envelope([str(number)], b"\1x\1k", content))
-    assert SNAPSHOT_OCTETS_MAX // 2 < len(bench.broker.snapshot()) < SNAPSHOT_OCTETS_MAX + 5000
-    again = recovered([bench.broker.snapshot()]).broker.vhosts["/"]
+    assert SNAPSHOT_OCTETS_MAX // 2 < len(b"".join(bench.broker.snapshot())) < SNAPSHOT_OCTETS_MAX + 5000
+    again = recovered([b"".join(bench.broker.snapshot())]).broker.vhosts["/"]
     for name in ("one", "two"):
         history = again.exchanges[name].history
         assert history is not None

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leveret.session.output import LARGE_OCTETS_MIN, Output, cut
+from leveret.session.output import LARGE_OCTETS_MIN, WIDE_OCTETS, Output, cut
 from leveret.wire import grammar
 from leveret.wire.frames import Frame, content_frames
 from leveret.wire.method import method_frame
@@ -199,3 +199,17 @@ def test_a_small_part_of_a_large_read_does_not_keep_all_of_it() -> None:
     assert isinstance(cut(bytes(9 * LARGE_OCTETS_MIN), 0, LARGE_OCTETS_MIN), bytes)
     assert isinstance(cut(bytes(7 * LARGE_OCTETS_MIN), 0, LARGE_OCTETS_MIN), memoryview)
     assert isinstance(cut(bytes(LARGE_OCTETS_MIN), 1, LARGE_OCTETS_MIN), bytes)
+
+
+def test_a_long_turn_leaves_no_long_buffer() -> None:
+    """A writer never gets smaller, and a client that was sent much once may be there for years."""
+    output = Output()
+    writer = output.writer
+    for size, is_kept in ((WIDE_OCTETS, True), (WIDE_OCTETS + 1, False)):
+        writer.write(bytes(size))
+        output.narrow()
+        assert output.writer is writer, "what is in it has not been taken"
+        assert output.take(0) == [bytes(size)]
+        output.narrow()
+        assert (output.writer is writer) == is_kept
+    assert output.take(0) == []

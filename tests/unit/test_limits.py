@@ -72,7 +72,7 @@ def test_an_ack_waits_for_the_slowest_queue(bench: Bench, client: Client) -> Non
 
 
 def test_a_refusing_queue_keeps_nothing_in_the_journal(bench: Bench, client: Client) -> None:
-    records = [bench.broker.snapshot()]
+    records = [b"".join(bench.broker.snapshot())]
     client.send(1, grammar.QUEUE_DECLARE, queue="full", durable=True,
                 arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
     client.send(1, grammar.QUEUE_DECLARE, queue="other", durable=True)

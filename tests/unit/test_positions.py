@@ -62,7 +62,7 @@ def test_each_message_has_a_position(bench: Bench) -> None:
 
 
 def test_a_position_stays_over_a_crash_and_what_comes_then_is_of_another_life(bench: Bench) -> None:
-    batches = [bench.broker.snapshot()]
+    batches = [b"".join(bench.broker.snapshot())]
     client = bench.connect()
     client.queue("up", durable=True, arguments=LINK)
     link = linked(bench)
@@ -116,7 +116,7 @@ def test_what_was_put_back_is_not_mistaken_for_what_came_after_the_backup(bench:
     client = bench.connect()
     client.queue("up", durable=True, arguments=LINK)
     client.publish("up", b"a")
-    backup = bench.broker.snapshot() + bench.sync()
+    backup = b"".join(bench.broker.snapshot()) + bench.sync()
     client.publish("up", b"b")
     found = positions(linked(bench))
     again = recovered([backup], 1000)
@@ -162,7 +162,7 @@ def test_what_is_not_in_the_journal_has_the_position_of_nothing(bench: Bench) ->
 
 
 def test_the_queue_keeps_what_is_transient(bench: Bench) -> None:
-    batches = [bench.broker.snapshot()]
+    batches = [b"".join(bench.broker.snapshot())]
     client = bench.connect()
     client.queue("up", durable=True, arguments=LINK)
     client.publish("up", b"a")
@@ -216,7 +216,7 @@ def test_taking_over_a_queue_that_goes_with_its_last_consumer(bench: Bench) -> N
 @pytest.mark.parametrize("crashes", [False, True])
 def test_what_somebody_else_had_in_his_hands_has_no_position(bench: Bench, crashes: bool) -> None:
     """It may come back when links have been told of those behind it, and would be taken for had."""
-    batches = [bench.broker.snapshot()]
+    batches = [b"".join(bench.broker.snapshot())]
     client = bench.connect()
     client.queue("up", durable=True, arguments=LINK)
     for body in (b"a", b"b", b"c"):
@@ -237,7 +237,7 @@ def test_what_somebody_else_had_in_his_hands_has_no_position(bench: Bench, crash
     other.send(1, grammar.BASIC_NACK, delivery_tag=2, requeue=True)
     if crashes:
         bench = recovered(batches + bench.batches)
-        assert recovered([bench.broker.snapshot()]).broker.vhosts["/"].queues["up"].unplaced_below == id + 3
+        assert recovered([b"".join(bench.broker.snapshot())]).broker.vhosts["/"].queues["up"].unplaced_below == id + 3
         client, link = bench.connect(), linked(bench)
         assert positions(link) == [(0, 0, b"b"), (0, 0, b"c")]
     else:
@@ -267,7 +267,7 @@ def test_a_link_of_a_queue_that_is_not_durable_waits_for_no_disk(bench: Bench) -
 
 
 def test_a_link_may_have_other_times_for_its_queue_and_nobody_else(bench: Bench) -> None:
-    batches = [bench.broker.snapshot()]
+    batches = [b"".join(bench.broker.snapshot())]
     client = bench.connect()
     client.queue("up", durable=True, arguments=LINK)
     client.publish("up", b"a")
@@ -276,7 +276,7 @@ def test_a_link_may_have_other_times_for_its_queue_and_nobody_else(bench: Bench)
     client.publish("up", b"b")
     bench.sync()
     again = recovered(batches + bench.batches)
-    for each in (bench, again, recovered([again.broker.snapshot()])):
+    for each in (bench, again, recovered([b"".join(again.broker.snapshot())])):
         queue = each.broker.vhosts["/"].queues["up"]
         assert (int(queue.ttl_us), int(queue.idle_us)) == (1_000_000, 60_000_000)
     lives = [int(entry.expires_us) for entry in bench.broker.vhosts["/"].queues["up"].in_memory()]
@@ -357,7 +357,7 @@ class Door:
 
 
 def door(bench: Bench, **arguments: object) -> Door:
-    bench.batches.append(bench.broker.snapshot())
+    bench.batches.append(b"".join(bench.broker.snapshot()))
     client = bench.connect()
     client.queue("q", durable=True, arguments={name.replace("_", "-"): value for name, value in arguments.items()})
     return Door(bench)
@@ -407,7 +407,7 @@ def test_what_was_refused_comes_again(bench: Bench) -> None:
     bench.sync()
     again = recovered(bench.batches)
     assert Door(again).knows(1, 2, 3, 4, 5, 6, 7) == [True, True, True, False, True, True, False]
-    snapshot = recovered([bench.broker.snapshot()])
+    snapshot = recovered([b"".join(bench.broker.snapshot())])
     assert Door(snapshot).knows(1, 2, 3, 4, 5, 6, 7) == [True, True, True, False, True, True, False]
 
 
@@ -447,7 +447,7 @@ def test_a_link_that_is_no_more_is_forgotten(bench: Bench) -> None:
     bench.broker.positions.forget("up")
     bench.broker.positions.forget("never heard of")
     bench.sync()
-    for again in (recovered(bench.batches), recovered([bench.broker.snapshot()]), bench):
+    for again in (recovered(bench.batches), recovered([b"".join(bench.broker.snapshot())]), bench):
         assert Door(again).knows(1) == [False]
 
 

@@ -125,7 +125,7 @@ def test_messages_to_a_queue_with_limits_are_no_run() -> None:
 
 def test_a_run_is_journalled_once_and_comes_back() -> None:
     bench, client = start()
-    records = [bench.broker.snapshot()]
+    records = [b"".join(bench.broker.snapshot())]
     client.raw(b"".join(alike("all", 20, delivery_mode=2)))
     client.frames()
     client.send(2, grammar.BASIC_CONSUME, queue="durable", no_ack=False)
@@ -184,7 +184,7 @@ def test_a_long_queue_is_not_copied_into_the_output_at_once() -> None:
     client.send(2, grammar.BASIC_CONSUME, queue="one", no_ack=True)
     received = 0
     while client.peer.is_dirty:
-        assert len(client.peer.out) < 2 << 20
+        assert client.peer.output.octets() < 2 << 20
         received += len(client.bodies())
         client.peer.drained(bench.now_us)
     assert received == 100_000

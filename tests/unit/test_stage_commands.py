@@ -21,7 +21,7 @@ from .test_queries import House
 @pytest.fixture
 def house() -> House:
     house = House()
-    house.bench.batches.append(house.bench.broker.snapshot())
+    house.bench.batches.append(b"".join(house.bench.broker.snapshot()))
     house.client.queue("staged", durable=True)
     house.client.send(1, grammar.CONFIRM_SELECT)
     stage(house.client, 6, "a", b"six", key="staged")

@@ -828,7 +828,7 @@ def test_a_file_of_the_journal_begins_with_all_that_is_known_of_stages() -> None
     settle(bench)
     stage(client, 8, "a")
     kept = staged(client)
-    other = recovered([bench.broker.snapshot()])
+    other = recovered([b"".join(bench.broker.snapshot())])
     other.now_us = bench.now_us
     assert staged(other.connect()) == kept
 
@@ -873,7 +873,7 @@ def test_a_stage_that_lost_a_page_is_not_released() -> None:
     for attempts in (["a"], ["b", "a"]):
         release(client, 0, *attempts)
         assert refusal(client)[1] == f"PRECONDITION_FAILED - {lost}"
-    other = recovered([bench.broker.snapshot()])  # a later file of the journal does not forget it
+    other = recovered([b"".join(bench.broker.snapshot())])  # a later file of the journal does not forget it
     client = other.connect()
     release(client, 0, "a")
     assert refusal(client)[1] == f"PRECONDITION_FAILED - {lost}"

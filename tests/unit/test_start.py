@@ -17,9 +17,9 @@ from leveret.control.host import Host
 from .support import Bench
 
 # what is imported when somebody needs it: the commands of operators, tables of streams, a configuration file, a
-# mistake's nearest name, federation, definitions from a file, memory that runs short
+# mistake's nearest name, federation, definitions from a file
 LATER = (
-    "ctypes", "difflib", "leveret.control.command", "leveret.control.control", "leveret.control.definitions.loading",
+    "difflib", "leveret.control.command", "leveret.control.control", "leveret.control.definitions.loading",
     "leveret.federation.federator", "leveret.federation.link", "leveret.lake", "leveret.net.sealing", "msgspec", "rich",
     "starlette", "tomllib",
 )  # fmt: skip

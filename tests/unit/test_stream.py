@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import random
 import socket
 from typing import Any
@@ -238,6 +239,22 @@ async def test_a_name_with_several_addresses_is_listened_on_at_all_of_them() -> 
         caller.close()
     for user in users:
         await user.until(lambda user=user: user.heard == ["eof", "lost"])
+
+
+async def test_what_is_accepted_sends_at_once() -> None:
+    house, accepted = Listening(asyncio.get_running_loop()), []
+
+    class Accepted(User):
+        def connection_made(self, stream: Stream) -> None:
+            super().connection_made(stream)
+            with socket.socket(fileno=os.dup(stream.fileno())) as copy:
+                accepted.append(copy.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+
+    listener = await house.add("amqp", Accepted, LOCAL, 0)
+    with socket.create_connection((LOCAL, listener.port)):
+        await User().until(lambda: accepted)
+    house.suspend()
+    assert accepted[0] != 0
 
 
 async def test_an_address_that_is_taken_leaves_nothing_open() -> None:

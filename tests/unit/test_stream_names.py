@@ -121,7 +121,7 @@ def test_one_record_for_each_batch(bench: Bench) -> None:
     assert bench.sync() == b""
     again = recovered(bench.batches)
     assert offsets(again) == {"a": 40, "b": 40}
-    assert offsets(recovered([again.broker.snapshot()])) == {"a": 40, "b": 40}
+    assert offsets(recovered([b"".join(again.broker.snapshot())])) == {"a": 40, "b": 40}
 
 
 def test_an_acknowledgement_in_a_transaction_counts_when_it_is_committed(bench: Bench) -> None:

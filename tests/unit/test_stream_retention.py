@@ -140,7 +140,7 @@ def test_a_lease_outlives_a_crash_and_its_time_goes_on(house: StreamHouse) -> No
 def test_a_new_journal_file_knows_the_lease(house: StreamHouse) -> None:
     house.fill(10)
     house.grant(5, 1000)
-    again = StreamHouse(house.disk, [house.bench.broker.snapshot()], house.bench.now_us)
+    again = StreamHouse(house.disk, [b"".join(house.bench.broker.snapshot())], house.bench.now_us)
     again.fill(10)
     again.fill(10)
     assert again.natives() == [0, 10, 20]

@@ -15,7 +15,7 @@ from .test_object_commands import Desk
 @pytest.fixture
 def desk() -> Desk:
     desk = Desk()
-    desk.bench.batches.append(desk.bench.broker.snapshot())
+    desk.bench.batches.append(b"".join(desk.bench.broker.snapshot()))
     desk.do("declare_queue", name="s", durable=True, arguments={"x-queue-type": "stream"})
     publisher = desk.bench.connect()
     for sequence in (3, 7, 9):

@@ -39,7 +39,7 @@ def names(desk: Desk) -> set[str]:
 
 
 def test_partitions_by_number(desk: Desk) -> None:
-    before = [desk.bench.broker.snapshot()]
+    before = [b"".join(desk.bench.broker.snapshot())]
     sizes = {"max_length_bytes": 10**6, "stream_max_segment_size_bytes": 500_000}
     answer = desk.do("add_super_stream", name="inv", partitions=3, max_age="3600s", **sizes)
     assert answer == {"partitions": ["inv-0", "inv-1", "inv-2"]}
@@ -108,7 +108,7 @@ def test_what_is_refused_leaves_nothing(desk: Desk, fields: dict[str, object], r
 
 def test_what_fails_midway_leaves_nothing(desk: Desk) -> None:
     """In the journal neither."""
-    before = [desk.bench.broker.snapshot()]
+    before = [b"".join(desk.bench.broker.snapshot())]
     vhost = desk.bench.broker.vhosts["/"]
     vhost.limit({"max-queues": 3})
     for fields in ({"partitions": 5}, {"partitions": 2, "max_age": "bla"}, {"partitions": 1, "user": "u"}):

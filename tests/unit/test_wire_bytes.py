@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import struct
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from leveret.broker.names import generated
 from leveret.wire import grammar
 from leveret.wire.errors import ProtocolError
 from leveret.wire.frames import PROTOCOL_HEADER, Frame, FrameReader, content_frames, frame
@@ -55,8 +57,13 @@ def streams(draw: st.DrawFn) -> bytes:
             parts.append(frame(draw(st.sampled_from([1, 2, 3, 8])), draw(st.integers(0, 3)), payload))
         elif kind == 2:
             spec = draw(specs)
-            parts.append(frame(1, draw(st.integers(0, 2)), struct.pack(">HH", spec.class_id, spec.method_id)
-                               + draw(st.binary(max_size=30))))
+            parts.append(
+                frame(
+                    1,
+                    draw(st.integers(0, 2)),
+                    struct.pack(">HH", spec.class_id, spec.method_id) + draw(st.binary(max_size=30)),
+                )
+            )
         elif kind == 3:
             parts.append(method_frame(draw(st.integers(0, 2)), draw(specs)))
         else:
@@ -127,12 +134,32 @@ def test_tables_come_back(table: dict[str, Value]) -> None:
 def test_methods_come_back(data: st.DataObject) -> None:
     spec = data.draw(specs)
     kinds: dict[str, st.SearchStrategy[object]] = {
-        "octet": st.integers(0, 255), "short": st.integers(0, 65535), "long": st.integers(0, 2**32 - 1),
-        "longlong": st.integers(0, 2**64 - 1), "bit": st.booleans(), "shortstr": names,
-        "longstr": st.binary(max_size=50), "table": tables,
+        "octet": st.integers(0, 255),
+        "short": st.integers(0, 65535),
+        "long": st.integers(0, 2**32 - 1),
+        "longlong": st.integers(0, 2**64 - 1),
+        "bit": st.booleans(),
+        "shortstr": names,
+        "longstr": st.binary(max_size=50),
+        "table": tables,
     }
     fields = {name: data.draw(kinds[kind]) for name, kind in spec.fields}
     assert decode_method(encode_method(spec, **fields)).values == fields
+
+
+@pytest.mark.parametrize("spec", grammar.METHODS.values(), ids=lambda spec: spec.name)
+def test_fields_that_are_not_given_say_nothing(spec: grammar.MethodSpec) -> None:
+    nothing: dict[str, object] = {"bit": False, "shortstr": "", "longstr": b"", "table": {}}
+    assert decode_method(encode_method(spec)).values == {name: nothing.get(kind, 0) for name, kind in spec.fields}
+
+
+def test_a_field_that_a_method_has_not_is_a_mistake() -> None:
+    with pytest.raises(TypeError, match=r"basic\.cancel has no field \['queue'\]"):
+        encode_method(grammar.BASIC_CANCEL, queue="q", consumer_tag="c")
+
+
+def test_names_that_the_broker_makes_are_128_bits_for_urls() -> None:
+    assert generated("amq.gen-", lambda count: bytes(range(256 - count, 256))) == "amq.gen-8PHy8_T19vf4-fr7_P3-_w"
 
 
 @given(

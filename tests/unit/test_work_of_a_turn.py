@@ -13,6 +13,7 @@ import pytest
 from leveret.broker.consumer import CROWDED_OCTETS_MAX, OUT_OCTETS_MAX
 from leveret.broker.log import GONE_AT_ONCE
 from leveret.broker.pager import DEAD_MAX
+from leveret.broker.peer import ACKED_MAX
 from leveret.broker.queue import CROWD, EXPIRED_MAX, Queue
 from leveret.control.commands.definitions import ImportDefinitions
 from leveret.control.definitions.document import Document
@@ -20,8 +21,10 @@ from leveret.control.definitions.importing import Import
 from leveret.control.directory import Directory, Place
 from leveret.control.refusal import Refused
 from leveret.control.sliced import CHUNK, Steps
+from leveret.session import lifecycle
 from leveret.store.disk import MemoryDisk
 from leveret.wire import grammar
+from leveret.wire.method import method_frame
 
 from .house import House
 from .support import SECOND_US, Bench, Client
@@ -216,7 +219,7 @@ def test_the_record_of_a_queue_is_encoded_once_and_anew_when_it_changes() -> Non
     bench.connect().queue("q", durable=True, arguments={"x-max-length": 5})
     queue = queue_of(bench)
     before = queue.encoded()
-    bench.broker.snapshot()
+    b"".join(bench.broker.snapshot())
     assert queue.encoded() is before
     queue.unplace()
     assert queue.encoded() != before
@@ -235,6 +238,84 @@ def exhausted(steps: Steps[list[Place]]) -> list[Place]:
 # -- what operators ask for --------------------------------------------------------------------------------------------
 
 
+def go_on(client: Client) -> int:
+    """As the server does, until all that the client has said is handled; how many more turns that took."""
+    turns = 0
+    while client.peer.has_more:
+        client.raw(b"")
+        turns += 1
+    return turns
+
+
+def consuming(bench: Bench, count: int) -> Client:
+    """It has so many messages, and has acknowledged none."""
+    client = bench.connect()
+    client.queue("q")
+    fill(client, count)
+    go_on(client)
+    client.send(1, grammar.BASIC_CONSUME, queue="q")
+    while client.peer.is_full:
+        client.frames()
+        client.peer.drained(bench.now_us)
+    client.frames()
+    assert queue_of(bench).unacked == count
+    return client
+
+
+@pytest.mark.parametrize("tag", [0, 2 * ACKED_MAX + 2])
+def test_an_acknowledgement_of_very_many_takes_several_turns(tag: int) -> None:
+    bench = Bench()
+    client = consuming(bench, 2 * ACKED_MAX + 2)
+    ack = method_frame(1, grammar.BASIC_ACK, delivery_tag=tag, multiple=True)
+    client.raw(ack + client.encoded("q", b"behind it"))
+    queue = queue_of(bench)
+    assert (queue.unacked, queue.count()) == (ACKED_MAX + 2, 0)
+    assert go_on(client) == 2
+    # what came behind it was delivered, and is not covered by it
+    assert (queue.unacked, client.bodies(), client.peer.state) == (1, [b"behind it"], lifecycle.RUNNING)
+
+
+def test_an_acknowledgement_of_all_is_of_what_there_was() -> None:
+    """What is delivered between its turns has not been seen by who said it."""
+    bench = Bench()
+    client = consuming(bench, ACKED_MAX + 2)
+    client.raw(method_frame(1, grammar.BASIC_ACK, delivery_tag=0, multiple=True))
+    bench.connect().publish("q", b"new")
+    assert client.bodies() == [b"new"]
+    assert go_on(client) == 1
+    assert queue_of(bench).unacked == 1
+
+
+def test_an_acknowledgement_of_very_many_of_what_is_unknown_is_an_error_at_once() -> None:
+    bench = Bench()
+    client = consuming(bench, ACKED_MAX + 2)
+    client.raw(method_frame(1, grammar.BASIC_ACK, delivery_tag=ACKED_MAX + 3, multiple=True))
+    assert not client.peer.has_more
+    assert client.methods()[-1].spec is grammar.CHANNEL_CLOSE
+    assert queue_of(bench).count() == ACKED_MAX + 2
+
+
+def test_a_get_behind_very_many_expired_messages_takes_several_turns() -> None:
+    bench = Bench()
+    client = bench.connect()
+    client.queue("q")
+    client.publish("q", b"first")
+    fill(client, 4 * EXPIRED_MAX, expiration="1")
+    client.publish("q", b"last")
+    go_on(client)
+    bench.now_us += SECOND_US  # no alarm rings: the head has no time to live
+    get = method_frame(1, grammar.BASIC_GET, queue="q", no_ack=True)
+    client.raw(get)
+    assert client.methods()[-1].spec is grammar.BASIC_GET_OK
+    before = queue_of(bench).count()
+    client.raw(get + get)
+    assert before - queue_of(bench).count() <= 2 * EXPIRED_MAX  # the get's, and perhaps the queue's own
+    assert client.methods() == []
+    assert go_on(client) >= 1
+    assert [method.spec.name for method in client.methods()] == ["basic.get-ok", "basic.get-empty"]
+    assert queue_of(bench).count() == 0
+
+
 def file_with(queues: int) -> Document:
     names = [f"q{number}" for number in range(queues)]
     return msgspec.convert(
@@ -249,14 +330,19 @@ def file_with(queues: int) -> Document:
     )
 
 
-def test_an_import_is_checked_entry_by_entry_and_changes_nothing_before_its_end() -> None:
+def test_an_import_is_checked_and_carried_out_entry_by_entry() -> None:
+    """Nothing is changed before all is checked."""
     bench = Bench()
     plan = Import(bench.broker, file_with(100))
     assert sum(1 for _ in plan.steps) >= 200
-    assert not bench.broker.vhosts["/"].queues
-    plan.apply(bench.now_us)
-    assert len(bench.broker.vhosts["/"].queues) == 100
-    assert bench.broker.vhosts["/"].binding_count == 100
+    vhost = bench.broker.vhosts["/"]
+    assert not vhost.queues
+    steps, before = 0, (0, 0)
+    for _ in plan.changes(lambda: bench.now_us):
+        now = len(vhost.queues), int(vhost.binding_count)
+        assert sum(now) <= sum(before) + 1
+        steps, before = steps + 1, now
+    assert (steps, len(vhost.queues), vhost.binding_count) == (200, 100, 100)
 
 
 class Node:

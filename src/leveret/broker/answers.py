@@ -59,7 +59,7 @@ def answer(peer: Peer, channel: BrokerChannel, method: Method) -> None:
         message_count=0,
     )
     header = encode_header(Properties(content_type="application/json"), len(body))
-    peer.out.write(content_frames(int(channel.number), header, body, int(peer.frame_max)))
+    peer.output.writer.write(content_frames(int(channel.number), header, body, int(peer.frame_max)))
 
 
 def _told(peer: Peer, method: Method, name: str) -> dict[str, Value] | None:

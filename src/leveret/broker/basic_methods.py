@@ -17,6 +17,7 @@ from leveret.broker.counters import Counters
 from leveret.broker.entry import Entry
 from leveret.broker.names import REPLY_PREFIX, REPLY_TO, STAGE, generated
 from leveret.broker.overflow import trim
+from leveret.broker.queue import EXPIRED_MAX, Queue
 from leveret.broker.queue_methods import check_queue, fail, find, last_declared
 from leveret.broker.returned import Returned, with_delivery_count
 from leveret.broker.streams.filter import filter_of
@@ -45,7 +46,6 @@ REJECTIONS: Final = "basic.nack and basic.reject"
 
 if TYPE_CHECKING:
     from leveret.broker.peer import Peer
-    from leveret.broker.queue import Queue
 
 
 def qos(peer: Peer, channel: BrokerChannel, method: Method) -> None:
@@ -100,7 +100,7 @@ def _consume_queue(peer: Peer, channel: BrokerChannel, method: Method, tag: str)
     what = f"queue '{queue.name}' in vhost '{peer.vhost.name}'"
     arguments, exclusive = method.table("arguments"), method.flag("exclusive")
     types = typed(method.tables["arguments"])
-    refused = refused_of_consumer(arguments, types, what, queue.arguments)
+    refused = refused_of_consumer(arguments, types, what, queue.arguments) if arguments else ""
     if isinstance(queue, Stream):
         refused = refused or refused_name(queue, arguments, types)
     if refused:
@@ -197,7 +197,12 @@ def get(peer: Peer, channel: BrokerChannel, method: Method) -> None:
     vhost = peer.vhost
     vhost.used(queue, peer.now_us)
     entry = queue.peek()
+    room = EXPIRED_MAX
     while entry is not None and entry.expires_us != 0 and entry.expires_us < peer.now_us:
+        if room == 0:
+            peer.is_unfinished = True
+            return
+        room -= 1
         queue.drop_head(entry)
         vhost.expire(queue, entry)
         entry = queue.peek()

@@ -27,6 +27,7 @@ from leveret.broker.definitions import (
     Definitions,
     Key,
 )
+from leveret.broker.imports import Imports
 from leveret.broker.kinds.recent_history import SNAPSHOT_OCTETS_MAX
 from leveret.broker.lives import Lives
 from leveret.broker.log import (
@@ -34,13 +35,13 @@ from leveret.broker.log import (
     START,
     Log,
     meta_record,
-    meta_record_of,
     page_record,
     returned_record,
     state_record,
 )
 from leveret.broker.names import RandomBytes
 from leveret.broker.positions import Positions
+from leveret.broker.queue import Queue
 from leveret.broker.returned import counted
 from leveret.broker.shelf import Shelf
 from leveret.broker.stage import Stage
@@ -147,6 +148,7 @@ class Broker:
         self.nowhere = self._vhost("")  # where connections are until they have said where they want to go
         drawn = f"leveret@{settings.host}-{random_bytes(4).hex()}"
         self.cluster_name = ClusterName(self.log, settings.cluster_name, drawn)
+        self.imports = Imports(self.log)
         self.definitions = Definitions(self.log)
         self.definitions.listeners += [
             self._vhost_defined, self._vhost_governed, self.users.defined, self._users_changed, self._named,
@@ -352,13 +354,14 @@ class Broker:
             until_us = next_us if 0 < next_us < now_us else now_us
             left -= queue.vhost.ring(queue, until_us, left, now_us)
 
-    def snapshot(self) -> bytes:
-        """Everything durable that is declared, and the pages: the beginning of a new journal file."""
+    def snapshot(self) -> list[bytes]:
+        """Records of everything durable that is declared, and of the pages: the beginning of a new journal file."""
         # numbers never begin anew, even when the files that knew the last ones are gone
         records: list[bytes] = [meta_record({"op": "next_id", "id": int(self.log.next_id)})]
         records += self.timeline.snapshot()
         records.append(meta_record(self.cluster_name.record()))
         records += self.definitions.snapshot()
+        records += self.imports.snapshot()
         records += self.lives.snapshot()
         records += self.positions.snapshot()
         predeclared = {name for name, _ in PREDECLARED}
@@ -367,10 +370,13 @@ class Broker:
             for exchange in vhost.exchanges.values():
                 if exchange.durable and exchange.name not in predeclared:
                     records.append(meta_record(exchange.record(vhost.name)))
+            counting: list[Queue] = []  # how often messages came back
             for queue in vhost.holders():
                 if queue.is_journalled:
+                    if queue.counts_returns:
+                        counting.append(queue)
                     if not queue.is_schedule:
-                        records.append(meta_record_of(queue.encoded()))
+                        records.append(queue.encoded())
                     if isinstance(queue, Stream):
                         records += queue.leases.snapshot()
                     elif isinstance(queue, Stage):
@@ -378,14 +384,14 @@ class Broker:
                     for shelf in queue.every_shelf():
                         if shelf.pages:
                             records += [page_record(page) for page in shelf.pages if page.is_stored and page.live > 0]
-            records.extend(returned_record(*count) for count in counted(vhost))
+            records.extend(returned_record(*count) for count in counted(vhost, counting))
             for exchange in vhost.exchanges.values():
                 for binding in exchange.outgoing.values():
                     if binding.is_durable:
                         records.append(binding.record(vhost.name))
         records.extend(self._histories())
         records.append(state_record(CLEAN if self.log.is_stopped else START))
-        return b"".join(records)
+        return records
 
     def _histories(self) -> list[bytes]:
         """The last messages of the recent-history exchanges, as far as a journal file has room for them."""

@@ -31,6 +31,7 @@ class BrokerChannel(Channel):
         self.default_limit = 0
         self.fetched: i64 = 0
         self.stirred: list[Consumer] = []
+        self.acked_to: i64 = 0  # an acknowledgement that takes several turns goes up to this tag, 0 = there is none
         self.turn = 0  # whose queue is served first when there is room within the limit
         # for broker/ack_timeout.py: (tag, time) - smaller tags were delivered before; and when it looked last
         self.notes: list[tuple[int, int]] = []

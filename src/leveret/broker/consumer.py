@@ -81,7 +81,7 @@ class Consumer:
         connection = self.connection
         if connection.is_full:
             return False
-        if connection.output.closed + len(connection.out) > (CROWDED_OCTETS_MAX if is_crowded else OUT_OCTETS_MAX):
+        if connection.output.octets() > (CROWDED_OCTETS_MAX if is_crowded else OUT_OCTETS_MAX):
             connection.is_full = True
             return False
         channel = self.channel
@@ -114,7 +114,7 @@ class Consumer:
     def _write_method(self, redelivered: bool) -> i64:
         """The method frame of the next delivery; returns its tag."""
         channel = self.channel
-        out = self.connection.out
+        out = self.connection.output.writer
         tag = channel.next_tag
         channel.next_tag = tag + 1
         out.write(self.prefix)
@@ -132,7 +132,7 @@ class Consumer:
         """Write basic.deliver with the content, and count it as unacknowledged where it must be acknowledged."""
         connection = self.connection
         channel = self.channel
-        out = connection.out
+        out = connection.output.writer
         if self._key is not entry.key:
             self._meet(entry)
         tag = self._write_method(entry.redelivered)
@@ -161,7 +161,7 @@ class Consumer:
         connection = self.connection
         channel = self.channel
         output = connection.output
-        out = connection.out
+        out = connection.output.writer
         if self._key is not key:
             self._set_key(key)
         self._write_method(False)
@@ -218,7 +218,7 @@ class Consumer:
         channel = self.channel
         if self._key is not key:
             self._set_key(key)
-        out = connection.out
+        out = connection.output.writer
         prefix = self.prefix
         suffix = (b"\x01" if redelivered else b"\x00") + self.suffix
         is_same = i64(read_i16_be(data, start + 1)) & 0xFFFF == channel.number

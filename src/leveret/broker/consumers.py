@@ -110,7 +110,7 @@ class Consumers:
             self._levels.remove(level)
         if self.count == 1 or self.only is consumer:
             # the oldest of the highest priority; RabbitMQ leaves it at that until something else happens on the queue
-            self.only = max(self._all, key=_priority, default=None)
+            self.only = max(self._all, key=_priority) if self._all else None
 
     def next(self, is_crowded: bool) -> Consumer | None:
         """Who gets the next message of the queue, if anybody can take one."""

@@ -32,7 +32,6 @@ from mypy_extensions import i16, i32, i64
 from leveret.broker.entry import Entry
 from leveret.broker.measures import Measures
 from leveret.broker.page import Page
-from leveret.broker.queue import Queue
 from leveret.broker.run import Run, Stretch
 from leveret.broker.shelf import Shelf
 from leveret.broker.streams.history import History
@@ -40,6 +39,7 @@ from leveret.wire.table import Value, encode_table
 
 if TYPE_CHECKING:
     from leveret.broker.channel import BrokerChannel
+    from leveret.broker.queue import Queue
     from leveret.broker.streams.stream import Stream
     from leveret.session.connection import Connection
 
@@ -480,7 +480,7 @@ class Log:
             confirms = channel.confirms
             if confirms is not None and not channel.is_closed:
                 answered = confirms.answered
-                confirms.synced(connection.out, channel.number)
+                confirms.synced(connection.output.writer, channel.number)
                 if now_us != 0 and confirms.answered > answered:
                     self.measures.confirm_us.add(now_us - since_us, confirms.answered - answered)
                 connection.mark()

@@ -99,6 +99,8 @@ CONNECTION_HANDLERS: Final[dict[int, Callable[[Peer, Method], None]]] = {
     grammar.CONNECTION_OPEN.key: handshake.open_vhost,
     grammar.CONNECTION_UPDATE_SECRET.key: handshake.update_secret,
 }
+# so many messages one acknowledgement may settle in a turn
+ACKED_MAX: Final[i64] = 16384
 COST_WORTH_A_LOOK: Final[i64] = 1 << 18
 # a client has this long to close its socket, or to answer our close, as in RabbitMQ; and one that is not told why
 LINGER_US: Final = 30_000_000
@@ -156,7 +158,7 @@ class Peer(Connection):
         for channel in self._confirming:
             channel.is_confirming = False
             confirms = channel.confirms
-            if confirms is not None and not channel.is_closed and confirms.flush(self.out, channel.number):
+            if confirms is not None and not channel.is_closed and confirms.flush(self.output.writer, channel.number):
                 self.mark()
                 if confirms.told is not None:
                     self.answered(channel)
@@ -341,12 +343,7 @@ class Peer(Connection):
             self.touch_consumed(channel)  # now, because the queue whose message it was would be served first
         unacked = channel.unacked
         if multiple:
-            basic_methods.check_tag(channel, int(tag), True, 80)
-            found, first, count = unacked.take_next(tag)
-            while found is not None:
-                self._acknowledged(channel, found, first, count)
-                found, first, count = unacked.take_next(tag)
-            unacked.compact()
+            self.is_unfinished = not self._acknowledge_many(channel, tag)
         else:
             found = unacked.take(tag)
             if found is None:
@@ -354,6 +351,24 @@ class Peer(Connection):
             self._acknowledged(channel, found, tag, 1)
         if channel.stirred or channel.limit != 0:
             channel.line_up()
+
+    def _acknowledge_many(self, channel: BrokerChannel, tag: i64) -> bool:
+        """Up to this tag, 0 = all that the client may know of; False if there are more than a turn may have."""
+        unacked, stop = channel.unacked, channel.acked_to
+        if stop == 0:
+            basic_methods.check_tag(channel, int(tag), True, 80)
+            stop = tag if tag != 0 else channel.next_tag - 1  # there may be others when the next turn comes
+        left = ACKED_MAX
+        found, first, count = unacked.take_next(stop)
+        while found is not None:
+            self._acknowledged(channel, found, first, count)
+            left -= count
+            if left <= 0:
+                break
+            found, first, count = unacked.take_next(stop)
+        unacked.compact()
+        channel.acked_to = 0 if found is None else stop
+        return found is None
 
     def _acknowledged(self, channel: BrokerChannel, found: Delivery, tag: i64, count: i64) -> None:
         if isinstance(found, Entry):

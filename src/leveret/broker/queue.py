@@ -12,12 +12,13 @@ from leveret.broker.counters import Counters
 from leveret.broker.entry import Entry
 from leveret.broker.levels import Level
 from leveret.broker.limits import Limits, body_octets
+from leveret.broker.log import meta_record
 from leveret.broker.parking import PARKED, Parking
 from leveret.broker.policies import NO_EFFECT, Effect
 from leveret.broker.returned import returned
 from leveret.broker.run import Run
 from leveret.broker.shelf import Shelf
-from leveret.wire.table import Value, encode_table
+from leveret.wire.table import Value
 
 if TYPE_CHECKING:
     from leveret.broker.binding import Binding
@@ -213,9 +214,9 @@ class Queue:
         }
 
     def encoded(self) -> bytes:
-        """The record as a table, encoded once: each journal file begins with those of all queues."""
+        """The record as it stands in the journal, encoded once: each file begins with those of all queues."""
         if self._encoded_arguments is not self.arguments or self._encoded_below != self.unplaced_below:
-            self._encoded = encode_table(self.record())
+            self._encoded = meta_record(self.record())
             self._encoded_arguments, self._encoded_below = self.arguments, self.unplaced_below
         return self._encoded
 

@@ -220,6 +220,8 @@ def new_queue(vhost: VHost, method: Method, name: str) -> Queue:
 def check_new(vhost: str, method: Method, name: str) -> None:
     """406 if there can't be a queue like the one that a queue.declare asks for."""
     arguments, what = method.table("arguments"), f"queue '{name}' in vhost '{vhost}'"
+    if not arguments:
+        return  # a classic queue, which may have any properties
     flags = (method.flag("durable"), method.flag("exclusive"), method.flag("auto_delete"))
     refused = refused_declaration(arguments, typed(method.tables["arguments"]), what)
     refused = refused or refused_property(arguments, *flags, what)

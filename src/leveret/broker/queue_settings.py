@@ -19,8 +19,8 @@ def configure(queue: Queue, effect: Effect) -> None:
     """Let a queue live by its arguments and by what policies say of it. Messages that it has are not looked at."""
     queue.effect = effect
     arguments = effect.on(queue.arguments, queue_type(queue.arguments))
-    ttl, idle, limit = (arguments.get(name) for name in ("x-message-ttl", "x-expires", "x-delivery-limit"))
-    exchange, key = (arguments.get(f"x-dead-letter-{name}") for name in ("exchange", "routing-key"))
+    ttl, idle, limit = arguments.get("x-message-ttl"), arguments.get("x-expires"), arguments.get("x-delivery-limit")
+    exchange, key = arguments.get("x-dead-letter-exchange"), arguments.get("x-dead-letter-routing-key")
     queue.ttl_us = ttl * 1000 if isinstance(ttl, int) else -1
     queue.idle_us = idle * 1000 if isinstance(idle, int) else 0
     queue.delivery_limit = limit if isinstance(limit, int) else -1

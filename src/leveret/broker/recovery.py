@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Collection
 from typing import Final
 
-from leveret.broker import cluster_name, copies, queries, timeline
+from leveret.broker import cluster_name, copies, imports, queries, timeline
 from leveret.broker.binding import Binding
 from leveret.broker.broker import Broker
 from leveret.broker.hop import moved_key
@@ -310,6 +310,9 @@ class Recovery:
             return
         if op == cluster_name.OP:
             self._broker.cluster_name.restore(record)
+            return
+        if op in imports.OPS:
+            self._broker.imports.restore(record)
             return
         if op in ("definitions", "define", "undefine"):
             self._define(record)

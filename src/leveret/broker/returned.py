@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
-from mypy_extensions import i64
+from mypy_extensions import i64, mypyc_attr
 
 from leveret.broker.deadletter import header_of, raw_headers, with_header
 from leveret.broker.entry import Entry
@@ -20,11 +20,13 @@ from leveret.wire.properties import replace_property
 from leveret.wire.table import join_table
 
 if TYPE_CHECKING:
+    from leveret.broker.queue import Queue
     from leveret.broker.vhost import VHost
 
 COUNT = b"x-delivery-count"
 
 
+@mypyc_attr(acyclic=True)
 class Returned(Entry):
     """original: the content as it was published; returns: how often the message came back."""
 
@@ -43,18 +45,20 @@ def returned(entry: Entry) -> Returned:
     return Returned(entry, entry.shown(), 1)
 
 
-def counted(vhost: VHost) -> list[tuple[int, int, int]]:
-    """(number of its shelf, id, returns) of each message that came back, but for what pages say: for a new file."""
+def counted(vhost: VHost, queues: list[Queue]) -> list[tuple[int, int, int]]:
+    """(number of its shelf, id, returns) of each message that came back, but for what pages say: for a new file.
+
+    queues: those of the journal that count it.
+    """
     found: list[Entry] = []
     counts: list[tuple[int, int, int]] = []
-    for queue in vhost.queues.values():
-        if queue.is_journalled and queue.counts_returns:
-            for shelf in queue.shelves:
-                found += shelf.ready.came_back()
-                for page in shelf.pages:
-                    for id, times in page.returned.items():
-                        if page.is_waiting and page.has(id):
-                            counts.append((int(shelf.number), id, times))
+    for queue in queues:
+        for shelf in queue.shelves:
+            found += shelf.ready.came_back()
+            for page in shelf.pages:
+                for id, times in page.returned.items():
+                    if page.is_waiting and page.has(id):
+                        counts.append((int(shelf.number), id, times))
     for channel in vhost.channels:
         found += channel.outstanding()
     for entry in found:

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Final
 from mypy_extensions import i64
 
 from leveret.broker.limits import body_octets
+from leveret.broker.log import meta_record
 from leveret.broker.page import Page
 from leveret.broker.queue import Queue
 from leveret.broker.route import Route
 from leveret.broker.run import Stretch
 from leveret.broker.shelf import Shelf
-from leveret.wire.table import Value, encode_table
+from leveret.wire.table import Value
 
 if TYPE_CHECKING:
     from leveret.broker.vhost import VHost
@@ -222,7 +223,7 @@ class Stage(Queue):
         }
 
     def encoded(self) -> bytes:
-        return encode_table(self.record())  # it changes all the time
+        return meta_record(self.record())  # it changes all the time
 
     def shelf_records(self) -> list[dict[str, Value]]:
         """The journal's records of its shelves."""

@@ -31,4 +31,4 @@ def give_back(peer: Peer, channel: BrokerChannel, route: Route, content: bytes) 
         exchange=route.exchange.name if route.exchange is not None else "",
         routing_key=route.keys[0],
     )
-    peer.out.write(content)
+    peer.output.writer.write(content)

@@ -16,7 +16,7 @@ from leveret.broker.counters import Churn
 from leveret.broker.delay import DELAYED
 from leveret.broker.entry import Entry
 from leveret.broker.exchange import Exchange
-from leveret.broker.log import Log, meta_record_of
+from leveret.broker.log import Log
 from leveret.broker.names import RandomBytes
 from leveret.broker.policies import EXCHANGE, Policies
 from leveret.broker.queries import Queries
@@ -204,7 +204,7 @@ class VHost:
         self.give_number(queue, number)
         queue.opened()
         if queue.is_journalled:
-            self.log.declared(meta_record_of(queue.encoded()))
+            self.log.declared(queue.encoded())
         if not self.log.is_replaying:
             self.tally.churn.queue_created += 1
             self.used(queue, now_us)

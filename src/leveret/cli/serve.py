@@ -260,6 +260,11 @@ def _leave(server: Server, notifier: Notifier) -> None:
 
 def _prepare(broker: Broker, server: Server, chosen: Chosen) -> bool:
     """Definitions, firehoses, and whether anybody can log in; False if that can't be."""
+    if broker.imports.begun:
+        from leveret.control.definitions.loading import finish
+
+        for line in finish(broker, server.now_us()):
+            logger.warning("%s", line)
     if chosen["definitions"] is not None and not _import(broker, chosen["definitions"], server.now_us()):
         return False
     for name in chosen["trace"]:

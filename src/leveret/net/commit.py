@@ -20,7 +20,7 @@ from leveret.store.sync import SyncWork
 SPENT_OCTETS_MIN = 1 << 20
 # a batch that nobody waits for may grow to this size, and for so long, before it goes to the disk
 LINGER_OCTETS_MAX = 1 << 18
-LINGER_US = 5_000
+LINGER_US = 20_000
 # what the disk takes longer for is better left to a thread
 HERE_OCTETS_MAX = 1 << 16
 

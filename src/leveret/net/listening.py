@@ -85,7 +85,6 @@ class Listening:
                 self._loop.call_later(NO_ROOM_S, self._look_again, listening, accept)
                 return
             connection.setblocking(False)
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             Stream(self._loop, connection, address, accept())
 
     def _look_again(self, listening: socket.socket, accept: Accept) -> None:
@@ -99,6 +98,7 @@ def _bound(family: int, address: tuple[Any, ...]) -> socket.socket:
     try:
         listening.setblocking(False)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # those that it accepts inherit it
         if family == socket.AF_INET6:
             listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         listening.bind(address)

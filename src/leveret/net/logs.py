@@ -32,7 +32,8 @@ class TextFormatter(logging.Formatter):
         super().__init__("%(asctime)s %(levelname)s %(message)s")
 
     def formatMessage(self, record: logging.LogRecord) -> str:
-        record.message = record.message.translate(_CONTROLS)
+        if not record.message.isprintable():
+            record.message = record.message.translate(_CONTROLS)
         return super().formatMessage(record)
 
     def formatException(self, ei: Any) -> str:
@@ -61,6 +62,9 @@ FORMATTERS: Final[dict[str, type[logging.Formatter]]] = {"text": TextFormatter, 
 
 def configure(level: str, form: str) -> None:
     """Log to standard error: what is at least as severe as level, in this form. May be called again."""
+    # no line says where in the program it comes from: the logging module need not find it out ("Optimization" there)
+    logging._srcfile = None
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     root = logging.getLogger()
     if not root.handlers:
         root.addHandler(logging.StreamHandler(sys.stderr))

@@ -12,8 +12,10 @@ import selectors
 import time
 from typing import Final
 
-# a wait of so many times the limit says that the next one will not be short, either
+# a wait of more than so many times the limit says that the next one will not be short, either
 PATIENCE: Final = 1.5
+# so many short waits in a row say that the next one will be short; one or two come by chance
+SHORT_WAITS_MIN: Final = 4
 # one of them is the client's
 PROCESSORS_MIN: Final = 2
 
@@ -30,7 +32,7 @@ class Poller(selectors.EpollSelector):
         self.found = 0
         self.rests = False
         self._limit_s = busy_poll_us / 1e6 if len(os.sched_getaffinity(0)) >= PROCESSORS_MIN else 0.0
-        self._is_short = False  # the last wait was
+        self._short_waits = 0  # in a row, up to now
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """Who is ready; nobody after `timeout` seconds, None = as long as it takes."""
@@ -46,12 +48,13 @@ class Poller(selectors.EpollSelector):
     def _wait(self, timeout: float | None) -> list[tuple[selectors.SelectorKey, int]]:
         began_s = time.perf_counter()
         ready: list[tuple[selectors.SelectorKey, int]] = []
-        if self._is_short and not self.rests:
+        if self._short_waits >= SHORT_WAITS_MIN and not self.rests:
             until_s = began_s + (self._limit_s if timeout is None else min(self._limit_s, timeout))
             while not ready and time.perf_counter() < until_s:
                 os.sched_yield()  # a client may want this very processor
                 ready = super().select(0)
         if not ready:
             ready = super().select(timeout)
-        self._is_short = time.perf_counter() - began_s < self._limit_s * PATIENCE
+        is_short = time.perf_counter() - began_s < self._limit_s * PATIENCE
+        self._short_waits = self._short_waits + 1 if is_short else 0
         return ready

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import select
+from functools import lru_cache
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 HUNG_UP = select.POLLHUP | select.POLLERR | getattr(select, "POLLRDHUP", 0)
 # only direct replies can come to this: their requester has no queue that could keep them
 UNREAD_OCTETS_MAX = 128 << 20
+# addresses that are known to be this machine's or not
+ADDRESSES_MAX = 1024
 
 
 class Transport(Protocol):
@@ -64,7 +67,7 @@ class PeerProtocol:
                 self.transport.abort()
                 return
             self._admitted = host
-        self.peer = Peer(self.server.broker, f"{host}:{port}", ip_address(host.partition("%")[0]).is_loopback)
+        self.peer = Peer(self.server.broker, f"{host}:{port}", _is_loopback(host))
         self.peer.security = self._security
         own_host, own_port = transport.sockname[:2]
         self.peer.name = f"{host}:{port} -> {own_host}:{own_port}"
@@ -125,3 +128,8 @@ class PeerProtocol:
         elif self._security is None:
             return  # it never came in
         self.server.lost(self, exc)
+
+
+@lru_cache(ADDRESSES_MAX)
+def _is_loopback(host: str) -> bool:
+    return ip_address(host.partition("%")[0]).is_loopback

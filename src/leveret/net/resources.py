@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 
 from leveret.net.alarms import Gauges
+from leveret.net.heap import give_back_memory
 
 CGROUPS = "/sys/fs/cgroup"
 StrPath = str | os.PathLike[str]
@@ -19,7 +20,7 @@ def gauges(directory: str) -> Gauges:
         status = os.statvfs(directory)
         return status.f_bavail * status.f_frsize
 
-    return Gauges(free_octets, memory_octets, _give_back)
+    return Gauges(free_octets, memory_octets, give_back_memory)
 
 
 def memory_octets() -> int:
@@ -50,12 +51,3 @@ def _group_limits(root: StrPath, path: str, name: str) -> Iterator[int]:
         if not group:
             return
         group = os.path.dirname(group)
-
-
-def _give_back() -> None:
-    """Return freed memory to the system: without it glibc keeps most, and an alarm would never end."""
-    import ctypes
-
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)

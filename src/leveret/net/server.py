@@ -12,7 +12,6 @@ import asyncio
 import contextlib
 import gc
 import logging
-import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +21,7 @@ from leveret.broker.pager import Pager
 from leveret.broker.peer import Peer
 from leveret.net.alarms import Alarms, Limits
 from leveret.net.backup import Backups
+from leveret.net.batches import Batches
 from leveret.net.certificates import Certificates
 from leveret.net.clock import Clock, Sources, system_sources
 from leveret.net.commit import Committer
@@ -31,7 +31,6 @@ from leveret.net.fairness import Fairness
 from leveret.net.federation import Federation
 from leveret.net.files import Files, files_of
 from leveret.net.lag import Lag
-from leveret.net.linger import Linger
 from leveret.net.listener import Listener
 from leveret.net.listening import Accept, Listening
 from leveret.net.logins import Logins
@@ -48,7 +47,7 @@ from leveret.net.wakeup import Wakeup
 from leveret.net.work import Work
 from leveret.session import lifecycle
 from leveret.session.connection import TICK_US, Connection
-from leveret.store.journal import Journal, JournalFull
+from leveret.store.journal import Journal
 from leveret.store.reserve import Reserve
 from leveret.store.segment import SegmentStore
 from leveret.store.streams import StreamStore
@@ -66,14 +65,10 @@ STUCK_S = 0.1
 # how often heartbeats are looked after, resources measured, and a write that found no room is tried again
 CHECK_S = TICK_US / 1_000_000
 CLOSED_PER_COLLECTION = 256
-# a sync that took longer would hurt somebody who begins to speak: for some time the thread does them
-SLOW_SYNC_US = 5_000
-SLOW_FOR_US = 250_000
 
 
 class Server:
-    """One broker behind asyncio. failure: why the server stopped by itself (the journal failed), None otherwise;
-    is_parking: the process does not end with it.
+    """One broker behind asyncio. is_parking: the process does not end with it.
 
     protocol: makes what stands between a connection and its peer.
 
@@ -92,7 +87,6 @@ class Server:
         self.segments = segments
         self.reserve = reserve
         self.alarms = alarms
-        self.failure: Exception | None = None
         self.protocol: Callable[..., PeerProtocol] = PeerProtocol
         self._poller = poller
         sources = sources or system_sources()
@@ -104,13 +98,12 @@ class Server:
         self.listeners: list[Listener] = []
         self.listening = Listening(self.loop)
         self.entrance = Entrance(broker)
-        self._thread_id = threading.get_ident()
         self._protocols: dict[Peer, PeerProtocol] = {}
         self._pressure = Pressure(self._protocols)
         self._fairness = Fairness(self._pressure, self._look_after)
         self.logins = Logins(broker, self.now_us, self._go_on)
         self._tls: TlsDoor | None = None
-        self._sync = SyncThread(journal, self._done, reserve)
+        self._sync = SyncThread(journal, self._batch_done, reserve)
         # a segment takes long to be written, and confirms must not wait for it
         self._pages_thread = ThreadPoolExecutor(1, "leveret-pages")
         self._trimming = Trimming(self.loop, self._pages_thread, alarms.give_back)
@@ -119,18 +112,17 @@ class Server:
         self.backups = Backups(journal, segments, self.streams, self._sync, self._pages_thread)
         self._paging = Paging(broker, Pager(broker), segments, self._write_segment, self.backups.remove_segment)
         self._committer = Committer(broker, journal, self._sync, self._paging)
-        self._linger = Linger(self.loop, self._committer, self._submit)
         self._wakeup = Wakeup(self.loop, self.now_us, self.ring)
         self.federator = Federation(self)
         self._lag = Lag(self.loop, broker.log.measures.lag_us)
-        self._slow_until_us = self._closed = 0  # until when the disk counts as slow
-        # a batch waits for room on the disk
-        self._is_full = False
+        self._closed = 0
         self._is_paging = self._is_over = self.is_parking = False
         self.departure = Departure(self)
         self.stopping = asyncio.Event()
         self.serving = asyncio.Event()
-        self._synced = asyncio.Event()
+        self.batches = Batches(
+            broker, self._committer, self._sync, self.stopping, self.now_us, poller, self._batch_changed
+        )
         self._empty = asyncio.Event()
 
     # -- life ----------------------------------------------------------------------------------------------------------
@@ -184,7 +176,7 @@ class Server:
                 # else the next start might find no room to say that a new life has begun
                 self.clock.look(is_ending=True)
                 self.broker.stop()
-            await self._drain_log()
+            await self.batches.drain()
         self._is_over = True  # the loop may live on for a while
         protocols = list(self._protocols.values())
         self._protocols.clear()
@@ -192,7 +184,7 @@ class Server:
             protocol.transport.abort()
         self.backups.stop()
         self._trimming.stop()
-        self._sync.stop()
+        self.batches.stop()
         self._pages_thread.shutdown()
         self._stream_work.stop()
         self.logins.stop()
@@ -210,14 +202,6 @@ class Server:
                 await asyncio.wait_for(self._empty.wait(), GOODBYE_S_MAX)
         for peer in list(self._protocols):
             peer.lost(self.now_us())
-
-    async def _drain_log(self) -> None:
-        self._committer.submit()
-        if self._is_full:
-            self._sync.retry()
-        while (self._committer.is_syncing or self.broker.log.size()) and self.failure is None:
-            self._synced.clear()
-            await self._synced.wait()
 
     # -- what operators ask for ----------------------------------------------------------------------------------------
 
@@ -272,11 +256,12 @@ class Server:
             self.broker.log.is_awaited = True
             self.end_turn()
             await asyncio.sleep(0)
-        log = self.broker.log
-        batch = log.batch if log.size() else log.batch - 1
-        while log.synced < batch and self.failure is None:
-            self._synced.clear()
-            await self._synced.wait()
+        await self.batches.settled()
+
+    @property
+    def failure(self) -> Exception | None:
+        """Why the server stopped by itself (the journal failed), None otherwise."""
+        return self.batches.failure
 
     # -- connections ---------------------------------------------------------------------------------------------------
 
@@ -392,10 +377,10 @@ class Server:
         self._flush()
         log = self.broker.log
         if log.size():
-            self._linger.end_turn(self.stopping.is_set())
+            self.batches.end_turn()
             if log.has_stream_work:
                 self.streams.step()
-            if log.size() > BATCH_OCTETS_MAX and not self._is_full:
+            if log.size() > BATCH_OCTETS_MAX and not self.batches.is_full:
                 self._pressure.journal(True)
         if (self._paging.is_due or log.has_waste) and not self._is_paging and self._paging.step():
             self._is_paging = True
@@ -472,7 +457,7 @@ class Server:
         if self._tls is not None:
             self._tls.certificates.look()
         self._check_alarms()
-        if self._is_full or self.alarms.is_low_on_disk:
+        if self.batches.is_full or self.alarms.is_low_on_disk:
             self._sync.retry()
         self._paging.look()
         self.streams.look()
@@ -507,48 +492,23 @@ class Server:
 
     # -- the journal ---------------------------------------------------------------------------------------------------
 
-    def _submit(self) -> None:
-        """While nobody else waits, and the disk is quick, nobody is hurt by a sync on this thread."""
-        if self._is_over:
-            return  # a timer that was set before
-        now_us, poller = self.now_us(), self._poller
-        is_alone = poller is not None and not poller.found and now_us > self._slow_until_us
-        if self._committer.submit(is_alone) and self.now_us() - now_us > SLOW_SYNC_US:
-            self._slow_until_us = now_us + SLOW_FOR_US
-        if poller is not None:
-            poller.rests = self._committer.is_syncing
+    def _batch_done(self, batch: int, error: Exception | None) -> None:
+        self.batches.done(batch, error)
 
-    def _done(self, batch: int, error: Exception | None) -> None:
-        """On the sync thread, or on this one."""
-        if threading.get_ident() == self._thread_id:
-            self._on_disk(batch, error)
-            return
-        self.loop.call_soon_threadsafe(self._on_disk, batch, error)
-
-    def _on_disk(self, batch: int, error: Exception | None) -> None:
-        self._synced.set()
-        if isinstance(error, JournalFull) and not self.stopping.is_set():
-            self._out_of_room(error)
-            return
-        if error is not None:
-            # no confirm may go out any more, and what is in memory is not what is on disk: end now
-            if self.failure is None:
-                logger.critical("the journal failed, stopping: %s", error)
-                self.failure = error
+    def _batch_changed(self) -> None:
+        if self.failure is not None:
             self.stopping.set()
             return
-        if self._sync.took_us:
-            self.broker.log.measures.sync_us.add(self._sync.took_us)
-        self._committer.on_disk(batch, self.now_us())
-        if self._poller is not None:
-            self._poller.rests = False
+        if self.batches.is_full:
+            # It waits for room, and with it all confirms; consumers go on from memory. The alarm keeps messages out, so
+            # it need not keep out the acknowledgements behind them as well.
+            self._check_alarms()
+            self._pressure.journal(False)
+            return
         if self.broker.log.is_stirred:
             self._stirred()
         if self.broker.log.has_stream_work:
             self.streams.step()
-        if self._is_full:
-            self._is_full = False
-            logger.warning("the journal has found room again")
         if not self.reserve.is_whole:
             self._check_alarms()
         if self.broker.log.size() <= BATCH_OCTETS_MAX:
@@ -572,18 +532,9 @@ class Server:
         self._check_alarms()
         self._flush()
 
-    def _out_of_room(self, error: JournalFull) -> None:
-        """The batch on its way waits for room, and with it all confirms; consumers go on from memory."""
-        if not self._is_full:
-            logger.warning("%s; it is tried again until there is some", error)
-            self._is_full = True
-        self._check_alarms()
-        # The alarm keeps messages out, so it need not keep out the acknowledgements behind them as well.
-        self._pressure.journal(False)
-
     def _check_alarms(self) -> None:
         before = self.broker.block_reason
-        self.broker.block_reason = self.alarms.check(self._is_full or not self.reserve.is_whole)
+        self.broker.block_reason = self.alarms.check(self.batches.is_full or not self.reserve.is_whole)
         self._blocked.set(bool(self.broker.block_reason), self.now_us())
         is_low = self.alarms.is_low_on_disk
         self._committer.saves_room = self._paging.saves_room = self._sync.saves_room = is_low

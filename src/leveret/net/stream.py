@@ -196,6 +196,7 @@ class Stream:
             self._user.connection_lost(error)
         finally:
             self._socket.close()
+            del self._user  # the two know each other, and the collector is off
 
     def fileno(self) -> int:
         """The socket's number, -1 = it is closed."""

@@ -121,8 +121,9 @@ class TlsStream:
         self._door.server.entrance.leave(self._admitted)
         self._timer.cancel()
         self._door.waiting.discard(self)
-        if self._peer is not None:
-            self._peer.connection_lost(exc or self._error)
+        peer, self._peer = self._peer, None  # the two know each other, and the collector is off
+        if peer is not None:
+            peer.connection_lost(exc or self._error)
 
     def pause_writing(self) -> None:
         if self._peer is not None:

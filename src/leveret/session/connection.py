@@ -21,7 +21,7 @@ from leveret.wire import grammar
 from leveret.wire.errors import CHANNEL_ERROR, COMMAND_INVALID, ProtocolError
 from leveret.wire.frames import HEARTBEAT, PROTOCOL_HEADER
 from leveret.wire.grammar import MethodSpec
-from leveret.wire.method import Method, decode_method, method_frame
+from leveret.wire.method import Method, decode_method, frame_with, method_frame
 
 PUBLISH: Final[i64] = 0x003C0028
 ACK: Final[i64] = 0x003C0050
@@ -54,7 +54,6 @@ class Connection:
         self.message_octets_max: i64 = message_octets_max
         self.now_us: i64 = 0
         self.output = Output()
-        self.out = self.output.writer
         self.is_dirty = False
         # there is enough output for now: consumers of this connection are skipped until the network has taken it
         self.is_full = False
@@ -63,6 +62,7 @@ class Connection:
         # octets that this turn's messages take in queues, about; input that is left for another turn
         self.cost: i64 = 0
         self.has_more = False
+        self.is_unfinished = False  # what the last frame asks for: it is handled again in another turn
         self.is_held = False  # what arrives waits until somebody has decided: a login
         self.name = ""  # of both its ends, and who has logged in
         self.user = ""
@@ -97,7 +97,7 @@ class Connection:
         raise AssertionError("the broker's part")
 
     def acknowledge(self, channel: Channel, tag: i64, multiple: bool) -> None:
-        """basic.ack"""
+        """basic.ack; is_unfinished if it wants another turn."""
         raise AssertionError("the broker's part")
 
     def handle(self, channel: Channel | None, method: Method) -> None:
@@ -132,7 +132,7 @@ class Connection:
 
     def send(self, channel: i64, spec: MethodSpec, **values: object) -> None:
         """Write a method frame."""
-        self.out.write(method_frame(int(channel), spec, **values))
+        self.output.writer.write(frame_with(int(channel), spec, values))
         self.mark()
 
     def send_ahead(self, frame: bytes) -> None:
@@ -168,6 +168,7 @@ class Connection:
 
     def tick(self) -> bool:
         """Once in TICK_US: sends a heartbeat after half an interval; False if the peer was silent for two."""
+        self.output.narrow()
         if self.heartbeat_s == 0 or self.state < lifecycle.OPENING or self.state >= lifecycle.CLOSING:
             return True
         interval: i64 = i64(self.heartbeat_s) * 1_000_000
@@ -267,7 +268,7 @@ class Connection:
             return False
         if data[:8] not in PROTOCOL_HEADERS:
             # AMQP 0-9-1, section 4.2.2: answer with the header that would be understood, and close
-            self.out.write(PROTOCOL_HEADER)
+            self.output.writer.write(PROTOCOL_HEADER)
             self.unknown_protocol(data)
             self.state = lifecycle.CLOSED
             self.mark()
@@ -329,6 +330,9 @@ class Connection:
                 if key == ACK and size == 13:
                     self._position = after
                     self.acknowledge(channel, read_i64_be(data, position + 11), data[position + 19] & 1 != 0)
+                    if self.is_unfinished:
+                        self._repeat(position)
+                        return
                     position = after
                     continue
                 if key == GET and self.output.octets() > FLOOD_OCTETS:
@@ -337,9 +341,18 @@ class Connection:
             self._position = after
             last = None
             self._frame(kind, number, channel, data[position:after])
+            if self.is_unfinished:
+                self._repeat(position)
+                return
             position = after
             if self.state >= lifecycle.DRAINING or self.is_held:
                 return
+
+    def _repeat(self, position: i64) -> None:
+        """The frame that begins here is handled once more, when others have had their turn."""
+        self._position = position
+        self.is_unfinished = False
+        self.has_more = True
 
     def _repeats(self, channel: Channel, data: bytes, first: i64, content: i64, stop: i64) -> i64:
         """Hand on the publishes from stop on that differ from data[first:stop] in their body only.

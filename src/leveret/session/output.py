@@ -15,6 +15,8 @@ from mypy_extensions import i64
 Buffer = bytes | memoryview
 # from here on a reference is cheaper than a copy
 LARGE_OCTETS_MIN: Final[i64] = 16384
+# a writer never gets smaller: one that had more than this in it is replaced when there is time
+WIDE_OCTETS: Final[i64] = 65536
 
 
 def cut(data: bytes, start: i64, stop: i64) -> Buffer:
@@ -34,6 +36,13 @@ class Output:
         self._buffers: list[Buffer] = []
         self._gates: list[tuple[int, int]] = []  # octets in front of it, batch
         self._ahead = b""
+        self._is_wide = False
+
+    def narrow(self) -> None:
+        """From time to time: give back the memory that a turn with much to say has needed."""
+        if self._is_wide and len(self.writer) == 0:
+            self._is_wide = False
+            self.writer = BytesWriter()
 
     def octets(self) -> i64:
         """How much waits to be taken."""
@@ -79,7 +88,9 @@ class Output:
             gates.pop(0)
         writer = self.writer
         buffers = self._buffers
-        if len(writer) > 0:
+        size: i64 = len(writer)
+        if size > 0:
+            self._is_wide = self._is_wide or size > WIDE_OCTETS
             buffers.append(writer.getvalue())
             writer.truncate(0)
         self._buffers = []

@@ -20,6 +20,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 
 from leveret.store.disk import Disk, DiskFile, SyncFailed
@@ -32,6 +33,8 @@ from leveret.store.spares import Spares
 FILE_SIZE_DEFAULT = 64 << 20
 SPARE_FILES_DEFAULT = 2
 AHEAD_SIZE_DEFAULT = 256 << 10
+# of a snapshot, so many are joined without a pause
+RECORDS_AT_ONCE = 512
 # The system's words for "there is no room": on the disk, or in this user's share of it.
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 
@@ -133,7 +136,7 @@ class Journal:
         if recovery.tail is not None:
             self._continue(recovery.tail)
         else:
-            self._begin((self._files[-1] if self._files else 0) + 1, b"")
+            self._begin((self._files[-1] if self._files else 0) + 1, [])
         # Now that the directory is synced: a file whose new name as a spare is not on the medium must not be changed.
         self._spares.find(names)
 
@@ -167,8 +170,10 @@ class Journal:
         self.current_size = end
         self._next_number += 1
 
-    def rotate(self, snapshot: bytes) -> int:
+    def rotate(self, snapshot: bytes | Sequence[bytes]) -> int:
         """Begin a new file, with `snapshot` as its first batch (none if it is empty), and return its number.
+
+        `snapshot` is bytes, or records that are joined.
 
         All is on the medium on return. Raises as `append` does; after JournalFull the current file is as before.
         """
@@ -177,7 +182,7 @@ class Journal:
         if self._file is None:
             raise RuntimeError("the journal is rotated after replay and before close")
         try:
-            self._begin(self.current + 1, snapshot)
+            self._begin(self.current + 1, [snapshot] if isinstance(snapshot, bytes) else _joined(snapshot))
         except OSError as error:
             raise self._fail(error) from error
         return self.current
@@ -228,11 +233,12 @@ class Journal:
         self._failure = JournalFailed(self.path(self.current), error)
         return self._failure
 
-    def _begin(self, number: int, snapshot: bytes) -> None:
+    def _begin(self, number: int, snapshot: list[bytes]) -> None:
         header = new_header(number, self._next_number, self._random_bytes)
         parts = [header.pack()]
-        if snapshot:
-            parts += [pack_batch(header, self._next_number, [snapshot])[0], snapshot]
+        size = sum(map(len, snapshot))
+        if size:
+            parts += [pack_batch(header, self._next_number, snapshot)[0], *snapshot]
         path = self.path(number)
         if not self._spares.become(path, parts):
             write_whole(self._disk, path, parts)
@@ -241,10 +247,10 @@ class Journal:
         if self._file is not None:
             self._file.close()
         self._file, self._header = file, header
-        self._next_number += bool(snapshot)
+        self._next_number += bool(size)
         self._files = (*self._files, number)
         self.current, self.current_size = number, sum(map(len, parts))
-        self._snapshot_size = len(snapshot)
+        self._snapshot_size = size
         self._room = self._disk.size(path)
 
     def _continue(self, tail: Tail) -> None:
@@ -265,3 +271,12 @@ class Journal:
         self.current, self.current_size = self._files[-1], tail.size
         self._room = self._disk.size(tail.path)
         assert self.current_size >= DATA_START
+
+
+def _joined(records: Sequence[bytes]) -> list[bytes]:
+    """The same in few parts: to join a hundred thousand at once would hold up the loop's thread."""
+    parts: list[bytes] = []
+    for start in range(0, len(records), RECORDS_AT_ONCE):
+        parts.append(b"".join(records[start : start + RECORDS_AT_ONCE]))
+        time.sleep(0)
+    return parts

@@ -17,7 +17,9 @@ from leveret.store.journal import Journal, JournalFailed, JournalFull
 from leveret.store.reserve import Reserve
 
 # A batch: its id, its payload, the snapshot to rotate with afterwards.
-_Batch = tuple[int, bytes | Sequence[bytes], bytes | None]
+# one, or parts that are joined
+Payload = bytes | Sequence[bytes]
+_Batch = tuple[int, Payload, Payload | None]
 # Who wants to look at the journal between two batches; False: the last one waits for room.
 _Look = Callable[[bool], None]
 # What is asked of the thread: a batch, the first file to keep, a look, or None: stop.
@@ -57,7 +59,7 @@ class SyncWork:
         """A request waits to be carried out."""
         return not self._requests.empty()
 
-    def submit(self, batch_id: int, payload: bytes | Sequence[bytes], rotate_snapshot: bytes | None = None) -> None:
+    def submit(self, batch_id: int, payload: Payload, rotate_snapshot: Payload | None = None) -> None:
         """Append `payload` (nothing if it is empty), then, with a snapshot, begin a new file; report both as one.
 
         The payload goes into the file that is current now, and batches submitted later into the new one, so the

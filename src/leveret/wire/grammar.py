@@ -6,11 +6,35 @@ A line per method: its name, class id, method id and fields as "name:type". Type
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:  # the client needs this module, and runs where there is nothing but Python
+    from mypy_extensions import i64
+
+# types of fields as numbers, for the codecs: those of integers are their octets
+BIT: Final = 0
+SHORTSTR: Final = 16
+LONGSTR: Final = 17
+TABLE: Final = 18
+KINDS: Final[dict[str, int]] = {
+    "bit": BIT, "octet": 1, "short": 2, "long": 4, "longlong": 8, "shortstr": SHORTSTR, "longstr": LONGSTR,
+    "table": TABLE,
+}  # fmt: skip
+
+
+class Field:
+    """A field of a method, as the codecs look at it. kind: of KINDS."""
+
+    def __init__(self, name: str, kind: int) -> None:
+        self.name: str = name
+        self.kind: i64 = kind
 
 
 class MethodSpec:
-    """One method of the protocol. key = class_id << 16 | method_id, as its first four octets read."""
+    """One method of the protocol. key = class_id << 16 | method_id, as its first four octets read.
+
+    layout: the fields once more, for the codecs; head: these four octets; blank: the payload with no field given.
+    """
 
     def __init__(self, name: str, class_id: int, method_id: int, fields: tuple[tuple[str, str], ...], has_content: bool) -> None:
         self.name: str = name
@@ -18,7 +42,9 @@ class MethodSpec:
         self.method_id: int = method_id
         self.key: int = class_id << 16 | method_id
         self.fields: tuple[tuple[str, str], ...] = fields
-        self.field_names: frozenset[str] = frozenset([field for field, _ in fields])
+        self.layout: list[Field] = [Field(field, KINDS[kind]) for field, kind in fields]
+        self.head: bytes = self.key.to_bytes(4, "big")
+        self.blank: bytes = b""  # method.py writes it
         self.has_content: bool = has_content
 
     def __repr__(self) -> str:

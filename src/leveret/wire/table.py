@@ -21,6 +21,11 @@ Value = Union[None, bool, int, float, str, bytes, Decimal, datetime, "list[Value
 # a bound on nesting: deeper tables are an attack, not data
 DEPTH_MAX: Final = 64
 
+_TEXT: Final = 0x53  # S
+_BINARY: Final = 0x78  # x
+_TABLE: Final = 0x46  # F
+_ARRAY: Final = 0x41  # A
+_BOOL: Final = 0x74  # t
 _FIXED: Final[dict[str, str]] = {
     "b": ">b", "B": ">B", "s": ">h", "u": ">H", "I": ">i", "i": ">I", "l": ">q", "L": ">q", "f": ">f", "d": ">d",
 }  # fmt: skip
@@ -36,6 +41,8 @@ def _steps() -> list[i64]:
 
 
 _STEPS: Final = _steps()
+# each octet as bytes
+OCTETS: Final[list[bytes]] = [bytes([octet]) for octet in range(256)]
 
 
 def malformed(what: str) -> ProtocolError:
@@ -43,7 +50,7 @@ def malformed(what: str) -> ProtocolError:
     return ProtocolError(SYNTAX_ERROR, what, 60, 40)
 
 
-def decode_table(data: bytes, offset: int, depth: int = 0) -> tuple[dict[str, Value], int]:
+def decode_table(data: bytes, offset: i64, depth: i64 = 0) -> tuple[dict[str, Value], i64]:
     """Decode the table whose 32-bit length stands at offset: (table, offset behind it). ProtocolError if malformed."""
     end = _end_of(data, offset)
     offset += 4
@@ -57,7 +64,7 @@ def decode_table(data: bytes, offset: int, depth: int = 0) -> tuple[dict[str, Va
     return table, offset
 
 
-def decode_key(data: bytes, offset: int, end: int) -> tuple[str, int]:
+def decode_key(data: bytes, offset: i64, end: i64) -> tuple[str, i64]:
     """The field name at offset (a short string) and the offset behind it."""
     stop = offset + 1 + data[offset]
     if stop > end:
@@ -65,57 +72,57 @@ def decode_key(data: bytes, offset: int, end: int) -> tuple[str, int]:
     return data[offset + 1 : stop].decode("utf-8", "surrogateescape"), stop
 
 
-def decode_value(data: bytes, offset: int, end: int, depth: int) -> tuple[Value, int]:
+def decode_value(data: bytes, offset: i64, end: i64, depth: i64) -> tuple[Value, i64]:
     """The tagged value at offset and the offset behind it. ProtocolError if it runs over end."""
     if offset >= end:
         raise malformed("field value is missing")
-    kind = chr(data[offset])
+    kind: i64 = data[offset]
     offset += 1
-    layout = _FIXED.get(kind)
-    if layout is not None:
-        stop = offset + struct.calcsize(layout)
-        if stop > end:
-            raise malformed("field value runs over its table")
-        number: Value = struct.unpack_from(layout, data, offset)[0]
-        return number, stop
-    if kind == "S" or kind == "x":
+    if kind in (_TEXT, _BINARY):
         stop = _end_of(data, offset)
         raw = data[offset + 4 : stop]
         if stop > end:
             raise malformed("field value runs over its table")
-        return (raw if kind == "x" else _text(raw)), stop
-    if kind == "F":
+        return (raw if kind == _BINARY else _text(raw)), stop
+    if kind == _TABLE:
         inner, stop = decode_table(data, offset, depth + 1)
         if stop > end:
             raise malformed("inner table runs over its table")
         return inner, stop
-    if kind == "A":
+    if kind == _ARRAY:
         return _decode_array(data, offset, end, depth + 1)
-    return _decode_rest(kind, data, offset, end)
+    if kind == _BOOL:
+        if offset >= end:
+            raise malformed("field value runs over its table")
+        return data[offset] != 0, offset + 1
+    return _decode_fixed(chr(kind), data, offset, end)
 
 
-def _decode_rest(kind: str, data: bytes, offset: int, end: int) -> tuple[Value, int]:
+def _decode_fixed(kind: str, data: bytes, offset: i64, end: i64) -> tuple[Value, i64]:
     if kind == "V":
         return None, offset
-    size = {"t": 1, "T": 8, "D": 5}.get(kind)
-    if size is None:
+    layout = _FIXED.get(kind)
+    size: i64 = {"T": 8, "D": 5}.get(kind, 0) if layout is None else struct.calcsize(layout)
+    if size == 0:
         raise malformed(f"unknown field type {kind!r}")
-    if offset + size > end:
+    stop = offset + size
+    if stop > end:
         raise malformed("field value runs over its table")
-    if kind == "t":
-        return data[offset] != 0, offset + 1
+    if layout is not None:
+        number: Value = struct.unpack_from(layout, data, offset)[0]
+        return number, stop
     if kind == "T":
         seconds: int = struct.unpack_from(">Q", data, offset)[0]
         try:
-            return datetime.fromtimestamp(seconds, UTC), offset + 8
+            return datetime.fromtimestamp(seconds, UTC), stop
         except (ValueError, OverflowError, OSError):
             # beyond the calendar: the number is all that can be said
-            return (seconds if seconds < 1 << 63 else seconds - (1 << 64)), offset + 8
+            return (seconds if seconds < 1 << 63 else seconds - (1 << 64)), stop
     unscaled: int = struct.unpack_from(">i", data, offset + 1)[0]
-    return Decimal(unscaled).scaleb(-data[offset]), offset + 5
+    return Decimal(unscaled).scaleb(-data[offset]), stop
 
 
-def _decode_array(data: bytes, offset: int, end: int, depth: int) -> tuple[Value, int]:
+def _decode_array(data: bytes, offset: i64, end: i64, depth: i64) -> tuple[Value, i64]:
     stop = _end_of(data, offset)
     if stop > end or depth > DEPTH_MAX:
         raise malformed("array runs over its table")
@@ -127,10 +134,15 @@ def _decode_array(data: bytes, offset: int, end: int, depth: int) -> tuple[Value
     return values, offset
 
 
-def _end_of(data: bytes, offset: int) -> int:
+def length_at(data: bytes, offset: i64) -> i64:
+    """The 32-bit length that stands there. IndexError if it does not."""
+    return data[offset] << 24 | data[offset + 1] << 16 | data[offset + 2] << 8 | data[offset + 3]
+
+
+def _end_of(data: bytes, offset: i64) -> i64:
     if offset + 4 > len(data):
         raise malformed("length is missing")
-    end: int = offset + 4 + struct.unpack_from(">I", data, offset)[0]
+    end = offset + 4 + length_at(data, offset)
     if end > len(data):
         raise malformed("length runs over the frame")
     return end
@@ -159,7 +171,7 @@ def encode_short(text: str) -> bytes:
     raw = text.encode("utf-8", "surrogateescape")
     if len(raw) > 255:
         raise ValueError(f"short string of {len(raw)} octets; AMQP allows 255: {text[:40]!r}...")
-    return bytes([len(raw)]) + raw
+    return OCTETS[len(raw)] + raw
 
 
 def encode_value(value: Value) -> bytes:
@@ -222,7 +234,7 @@ def _stop_of(data: bytes, offset: int, end: int) -> int:
     if size < 0:
         if offset + 5 > end:
             raise malformed("length is missing")
-        size = 5 + (data[offset + 1] << 24 | data[offset + 2] << 16 | data[offset + 3] << 8 | data[offset + 4])
+        size = 5 + length_at(data, offset + 1)
     if offset + size > end:
         raise malformed("field value runs over its table")
     return offset + size

@@ -102,11 +102,15 @@ class Reader:
         """The message with this offset is the next one, whenever it arrived."""
         self.next = offset
         self.from_us = 0
-        self.let_go()
+        self._drop()
 
     def let_go(self) -> None:
-        """Keep nothing of what was read. When its consumer is gone it must not: the two know each other, and would have
-        a megabyte until the collector comes, which seldom does."""
+        """Its consumer is gone: nothing of what was read is kept, and none of the two by the other, for the collector
+        that would part them is off."""
+        self._drop()
+        self.consumer.reader = None
+
+    def _drop(self) -> None:
         self._cursor = Cursor()
         self._groups = []
         self._index = 0

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
+from leveret.broker.log import meta_record
 from leveret.broker.queue import Queue
 from leveret.broker.run import Stretch
 from leveret.broker.shelf import Shelf
@@ -24,7 +25,7 @@ from leveret.broker.streams.leases import Leases
 from leveret.broker.streams.limits import stream_limits
 from leveret.broker.streams.marks import Marks
 from leveret.broker.streams.offsets import FIRST, LAST, NEXT, OFFSET, OffsetSpec
-from leveret.wire.table import Value, encode_table
+from leveret.wire.table import Value
 
 if TYPE_CHECKING:
     from leveret.broker.vhost import VHost
@@ -262,7 +263,7 @@ class Stream(Queue):
         return super().record() | {"creation": self.creation, "next_offset": int(self.next_offset)} | marks
 
     def encoded(self) -> bytes:
-        return encode_table(self.record())  # it changes all the time
+        return meta_record(self.record())  # it changes all the time
 
     def mark(self) -> None:
         """An offset or a sequence has changed: the batch under construction will say so when it is closed."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Final
 
+import msgspec
+
+from leveret.broker.broker import Broker
 from leveret.control.command import Command, Query
 from leveret.control.definitions.document import Document
 from leveret.control.definitions.exporting import exported
@@ -12,6 +15,9 @@ from leveret.control.node import Node
 from leveret.control.passwords import password_fields
 from leveret.control.refusal import not_found
 from leveret.control.sliced import Sliced, Steps
+
+# so often a file is checked with pauses: if others declare all the time, it is checked without them
+CHECKS_MAX: Final = 3
 
 
 class ExportDefinitions(Query):
@@ -49,12 +55,23 @@ class ImportDefinitions(Command):
         return Sliced(self._steps(node))
 
     def _steps(self, node: Node) -> Steps[object]:
-        """The checks are made with pauses; the change is one batch of the journal, and one turn."""
-        plan = Import(node.broker, self.definitions, self.vhost, self.user or "")
-        yield from plan.steps
-        if plan.is_stale():
-            plan = Import(node.broker, self.definitions, self.vhost, self.user or "")
-        return {"warnings": plan.apply(node.host.now_us())}
+        """Checks and changes are made with pauses; from `begin` on the journal sees to it that all changes are made."""
+        for _ in range(CHECKS_MAX):
+            plan = self.plan(node.broker)
+            yield from plan.steps
+            if not plan.is_stale():
+                break
+        else:
+            plan = self.plan(node.broker).check()
+        imports = node.broker.imports
+        number = imports.begin(msgspec.json.encode(self).decode())
+        yield from plan.changes(node.host.now_us)
+        imports.end(number)
+        return {"warnings": plan.warnings}
+
+    def plan(self, broker: Broker) -> Import:
+        """What is to be done; nothing is checked yet."""
+        return Import(broker, self.definitions, self.vhost, self.user or "")
 
 
 def _check_vhost(node: Node, name: str | None) -> None:

@@ -3,7 +3,8 @@
 RabbitMQ's rules: users, permissions, policies and parameters are set in place of what is there; queues, exchanges and
 bindings that are there stay as they are. What has a reserved name (amq.*) is passed over, and so is a binding one end
 of which is missing. RabbitMQ applies one entry after the other and stops at the first that is wrong; here everything
-is checked before anything is changed.
+is checked before anything is changed, and then changed step by step, so that others have their turn. What others have
+deleted meanwhile takes along what was to belong to it.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ _ANYTHING: Final[Definition] = {"configure": ".*", "write": ".*", "read": ".*"}
 
 
 class Import:
-    """A file on its way into a broker: `steps` checks it all (Refused), and `apply` changes the broker.
+    """A file on its way into a broker: `steps` checks it all (Refused), and then `changes` changes the broker.
 
     vhost: of what the file's entries belong to, in place of what they say; then the file's users, virtual hosts and
     permissions are passed over. None: the whole file. user: who imports, and may do everything in new virtual hosts;
@@ -104,23 +105,39 @@ class Import:
         self._check_limits()
 
     def apply(self, now_us: int) -> list[str]:
-        """Change the broker; all records are one batch. Returns the warnings. Refused if it was not checked."""
+        """Check what is left to be checked, and change the broker, all at once. Returns the warnings. Refused."""
         self.check()
-        for kind, definition in self._definitions:
-            self._broker.definitions.put(kind, definition)
-        for (vhost_name, name), method in self._exchanges.items():
-            exchange_methods.create(self._broker.vhosts[vhost_name], method, name)
-        for (vhost_name, name), method in self._queues.items():
-            vhost = self._broker.vhosts[vhost_name]
-            vhost.add_queue(queue_methods.new_queue(vhost, method, name), 0, now_us)
-        for vhost_name, entry, arguments in self._bindings:
-            vhost = self._broker.vhosts[vhost_name]
-            destinations: dict[str, Any] = vhost.queues if entry.destination_type == "queue" else vhost.exchanges
-            source, destination = vhost.exchanges[entry.source], destinations[entry.destination]
-            binding = Binding(source, destination, entry.routing_key, arguments)
-            if vhost.bind(binding):
-                binding_methods.deliver_history(vhost, binding, now_us)
+        for _ in self.changes(lambda: now_us):
+            pass
         return self.warnings
+
+    def changes(self, now_us: Callable[[], int]) -> Steps[None]:
+        """Change the broker, an entry in each step."""
+        vhosts = self._broker.vhosts
+        for kind, definition in self._definitions:
+            yield
+            if self._has_owner(definition):
+                self._broker.definitions.put(kind, definition)
+        for (vhost_name, name), method in self._exchanges.items():
+            yield
+            vhost = vhosts.get(vhost_name)
+            if vhost is not None and name not in vhost.exchanges:
+                exchange_methods.create(vhost, method, name)
+        for (vhost_name, name), method in self._queues.items():
+            yield
+            vhost = vhosts.get(vhost_name)
+            if vhost is not None and name not in vhost.queues:
+                vhost.add_queue(queue_methods.new_queue(vhost, method, name), 0, now_us())
+        for vhost_name, entry, arguments in self._bindings:
+            yield
+            vhost = vhosts.get(vhost_name)
+            if vhost is not None:
+                _bind(vhost, entry, arguments, now_us())
+
+    def _has_owner(self, definition: Definition) -> bool:
+        """Whether the virtual host and the user are there that it belongs to, if it does to any."""
+        vhost, user = definition.get("vhost"), definition.get("user")
+        return (vhost is None or vhost in self._broker.vhosts) and (user is None or user in self._broker.users.by_name)
 
     # -- what is defined -----------------------------------------------------------------------------------------------
 
@@ -323,6 +340,17 @@ class Import:
                     f'Adding {more} queue(s) to virtual host "{name}" would exceed the limit of {most} queue(s).\n\n'
                     f"This virtual host currently has {count} queue(s) defined.\n\nImport aborted!"
                 )
+
+
+def _bind(vhost: VHost, entry: BindingEntry, arguments: bytes, now_us: int) -> None:
+    """Make a binding, if its ends are there and it still makes sense."""
+    destinations: dict[str, Any] = vhost.queues if entry.destination_type == "queue" else vhost.exchanges
+    source, destination = vhost.exchanges.get(entry.source), destinations.get(entry.destination)
+    if source is None or destination is None or source.matcher.refusal(entry.routing_key, arguments):
+        return
+    binding = Binding(source, destination, entry.routing_key, arguments)
+    if vhost.bind(binding):
+        binding_methods.deliver_history(vhost, binding, now_us)
 
 
 def _generations(broker: Broker) -> dict[str, int]:

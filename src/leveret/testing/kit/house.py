@@ -96,7 +96,11 @@ class House:
             self._lock.release()
 
     def furnish(self, server: Server) -> None:
-        """Before a life serves: import the definitions, if that was not done. ValueError; OSError."""
+        """Before a life serves: finish imports; import the definitions, if that was not done. ValueError; OSError."""
+        if server.broker.imports.begun:
+            from leveret.control.definitions.loading import finish
+
+            self.record.log += finish(server.broker, server.now_us())
         if self._definitions is None:
             return
         import msgspec

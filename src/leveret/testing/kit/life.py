@@ -132,7 +132,7 @@ class Life:
 
     def _cut(self) -> None:
         self._disk.cut()
-        self.server.failure = Ended()
+        self.server.batches.failure = Ended()
         self.server.stopping.set()
 
     def _end(self, how: Callable[[], None]) -> None:

@@ -7,7 +7,7 @@ only what net/server.py makes of asyncio: turns, writes, alarms, and the two thr
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -21,7 +21,7 @@ from leveret.session import lifecycle
 from leveret.session.connection import TICK_US
 from leveret.store.journal import Journal
 from leveret.store.segment import SegmentStore
-from leveret.store.sync import SyncWork
+from leveret.store.sync import Payload, SyncWork
 from leveret.testing.simulation.clock import Event
 from leveret.testing.simulation.stream import End
 from leveret.testing.simulation.surroundings import VirtualSurroundings
@@ -55,7 +55,7 @@ class Work(SyncWork):
         super().__init__(journal, process.done)
         self._process = process
 
-    def submit(self, batch_id: int, payload: bytes | Sequence[bytes], rotate_snapshot: bytes | None = None) -> None:
+    def submit(self, batch_id: int, payload: Payload, rotate_snapshot: Payload | None = None) -> None:
         super().submit(batch_id, payload, rotate_snapshot)
         self._process.ask_disk()
 
