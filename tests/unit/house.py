@@ -40,7 +40,6 @@ class House:
         self.journal = Journal(disk, "/data", file_size, random.Random(disk.crashes).randbytes)
         self.segments = SegmentStore(disk, SEGMENTS, random.Random(disk.crashes + 1000).randbytes)
         self.pager = Pager(broker, page_octets=400, step_octets=700, segment_octets=1500, front_octets=300)
-        self.octets_max = octets_max
         self.unwritten: list[tuple[int, list[bytes]]] = []
         self.paging = Paging(broker, self.pager, self.segments, self._write, self.segments.remove, octets_max)
         self.done: list[tuple[int, Exception | None]] = []
@@ -71,7 +70,6 @@ class House:
 
     def page(self) -> None:
         """Look at the memory, and move everything that is to be moved."""
-        if self.pager.is_idle and self.pager.octets() > self.octets_max:
-            self.pager.relieve(self.octets_max // 2)
+        self.paging.look()
         while self.page_step() or self.bench.broker.log.size():
             self.write()

@@ -3,7 +3,6 @@
 import asyncio
 import gc
 import os
-from collections.abc import Sequence
 
 from leveret.broker.broker import Broker, Settings
 from leveret.broker.peer import Peer
@@ -19,18 +18,6 @@ from leveret.wire import grammar
 from leveret.wire.frames import PROTOCOL_HEADER, content_frames
 from leveret.wire.method import method_frame
 from leveret.wire.properties import Properties, encode_header
-
-
-class ToldSegments(SegmentStore):
-    """Stops the server when it writes a segment."""
-
-    server: Server
-    loop: asyncio.AbstractEventLoop
-
-    def write(self, number: int, pages: Sequence[bytes]) -> list[tuple[int, int]]:
-        places = super().write(number, pages)
-        self.loop.call_soon_threadsafe(self.server.stopping.set)
-        return places
 
 
 def fill(broker: Broker, octets: int) -> None:
@@ -53,13 +40,18 @@ def fill(broker: Broker, octets: int) -> None:
 
 
 async def test_memory_is_looked_at_without_any_input() -> None:
-    segments = ToldSegments(MemoryDisk(), "/segments")
+    """What is too much goes to the disk, and then its memory to the system."""
+    loop = asyncio.get_running_loop()
+
+    def give_back() -> None:
+        loop.call_soon_threadsafe(server.stopping.set)
+
+    segments = SegmentStore(MemoryDisk(), "/segments")
     reserve = Reserve(MemoryDisk(), "/reserve")
-    alarms = Alarms(Limits(0, 1), Gauges(lambda: 1, lambda: 0, lambda: None))
+    alarms = Alarms(Limits(0, 1), Gauges(lambda: 1, lambda: 0, give_back))
     broker = Broker(Settings(), os.urandom)
     streams = StreamStore(MemoryDisk(), "/streams")
     server = Server(broker, Journal(MemoryDisk(), "/journal"), segments, streams, reserve, alarms)
-    segments.server, segments.loop = server, asyncio.get_running_loop()
     server.recover()
     fill(broker, READY_OCTETS_MAX)
     try:
@@ -68,3 +60,4 @@ async def test_memory_is_looked_at_without_any_input() -> None:
         gc.enable()
         gc.unfreeze()
     assert segments.numbers() == [1]
+    assert broker.log.ready_octets < READY_OCTETS_MAX // 2

@@ -10,10 +10,11 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from leveret.broker.consumer import CROWDED_OCTETS_MAX, OUT_OCTETS_MAX
 from leveret.broker.log import GONE_AT_ONCE
 from leveret.broker.pager import DEAD_MAX
 from leveret.broker.peer import ACKED_MAX
-from leveret.broker.queue import EXPIRED_MAX, Queue
+from leveret.broker.queue import CROWD, EXPIRED_MAX, Queue
 from leveret.control.commands.definitions import ImportDefinitions
 from leveret.control.definitions.document import Document
 from leveret.control.definitions.importing import Import
@@ -398,3 +399,35 @@ def test_the_names_of_many_queues_are_sorted_in_steps() -> None:
     found = exhausted(directory.places(vhost, names))
     assert [name for _, name in found] == sorted(names)
     assert count >= len(names) // CHUNK
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_who_consumes_a_long_queue_gets_a_part_of_it_in_a_turn(count: int) -> None:
+    house, publisher = house_with(CROWD, False, octets_max=3000)
+    for _ in range(3):
+        fill(publisher, CROWD)
+    house.page()
+    queue = queue_of(house.bench)
+    assert queue.shelf.ready.waiting_pages()
+    consumers = [house.bench.connect() for _ in range(count)]
+    for consumer in consumers:
+        consumer.send(1, grammar.BASIC_CONSUME, queue="q", no_ack=True)
+    received = turns = 0
+    while queue.count() > CROWD:
+        received += told(consumers, CROWDED_OCTETS_MAX)
+        turns += 1
+    assert turns > 1
+    while queue.count():
+        received += told(consumers, OUT_OCTETS_MAX)
+    received += told(consumers, OUT_OCTETS_MAX)
+    assert received == 4 * CROWD
+
+
+def told(consumers: list[Client], octets_max: int) -> int:
+    """How many messages these got in a turn, of hardly more octets than that; the next turn is over, too."""
+    received = 0
+    for consumer in consumers:
+        assert consumer.peer.output.octets() < octets_max + 1000
+        received += len(consumer.bodies())
+        consumer.peer.drained(consumer.bench.now_us)
+    return received

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 # so much output in one turn, then others have theirs: a long queue must not be copied into the output at once
 OUT_OCTETS_MAX: Final[i64] = 1 << 20
+# of a crowded queue: most of it may have to be read from the disk, which takes longer
+CROWDED_OCTETS_MAX: Final[i64] = 256 << 10
 ANY_NUMBER: Final[i64] = 1 << 62
 
 
@@ -73,12 +75,13 @@ class Consumer:
         if self.connection.hears_cancel:
             self.connection.send(self.channel.number, BASIC_CANCEL, consumer_tag=self.tag, no_wait=True)
 
-    def can_take(self) -> bool:
-        """Whether the next message may go to it: its socket takes bytes and no prefetch limit is reached."""
+    def can_take(self, is_crowded: bool = False) -> bool:
+        """Whether the next message may go to it: its socket takes bytes, it has not had enough in this turn, and no
+        prefetch limit is reached. is_crowded: the queue is."""
         connection = self.connection
         if connection.is_full:
             return False
-        if connection.output.octets() > OUT_OCTETS_MAX:
+        if connection.output.octets() > (CROWDED_OCTETS_MAX if is_crowded else OUT_OCTETS_MAX):
             connection.is_full = True
             return False
         channel = self.channel

@@ -41,14 +41,14 @@ class Level:
         if index < self._turn:
             self._turn -= 1
 
-    def next(self) -> Consumer | None:
+    def next(self, is_crowded: bool) -> Consumer | None:
         """The first in line that can take a message."""
         ring = self._ring
         while ring:
             if self._turn >= len(ring):
                 self._turn = 0
             consumer = ring[self._turn]
-            if consumer.can_take():
+            if consumer.can_take(is_crowded):
                 self._turn += 1
                 return consumer
             del ring[self._turn]
@@ -112,10 +112,10 @@ class Consumers:
             # the oldest of the highest priority; RabbitMQ leaves it at that until something else happens on the queue
             self.only = max(self._all, key=_priority) if self._all else None
 
-    def next(self) -> Consumer | None:
-        """Who gets the next message, if anybody can take one."""
+    def next(self, is_crowded: bool) -> Consumer | None:
+        """Who gets the next message of the queue, if anybody can take one."""
         for level in self._levels:
-            consumer = level.next()
+            consumer = level.next(is_crowded)
             if consumer is not None:
                 return consumer
         return None

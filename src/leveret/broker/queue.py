@@ -239,8 +239,9 @@ class Queue:
         consumers = self.consumers
         consumer = consumers.only
         room = EXPIRED_MAX
+        is_crowded = self.count() > CROWD
         if consumer is not None:
-            while room > 0 and consumer.can_take():
+            while room > 0 and consumer.can_take(is_crowded):
                 head = self.head()
                 if head is None:
                     break
@@ -253,7 +254,7 @@ class Queue:
         elif consumers.count > 0:
             entry = self.peek()
             while entry is not None and room > 0:
-                consumer = consumers.next()
+                consumer = consumers.next(is_crowded)
                 if consumer is None:
                     break
                 room -= self._give(consumer, entry, now_us)

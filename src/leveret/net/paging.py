@@ -16,12 +16,12 @@ from leveret.store.segment import SegmentDamaged, SegmentStore
 
 logger = logging.getLogger("leveret")
 
-# messages in memory beyond this go to disk
-READY_OCTETS_MAX = 48 << 20
+# messages in memory beyond this go to disk, until they take half as much
+READY_OCTETS_MAX = 16 << 20
 # how much input may come between two looks at the memory that messages take
 LOOK_OCTETS = 4 << 20
 # when messages take so many times what they should, moving them is behind
-BEHIND = 2
+BEHIND = 6
 
 
 class Paging:
@@ -49,6 +49,7 @@ class Paging:
         self.saves_room = False
         self.is_due = True
         self._received = 0
+        self._is_relieving = False  # they have taken more, and half of it is the goal now
         self._is_full = False  # messages take far more memory than they should
         self._cleared_below = 0
         broker.log.read_page = self._read
@@ -78,9 +79,16 @@ class Paging:
         self._received = 0
         octets = self.pager.octets()
         if self.pager.is_idle and octets > self._octets_max:
-            self.pager.relieve(self._octets_max // 2)
+            self._relieve()
             self.is_due = True
         self._is_full = octets > BEHIND * self._octets_max
+
+    def _relieve(self) -> None:
+        """Move what is too much. More may come meanwhile, and then that, too: what waits at rest takes little."""
+        goal = self._octets_max // 2
+        if self.pager.octets() > goal:
+            self.pager.relieve(goal)
+        self._is_relieving = not self.pager.is_idle
 
     @property
     def is_behind(self) -> bool:
@@ -90,9 +98,9 @@ class Paging:
     def step(self) -> bool:
         """A part of what there is to do; True if it should be called again soon."""
         self.is_due = False
-        if self._broker.log.is_stopped:
-            return False
         log = self._broker.log
+        if log.is_stopped:
+            return False  # nothing may be recorded behind an orderly stop; the next start removes what is not known
         dead = len(log.dead_pages)
         for number in self.pager.removable():
             self._remove(number)
@@ -102,10 +110,12 @@ class Paging:
         if self.pager.is_writing or self.saves_room:
             return is_busy
         if self.pager.is_idle:
-            limit = self._broker.log.crowded_below()
+            limit = log.crowded_below()
             if limit > self._cleared_below:
                 self._cleared_below = limit
                 self.pager.clear_files()
+        if self.pager.is_idle and self._is_relieving:
+            self._relieve()
         if self.pager.is_idle:
             return is_busy
         if self.pager.step():
@@ -113,14 +123,14 @@ class Paging:
         found = self.pager.segment()
         if found is not None:
             self._write(*found)
+        else:
+            self._is_relieving = False  # what is left cannot be moved: a single large message
         return is_busy
 
     def written(self, places: list[tuple[int, int]] | None, error: BaseException | None) -> None:
         """The segment is on disk, or could not be written."""
         self._is_full = False  # until the next look
         self.is_due = True
-        if self._broker.log.is_stopped:
-            return  # nothing may be recorded behind an orderly stop, and the next start removes the segment
         if places is not None:
             self.pager.stored(places)
             return

@@ -42,6 +42,7 @@ from leveret.net.protocol import PeerProtocol
 from leveret.net.stopwatch import Stopwatch
 from leveret.net.streams import Streams
 from leveret.net.tls import TlsDoor, TlsStream
+from leveret.net.trimming import Trimming
 from leveret.net.wakeup import Wakeup
 from leveret.net.work import Work
 from leveret.session import lifecycle
@@ -105,6 +106,7 @@ class Server:
         self._sync = SyncThread(journal, self._batch_done, reserve)
         # a segment takes long to be written, and confirms must not wait for it
         self._pages_thread = ThreadPoolExecutor(1, "leveret-pages")
+        self._trimming = Trimming(self.loop, self._pages_thread, alarms.give_back)
         self._stream_work = Work("leveret-streams", self.loop, self._streams_worked)
         self.streams = Streams(broker, streams, self._stream_work.submit, self._stirred, self.now_us)
         self.backups = Backups(journal, segments, self.streams, self._sync, self._pages_thread)
@@ -181,6 +183,7 @@ class Server:
         for protocol in protocols:
             protocol.transport.abort()
         self.backups.stop()
+        self._trimming.stop()
         self.batches.stop()
         self._pages_thread.shutdown()
         self._stream_work.stop()
@@ -483,6 +486,7 @@ class Server:
         if self.stopping.is_set():
             return  # the journal has said its last word; the next start removes a segment that it does not know
         self._paging.written(None if error else work.result(), error)
+        self._trimming.later()
         self._pressure.pages(self._paging.is_behind or self.streams.is_behind)
         self.end_turn()
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from leveret.broker.broker import Broker
 from leveret.broker.pager import Pager
+from leveret.net.paging import READY_OCTETS_MAX
 
 
 @dataclass(frozen=True)
@@ -16,7 +17,7 @@ class Sizes:
 
     file_octets: int = 64 << 20
     ahead_octets: int = 300
-    ready_octets: int = 48 << 20
+    ready_octets: int = READY_OCTETS_MAX
     page_octets: int = 0
 
     def pager(self, broker: Broker) -> Pager:

@@ -1,0 +1,35 @@
+"""Freed memory goes back to the system once no more messages are moved to the disk.
+
+glibc gives back by itself only what lies behind all that is used. What messages took is holes among the others, which
+it keeps for what comes next: after a burst of a million messages, three times what the rest of them needs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import Final
+
+# what is moved again and again would else be asked of the system each time
+REST_S: Final = 0.2
+
+
+class Trimming:
+    """give_back: takes milliseconds, and is called on `thread`; other threads wait for it only if they need memory."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, thread: Executor, give_back: Callable[[], object]) -> None:
+        self._loop = loop
+        self._thread = thread
+        self._give_back = give_back
+        self._timer: asyncio.TimerHandle | None = None
+
+    def later(self) -> None:
+        """Messages were moved."""
+        self.stop()
+        self._timer = self._loop.call_later(REST_S, self._thread.submit, self._give_back)
+
+    def stop(self) -> None:
+        """Nothing is given back any more."""
+        if self._timer is not None:
+            self._timer.cancel()
