@@ -127,7 +127,7 @@ def declare(url: str) -> None:
 def visit(url: str, what: Callable[[BlockingConnection], None], is_orderly: bool) -> None:
     connection = BlockingConnection(url)
     what(connection)
-    assert living()["Peer"] == 1
+    assert living()["Peer"]
     if is_orderly:
         connection.close()
     else:
@@ -142,10 +142,12 @@ def visit(url: str, what: Callable[[BlockingConnection], None], is_orderly: bool
 async def test_a_closed_connection_is_gone(what: Callable[[BlockingConnection], None], is_orderly: bool) -> None:
     gc.collect()
     gc.disable()
+    before = living()  # what other tests have left
     try:
         async with serving() as url:
             await asyncio.to_thread(declare, url)
+            await eventually_async(lambda: not living() - before, 10)
             await asyncio.to_thread(visit, url, what, is_orderly)
-            await eventually_async(lambda: not living(), 10)
+            await eventually_async(lambda: not living() - before, 10)
     finally:
         gc.enable()
