@@ -320,7 +320,7 @@ DISTURBANCES = {
     "ready-10m": Disturbance("10 million transient messages in a queue", lambda b, s: waiting(b, s, False), 1),
     "durable-10m": Disturbance("10 million persistent messages in a queue", lambda b, s: waiting(b, s, True), 1),
     "paging-out": Disturbance("200,000 msg/s into a queue that goes to the disk", paging_out),
-    "paging-in": Disturbance("2 million messages are read back and consumed", read_back, pause_ms_max=30),
+    "paging-in": Disturbance("2 million messages are read back and consumed", read_back),
     "confirm-1000": Disturbance("a persistent stream with 1,000 unconfirmed", confirms),
     "purge-10m": Disturbance("purge of 10 million transient messages", lambda b, s: purge(b, s, False), 2),
     "purge-durable": Disturbance("purge of 10 million persistent messages", lambda b, s: purge(b, s, True), 2),
