@@ -78,7 +78,8 @@ def test_what_a_client_does_not_read_is_pending(broker: LeveretProcess, control:
     while not pending:
         (view,) = control.call("list_connections")
         pending = view["send_pend"]
-    assert control.call("get_queue", vhost="/", name="q")["message_bytes"] == 32 << 20
+    found = control.call("get_queue", vhost="/", name="q")["message_bytes"]
+    assert 32 << 20 <= found < 33 << 20  # part of it is in pages, of which only the size is known
 
 
 def test_a_long_list_comes_whole(broker: LeveretProcess, control: ControlClient) -> None:
