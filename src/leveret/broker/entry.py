@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mypy_extensions import i64, mypyc_attr
+from mypy_extensions import i64
 
 from leveret.session.unacked import Delivery
 
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from leveret.broker.shelf import Shelf
 
 
-@mypyc_attr(acyclic=True)
 class Entry(Delivery):
     """content: header frame and body frames as the publisher cut them; key: exchange and routing key as they stand in
     basic.deliver; id: the journal's number of the message, 0 = not in the journal; expires_us: when its time to live

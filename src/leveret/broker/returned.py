@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
-from mypy_extensions import i64, mypyc_attr
+from mypy_extensions import i64
 
 from leveret.broker.deadletter import header_of, raw_headers, with_header
 from leveret.broker.entry import Entry
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 COUNT = b"x-delivery-count"
 
 
-@mypyc_attr(acyclic=True)
 class Returned(Entry):
     """original: the content as it was published; returns: how often the message came back."""
 

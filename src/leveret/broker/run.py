@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from librt.strings import BytesWriter
-from mypy_extensions import i64, mypyc_attr
+from mypy_extensions import i64
 
 from leveret.broker.entry import Entry
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 GAP_SHARE: Final[i64] = 10
 
 
-@mypyc_attr(acyclic=True)
 class Stretch:
     """Part of a read buffer: `count` contents of `size` octets, each `stride` octets behind the one before.
 
@@ -59,7 +58,6 @@ class Stretch:
         return out.getvalue()
 
 
-@mypyc_attr(acyclic=True)
 class Run:
     """A stretch on one shelf. id and position are those of its first message, the others' follow without a gap.
 

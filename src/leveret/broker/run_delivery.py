@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from mypy_extensions import i64, mypyc_attr
+from mypy_extensions import i64
 
 from leveret.session.unacked import Delivery
 
@@ -17,7 +17,6 @@ THIN_OCTETS_MIN: Final[i64] = 16384
 THIN_SHARE: Final[i64] = 8
 
 
-@mypyc_attr(acyclic=True)
 class RunDelivery(Delivery):
     """`count` messages of a run from index `first` on, with delivery tags from `tag` on."""
 

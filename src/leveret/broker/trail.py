@@ -12,7 +12,7 @@ import struct
 from typing import Final
 
 from librt.strings import BytesWriter, read_i16_be, read_i32_be, write_i32_be, write_i64_be
-from mypy_extensions import i32, i64, mypyc_attr
+from mypy_extensions import i32, i64
 
 from leveret.broker.copies import SIZES, is_claimed, is_sound, split_key
 from leveret.broker.deadletter import HEADER_AT
@@ -116,7 +116,6 @@ class Trail:
         return out.getvalue()
 
 
-@mypyc_attr(acyclic=True)
 class Dead(Entry):
     """A message with a trail: its content is that of the trail."""
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from mypy_extensions import i64, mypyc_attr
+from mypy_extensions import i64
 
 
-@mypyc_attr(acyclic=True)
 class Delivery:
     """Base of what can be outstanding, under one tag or under several that follow each other; the broker's queue entry
     is one."""

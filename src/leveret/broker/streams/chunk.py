@@ -21,12 +21,11 @@ from librt.strings import (
     write_i32_be,
     write_i64_be,
 )
-from mypy_extensions import i16, i32, i64, mypyc_attr
+from mypy_extensions import i16, i32, i64
 
 _HEAD_OCTETS: Final[i64] = 18
 
 
-@mypyc_attr(acyclic=True)
 class Group:
     """Consecutive messages of a stream that arrived together and are alike up to their bodies.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mypy_extensions import i64, mypyc_attr
+from mypy_extensions import i64
 
 from leveret.session.unacked import Delivery
 
@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from leveret.broker.streams.reader import Reader
 
 
-@mypyc_attr(acyclic=True)
 class Read(Delivery):
     """offset: of the message. The message itself stays where it is, whatever becomes of the delivery."""
 
