@@ -386,13 +386,13 @@ def test_what_cannot_be_moved_is_tried_once_in_each_look(monkeypatch: pytest.Mon
     client = start(house)
     client.publish("t", bytes(5000))
     tries: list[int] = []
-    relieve = house.pager.relieve
+    relieve = house.paging._relieve
 
-    def tried(octets_max: int) -> None:
-        tries.append(octets_max)
-        relieve(octets_max)
+    def tried() -> None:
+        tries.append(house.pager.octets())
+        relieve()
 
-    monkeypatch.setattr(house.pager, "relieve", tried)
+    monkeypatch.setattr(house.paging, "_relieve", tried)
     for looks in (1, 2):
         house.paging.look()
         for _ in range(3):
