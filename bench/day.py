@@ -13,9 +13,9 @@ are such that ten minutes see some 30 million messages, which is what a busy app
 Meanwhile memory, open files, threads and the files of journal, pages and streams are sampled. The first fifth is for
 warming up: buffers find their size, the journal its spare files. The rest is cut into thirds. Of each the lowest tenth
 counts: what comes and goes does not lift the floor, a leak does. Each figure has an allowance, a share and an amount:
-the broker is found to grow, and the exit status is 1, if the last third is over the middle one by more than both. A
-heap grows in steps until its holes are those that the load leaves, which the first two thirds are there for; a leak
-grows on. So it is if any message, call or confirm is missing.
+the broker is found to grow, and the exit status is 1, if the last third is over both others by more than both. A
+heap grows in steps until its holes are those that the load leaves, and goes up and down from then on; a leak grows on.
+So it is if any message, call or confirm is missing.
 """
 
 from __future__ import annotations
@@ -185,10 +185,14 @@ def sample(broker: LeveretProcess) -> dict[str, float]:
 
 
 class Verdict(NamedTuple):
-    """Under which level it was for a tenth of each third, and whether the last is too far over the middle one."""
+    """Under which level it was for a tenth of each third, and and up to where the last may be over the others."""
 
     thirds: tuple[float, float, float]
-    has_grown: bool
+    allowed: float
+
+    @property
+    def has_grown(self) -> bool:
+        return self.thirds[2] > self.allowed
 
 
 def verdict(values: Sequence[float], figure: Figure) -> Verdict:
@@ -199,7 +203,8 @@ def verdict(values: Sequence[float], figure: Figure) -> Verdict:
         raise ValueError("the day was too short to say anything")
     parts = (kept[:size], kept[size : 2 * size], kept[-size:])
     first, middle, last = (statistics.quantiles(part, n=10, method="inclusive")[0] for part in parts)
-    return Verdict((first, middle, last), last - middle > max(figure.share * middle, figure.amount))
+    before = max(first, middle)
+    return Verdict((first, middle, last), before + max(figure.share * before, figure.amount))
 
 
 def table(rows: Sequence[dict[str, float]]) -> tuple[str, list[str]]:
@@ -208,8 +213,7 @@ def table(rows: Sequence[dict[str, float]]) -> tuple[str, list[str]]:
     grown = []
     for name, figure in FIGURES.items():
         found = verdict([row[name] for row in rows], figure)
-        allowed = found.thirds[1] + max(figure.share * found.thirds[1], figure.amount)
-        lines.append(line([figure.title, *(f"{value:.1f}" for value in found.thirds), f"{allowed:.1f}"]))
+        lines.append(line([figure.title, *(f"{value:.1f}" for value in (*found.thirds, found.allowed))]))
         if found.has_grown:
             grown.append(figure.title)
     return "\n".join(lines), grown

@@ -56,6 +56,7 @@ def test_a_p99_of_twice_what_it_is_alone_is_a_cliff_if_it_is_felt() -> None:
         ([100.0] * 56 + [104.0] * 24, False),  # less than the amount
         ([100.0] * 36 + [120.0] * 44, False),  # a step of the heap, and no other
         ([100.0] * 36 + [120.0] * 20 + [140.0] * 24, True),  # one step after the other
+        ([100.0] * 36 + [90.0] * 20 + [100.0] * 24, False),  # memory that was given back, and is asked for again
     ],
 )
 def test_growth_is_a_floor_that_rises(samples: list[float], has_grown: bool) -> None:
