@@ -176,13 +176,19 @@ def test_a_turn_takes_out_so_many_expired_messages_and_no_more(has_limits: bool)
     assert queue_of(bench).count() == 0
 
 
-def test_a_consumer_waits_some_turns_for_what_is_behind_many_expired_messages() -> None:
-    bench = Bench()
+def with_many_that_expire(bench: Bench, expiration: str) -> Client:
+    """A client with a queue: one that stays, four turns' worth that expire, one that stays."""
     client = bench.connect()
     client.queue("q")
     client.publish("q", b"first")
-    fill(client, 4 * EXPIRED_MAX, expiration="1000")
+    fill(client, 4 * EXPIRED_MAX, expiration=expiration)
     client.publish("q", b"last")
+    return client
+
+
+def test_a_consumer_waits_some_turns_for_what_is_behind_many_expired_messages() -> None:
+    bench = Bench()
+    client = with_many_that_expire(bench, "1000")
     bench.now_us += 10 * SECOND_US
     client.frames()
     client.send(1, grammar.BASIC_CONSUME, queue="q", consumer_tag="c", no_ack=True)
@@ -297,11 +303,7 @@ def test_an_acknowledgement_of_very_many_of_what_is_unknown_is_an_error_at_once(
 
 def test_a_get_behind_very_many_expired_messages_takes_several_turns() -> None:
     bench = Bench()
-    client = bench.connect()
-    client.queue("q")
-    client.publish("q", b"first")
-    fill(client, 4 * EXPIRED_MAX, expiration="1")
-    client.publish("q", b"last")
+    client = with_many_that_expire(bench, "1")
     go_on(client)
     bench.now_us += SECOND_US  # no alarm rings: the head has no time to live
     get = method_frame(1, grammar.BASIC_GET, queue="q", no_ack=True)
