@@ -11,7 +11,15 @@ from leveret.client import ClientError, Connection, connect
 from leveret.testing.processes import LeveretProcess, ProcessFailed
 from leveret.wire import grammar
 
-from .test_trace import EXIT_JOURNAL_FAILED, PERSISTENT, TracedProcess, is_safe_before, method_frames, parse
+from .test_trace import (
+    BY_THE_THREAD,
+    EXIT_JOURNAL_FAILED,
+    PERSISTENT,
+    TracedProcess,
+    is_safe_before,
+    method_frames,
+    parse,
+)
 
 QUEUE = "full.disk"
 
@@ -50,9 +58,10 @@ async def consume(connection: Connection, count: int) -> list[tuple[bytes, bool]
 
 
 async def test_publishing_goes_on_by_itself_when_there_is_room_again(tmp_path: Path) -> None:
-    """Writes are refused: with the reserve, again without it, and on the timer. Each thread has a count of its own."""
+    """Writes are refused: with the reserve, again without it, and on the timer."""
     trace = tmp_path / "trace"
-    with TracedProcess(tmp_path / "data", trace, without_room("20..23")) as process:
+    # each thread has a count of its own
+    with TracedProcess(tmp_path / "data", trace, [*without_room("20..23"), *BY_THE_THREAD]) as process:
         await publish(process.url, 1, 60)
         assert "no room for the journal: No space left on device; it is tried again" in process.output
         assert "low on disk" in process.output

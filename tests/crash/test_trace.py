@@ -17,12 +17,14 @@ from leveret.wire import grammar
 from leveret.wire.frames import FRAME_METHOD, FrameReader
 from leveret.wire.method import decode_method
 
-CALLS = "pwrite64,pwritev,pwritev2,write,writev,fdatasync,fallocate,sendto,sendmsg"
+CALLS = "pwrite64,pwritev,pwritev2,write,writev,fdatasync,io_setup,io_submit,io_getevents,fallocate,sendto,sendmsg"
 PERSISTENT = Properties(delivery_mode=2)
 START = re.compile(r"^(\d+)\s+(\w+)\((\d+)?(.*)$")
 RESUMED = re.compile(r"^(\d+)\s+<\.\.\. (\w+) resumed>(.*)$")
 TEXT = re.compile(r'"((?:\\x[0-9a-f]{2})*)"')
 EXIT_JOURNAL_FAILED = 5
+# as on a system that has no syncs by the kernel: the thread does them
+BY_THE_THREAD = ("-e", "inject=io_setup:error=ENOSYS")
 
 
 class TracedProcess(LeveretProcess):
@@ -57,10 +59,17 @@ class Call:
     result: str
 
 
+def sync_by_the_kernel(submitted: str, began: int, told: str, ended: int) -> Call:
+    """What io_submit began and io_getevents told of, as if it were one call."""
+    descriptor, result = re.search(r"aio_fildes=(\d+)", submitted), re.search(r"res=(-?\d+)", told)
+    return Call("fdatasync", int(descriptor[1]) if descriptor else -1, began, ended, b"", result[1] if result else "-1")
+
+
 def parse(lines: list[str]) -> list[Call]:
     """The calls of a trace, in the order of their beginnings. Calls that never returned are left out."""
     calls: list[Call] = []
     open_calls: dict[str, tuple[str, str, int, str]] = {}
+    submitted: tuple[str, int] = ("", 0)
     for index, line in enumerate(lines):
         resumed = RESUMED.match(line)
         if resumed is not None:
@@ -75,6 +84,10 @@ def parse(lines: list[str]) -> list[Call]:
             if text.endswith("<unfinished ...>"):
                 open_calls[start[1]] = (name, descriptor, began, text)
                 continue
+        if name == "io_submit":
+            submitted = text, began
+        elif name == "io_getevents":
+            calls.append(sync_by_the_kernel(*submitted, text, index))
         data = b"".join(bytes.fromhex(part.replace("\\x", "")) for part in TEXT.findall(text))
         calls.append(Call(name, int(descriptor), began, index, data, text.rpartition("= ")[2].split(" ")[0]))
     return sorted(calls, key=lambda call: call.began)
@@ -129,10 +142,13 @@ async def publish_all(url: str, count: int, window: int) -> None:
 
 
 @pytest.mark.parametrize("window", [1, 50])
-async def test_every_answer_follows_the_sync_of_its_record(tmp_path: Path, window: int) -> None:
+@pytest.mark.parametrize("options", [(), BY_THE_THREAD], ids=["kernel", "thread"])
+async def test_every_answer_follows_the_sync_of_its_record(
+    tmp_path: Path, window: int, options: Sequence[str]
+) -> None:
     trace = tmp_path / "trace"
     count = 30 * window
-    with TracedProcess(tmp_path / "data", trace) as process:
+    with TracedProcess(tmp_path / "data", trace, options) as process:
         await publish_all(process.url, count, window)
     calls = parse(trace.read_text().splitlines())
     answers = method_frames(calls)
@@ -149,6 +165,7 @@ async def test_every_answer_follows_the_sync_of_its_record(tmp_path: Path, windo
             assert is_safe_before(calls, needle, call.began), f"{values['queue']} declared before its sync"
     assert confirmed == count
     assert sum(name == grammar.QUEUE_DECLARE_OK.name for _, name, _ in answers) == 3
+    assert any(call.name == "io_getevents" for call in calls) == (not options)
     syncs = sum(call.name == "fdatasync" for call in calls)
     # One sync at a time for all that waits: a window of confirms costs far fewer syncs than messages.
     assert syncs < count / 5 if window > 1 else syncs >= count
@@ -189,17 +206,32 @@ def test_the_check_would_notice_a_confirm_before_its_sync() -> None:
     assert not is_safe_before(calls, b"message 000001.", sends[0].began)
     assert is_safe_before(calls, b"message 000001.", sends[1].began)
     assert not is_safe_before(calls, b"message 000002.", sends[1].began)
+    by_kernel = [
+        early[0],
+        "7 io_submit(0x7f, 1, [{aio_data=0x1, aio_lio_opcode=IOCB_CMD_FDSYNC, aio_fildes=9}]) = 1",
+        early[2],
+        "7 io_getevents(0x7f, 1, 1, [{data=0x1, obj=0x7f, res=0, res2=0}], NULL) = 1",
+        early[2],
+    ]
+    calls = parse(by_kernel)
+    assert not is_safe_before(calls, b"message 000001.", sends[0].began)
+    assert is_safe_before(calls, b"message 000001.", sends[1].began)
+    calls = parse([line.replace("res=0", "res=-5") for line in by_kernel])
+    assert not is_safe_before(calls, b"message 000001.", sends[1].began)
     refused = parse([early[0].replace("= 15", "= -1 ENOSPC (No space left on device)"), *early[1:]])
     assert not is_safe_before(refused, b"message 000001.", sends[1].began)
 
 
 @pytest.mark.parametrize(
-    ("call", "error"), [("fdatasync", "EIO"), ("fdatasync", "ENOSPC"), ("pwritev,pwritev2", "EIO")]
+    ("call", "error"),
+    [("fdatasync", "EIO"), ("fdatasync", "ENOSPC"), ("io_getevents", "EIO"), ("pwritev,pwritev2", "EIO")],
 )
 async def test_a_failing_disk_ends_the_broker_and_confirms_nothing_more(tmp_path: Path, call: str, error: str) -> None:
     """From the n-th call on the system refuses: the broker says so and ends with its own exit status."""
     trace = tmp_path / "trace"
     options = ["-e", f"inject={call}:error={error}:when=30+"]
+    if call == "fdatasync":
+        options += BY_THE_THREAD
     process = TracedProcess(tmp_path / "data", trace, options)
     process.start()
     try:

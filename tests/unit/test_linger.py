@@ -105,3 +105,20 @@ def test_an_orderly_stop_waits_for_nothing(house: House, client: Client) -> None
     Linger(loop, house.committer, lambda: submitted.append(1)).end_turn(True)
     assert (submitted, loop.calls) == ([1], [])
     loop.close()
+
+
+def test_what_nobody_else_can_add_to_goes_at_once(house: House, client: Client) -> None:
+    submitted: list[int] = []
+    loop = Loop()
+    linger = Linger(loop, house.committer, lambda: submitted.append(1))
+    client.publish("q", delivery_mode=2)
+    linger.end_turn(False, is_alone=True)
+    assert (submitted, len(loop.calls)) == ([], 1)  # nobody waits for it, either
+    client.send(1, grammar.QUEUE_PURGE, queue="q")
+    linger.end_turn(False, is_alone=True)
+    assert submitted == [1]
+    house.committer.submit()
+    client.send(1, grammar.QUEUE_PURGE, queue="q")
+    linger.end_turn(False, is_alone=True)
+    assert submitted == [1]
+    loop.close()

@@ -113,6 +113,18 @@ def test_who_does_not_wait_asks_once(clock: Clock, pair: tuple[socket.socket, so
         assert clock.yields == 0
 
 
+def test_the_processor_is_left_to_the_kernel_while_it_works_for_the_loop(
+    clock: Clock, pair: tuple[socket.socket, socket.socket]
+) -> None:
+    with Poller(0) as poller:
+        poller.yields = True
+        poller.select(0)
+        assert clock.yields == 1
+        poller.yields = False
+        poller.select(0)
+        assert clock.yields == 1
+
+
 def test_it_rests_while_another_thread_works(clock: Clock, pair: tuple[socket.socket, socket.socket]) -> None:
     with waiting(pair) as poller:
         poller.rests = True

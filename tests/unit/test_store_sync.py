@@ -6,8 +6,9 @@ import threading
 
 import pytest
 
-from leveret.store.disk import MemoryDisk
+from leveret.store.disk import DiskFile, MemoryDisk, SyncFailed
 from leveret.store.journal import Journal, JournalFailed, JournalFull
+from leveret.store.kernel_sync import KernelSync
 from leveret.store.reserve import Reserve
 from leveret.store.sync import SyncThread, SyncWork
 
@@ -356,39 +357,162 @@ def test_spare_files_are_given_up_before_the_reserve_and_none_is_kept_on_a_nearl
     assert [name for name in disk.list_names("/data") if name.endswith(".lvj")] == ["journal-0000000005.lvj"]
 
 
-def test_a_batch_may_be_synced_on_the_callers_thread_while_the_other_is_idle() -> None:
+class Kernel(KernelSync):
+    """It syncs when the test says so."""
+
+    def __init__(self, refused: OSError | None = None) -> None:
+        self.refused = refused
+        self.failure: SyncFailed | None = None
+        self.is_closed = False
+        self._file: DiskFile | None = None
+
+    def begin(self, file: DiskFile) -> None:
+        if self.refused is not None:
+            raise self.refused
+        self._file = file
+
+    def end(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+        assert self._file is not None
+        self._file.sync()
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class Done(list[tuple[int, Exception | None]]):
+    """What was reported, in order."""
+
+    def __call__(self, batch_id: int, error: Exception | None) -> None:
+        self.append((batch_id, error))
+
+
+def test_the_kernel_may_sync_a_batch_while_the_thread_is_idle() -> None:
     disk = MemoryDisk()
     journal, _ = opened(disk)
-    done: list[tuple[int, Exception | None]] = []
-    work = SyncWork(journal, lambda batch, error: done.append((batch, error)))
-    assert work.submit_here(1, b"one")
+    done, kernel = Done(), Kernel()
+    work = SyncWork(journal, done, kernel=kernel)
+    assert work.begin(1, b"one")
+    begun = [work.has_begun]
+    assert not done, "not yet"
+    assert disk.pending, "written, not synced"
+    assert not work.begin(2, b"two"), "one at a time"
+    work.end()
+    begun.append(work.has_begun)
+    assert begun == [True, False]
+    work.end()
     assert done == [(1, None)]
     work.submit(2, b"two")
-    assert not work.submit_here(3, b"three"), "what was submitted before comes first"
+    assert not work.begin(3, b"three"), "what was submitted before comes first"
     work.perform()
-    assert work.submit_here(3, b"three")
+    assert work.begin(3, b"three")
+    work.end()
     assert [batch for batch, _ in done] == [1, 2, 3]
     disk.crash()
     assert opened(disk)[1] == [b"one", b"two", b"three"]
 
 
-def test_nothing_is_synced_on_the_callers_thread_while_the_other_is_at_it() -> None:
+def test_what_has_begun_and_not_ended_is_not_in_the_journal() -> None:
+    disk = MemoryDisk()
+    journal, _ = opened(disk)
+    work = SyncWork(journal, Done(), kernel=Kernel())
+    work.submit(1, b"one")
+    work.perform()
+    assert work.begin(2, b"two")
+    before = journal.current_size
+    work.end()
+    assert journal.current_size > before
+
+
+def test_a_batch_that_the_kernel_syncs_is_ended_by_stop() -> None:
+    disk = MemoryDisk()
+    journal, _ = opened(disk)
+    done, kernel = Done(), Kernel()
+    thread = SyncThread(journal, done, kernel=kernel)
+    assert thread.begin(1, b"one")
+    thread.stop()
+    assert done == [(1, None)]
+    assert kernel.is_closed
+    assert not thread.begin(2, b"two")
+
+
+def test_after_a_failed_sync_by_the_kernel_nothing_is_written() -> None:
+    disk = MemoryDisk()
+    journal, _ = opened(disk)
+    done, kernel = Done(), Kernel()
+    work = SyncWork(journal, done, kernel=kernel)
+    kernel.failure = SyncFailed(errno.EIO, "input/output error")
+    assert work.begin(1, b"one")
+    work.end()
+    kernel.failure = None
+    assert not work.begin(2, b"two")
+    work.submit(2, b"two")
+    work.perform()
+    assert [batch for batch, _ in done] == [1, 2]
+    assert all(isinstance(error, JournalFailed) and error.errno == errno.EIO for _, error in done)
+
+
+def test_what_the_kernel_refuses_the_thread_does() -> None:
+    disk = MemoryDisk()
+    journal, _ = opened(disk)
+    done = Done()
+    work = SyncWork(journal, done, kernel=Kernel(OSError(errno.EAGAIN, "not now")))
+    assert not work.begin(1, b"one")
+    work.submit(1, b"one")
+    work.perform()
+    assert done == [(1, None)]
+    disk.crash()
+    assert opened(disk)[1] == [b"one"], "once"
+
+
+def test_a_file_that_only_its_disk_can_sync_is_the_threads() -> None:
+    journal, _ = opened(MemoryDisk())
+    done, kernel = Done(), KernelSync()
+    work = SyncWork(journal, done, kernel=kernel)
+    assert not work.begin(1, b"one")
+    work.submit(1, b"one")
+    work.perform()
+    assert done == [(1, None)]
+    kernel.close()
+
+
+def test_without_room_the_thread_waits() -> None:
+    def refuse(operation: str, path: str) -> None:
+        if operation == "write":
+            raise OSError(errno.ENOSPC, "no room")
+
+    disk = MemoryDisk()
+    journal, _ = opened(disk)
+    done = Done()
+    work = SyncWork(journal, done, kernel=Kernel())
+    disk.before = refuse
+    assert not work.begin(1, b"one")
+    work.submit(1, b"one")
+    work.perform()
+    assert isinstance(done[-1][1], JournalFull)
+    disk.before = None
+    work.retry()
+    work.perform()
+    assert done[-1] == (1, None)
+
+
+def test_the_kernel_does_nothing_while_the_thread_is_at_it() -> None:
     started, go_on = threading.Event(), threading.Event()
 
     def wait(operation: str, path: str) -> None:
-        if operation == "sync" and threading.current_thread().name == "leveret-sync":
+        if operation == "sync":
             started.set()
             assert go_on.wait(60)
 
     disk = MemoryDisk()
     journal, _ = opened(disk)
     disk.before = wait
-    done: list[int] = []
-    thread = SyncThread(journal, lambda batch, error: done.append(batch))
+    done, kernel = Done(), Kernel()
+    thread = SyncThread(journal, done, kernel=kernel)
     thread.submit(1, b"one")
     assert started.wait(60)
-    assert not thread.submit_here(2, b"two")
+    assert not thread.begin(2, b"two")
     go_on.set()
     thread.stop()
-    assert done == [1]
-    assert not thread.submit_here(2, b"two")
+    assert done == [(1, None)]

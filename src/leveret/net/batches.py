@@ -16,16 +16,12 @@ from leveret.store.sync import SyncThread
 
 logger = logging.getLogger("leveret")
 
-# a sync that took longer would hurt somebody who begins to speak: for some time the thread does them
-SLOW_SYNC_US = 5_000
-SLOW_FOR_US = 250_000
-
 
 class Batches:
     """Made on the loop's thread. changed: called there when a batch is on disk, waits for room, or has failed.
 
     is_full: one waits for room on the disk. failure: why no more of them will ever be there, None = they will.
-    poller: the loop's, None = the thread always syncs.
+    poller: the loop's, which is told who works for it.
     """
 
     def __init__(
@@ -45,23 +41,22 @@ class Batches:
         self._thread_id = threading.get_ident()
         self._linger = Linger(self._loop, committer, self._submit)
         self._told = asyncio.Event()
-        self._slow_until_us = 0  # until when the disk counts as slow
         self._is_over = False
+        if sync.kernel is not None:
+            self._loop.add_reader(sync.kernel, sync.end)
 
     def end_turn(self) -> None:
         """There is something to write."""
-        self._linger.end_turn(self._stopping.is_set())
+        is_alone = self._poller is not None and self._poller.found <= 1
+        self._linger.end_turn(self._stopping.is_set(), is_alone)
 
     def _submit(self) -> None:
-        """While nobody else waits, and the disk is quick, nobody is hurt by a sync on this thread."""
         if self._is_over:
             return  # a timer that was set before
-        now_us, poller = self._now_us(), self._poller
-        is_alone = poller is not None and not poller.found and now_us > self._slow_until_us
-        if self._committer.submit(is_alone) and self._now_us() - now_us > SLOW_SYNC_US:
-            self._slow_until_us = now_us + SLOW_FOR_US
-        if poller is not None:
-            poller.rests = self._committer.is_syncing
+        self._committer.submit()
+        if self._poller is not None:
+            self._poller.yields = self._sync.has_begun
+            self._poller.rests = self._committer.is_syncing and not self._sync.has_begun
 
     def done(self, batch: int, error: Exception | None) -> None:
         """What SyncWork reports, on the sync thread or on this one."""
@@ -86,7 +81,7 @@ class Batches:
                 self._log.measures.sync_us.add(self._sync.took_us)
             self._committer.on_disk(batch, self._now_us())
             if self._poller is not None:
-                self._poller.rests = False
+                self._poller.rests = self._poller.yields = False
             if self.is_full:
                 self.is_full = False
                 logger.warning("the journal has found room again")
@@ -113,4 +108,6 @@ class Batches:
     def stop(self) -> None:
         """Finish what was handed over. The loop may live on for a while."""
         self._is_over = True
+        if self._sync.kernel is not None:
+            self._loop.remove_reader(self._sync.kernel)
         self._sync.stop()

@@ -21,8 +21,8 @@ SPENT_OCTETS_MIN = 1 << 20
 # a batch that nobody waits for may grow to this size, and for so long, before it goes to the disk
 LINGER_OCTETS_MAX = 1 << 18
 LINGER_US = 5_000
-# what the disk takes longer for is better left to a thread
-HERE_OCTETS_MAX = 1 << 16
+# to copy more than that to the kernel is left to the thread
+WRITTEN_HERE_OCTETS_MAX = 1 << 16
 
 
 class Committer:
@@ -76,15 +76,11 @@ class Committer:
         log = self._broker.log
         return not (log.is_awaited or log.is_stopped) and log.size() < LINGER_OCTETS_MAX
 
-    def submit(self, here: bool = False) -> bool:
-        """Hand the batch under construction to the disk, unless one is on its way or there is nothing to write.
-
-        here: better on this thread, if it is small; True if that was done.
-        """
+    def submit(self) -> None:
+        """Hand the batch under construction to the disk, unless one is on its way or there is nothing to write."""
         log = self._broker.log
         if self.is_syncing or not log.size():
-            return False
-        is_here = False
+            return
         self.is_syncing = True
         batch = log.batch
         data = log.close_batch()
@@ -94,16 +90,13 @@ class Committer:
             self._work.submit(batch, data, self._broker.snapshot())
             log.start_file(number)
             self._paging.is_due = True
-        else:
-            is_here = here and len(data) <= HERE_OCTETS_MAX and self._work.submit_here(batch, data)
-            if not is_here:
-                self._work.submit(batch, data)
+        elif len(data) > WRITTEN_HERE_OCTETS_MAX or not self._work.begin(batch, data):
+            self._work.submit(batch, data)
         # in turn: a file goes when the batch is on disk that says that nothing in it is alive
         # after an orderly stop none goes: it may hold what the stop says of messages that are in pages
         oldest = 0 if log.is_stopped else log.disposable()
         if oldest:
             self._work.remove_before(oldest)
-        return is_here
 
     def _is_spent(self) -> bool:
         """Nothing in the journal lives, and a new file in place of it would be worth its own room."""

@@ -1,8 +1,7 @@
-"""When the batch under construction goes to the disk: after this turn of the loop if somebody waits for it, soon if
-nobody does.
+"""When the batch under construction goes to the disk: now or after this turn of the loop if somebody waits for it, soon
+if nobody does.
 
-After the loop's turn, not the connection's: all that is ready to be read comes into one batch, and it is known then
-whether anybody else waits.
+After the loop's turn, not the connection's: all that is ready to be read comes into one batch.
 """
 
 from __future__ import annotations
@@ -22,17 +21,21 @@ class Linger:
         self._submit = submit
         self._is_set = self._is_next = False
 
-    def end_turn(self, is_stopping: bool) -> None:
-        """There is something to write."""
+    def end_turn(self, is_stopping: bool, is_alone: bool = False) -> None:
+        """There is something to write. is_alone: nobody else can add to it in this turn of the loop."""
         if is_stopping:
             self._submit()
-        elif not self._committer.may_linger():
-            if not (self._is_next or self._committer.is_syncing):
-                self._is_next = True
-                self._loop.call_soon(self._next)
-        elif not self._is_set:
-            self._is_set = True
-            self._loop.call_later(LINGER_US / 1e6, self._ring)
+        elif self._committer.may_linger():
+            if not self._is_set:
+                self._is_set = True
+                self._loop.call_later(LINGER_US / 1e6, self._ring)
+        elif self._committer.is_syncing or self._is_next:
+            return
+        elif is_alone:
+            self._submit()
+        else:
+            self._is_next = True
+            self._loop.call_soon(self._next)
 
     def _next(self) -> None:
         self._is_next = False

@@ -25,18 +25,21 @@ class Poller(selectors.EpollSelector):
 
     found: how many were ready at the last question; 0 after one that did not wait says that nobody waits.
     rests: set while another thread works for the loop, and would have to wait for the interpreter between questions.
+    yields: set while the kernel works for it, and may need this very processor.
     """
 
     def __init__(self, busy_poll_us: int = 0) -> None:
         super().__init__()
         self.found = 0
-        self.rests = False
+        self.rests = self.yields = False
         self._limit_s = busy_poll_us / 1e6 if len(os.sched_getaffinity(0)) >= PROCESSORS_MIN else 0.0
         self._short_waits = 0  # in a row, up to now
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """Who is ready; nobody after `timeout` seconds, None = as long as it takes."""
         if timeout is not None and timeout <= 0:
+            if self.yields:
+                os.sched_yield()
             ready = super().select(0)
         elif not self._limit_s:
             ready = super().select(timeout)

@@ -48,6 +48,7 @@ from leveret.net.work import Work
 from leveret.session import lifecycle
 from leveret.session.connection import TICK_US, Connection
 from leveret.store.journal import Journal
+from leveret.store.kernel_sync import kernel_sync
 from leveret.store.reserve import Reserve
 from leveret.store.segment import SegmentStore
 from leveret.store.streams import StreamStore
@@ -103,7 +104,7 @@ class Server:
         self._fairness = Fairness(self._pressure, self._look_after)
         self.logins = Logins(broker, self.now_us, self._go_on)
         self._tls: TlsDoor | None = None
-        self._sync = SyncThread(journal, self._batch_done, reserve)
+        self._sync = SyncThread(journal, self._batch_done, reserve, kernel_sync() if poller is not None else None)
         # a segment takes long to be written, and confirms must not wait for it
         self._pages_thread = ThreadPoolExecutor(1, "leveret-pages")
         self._trimming = Trimming(self.loop, self._pages_thread, alarms.give_back)

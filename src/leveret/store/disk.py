@@ -44,6 +44,10 @@ class DiskFile(ABC):
     def sync(self) -> None:
         """Return when everything written and truncated so far is on the medium (fdatasync). SyncFailed if it is not."""
 
+    def descriptor(self) -> int:
+        """The system's number of it, for who can have it synced in another way; OSError if only `sync` does."""
+        raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+
     @abstractmethod
     def truncate(self, size: int) -> None:
         """Set the file's length to `size` bytes."""
@@ -141,6 +145,9 @@ class _RealFile(DiskFile):
             os.fdatasync(self._descriptor)
         except OSError as error:
             raise SyncFailed(*error.args) from error
+
+    def descriptor(self) -> int:
+        return self._descriptor
 
     def truncate(self, size: int) -> None:
         os.ftruncate(self._descriptor, size)

@@ -95,6 +95,7 @@ class Journal:
         self._file: DiskFile | None = None
         self._failure: JournalFailed | None = None
         self._snapshot_size = 0  # of the current file, unless it is of an earlier life
+        self._end = 0  # of the current file, with the batch that has begun
         self._room = 0  # the current file's length: what lies before it was written at least once
         self._ahead = bytes(ahead_size)
         self._spares = Spares(disk, directory, spare_files, 2 * file_size + ahead_size)
@@ -147,6 +148,19 @@ class Journal:
         payload is not in the journal, and the next append must be of the same one. Raises JournalFailed if the system
         refused for another reason, now or at any time before; ValueError for an empty payload or one of 4 GiB or more.
         """
+        file = self.begin(payload)
+        failure: OSError | None = None
+        try:
+            file.sync()
+        except OSError as error:
+            failure = error
+        self.end(failure)
+
+    def begin(self, payload: bytes | Sequence[bytes]) -> DiskFile:
+        """The first half of `append`: the batch is written, and the file to be synced returned. Raises as it does.
+
+        Until `end` the batch is not part of the journal, and the same one may be appended.
+        """
         if self._failure is not None:
             raise self._failure
         if self._file is None or self._header is None:
@@ -155,19 +169,24 @@ class Journal:
         batch_header, size = pack_batch(self._header, self._next_number, parts)
         if size == BATCH_HEADER_SIZE:
             raise ValueError("a batch has a payload; without one it would be a tombstone")
-        end = self.current_size + size
+        self._end = self.current_size + size
         pieces = [batch_header, *parts]
-        if end > self._room:
+        if self._end > self._room:
             # One longer file for many batches: most syncs then write data only, as in a recycled file. (Not tried again
             # for the same batch: if there was no room for it, there may be for the batch alone.)
             pieces.append(self._ahead)
-            self._room = end + len(self._ahead)
+            self._room = self._end + len(self._ahead)
         try:
             self._file.write(self.current_size, pieces)
-            self._file.sync()
         except OSError as error:
             raise self._fail(error) from error
-        self.current_size = end
+        return self._file
+
+    def end(self, error: OSError | None = None) -> None:
+        """The second half: the file was synced after `begin`, or could not be. JournalFailed then."""
+        if error is not None:
+            raise self._fail(error) from error
+        self.current_size = self._end
         self._next_number += 1
 
     def rotate(self, snapshot: bytes | Sequence[bytes]) -> int:

@@ -1,4 +1,4 @@
-"""The one thread that waits for the disk, so that the event loop never does.
+"""The one thread that waits for the disk, so that the event loop never does; and how to do without it.
 
 Group commit without a timer: the owner collects what arrives while a batch is being synced, and submits it as the next
 batch when `on_done` reports the last. On an idle broker a single message is therefore synced at once; under load the
@@ -13,7 +13,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 
+from leveret.store.disk import SyncFailed
 from leveret.store.journal import Journal, JournalFailed, JournalFull
+from leveret.store.kernel_sync import KernelSync
 from leveret.store.reserve import Reserve
 
 # A batch: its id, its payload, the snapshot to rotate with afterwards.
@@ -35,12 +37,14 @@ class SyncWork:
     On a full disk the batch waits, `on_done` is told so by a JournalFull, and `retry` writes it again. What is
     submitted later waits behind it. Spare files and the `reserve` are given up first; `retry` fills it again.
 
-    took_us: how long the last append took that was reported.
+    took_us: how long the last append took that was reported. kernel: for `begin` and `end`, None = there is only the
+    thread.
     """
 
     def __init__(
-        self, journal: Journal, on_done: Callable[[int, Exception | None], None], reserve: Reserve | None = None
-    ) -> None:
+        self, journal: Journal, on_done: Callable[[int, Exception | None], None], reserve: Reserve | None = None,
+        kernel: KernelSync | None = None,
+    ) -> None:  # fmt: skip
         self._journal = journal
         self._on_done = on_done
         self._requests: SimpleQueue[_Request] = SimpleQueue()
@@ -51,8 +55,16 @@ class SyncWork:
         self._turn = threading.Lock()  # held by who is at the journal
         self._appended: int | None = None
         self.took_us = 0
+        self.kernel = kernel
+        self._begun: int | None = None  # the batch that the kernel syncs
+        self._began_ns = 0
         self._holds = False  # files that are not needed any more stay
         self._first_to_keep = 0
+
+    @property
+    def has_begun(self) -> bool:
+        """The kernel syncs a batch."""
+        return self._begun is not None
 
     @property
     def is_waiting(self) -> bool:
@@ -69,22 +81,45 @@ class SyncWork:
             raise RuntimeError("the sync thread has been stopped")
         self._requests.put((batch_id, payload, rotate_snapshot))
 
-    def submit_here(self, batch_id: int, payload: bytes) -> bool:
-        """Append `payload` on the caller's thread and report it; False, and nothing is done, unless all is idle.
+    def begin(self, batch_id: int, payload: bytes) -> bool:
+        """Write `payload` on the caller's thread and let the kernel sync it; False, and nothing is done, unless all is
+        idle and the kernel can. When `kernel` is readable, `end` must be called on the same thread.
 
         It saves waking another thread twice, which takes about as long as a sync.
         """
-        if self._is_stopped or self._unwritten or not self._requests.empty():
+        kernel = self.kernel
+        if kernel is None or self._is_stopped or self._unwritten or not self._requests.empty():
             return False
         if not self._turn.acquire(blocking=False):
             return False
+        self._began_ns = time.perf_counter_ns()
         try:
-            batch: _Batch = (batch_id, payload, None)
-            if not self._write(batch):
-                self._unwritten.append(batch)
-        finally:
+            kernel.begin(self._journal.begin(payload))
+        except (JournalFull, JournalFailed, OSError):
+            # The thread does the same again, and knows what follows.
             self._turn.release()
+            return False
+        self._begun = batch_id
         return True
+
+    def end(self) -> None:
+        """Report the batch that has begun, if one has; returns when it is on the medium, or never will be."""
+        if self.kernel is None or self._begun is None:
+            return
+        failure: SyncFailed | None = None
+        try:
+            self.kernel.end()
+        except SyncFailed as error:
+            failure = error
+        batch_id, self._begun = self._begun, None
+        ended: Exception | None = None
+        try:
+            self._journal.end(failure)
+        except JournalFailed as error:
+            ended = error
+        self.took_us = (time.perf_counter_ns() - self._began_ns) // 1000
+        self._turn.release()
+        self._on_done(batch_id, ended)
 
     def remove_before(self, number: int) -> None:
         """Take out the journal's files older than `number`, in turn with the batches; never the current one.
@@ -177,9 +212,10 @@ class SyncThread(SyncWork):
     """The same on a thread of its own, which calls `on_done`."""
 
     def __init__(
-        self, journal: Journal, on_done: Callable[[int, Exception | None], None], reserve: Reserve | None = None
-    ) -> None:
-        super().__init__(journal, on_done, reserve)
+        self, journal: Journal, on_done: Callable[[int, Exception | None], None], reserve: Reserve | None = None,
+        kernel: KernelSync | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(journal, on_done, reserve, kernel)
         self._thread = threading.Thread(target=self._run, name="leveret-sync", daemon=True)
         self._thread.start()
 
@@ -190,8 +226,11 @@ class SyncThread(SyncWork):
         """
         if not self._is_stopped:
             self._is_stopped = True
+            self.end()  # the thread may wait for it
             self._requests.put(None)
-        self._thread.join()
+            self._thread.join()
+            if self.kernel is not None:
+                self.kernel.close()
 
     def _run(self) -> None:
         while self.perform():

@@ -14,13 +14,18 @@
  *
  * With LOSSY_GATE, a file, every sync first waits for a shared flock of it; who holds it exclusively stops all syncs.
  *
+ * A sync that the program has the kernel carry out (io_submit with IOCB_CMD_FDSYNC, one at a time) is carried out by a
+ * thread here, so that it can be stopped and written down like any other.
+ *
  * Only what a program does through these functions of the C library is seen: not mmap, stdio, io_uring or descriptors
  * that were duplicated. lossy.py compares the directory with the log, so what was not seen does not pass unnoticed.
  */
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/aio_abi.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -38,6 +43,16 @@
 #if __SIZEOF_LONG__ != 8
 #error "offsets are passed to the kernel in one register: 64-bit systems only"
 #endif
+
+static long (*libc_syscall)(long, ...);
+
+static long (*find_syscall(void))(long, ...) {
+    if (!libc_syscall) *(void **)&libc_syscall = dlsym(RTLD_NEXT, "syscall");
+    return libc_syscall;
+}
+
+/* What the C library's syscall() does: this library has one of its own, below. */
+#define SYSTEM(...) find_syscall()(__VA_ARGS__)
 
 enum { OPEN = 1, WRITE, TRUNCATE, MAKE_DIRECTORY, REMOVE, RENAME, LINK, SYNC_BEGIN, SYNC_END };
 
@@ -66,10 +81,10 @@ __attribute__((constructor)) static void start(void) {
     const char *directory = getenv("LOSSY_DIR"), *path = getenv("LOSSY_LOG");
     if (!directory || !path) return;
     gate = getenv("LOSSY_GATE");
-    int fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    int fd = (int)SYSTEM(SYS_openat, AT_FDCWD, path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     /* Far from the small numbers, which shells use as they like. */
     if (fd < 0 || (log_fd = fcntl(fd, F_DUPFD_CLOEXEC, 700)) < 0) fail(path);
-    syscall(SYS_close, fd);
+    SYSTEM(SYS_close, fd);
     root_length = strlen(directory);
     if (root_length >= sizeof root) fail(directory);
     memcpy(root, directory, root_length + 1);
@@ -81,7 +96,7 @@ static void record(int kind, int fd, int flags, int64_t offset, const void *data
     struct record head = {(uint32_t)kind, getpid(), fd, flags, offset, size};
     struct iovec parts[] = {{&head, sizeof head}, {(void *)data, size}};
     int before = errno;
-    if (syscall(SYS_writev, log_fd, parts, 2) != (long)(sizeof head + size)) fail("writing the log");
+    if (SYSTEM(SYS_writev, log_fd, parts, 2) != (long)(sizeof head + size)) fail("writing the log");
     errno = before;
 }
 
@@ -108,9 +123,9 @@ static bool is_inside(int directory, const char *path, char *absolute) {
 
 static int open_at(int directory, const char *path, int flags, mode_t mode) {
     char absolute[PATH_MAX];
-    if (!is_inside(directory, path, absolute)) return (int)syscall(SYS_openat, directory, path, flags, mode);
+    if (!is_inside(directory, path, absolute)) return (int)SYSTEM(SYS_openat, directory, path, flags, mode);
     pthread_mutex_lock(&order);
-    int fd = (int)syscall(SYS_openat, directory, path, flags, mode);
+    int fd = (int)SYSTEM(SYS_openat, directory, path, flags, mode);
     if (fd >= 0) {
         if (fd >= DESCRIPTORS) fail("too many descriptors");
         tracked[fd] = true;
@@ -149,7 +164,7 @@ OPENER_AT(openat64)
 int close(int fd) {
     /* The number may belong to a socket next. */
     if (is_tracked(fd)) tracked[fd] = false;
-    return (int)syscall(SYS_close, fd);
+    return (int)SYSTEM(SYS_close, fd);
 }
 
 /* ------------------------------------------------------------------ contents */
@@ -158,8 +173,8 @@ int close(int fd) {
 static ssize_t put(int fd, const struct iovec *parts, int count, off_t offset, int flags) {
     bool is_ours = is_tracked(fd);
     if (is_ours) pthread_mutex_lock(&order);
-    ssize_t done = offset < 0 && !flags ? syscall(SYS_writev, fd, parts, count)
-                                        : syscall(SYS_pwritev2, fd, parts, count, offset, 0L, flags);
+    ssize_t done = offset < 0 && !flags ? SYSTEM(SYS_writev, fd, parts, count)
+                                        : SYSTEM(SYS_pwritev2, fd, parts, count, offset, 0L, flags);
     if (!is_ours) return done;
     if (done > 0) {
         int before = errno;
@@ -197,9 +212,9 @@ ssize_t pwritev64v2(int fd, const struct iovec *parts, int n, off_t at, int flag
 }
 
 static int resize(int fd, off_t size) {
-    if (!is_tracked(fd)) return (int)syscall(SYS_ftruncate, fd, size);
+    if (!is_tracked(fd)) return (int)SYSTEM(SYS_ftruncate, fd, size);
     pthread_mutex_lock(&order);
-    int result = (int)syscall(SYS_ftruncate, fd, size);
+    int result = (int)SYSTEM(SYS_ftruncate, fd, size);
     if (!result) record(TRUNCATE, fd, 0, size, "", 0);
     pthread_mutex_unlock(&order);
     return result;
@@ -220,13 +235,13 @@ int truncate64(const char *path, off_t size) { return resize_path(path, size); }
 
 /* Space without a change of length is no matter of contents; other modes would be. */
 static int allocate(int fd, int mode, off_t at, off_t length) {
-    if (!is_tracked(fd)) return (int)syscall(SYS_fallocate, fd, mode, at, length);
+    if (!is_tracked(fd)) return (int)SYSTEM(SYS_fallocate, fd, mode, at, length);
     if (mode & ~FALLOC_FL_KEEP_SIZE) {
         errno = EOPNOTSUPP;
         return -1;
     }
     pthread_mutex_lock(&order);
-    int result = (int)syscall(SYS_fallocate, fd, mode, at, length);
+    int result = (int)SYSTEM(SYS_fallocate, fd, mode, at, length);
     struct stat now;
     if (!result && !fstat(fd, &now)) record(TRUNCATE, fd, 0, now.st_size, "", 0);
     pthread_mutex_unlock(&order);
@@ -241,31 +256,73 @@ int posix_fallocate64(int fd, off_t at, off_t length) { return allocate(fd, 0, a
 
 static void wait_for_gate(void) {
     if (!gate) return;
-    int fd = (int)syscall(SYS_openat, AT_FDCWD, gate, O_RDONLY | O_CLOEXEC);
+    int fd = (int)SYSTEM(SYS_openat, AT_FDCWD, gate, O_RDONLY | O_CLOEXEC);
     if (fd < 0 || flock(fd, LOCK_SH)) fail(gate);
-    syscall(SYS_close, fd);
+    SYSTEM(SYS_close, fd);
 }
 
 static int sync_file(int fd, bool is_data_only) {
     long number = is_data_only ? SYS_fdatasync : SYS_fsync;
-    if (!is_tracked(fd)) return (int)syscall(number, fd);
+    if (!is_tracked(fd)) return (int)SYSTEM(number, fd);
     wait_for_gate();
     int64_t thread = gettid();
     record(SYNC_BEGIN, fd, is_data_only, thread, "", 0);
-    int result = (int)syscall(number, fd);
+    int result = (int)SYSTEM(number, fd);
     if (!result) record(SYNC_END, fd, is_data_only, thread, "", 0);
     return result;
 }
 int fsync(int fd) { return sync_file(fd, false); }
 int fdatasync(int fd) { return sync_file(fd, true); }
 
+/* ------------------------------------------------------------------ syncs by the kernel */
+
+static struct {
+    pthread_t thread;
+    struct iocb request;
+    long result;
+} under_way;
+
+static void *carry_out(void *nothing) {
+    under_way.result = sync_file((int)under_way.request.aio_fildes, true) ? -errno : 0;
+    uint64_t one = 1;
+    if (SYSTEM(SYS_write, under_way.request.aio_resfd, &one, sizeof one) != sizeof one) fail("telling of a sync");
+    return nothing;
+}
+
+static long begin_sync(const struct iocb *request) {
+    if (request->aio_lio_opcode != IOCB_CMD_FDSYNC || !(request->aio_flags & IOCB_FLAG_RESFD)) fail("io_submit");
+    under_way.request = *request;
+    errno = pthread_create(&under_way.thread, NULL, carry_out, NULL);
+    return errno ? -1 : 1;
+}
+
+static long end_sync(struct io_event *event) {
+    pthread_join(under_way.thread, NULL);
+    *event = (struct io_event){.data = under_way.request.aio_data, .res = under_way.result};
+    return 1;
+}
+
+/* The C library has no functions for these; a program calls them by number. */
+long syscall(long number, ...) {
+    long a[6];
+    va_list rest;
+    va_start(rest, number);
+    for (int i = 0; i < 6; i++) a[i] = va_arg(rest, long);
+    va_end(rest);
+    if (log_fd >= 0) {
+        if (number == SYS_io_submit) return begin_sync(((struct iocb **)a[2])[0]);
+        if (number == SYS_io_getevents) return end_sync((struct io_event *)a[3]);
+    }
+    return SYSTEM(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+}
+
 /* ------------------------------------------------------------------ names */
 
 static int make_directory(int directory, const char *path, mode_t mode) {
     char absolute[PATH_MAX];
-    if (!is_inside(directory, path, absolute)) return (int)syscall(SYS_mkdirat, directory, path, mode);
+    if (!is_inside(directory, path, absolute)) return (int)SYSTEM(SYS_mkdirat, directory, path, mode);
     pthread_mutex_lock(&order);
-    int result = (int)syscall(SYS_mkdirat, directory, path, mode);
+    int result = (int)SYSTEM(SYS_mkdirat, directory, path, mode);
     if (!result) record(MAKE_DIRECTORY, -1, 0, 0, absolute, strlen(absolute));
     pthread_mutex_unlock(&order);
     return result;
@@ -275,9 +332,9 @@ int mkdirat(int directory, const char *path, mode_t mode) { return make_director
 
 static int take_away(int directory, const char *path, int flags) {
     char absolute[PATH_MAX];
-    if (!is_inside(directory, path, absolute)) return (int)syscall(SYS_unlinkat, directory, path, flags);
+    if (!is_inside(directory, path, absolute)) return (int)SYSTEM(SYS_unlinkat, directory, path, flags);
     pthread_mutex_lock(&order);
-    int result = (int)syscall(SYS_unlinkat, directory, path, flags);
+    int result = (int)SYSTEM(SYS_unlinkat, directory, path, flags);
     if (!result) record(REMOVE, -1, 0, 0, absolute, strlen(absolute));
     pthread_mutex_unlock(&order);
     return result;
@@ -293,7 +350,7 @@ static int two_names(int kind, int from, const char *old, int to, const char *ne
     size_t length = is_ours ? strlen(both) + 1 : 0;
     is_ours = is_ours && is_inside(to, new, both + length);
     if (is_ours) pthread_mutex_lock(&order);
-    int result = (int)syscall(kind == LINK ? SYS_linkat : SYS_renameat2, from, old, to, new, flags);
+    int result = (int)SYSTEM(kind == LINK ? SYS_linkat : SYS_renameat2, from, old, to, new, flags);
     if (!is_ours) return result;
     if (!result) record(kind, -1, (int)flags, 0, both, length + strlen(both + length));
     pthread_mutex_unlock(&order);

@@ -49,11 +49,6 @@ class Machine:
         """How long the disk takes this time."""
         return self.random.randrange(self.disk_latency_us // 2, 2 * self.disk_latency_us + 1)
 
-    @property
-    def is_disk_quick(self) -> bool:
-        """It takes as long as it always did."""
-        return self.disk_latency_us <= DISK_US
-
     def mend_disk(self) -> None:
         """It is as quick as it was, and no operation of it is the one that the power fails at."""
         self.disk_latency_us = DISK_US

@@ -19,7 +19,9 @@ from leveret.net.commit import LINGER_US, Committer
 from leveret.net.paging import Paging
 from leveret.session import lifecycle
 from leveret.session.connection import TICK_US
+from leveret.store.disk import DiskFile
 from leveret.store.journal import Journal
+from leveret.store.kernel_sync import KernelSync
 from leveret.store.segment import SegmentStore
 from leveret.store.sync import Payload, SyncWork
 from leveret.testing.simulation.clock import Event
@@ -64,6 +66,20 @@ class Work(SyncWork):
         self._process.ask_disk()
 
 
+class VirtualKernel(KernelSync):
+    """It takes as long as the disk does, and tells the loop."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    def begin(self, file: DiskFile) -> None:
+        self._file = file
+        self._process.later(self._process.machine.disk_us(), self._process.kernel_is_done)
+
+    def end(self) -> None:
+        self._file.sync()
+
+
 class Socket:
     """A client's or a link's connection, as the broker has it."""
 
@@ -97,7 +113,7 @@ class Process:
         self.outlets: dict[Peer, Outlet] = {}
         self._alarm: Event | None = None
         self._linger: Event | None = None
-        self._is_paging = self._is_disk_asked = self._is_here = False
+        self._is_paging = self._is_disk_asked = self._is_on_loop = False
         self._heard_us = 0  # when the loop has heard of all that was synced
         self._unheard: list[int] = []
         self._is_held = False
@@ -106,6 +122,7 @@ class Process:
         disk, sizes = machine.disk, machine.sizes
         self.journal = Journal(disk, JOURNAL, sizes.file_octets, random.randbytes, ahead_size=sizes.ahead_octets)
         self.work = Work(self, self.journal)
+        self._kernel = VirtualKernel(self)
         self.segments = SegmentStore(disk, SEGMENTS, random.randbytes)
         self.pager = sizes.pager(self.broker)
         write, remove = self._write_segment, self._remove_segment
@@ -251,10 +268,16 @@ class Process:
     # -- the threads ---------------------------------------------------------------------------------------------------
 
     def _submit(self) -> None:
-        """A batch goes to the disk; to a quick one now and then from this very thread."""
-        self._is_here = True
-        self.committer.submit(here=self.machine.is_disk_quick and self.random.random() < 0.2)
-        self._is_here = False
+        """A batch goes to the disk, by the thread or by the kernel."""
+        if not self.work.has_begun:
+            self.work.kernel = self._kernel if self.random.random() < 0.5 else None
+        self.committer.submit()
+
+    def kernel_is_done(self) -> None:
+        """It has told the loop."""
+        self._is_on_loop = True
+        self.work.end()
+        self._is_on_loop = False
 
     def ask_disk(self) -> None:
         """The sync thread has something to do."""
@@ -273,7 +296,7 @@ class Process:
 
     def _perform(self) -> None:
         self._is_disk_asked = False
-        if self.work.is_waiting:
+        if self.work.is_waiting and not self.work.has_begun:
             self.work.perform()
         if self.work.is_waiting:
             self.ask_disk()
@@ -283,7 +306,7 @@ class Process:
         if error is not None:
             raise error
         self.machine.on_synced(batch)
-        if self._is_here:
+        if self._is_on_loop:
             self.committer.on_disk(batch)
             self.end_turn()
             return
@@ -301,6 +324,7 @@ class Process:
         self.end_turn()
         while self.broker.log.size() or self.committer.is_syncing:
             self._submit()
+            self.kernel_is_done()
             while self.work.is_waiting:
                 self.work.perform()
             self._hear()
