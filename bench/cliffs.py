@@ -32,7 +32,7 @@ from disturbances import DISTURBANCES, PAUSE_MS_MAX, Disturbance
 from leveret.testing.processes import ServerProcess
 from run import WORK, build_tools, server
 from tables import line
-from victims import WARMUP_S, Felt, Victims, least, middle, most, put_first
+from victims import WARMUP_S, Felt, Victims, least, middle, most
 
 RATIO_MAX = 2.0
 FELT_MS = 1.0
@@ -157,7 +157,6 @@ def arguments() -> argparse.Namespace:
 def main() -> None:
     options = arguments()
     build_tools()
-    put_first()
     began = time.monotonic()
     found = run(options)
     text = table(found)

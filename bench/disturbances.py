@@ -20,7 +20,7 @@ from leveret.client.publishing import PublishEncoder
 from leveret.control.blocking import ControlClient
 from leveret.testing.processes import ServerProcess
 from scenarios import DURABLE
-from victims import aside, ended, put_first, step_back
+from victims import aside, ended, step_back
 
 MANY = 10_000_000
 HUNDRED_THOUSAND = 100_000
@@ -57,13 +57,11 @@ def frames(count: int, persistent: bool) -> bytes:
 def fill(channel: BlockingChannel, count: int, persistent: bool = False) -> None:
     """Publish so many messages to the queue, and return when it has them."""
     chunk = frames(CHUNK, persistent)
-    step_back()
     for _ in range(count // CHUNK):
         channel.publish_frames(chunk, CHUNK)
     channel.flush()
     while channel.declare_queue(QUEUE, passive=True).message_count < count:
         time.sleep(0.01)
-    put_first()
 
 
 @contextmanager

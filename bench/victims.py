@@ -7,7 +7,7 @@ import os
 import statistics
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,10 +35,8 @@ class Victims:
 
     def __init__(self, broker: ServerProcess, seconds: float) -> None:
         where = ["-port", str(broker.port), "-seconds", str(seconds), "-warmup", str(WARMUP_S), "-size", "16"]
-        self._running = [
-            subprocess.Popen([WORK / "amqpload", *mode, *where], stdout=subprocess.PIPE, text=True)
-            for mode in (["throughput", "-rate", str(RATE)], ["confirm-latency"])
-        ]
+        modes = (["throughput", "-rate", str(RATE)], ["confirm-latency"])
+        self._running = [loaded(put_first, *mode, *where) for mode in modes]
 
     def felt(self) -> Felt:
         """SystemExit if one of them failed, or if messages were lost."""
@@ -50,26 +48,28 @@ class Victims:
 
 
 def put_first() -> None:
-    """Run before everything else on the machine, with all that is started from here but what steps back."""
-    try:
+    """In a child: run before everything else on the machine."""
+    with suppress(PermissionError):
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(5))
-    except PermissionError:
-        print("not in real time: the figures depend on what else the machine does", file=sys.stderr)
 
 
 def step_back() -> None:
     """In a child: what makes the disturbance is not to be one by itself."""
-    with suppress(PermissionError):
-        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+    os.nice(19)
 
 
 def aside(*command: str | Path) -> subprocess.Popen[str]:
-    """A load that disturbs, with the priority that programs usually have."""
+    """A load that disturbs the broker, and not the machine."""
+    return loaded(step_back, *command)
+
+
+def loaded(first: Callable[[], None], *command: str | Path) -> subprocess.Popen[str]:
+    """A load; its process does this first."""
     return subprocess.Popen(
         [WORK / "amqpload", *command],
         stdout=subprocess.PIPE,
         text=True,
-        preexec_fn=step_back,  # noqa: PLW1509
+        preexec_fn=first,  # noqa: PLW1509
     )
 
 

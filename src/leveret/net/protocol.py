@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from leveret.broker.peer import Peer
 from leveret.broker.security import Security
+from leveret.session import lifecycle
 from leveret.session.connection import FLOOD_OCTETS
 from leveret.session.output import Buffer
 
@@ -95,7 +96,10 @@ class PeerProtocol:
         self.transport.writelines(buffers)
 
     def data_received(self, data: bytes) -> None:
-        self.server.received(self, data)
+        if self.peer.state < lifecycle.RUNNING:
+            self.server.newcomers.received(self, data)
+        else:
+            self.server.received(self, data)
 
     def pause_writing(self) -> None:
         self.is_choked = True

@@ -35,6 +35,7 @@ from leveret.net.listener import Listener
 from leveret.net.listening import Accept, Listening
 from leveret.net.logins import Logins
 from leveret.net.logs import about
+from leveret.net.newcomers import Newcomers
 from leveret.net.paging import Paging
 from leveret.net.poller import Poller
 from leveret.net.pressure import Pressure
@@ -102,6 +103,7 @@ class Server:
         self._protocols: dict[Peer, PeerProtocol] = {}
         self._pressure = Pressure(self._protocols)
         self._fairness = Fairness(self._pressure, self._look_after)
+        self.newcomers = Newcomers(self.loop, self._received_early)
         self.logins = Logins(broker, self.now_us, self._go_on)
         self._tls: TlsDoor | None = None
         self._sync = SyncThread(journal, self._batch_done, reserve, kernel_sync() if poller is not None else None)
@@ -276,6 +278,10 @@ class Server:
         self.handle(protocol, data)
         self.end_turn()
         self._turn_us.add((time.perf_counter_ns() - began_ns) // 1000)
+
+    def _received_early(self, protocol: PeerProtocol, data: bytes) -> None:
+        if protocol.peer in self._protocols:
+            self.received(protocol, data)
 
     def handle(self, protocol: PeerProtocol, data: bytes) -> None:
         """A connection's part of a turn, which the caller ends."""

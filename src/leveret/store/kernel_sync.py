@@ -28,6 +28,8 @@ class KernelSync:
     """One sync at a time. OSError if this system has none of it: then a thread does the same."""
 
     def __init__(self) -> None:
+        if os.sched_getscheduler(0) in {os.SCHED_FIFO, os.SCHED_RR}:
+            raise OSError("the kernel's own threads would wait for those with real-time priority")
         if os.uname().machine not in _CALLS or struct.calcsize("P") != 8:
             raise OSError("the numbers of its system calls are not known here")
         self._setup, self._submit, self._getevents, self._destroy = _CALLS[os.uname().machine]
