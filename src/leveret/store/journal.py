@@ -34,7 +34,7 @@ FILE_SIZE_DEFAULT = 64 << 20
 SPARE_FILES_DEFAULT = 2
 AHEAD_SIZE_DEFAULT = 256 << 10
 # of a snapshot, so many are joined without a pause
-RECORDS_AT_ONCE = 512
+RECORDS_AT_ONCE = 4096
 # The system's words for "there is no room": on the disk, or in this user's share of it.
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 
