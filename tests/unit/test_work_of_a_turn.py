@@ -10,10 +10,10 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from leveret.broker.acknowledgement import ACKED_MAX
 from leveret.broker.consumer import CROWDED_OCTETS_MAX, OUT_OCTETS_MAX
 from leveret.broker.log import GONE_AT_ONCE
 from leveret.broker.pager import DEAD_MAX
-from leveret.broker.peer import ACKED_MAX
 from leveret.broker.queue import CROWD, EXPIRED_MAX, Queue
 from leveret.control.commands.definitions import ImportDefinitions
 from leveret.control.definitions.document import Document

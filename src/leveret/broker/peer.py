@@ -1,4 +1,4 @@
-"""The broker's side of one connection: what each method does, publish and ack by hand, the others from a table."""
+"""The broker's side of one connection: its turns, what publishes become, and which function each other method has."""
 
 from __future__ import annotations
 
@@ -19,44 +19,35 @@ from leveret.broker import (
     stage_methods,
     tx_methods,
 )
-from leveret.broker.access import EXCHANGE, NOBODY, OPERATOR, Access, check_channel, check_publish, refused
+from leveret.broker.access import NOBODY, OPERATOR, Access, check_channel
 from leveret.broker.ack_timeout import timed_out
+from leveret.broker.acknowledgement import acknowledge
 from leveret.broker.broker import Broker
 from leveret.broker.channel import BrokerChannel
-from leveret.broker.consumer import Consumer
 from leveret.broker.counters import Octets
-from leveret.broker.entry import Entry
 from leveret.broker.kinds.federation_upstream import first_hops, may_have_come
 from leveret.broker.login import Login
-from leveret.broker.names import DEFAULT_EXCHANGE, REPLY_TO, STAGE
+from leveret.broker.names import REPLY_TO
 from leveret.broker.properties import check_user_id, expiration_us, with_reply_name
+from leveret.broker.publish_route import published_route
 from leveret.broker.queue import Queue
 from leveret.broker.ready import ITEM_OCTETS
 from leveret.broker.route import Route
 from leveret.broker.run import Stretch
-from leveret.broker.run_delivery import RunDelivery
 from leveret.broker.security import Security
-from leveret.broker.shelf import Shelf
 from leveret.broker.streams.numbers import Number, accept_numbered, number_in
-from leveret.broker.streams.read import Read
-from leveret.broker.transaction import ACK
 from leveret.broker.unroutable import give_back
-from leveret.broker.users import WRITE
-from leveret.broker.vhost import ROUTES_MAX
 from leveret.session import lifecycle
 from leveret.session.assembly import Assembly
 from leveret.session.channel import Channel
 from leveret.session.confirms import HANDLED, JOURNALLED, SYNCING
 from leveret.session.connection import Connection
 from leveret.session.output import LARGE_OCTETS_MIN, Buffer
-from leveret.session.unacked import Delivery
-from leveret.wire import dump, grammar
+from leveret.wire import grammar
 from leveret.wire.errors import (
     ACCESS_REFUSED,
     COMMAND_INVALID,
-    FRAME_ERROR,
     NOT_ALLOWED,
-    NOT_FOUND,
     NOT_IMPLEMENTED,
     PRECONDITION_FAILED,
     SYNTAX_ERROR,
@@ -99,8 +90,6 @@ CONNECTION_HANDLERS: Final[dict[int, Callable[[Peer, Method], None]]] = {
     grammar.CONNECTION_OPEN.key: handshake.open_vhost,
     grammar.CONNECTION_UPDATE_SECRET.key: handshake.update_secret,
 }
-# so many messages one acknowledgement may settle in a turn
-ACKED_MAX: Final[i64] = 16384
 COST_WORTH_A_LOOK: Final[i64] = 1 << 18
 # a client has this long to close its socket, or to answer our close, as in RabbitMQ; and one that is not told why
 LINGER_US: Final = 30_000_000
@@ -335,65 +324,7 @@ class Peer(Connection):
 
     def acknowledge(self, channel: Channel, tag: i64, multiple: bool) -> None:
         assert isinstance(channel, BrokerChannel)
-        if channel.tx is not None:
-            basic_methods.check_tag(channel, int(tag), multiple, 80)
-            channel.tx.settle(channel.unacked, int(tag), multiple, ACK)
-            return
-        if channel.limit != 0:
-            self.touch_consumed(channel)  # now, because the queue whose message it was would be served first
-        unacked = channel.unacked
-        if multiple:
-            self.is_unfinished = not self._acknowledge_many(channel, tag)
-        else:
-            found = unacked.take(tag)
-            if found is None:
-                raise basic_methods.unknown_tag(int(tag), 80)
-            self._acknowledged(channel, found, tag, 1)
-        if channel.stirred or channel.limit != 0:
-            channel.line_up()
-
-    def _acknowledge_many(self, channel: BrokerChannel, tag: i64) -> bool:
-        """Up to this tag, 0 = all that the client may know of; False if there are more than a turn may have."""
-        unacked, stop = channel.unacked, channel.acked_to
-        if stop == 0:
-            basic_methods.check_tag(channel, int(tag), True, 80)
-            stop = tag if tag != 0 else channel.next_tag - 1  # there may be others when the next turn comes
-        left = ACKED_MAX
-        found, first, count = unacked.take_next(stop)
-        while found is not None:
-            self._acknowledged(channel, found, first, count)
-            left -= count
-            if left <= 0:
-                break
-            found, first, count = unacked.take_next(stop)
-        unacked.compact()
-        channel.acked_to = 0 if found is None else stop
-        return found is None
-
-    def _acknowledged(self, channel: BrokerChannel, found: Delivery, tag: i64, count: i64) -> None:
-        if isinstance(found, Entry):
-            self.settle(channel, found)
-        elif isinstance(found, RunDelivery):
-            self._settle(channel, found.consumer, found.run.shelf, found.id(tag), count)
-        else:
-            assert isinstance(found, Read)
-            found.settle(channel)
-
-    def settle(self, channel: BrokerChannel, entry: Entry) -> None:
-        """An acknowledged delivery is done with."""
-        self._settle(channel, entry.consumer, entry.shelf, entry.id, 1)
-
-    def _settle(self, channel: BrokerChannel, consumer: Consumer | None, shelf: Shelf, id: i64, count: i64) -> None:
-        channel.settled(consumer, count)
-        queue = shelf.queue
-        queue.unacked -= count
-        queue.counters.ack += count
-        channel.counters.ack += count
-        if not queue.is_touched and not queue.is_deleted:
-            queue.touch()
-        # a deleted queue's unacknowledged entries are settled here, too: their file can go
-        if id != 0:
-            self.broker.log.settle(shelf, id, count)
+        acknowledge(self, channel, tag, multiple)
 
     # -- publish -------------------------------------------------------------------------------------------------------
 
@@ -458,7 +389,7 @@ class Peer(Connection):
         vhost = self.vhost
         route = channel.last_route
         if route is None or route.generation != vhost.generation or method != channel.last_method:
-            route = self._route(method)
+            route = published_route(self, method)
             channel.last_route = route
             channel.last_method = method
         scan = self._scan_header
@@ -568,43 +499,6 @@ class Peer(Connection):
         if not channel.is_confirming:
             channel.is_confirming = True
             self._confirming.append(channel)
-
-    def _route(self, method: bytes) -> Route:
-        """The route of a raw basic.publish frame: 7 octets of frame head, 4 of ids, 2 of ticket, then the fields."""
-        fields = method[13:-1] if len(method) > 13 else b""  # compiled, a slice must not end before it begins
-        routes = self.vhost.routes
-        found = routes.get(fields)
-        access = self.access()
-        if found is not None:
-            if not access.may_all:
-                check_publish(self, access, found)
-            return found
-        size: i64 = len(fields)
-        middle: i64 = 1 + fields[0] if size else 0
-        if middle >= size or middle + 2 + fields[middle] != size:
-            raise ProtocolError(FRAME_ERROR, f"cannot decode {dump.numbers(method[11:-1])}", 60, 40)
-        flags = fields[size - 1]
-        if flags & 2:
-            raise ProtocolError(NOT_IMPLEMENTED, "immediate=true", 60, 40)
-        name = fields[1:middle].decode("utf-8", "surrogateescape")
-        if not access.may(WRITE, name or DEFAULT_EXCHANGE):
-            raise refused(self, f"{EXCHANGE} '{name or DEFAULT_EXCHANGE}'", 60, 40)
-        exchange = self.vhost.exchanges.get(name)
-        if name and exchange is None:
-            raise ProtocolError(NOT_FOUND, f"no exchange '{name}' in vhost '{self.vhost.name}'", 60, 40)
-        if exchange is not None and exchange.internal:
-            text = f"cannot publish to internal exchange '{name}' in vhost '{self.vhost.name}'"
-            raise ProtocolError(ACCESS_REFUSED, text, 60, 40)
-        key = fields[middle + 1 : size - 1].decode("utf-8", "surrogateescape")
-        route = routing.find(self.vhost, exchange, fields[: size - 1], [key])
-        route.demand(flags & 1 != 0)
-        if exchange is None and key == STAGE:
-            route.is_order = route.is_per_message = True
-        check_publish(self, access, route)
-        if len(routes) >= ROUTES_MAX:
-            routes.clear()
-        routes[fields] = route
-        return route
 
     def count(self, channel: BrokerChannel, route: Route) -> None:
         """A message was published."""

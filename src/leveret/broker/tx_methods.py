@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from leveret.broker.acknowledgement import settle
 from leveret.broker.basic_methods import REJECTIONS, check_returnable, entries_of, put_away
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.queue_methods import fail
@@ -100,7 +101,7 @@ def _settle(peer: Peer, channel: BrokerChannel, settlement: HeldSettlement) -> N
         if channel.limit != 0:
             peer.touch_consumed(channel)
         for entry in entries:
-            peer.settle(channel, entry)
+            settle(peer, channel, entry)
         channel.line_up()
     else:
         put_away(peer, channel, entries, settlement.kind == REQUEUE)
