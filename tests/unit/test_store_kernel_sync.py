@@ -100,3 +100,9 @@ def test_a_system_that_refuses_it_has_none(monkeypatch: pytest.MonkeyPatch) -> N
     assert kernel_sync() is None
     with pytest.raises(OSError, match="not implemented"):
         KernelSync()
+
+
+def test_a_process_in_real_time_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    # the kernel's threads would not get the processor that it asks them on
+    monkeypatch.setattr(os, "sched_getscheduler", lambda pid: os.SCHED_RR)
+    assert kernel_sync() is None

@@ -13,6 +13,7 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from leveret.endpoint.timeouts import TimeoutManager, TimeoutsUnavailable
+from leveret.endpoint.timeouts import database as database_module
 from leveret.endpoint.timeouts.database import default_url, parse
 from leveret.endpoint.timeouts.store import CLAIM_US, Failing, TimeoutStore
 from leveret.endpoint.timeouts.timeout import Clearing, Timeout
@@ -161,6 +162,33 @@ def test_processes_that_start_at_once_create_one_table(database: str, endpoint: 
     assert all(pending(one) == 1 for one in stores)
     for one in stores:
         one.close()
+
+
+class Locked:
+    """A connection to a file that another process is changing to a write-ahead log; so many times."""
+
+    def __init__(self, times: int) -> None:
+        self.times = times
+        self.executed: list[str] = []
+        self.isolation_level: str | None = ""
+
+    def execute(self, statement: str) -> None:
+        self.executed.append(statement)
+        if "journal_mode" in statement and self.times > 0:
+            self.times -= 1
+            raise sqlite3.OperationalError("database is locked")
+
+
+def test_who_opens_a_file_that_another_one_changes_tries_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database_module, "RETRY_S", 0.0)
+    busy = Locked(2)
+    database_module._set_up(busy, None)
+    assert [statement.split("=")[0] for statement in busy.executed] == [
+        "PRAGMA busy_timeout", *["PRAGMA journal_mode"] * 3, "PRAGMA synchronous",
+    ]  # fmt: skip
+    monkeypatch.setattr(database_module, "BUSY_MS", -1)
+    with pytest.raises(sqlite3.OperationalError, match="locked"):
+        database_module._set_up(Locked(1), None)
 
 
 def test_endpoints_share_a_database_and_not_their_timeouts(store: TimeoutStore, database: str, endpoint: str) -> None:

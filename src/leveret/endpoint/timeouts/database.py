@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+import time
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
@@ -18,6 +20,7 @@ _DRIVERS: Final = {
 }
 BUSY_MS: Final = 30_000
 """How long a process waits for another one's transaction on the same SQLite file."""
+RETRY_S: Final = 0.01
 
 
 def default_url(endpoint: str, folder: Path) -> str:
@@ -68,8 +71,21 @@ def open_engine(url: URL) -> Engine:
 def _set_up(connection: Any, _record: object) -> None:
     """On disk before a commit returns; readers and one writer at a time, in any number of processes."""
     connection.isolation_level = None  # this side says when a transaction begins, not the module
+    until_s = time.monotonic() + BUSY_MS / 1000
     for pragma in (f"busy_timeout={BUSY_MS}", "journal_mode=WAL", "synchronous=FULL"):
+        while not _is_set(connection, pragma, until_s):
+            time.sleep(RETRY_S)
+
+
+def _is_set(connection: Any, pragma: str, until_s: float) -> bool:
+    """False if another process was about to do the same: SQLite tells one of the two at once, whatever the timeout."""
+    try:
         connection.execute(f"PRAGMA {pragma}")
+    except sqlite3.OperationalError:
+        if time.monotonic() > until_s:
+            raise
+        return False
+    return True
 
 
 def _begin(connection: Connection) -> None:
