@@ -457,13 +457,16 @@ def test_what_the_kernel_refuses_the_thread_does() -> None:
     disk = MemoryDisk()
     journal, _ = opened(disk)
     done = Done()
-    work = SyncWork(journal, done, kernel=Kernel(OSError(errno.EAGAIN, "not now")))
+    kernel = Kernel(OSError(errno.EINVAL, "no such syncs in this file system"))
+    work = SyncWork(journal, done, kernel=kernel)
     assert not work.begin(1, b"one")
+    kernel.refused = None
     work.submit(1, b"one")
     work.perform()
     assert done == [(1, None)]
     disk.crash()
     assert opened(disk)[1] == [b"one"], "once"
+    assert not work.begin(2, b"two"), "and it is not asked again"
 
 
 def test_a_file_that_only_its_disk_can_sync_is_the_threads() -> None:
@@ -495,6 +498,8 @@ def test_without_room_the_thread_waits() -> None:
     work.retry()
     work.perform()
     assert done[-1] == (1, None)
+    assert work.begin(2, b"two"), "it was not the kernel that refused"
+    work.end()
 
 
 def test_the_kernel_does_nothing_while_the_thread_is_at_it() -> None:

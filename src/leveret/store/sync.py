@@ -58,6 +58,7 @@ class SyncWork:
         self.kernel = kernel
         self._begun: int | None = None  # the batch that the kernel syncs
         self._began_ns = 0
+        self._is_refused = False  # the kernel can't sync this journal: it need not be asked again
         self._holds = False  # files that are not needed any more stay
         self._first_to_keep = 0
 
@@ -87,19 +88,27 @@ class SyncWork:
 
         It saves waking another thread twice, which takes about as long as a sync.
         """
-        kernel = self.kernel
-        if kernel is None or self._is_stopped or self._unwritten or not self._requests.empty():
+        if self.kernel is None or self._is_refused or self._is_stopped or self._unwritten or not self._requests.empty():
             return False
         if not self._turn.acquire(blocking=False):
             return False
         self._began_ns = time.perf_counter_ns()
-        try:
-            kernel.begin(self._journal.begin(payload))
-        except (JournalFull, JournalFailed, OSError):
-            # The thread does the same again, and knows what follows.
+        if not self._begin(payload, self.kernel):
             self._turn.release()
             return False
         self._begun = batch_id
+        return True
+
+    def _begin(self, payload: bytes, kernel: KernelSync) -> bool:
+        try:
+            file = self._journal.begin(payload)
+        except Exception:  # whatever it is, the thread meets it again, and knows what follows
+            return False
+        try:
+            kernel.begin(file)
+        except OSError:
+            self._is_refused = True
+            return False
         return True
 
     def end(self) -> None:
