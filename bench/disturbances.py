@@ -325,7 +325,7 @@ DISTURBANCES = {
     "delete-10m": Disturbance("deletion of a queue with 10 million", lambda b, s: delete(b, s, False), 2),
     "delete-durable": Disturbance("deletion with 10 million persistent ones", lambda b, s: delete(b, s, True), 2),
     "import": Disturbance(
-        "import of 5,000 queues, 5,000 bindings, 500 users", importing, leveret_only=True, pause_ms_max=150
+        "import of 5,000 queues, 5,000 bindings, 500 users", importing, leveret_only=True, pause_ms_max=30
     ),
     "idle-1000": Disturbance("1,000 idle connections", idle),
     "connect-1000": Disturbance("1,000 connections, 250 at once", connecting, pause_ms_max=40),
