@@ -37,7 +37,7 @@ from victims import WARMUP_S, Felt, Victims, least, middle, most
 RATIO_MAX = 2.0
 FELT_MS = 1.0
 CALM_S = 1.5
-"""The kernel holds back for so long who was busy in real time, as by filling a queue."""
+"""So long nobody does anything before a window."""
 BEFORE_ACT_S = 0.4
 """How far in the window the disturbance comes, where it is an event."""
 

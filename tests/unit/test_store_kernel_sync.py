@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import select
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -44,9 +45,25 @@ def test_it_is_readable_when_a_sync_is_done_and_then_no_more(kernel: KernelSync,
 
 
 def test_end_waits(kernel: KernelSync, file: DiskFile) -> None:
-    file.write(0, [bytes(1 << 20)])
-    kernel.begin(file)
-    kernel.end()
+    for n in range(20):
+        file.write(n << 20, [bytes(1 << 20)])
+        kernel.begin(file)
+        kernel.end()
+        assert not is_told(kernel)
+
+
+def test_a_signal_is_no_failure_of_the_disk(kernel: KernelSync, file: DiskFile) -> None:
+    heard: list[int] = []
+    before = signal.signal(signal.SIGALRM, lambda number, frame: heard.append(number))
+    signal.setitimer(signal.ITIMER_REAL, 0.00005, 0.00005)
+    try:
+        while len(heard) < 100:
+            file.write(0, [bytes(1 << 20)])
+            kernel.begin(file)
+            kernel.end()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
     assert not is_told(kernel)
 
 

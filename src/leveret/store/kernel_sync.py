@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import select
 import struct
 from typing import Final
 
@@ -55,14 +56,24 @@ class KernelSync:
     def end(self) -> None:
         """Return when the sync that has begun is done. SyncFailed if what was written is not on the medium."""
         try:
+            self._wait()
             one = ctypes.c_long(1)
             self._ask(self._getevents, self._context, one, one, self._event, None)
-            os.eventfd_read(self._told)
         except OSError as error:
             raise SyncFailed(*error.args) from error
         result = _EVENT.unpack(self._event)[2]
         if result < 0:
             raise SyncFailed(-result, os.strerror(-result))
+
+    def _wait(self) -> None:
+        """Before io_getevents, which a signal would interrupt, and which may know of it before the descriptor does."""
+        try:
+            os.eventfd_read(self._told)
+        except BlockingIOError:
+            poll = select.poll()
+            poll.register(self._told, select.POLLIN)
+            poll.poll()
+            os.eventfd_read(self._told)
 
     def close(self) -> None:
         """Nothing may be under way."""
