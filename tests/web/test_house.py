@@ -369,6 +369,39 @@ def test_one_question_at_a_time(page: Page, log_in: LogIn, watch: Watch) -> None
     expect(page.get_by_role("row")).to_have_count(2)
 
 
+def set_limit(page: Page) -> None:
+    page.get_by_role("button", name="Set a limit").last.click()
+    page.get_by_role("dialog").get_by_label("User").fill("guest")
+    page.get_by_role("dialog").get_by_role("button", name="Set", exact=True).click()
+
+
+def test_a_page_is_left_before_it_has_seen_its_change(page: Page, log_in: LogIn, api: httpx.Client) -> None:
+    """What it asked for then is given up, which is no failure."""
+    with page.expect_response("**/api/user-limits"):
+        log_in("limits")
+    held: list[Route] = []
+    page.route("**/api/user-limits", held.append)
+    with page.expect_request("**/api/user-limits"):
+        set_limit(page)
+    with page.expect_event("requestfailed"):
+        page.get_by_role("link", name="Queues").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Queues")
+    assert [route.request.failure for route in held] == ["net::ERR_ABORTED"]
+    assert api.delete("user-limits/guest/max-connections").status_code == 204
+
+
+def test_what_a_change_came_to_can_not_be_seen(page: Page, log_in: LogIn, watch: Watch, api: httpx.Client) -> None:
+    """The change is made, and the reader is told why the page does not show it."""
+    with page.expect_response("**/api/user-limits"):
+        log_in("limits")
+    watch.allowed.append("status of 500")
+    answer = {"error": "internal_error", "reason": "not now"}
+    page.route("**/api/user-limits", lambda route: route.fulfill(status=500, json=answer))
+    set_limit(page)
+    expect(page.get_by_role("alert").filter(has_text="The broker says: not now")).to_be_visible()
+    assert api.delete("user-limits/guest/max-connections").status_code == 204
+
+
 @pytest.fixture
 def own_site() -> Iterator[LeveretProcess]:
     with LeveretProcess(admin=True) as process:

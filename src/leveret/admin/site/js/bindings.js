@@ -69,7 +69,7 @@ export class Bindings {
 
   async again() {
     this.askedMs = -Infinity;
-    await this.refresh(this.view.signal);
+    await this.view.once((signal) => this.refresh(signal));
   }
 
   where({ source, destination, destination_type: type }) {

@@ -108,7 +108,7 @@ export class Limits {
     );
     if (!isDone) return;
     notify("The limit is set.");
-    await this.refresh(this.view.signal);
+    await this.view.once((signal) => this.refresh(signal));
   }
 
   async clear({ of, limit }) {
@@ -119,6 +119,6 @@ export class Limits {
     )
       return;
     notify("The limit is cleared.");
-    await this.refresh(this.view.signal);
+    await this.view.once((signal) => this.refresh(signal));
   }
 }

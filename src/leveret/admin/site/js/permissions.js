@@ -159,6 +159,6 @@ export class Permissions {
   async change(isDone, text) {
     if (!isDone) return;
     notify(text);
-    await this.refresh(this.view.signal);
+    await this.view.once((signal) => this.refresh(signal));
   }
 }

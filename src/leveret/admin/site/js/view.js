@@ -1,5 +1,6 @@
 // What a page gets: where it draws, what its address says, and how it asks for what it shows until the reader leaves.
 
+import { ApiError } from "./api.js";
 import { fill, h, setText } from "./dom.js";
 import { Poll } from "./poll.js";
 
@@ -15,6 +16,17 @@ export class View {
   /** ask(signal) now and at the reader's pace; failures are told in the bar. everyS: another pace. Gives {now()}. */
   poll(ask, { everyS = null } = {}) {
     return new Poll(ask, { signal: this.signal, told: this.told, everyS });
+  }
+
+  /** ask(signal) once, out of turn, as after a change: failures are told in the bar, and a page that was left needs no answer. */
+  async once(ask) {
+    try {
+      await ask(this.signal);
+    } catch (error) {
+      if (this.signal.aborted) return;
+      if (!(error instanceof ApiError)) console.error(error);
+      this.told(error);
+    }
   }
 
   /** What the window and the head of the page say. above: [[text, address], …] of the pages above it. */

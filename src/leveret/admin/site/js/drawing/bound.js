@@ -44,7 +44,7 @@ export class Bound {
   async showMore() {
     this.limit = SHOWN_MAX;
     this.graph.viewport.isFitted = true;
-    await this.refresh(this.view.signal);
+    await this.view.once((signal) => this.refresh(signal));
   }
 
   draw(found) {

@@ -145,6 +145,6 @@ class Policies {
 
   async done(text) {
     notify(text);
-    await this.table.refresh(this.view.signal);
+    await this.view.once((signal) => this.table.refresh(signal));
   }
 }
