@@ -64,6 +64,7 @@ class Actions:
         self._ask(durable, changes, spec, queue=queue, exchange=source, routing_key=key)
 
     def delete(self, name: str) -> None:
+        self._world.await_return(name)
         durable = self._world.model.queues[name].durable
         count = self._world.model.delete_queue(name)
         self._ask(durable, True, grammar.QUEUE_DELETE, None if name in STREAMS else count, queue=name)
@@ -74,6 +75,7 @@ class Actions:
         self._ask(durable, True, grammar.EXCHANGE_DELETE, exchange=name)
 
     def purge(self, name: str) -> None:
+        self._world.await_return(name)
         queue = self._world.model.queues[name]
         changes = any(queue.keeps(copy) and copy.holder is None for copy in queue.copies)
         self._ask(queue.durable, changes, grammar.QUEUE_PURGE, self._world.model.purge(name), queue=name)

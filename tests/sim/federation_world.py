@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from random import Random
 
+from leveret.broker.binding import bindings_to
 from leveret.broker.entry import Entry
 from leveret.broker.queue import Queue
 from leveret.federation.names import internal_exchange, upstream_queue
@@ -122,8 +123,7 @@ class FederationWorld:
         """A binding comes, or goes if it is there."""
         node = self.nodes[name]
         try:
-            bindings = node.core.vhosts["/"].queues[CASUAL].bindings
-            if any(binding.key == key for binding in bindings.values()):
+            if any(binding.key == key for binding in bindings_to(node.core.vhosts["/"].queues[CASUAL])):
                 node.unbind(CASUAL, EXCHANGE, key)
             else:
                 node.bind(CASUAL, EXCHANGE, key)
@@ -181,7 +181,7 @@ class FederationWorld:
         assert up.queues[name].count() == 0
         internals = [x for suffix in "AB" if (x := up.exchanges.get(internal_exchange(name, suffix))) is not None]
         assert len(internals) == 1, f"{link}: {len(internals)} internal exchanges"
-        bindings = [each for each in up.exchanges[EXCHANGE].outgoing.values() if each.destination is internals[0]]
+        bindings = [each for each in up.exchanges[EXCHANGE].every() if each.destination is internals[0]]
         wanted = self.shape.wanted(link, {each: self._bound(each) for each in self.shape.names})
         found = {each.key for each in bindings}
         assert found == wanted, f"{link}: stale {found - wanted}, missing {wanted - found}"
@@ -190,7 +190,7 @@ class FederationWorld:
         """By which keys queues here are bound, as the broker has it: what was asked of it while it went down may have
         come about or not."""
         exchange = self.nodes[name].core.vhosts["/"].exchanges[EXCHANGE]
-        return {each.key for each in exchange.outgoing.values() if isinstance(each.destination, Queue)}
+        return {each.key for each in exchange.every() if isinstance(each.destination, Queue)}
 
 
 def random_bindings(random: Random, shape: Shape) -> dict[str, list[str]]:

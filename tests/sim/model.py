@@ -7,11 +7,14 @@ exactly what the broker must hold. Only the order between messages that came fro
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from .state import Death, Row, State
 from .topology import KEEPING, QUORUM, STREAMS, priority_of
+
+# who holds what is on its way back to its queue
+NOBODY = ""
 
 
 @dataclass(frozen=True)
@@ -256,9 +259,9 @@ class Model:
     def _next(self, delivery: Delivery) -> Copy | None:
         seen: set[str] = set()
         for copy in self.queues[delivery.queue].copies:
-            if copy.holder is None and copy.source not in seen:
+            if copy.holder in (None, (NOBODY, 0)) and copy.source not in seen:
                 seen.add(copy.source)
-                if delivery.shows(copy):
+                if copy.holder is None and delivery.shows(copy):
                     return copy
         return None
 
@@ -290,10 +293,17 @@ class Model:
         """basic.nack with requeue; without a tag, the loss of the connection."""
         if tag is None:
             self.readers = {key: reader for key, reader in self.readers.items() if key[0] != client}
-        for queue, copy in self._held(client, tag, multiple):
-            copy.holder = None
-            copy.redelivered = True
-            copy.returns += queue.name in QUORUM
+        for _, copy in self._held(client, tag, multiple):
+            copy.holder = (NOBODY, 0)
+
+    def come_back(self, coming: Collection[tuple[str, int, str]]) -> None:
+        """What clients gave back is in its queue, but for these (queue, id and source)."""
+        for queue in self.queues.values():
+            for copy in queue.copies:
+                if copy.holder == (NOBODY, 0) and (queue.name, copy.id, copy.source) not in coming:
+                    copy.holder = None
+                    copy.redelivered = True
+                    copy.returns += queue.name in QUORUM
 
     def reject(self, client: str, tag: int, multiple: bool, now_us: int) -> None:
         for queue, copy in self._held(client, tag, multiple):

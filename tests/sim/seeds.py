@@ -18,7 +18,7 @@ CRASHES_IN = (*HITS[:-1], *STREAM_HITS, "stream retention", "stream removal")
 FILE_SIZES = (DATA_START + 900, DATA_START + 2100, 1 << 20)
 # operation -> how often it comes
 WEIGHTS = {
-    "publish": 40, "time": 12, "ack": 16, "get": 8, "consume": 6, "reject": 7, "nack": 5, "purge": 2, "lose": 2,
+    "publish": 40, "time": 12, "ack": 16, "get": 8, "consume": 6, "reject": 7, "nack": 5, "purge": 2, "lose": 3,
     "declare": 4, "delete": 1, "bind": 1, "unbind": 1, "exchange": 1, "delete_exchange": 1,
     "read": 4, "ack read": 16, "append": 20, "delete stream": 4, "vhost": 1, "parameter": 2,
 }  # fmt: skip
@@ -121,6 +121,7 @@ def simulate(seed: int) -> World:
     world.file_size = rng.choice(FILE_SIZES)
     world.overlap = rng.choice((0.0, 0.3, 0.5, 0.8))
     world.ready_octets = rng.choice((600, 3000, 1 << 30))
+    world.step_max = rng.choice((1, 1, 1, 2048))
     world.tail_octets = rng.choice((0, 0, 0, 500, 1 << 30))
     for _ in range(rng.randrange(2, 5)):
         _live(world)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
@@ -14,7 +14,6 @@ from leveret.broker.definitions import GLOBAL_PARAMETER, PARAMETER, VHOST, key_o
 from leveret.broker.entry import Entry
 from leveret.broker.exchange import Exchange
 from leveret.broker.page import Page
-from leveret.broker.peer import Peer
 from leveret.broker.queue import Queue
 from leveret.broker.returned import Returned
 from leveret.broker.run import Run
@@ -230,25 +229,35 @@ def _stream(stream: Stream, archive: Archive) -> tuple[Row, ...]:
     return tuple(rows)
 
 
-def state_of(broker: Broker, peers: Iterable[Peer], archives: Mapping[int, Archive]) -> State:
+def coming_back(broker: Broker) -> set[tuple[str, int, str]]:
+    """Queue, id and source of each message that is on its way back to its queue."""
+    found: set[tuple[str, int, str]] = set()
+    for way in broker.ways_back.of(broker.vhosts["/"]):
+        for tag, delivery in way.channel.unacked.tagged(0):
+            if isinstance(delivery, Entry) and not delivery.queue.is_deleted and (way.stop == 0 or tag <= way.stop):
+                row = _row(delivery)
+                found.add((delivery.queue.name, row.id, row.source))
+    return found
+
+
+def state_of(broker: Broker, archives: Mapping[int, Archive]) -> State:
     """Everything that the broker holds: what waits in its queues, and what its clients have not acknowledged.
 
     archives: of its streams, by queue number.
     """
     vhost = broker.vhosts["/"]
     entries: dict[str, list[Entry]] = {name: _waiting(queue) for name, queue in vhost.queues.items()}
-    for peer in peers:
-        for channel in peer.channels.values():
-            for delivery in channel.unacked.all():
-                if isinstance(delivery, Entry) and not delivery.queue.is_deleted:
-                    entries[delivery.queue.name].append(delivery)
+    for channel in vhost.holding():
+        for delivery in channel.unacked.all():
+            if isinstance(delivery, Entry) and not delivery.queue.is_deleted:
+                entries[delivery.queue.name].append(delivery)
     exchanges = [exchange for exchange in vhost.exchanges.values() if not exchange.name.startswith("amq.")]
     return State(
         frozenset((exchange.name, exchange.durable) for exchange in exchanges),
         frozenset(
             (binding.source.name, binding.key, binding.destination.name)
             for exchange in exchanges
-            for binding in exchange.outgoing.values()
+            for binding in exchange.every()
             if not isinstance(binding.destination, Exchange)
         ),
         {name: tuple(_row(e) for e in sorted(found, key=_place)) for name, found in entries.items()}

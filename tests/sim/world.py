@@ -34,7 +34,7 @@ from leveret.wire.method import Method
 from .actions import Actions
 from .client import SimClient
 from .model import Model, ModelQueue
-from .state import State, state_of
+from .state import State, coming_back, state_of
 
 DIRECTORY = "/data/journal"
 SEGMENTS = "/data/segments"
@@ -93,8 +93,8 @@ class World:
     """The process crashes at disk operation number `crash_at`, or at the first one in a `crash_in` (see HITS), and the
     disk refuses number `fault_at`. overlap: how probable it is that the loop gets on while the thread is at the disk;
     at 0 each operation of a script is on the medium before the next. ready_octets: of messages in memory, before some
-    go to pages; tail_octets: of a stream, before it goes to files. hits: how many crashes there were of which kind.
-    floor: the last batch that somebody was told is safe.
+    go to pages; tail_octets: of a stream, before it goes to files; step_max: messages that go back in one step. hits:
+    how many crashes there were of which kind. floor: the last batch that somebody was told is safe.
     """
 
     def __init__(
@@ -105,6 +105,7 @@ class World:
         self.rng = random.Random(seed)
         self.disk: MemoryDisk = SimDisk(self._before, self.rng)
         self.tail_octets = 0
+        self.step_max = 2048
         self.now_us = 1_700_000_000_000_000
         self.model = Model()
         self.file_size = file_size
@@ -146,6 +147,7 @@ class World:
         self._starts += 1
         self.broker = Broker(Settings(), self.rng.randbytes)
         self.broker.on_event = lambda _: None
+        self.broker.ways_back.step_max = self.step_max
         self.journal = Journal(self.disk, DIRECTORY, self.file_size, self.rng.randbytes, ahead_size=AHEAD_SIZE)
         self.work = SimWork(self, self.journal)
         self.segments = SegmentStore(self.disk, SEGMENTS, self.rng.randbytes)
@@ -160,7 +162,7 @@ class World:
         self._look_at_streams(True)
         self._is_busy = self._is_recovering = False
         assert self.journal.report.damages == []
-        self._recovered(state_of(self.broker, [], self.streams.archives))
+        self._recovered(state_of(self.broker, self.streams.archives))
         self.run_timers()
 
     def resume(self) -> int:
@@ -250,6 +252,7 @@ class World:
     def fork(self) -> World:
         """Another world that has come as far, to end in another way; neither has a process any more."""
         other = World(0, self.file_size, self.overlap, self.ready_octets)
+        other.step_max = self.step_max
         other.tail_octets, other._firsts, other._living = self.tail_octets, dict(self._firsts), set(self._living)
         for name in ("now_us", "floor", "_clean_from", "_starts", "next_id", "_path", "_is_recovering"):
             setattr(other, name, getattr(self, name))
@@ -291,7 +294,7 @@ class World:
         self.model.check(self._state())
 
     def _state(self) -> State:
-        return state_of(self.broker, [client.peer for client in self.clients.values()], self.streams.archives)
+        return state_of(self.broker, self.streams.archives)
 
     def _background(self) -> bool:
         """One of the threads does its next work, or the loop hears of it; False if there is nothing to do."""
@@ -310,6 +313,10 @@ class World:
             ready.append(self._read_stream)
         if self.broker.log.size() and not self.committer.is_syncing:
             ready.append(self._linger)
+        if any(client.peer.has_more for client in self.clients.values()):
+            ready.append(self._go_on)
+        if self.broker.ways_back.is_busy:
+            ready.append(self._give_back)
         if ready:
             self.rng.choice(ready)()
         return bool(ready)
@@ -323,6 +330,17 @@ class World:
         self._is_busy = True
         self.committer.submit()
         self._is_busy = False
+
+    def _go_on(self) -> None:
+        """Clients whose request takes several turns have another one."""
+        for client in list(self.clients.values()):
+            if client.peer.has_more:
+                self._turn(client, b"")
+
+    def _give_back(self) -> None:
+        self._is_busy = True
+        self.broker.give_back(self.broker_us)
+        self._end_turn()
 
     def _page(self) -> None:
         self._is_paging = False
@@ -457,6 +475,17 @@ class World:
     # -- turns ---------------------------------------------------------------------------------------------------------
 
     def turn(self, client: SimClient, data: bytes) -> None:
+        while client.peer.has_more:
+            self._give_back()
+            self._turn(client, b"")
+        self._turn(client, data)
+
+    def await_return(self, queue: str) -> None:
+        """Until all that goes back to a queue is there."""
+        while self.broker.vhosts["/"].queues[queue].awaiting:
+            self._give_back()
+
+    def _turn(self, client: SimClient, data: bytes) -> None:
         self._is_busy = True
         client.peer.turn(data, self.broker_us)
         self._end_turn()
@@ -473,6 +502,9 @@ class World:
             if archive.stream.tail_octets > self.tail_octets:
                 archive.write()
         self._look_at_streams(False)
+        coming = coming_back(self.broker)
+        self.hits["return in steps"] += bool(coming)
+        self.model.come_back(coming)
         dirty, self.broker.dirty = self.broker.dirty, []
         clients = [client for client in self.clients.values() if client.peer in dirty]
         for client in clients:

@@ -354,7 +354,7 @@ class Node(Bench):
     def keys(self, exchange: str, vhost: str = "/") -> list[str]:
         """With which an exchange is bound."""
         found = self.broker.vhosts[vhost].exchanges.get(exchange)
-        return [] if found is None else sorted(binding.key for binding in found.outgoing.values())
+        return [] if found is None else sorted(binding.key for binding in found.every())
 
     def names(self, vhost: str = "/") -> list[str]:
         """Of queues and exchanges that links have made."""

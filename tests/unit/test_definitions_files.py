@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from leveret.broker.binding import count_to
 from leveret.broker.broker import Broker
 from leveret.broker.definitions import PARAMETER, USER
 from leveret.broker.recovery import Recovery
@@ -360,7 +361,7 @@ def test_bindings_from_a_file_are_those_that_rabbitmq_makes() -> None:
     client.call(1, grammar.QUEUE_BIND, queue="q", exchange="amq.headers", arguments={"a": 1 << 40})
     client.call(1, grammar.QUEUE_BIND, queue="q", exchange="amq.headers", arguments={"a": 1})
     put(bench, exported(bench.broker, None))
-    assert len(bench.broker.vhosts["/"].queues["q"].bindings) == 3
+    assert count_to(bench.broker.vhosts["/"].queues["q"]) == 3
 
 
 def test_a_broker_is_new_until_something_is_recorded() -> None:
@@ -426,7 +427,7 @@ def test_what_rabbitmqctl_and_newer_versions_write_besides_is_understood_or_mean
     assert (vhosts["v"]["description"], vhosts["v"]["tags"]) == ("said", ["t"])
     assert (vhosts["w"]["description"], vhosts["w"]["tags"]) == ("here", ["a", "b"])
     assert bench.broker.vhosts["v"].queues["q"].is_quorum
-    assert len(bench.broker.vhosts["v"].queues["q"].bindings) == 1
+    assert count_to(bench.broker.vhosts["v"].queues["q"]) == 1
 
 
 # -- imports that are cut off ------------------------------------------------------------------------------------------

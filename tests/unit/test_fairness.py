@@ -63,7 +63,8 @@ class Floor:
 
     def turn(self, socket: Socket, act: Callable[[Client], object]) -> None:
         act(socket.client)
-        socket.client.frames()
+        while socket.client.frames():
+            socket.peer.drained(self.bench.now_us)  # its socket takes all
         self.fairness.turn(cast(PeerProtocol, socket), self.bench.now_us)
 
     def publish(self, count: int) -> None:

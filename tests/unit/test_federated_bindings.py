@@ -128,7 +128,7 @@ def test_the_same_key_with_other_arguments_is_another_binding() -> None:
     down.bind("x", "k", "q", color="red")
     down.bind("x", "k", "q", color="blue")
     world.until(lambda: up.keys("x") == ["k", "k"])
-    colors = [decode_table(b.arguments, 0)[0]["color"] for b in up.broker.vhosts["/"].exchanges["x"].outgoing.values()]
+    colors = [decode_table(b.arguments, 0)[0]["color"] for b in up.broker.vhosts["/"].exchanges["x"].every()]
     assert sorted(colors, key=str) == ["blue", "red"]
     reader = down.bind("x", "k", "q", color="red")
     up.publish("x", "any", b"red", headers={"color": "red"})
@@ -159,7 +159,7 @@ def test_bindings_go_through_a_chain_and_no_further_than_their_hops() -> None:
     world.until(lambda: nodes[1].keys("x") == ["k"])
     world.pass_time(10)
     assert [node.keys("x") for node in nodes] == [[], ["k"], ["k"], ["k"]]
-    (binding,) = nodes[1].broker.vhosts["/"].exchanges["x"].outgoing.values()
+    (binding,) = nodes[1].broker.vhosts["/"].exchanges["x"].every()
     found = decode_table(binding.arguments, 0)[0]["x-bound-from"]
     assert isinstance(found, list)
     entries = [(each["cluster-name"], each["exchange"], each["hops"]) for each in found if isinstance(each, dict)]
@@ -310,7 +310,7 @@ def test_what_somebody_deletes_on_the_upstream_comes_back(what: str) -> None:
     queue = "federation: x -> down"
     if what == "binding":
         host = up.broker.vhosts["/"]
-        host.unbind(next(iter(host.exchanges["x"].outgoing.values())))
+        host.unbind(next(iter(host.exchanges["x"].every())))
     elif what == "exchange":
         client.call(1, grammar.EXCHANGE_DELETE, exchange="x")
     elif what == "internal":

@@ -87,7 +87,7 @@ def test_what_a_link_declares_is_what_a_link_of_rabbitmq_declares() -> None:
     assert internal.arguments == {
         "x-max-hops": 3, "x-downstream-name": "down", "x-downstream-vhost": "/", "x-internal-purpose": "federation",
     }  # fmt: skip
-    assert [(binding.key, binding.destination) for binding in internal.outgoing.values()] == [("", queue)]
+    assert [(binding.key, binding.destination) for binding in internal.every()] == [("", queue)]
 
 
 def test_several_upstreams_and_a_pattern() -> None:

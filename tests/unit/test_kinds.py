@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from leveret.broker import routing
-from leveret.broker.binding import Binding
+from leveret.broker.binding import Binding, bindings_to
 from leveret.broker.exchange import Exchange
 from leveret.broker.kinds.envelope import Envelope
 from leveret.broker.kinds.recent_history import HISTORY_OCTETS_MAX, SNAPSHOT_OCTETS_MAX, RecentHistory
@@ -244,7 +244,7 @@ def test_the_types_of_a_bindings_arguments_outlive_a_restart() -> None:
     bench.broker.vhosts["/"].bind(binding)
     bench.sync()
     for again in both_ways(bench):
-        (found,) = again.broker.vhosts["/"].queues["q"].bindings.values()
+        (found,) = bindings_to(again.broker.vhosts["/"].queues["q"])
         assert found.identity == binding.identity
         assert found.arguments == join_table([(b"a", b"x\0\0\0\1z"), (b"b", b"l" + struct.pack(">q", 1))])
 

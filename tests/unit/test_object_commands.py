@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 import leveret.control.commands  # noqa: F401  (makes them known)
+from leveret.broker.binding import count_to
 from leveret.control.command import COMMANDS
 from leveret.control.host import Host
 from leveret.control.node import Node
@@ -167,9 +168,9 @@ def test_a_binding_is_found_again_by_its_properties_key(
     desk.do("bind", **ends, routing_key="k", arguments={"c": 1})
     found = desk.do("bind", **ends, routing_key=key, arguments=arguments)["properties_key"]
     assert found == properties_key if properties_key else found.startswith("k~")
-    assert len(desk.bench.broker.vhosts["/"].queues["q"].bindings) == 3
+    assert count_to(desk.bench.broker.vhosts["/"].queues["q"]) == 3
     desk.do("unbind", **ends, properties_key=found)
-    assert len(desk.bench.broker.vhosts["/"].queues["q"].bindings) == 2
+    assert count_to(desk.bench.broker.vhosts["/"].queues["q"]) == 2
     assert desk.refusal("unbind", **ends, properties_key=found)[0] == NOT_FOUND
     assert desk.refusal("unbind", source="no", destination="q", properties_key="k")[0] == NOT_FOUND
 

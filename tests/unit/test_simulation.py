@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 
+from leveret.broker.binding import count_to
 from leveret.testing.simulation import BrokerDown, Simulation, Sizes
 from leveret.testing.simulation.clock import Clock
 from leveret.testing.simulation.publisher import UNKNOWN
@@ -70,7 +71,7 @@ def test_what_is_declared_is_on_the_disk_when_the_call_returns() -> None:
         one.bind("q", "x", "key")
         sim.crash(one, for_s=1)
         sim.run(2)
-        assert one.core.vhosts["/"].queues["q"].bindings
+        assert count_to(one.core.vhosts["/"].queues["q"])
 
 
 def test_a_broker_that_refuses_says_why_and_one_that_is_down_is_not_asked() -> None:

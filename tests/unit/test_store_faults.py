@@ -257,6 +257,14 @@ def test_short_writes_are_completed(tmp_path: os.PathLike[str], monkeypatch: pyt
     assert again.report.is_clean
 
 
+def test_more_parts_than_the_system_takes_at_once(tmp_path: Path) -> None:
+    parts = [b"%d," % number for number in range(2500)]
+    file = RealDisk().create(str(tmp_path / "file"))
+    file.write(10, parts)
+    file.close()
+    assert (tmp_path / "file").read_bytes() == bytes(10) + b"".join(parts)
+
+
 @pytest.mark.parametrize("number", [0, errno.EOPNOTSUPP, errno.EINVAL])
 def test_room_is_taken_whatever_the_file_system_can_do(
     number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

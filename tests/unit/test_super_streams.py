@@ -24,7 +24,7 @@ def desk() -> Desk:
 def layout(desk: Desk, name: str) -> list[tuple[str, str, list[tuple[bytes, bytes]]]]:
     """(queue, key, encoded arguments) of each binding of an exchange."""
     exchange = desk.bench.broker.vhosts["/"].exchanges[name]
-    bindings = exchange.outgoing.values()
+    bindings = exchange.every()
     return [(binding.destination.name, binding.key, split_table(binding.arguments)) for binding in bindings]
 
 

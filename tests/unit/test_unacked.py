@@ -102,10 +102,12 @@ class UnackedMachine(RuleBasedStateMachine):
         self.unacked.compact()
         assert taken == self._taken(until)
 
-    @rule(back=BACK)
-    def take_until(self, back: int) -> None:
+    @rule(back=BACK, most=st.integers(1, 20))
+    def take_some(self, back: int, most: int) -> None:
         until = max(0, self.tag - back)
-        assert [row(each) for each in self.unacked.take_until(until)] == list(self._taken(until).values())
+        expected = [tag for tag in self.model if until == 0 or tag <= until][:most]
+        taken = self.unacked.take_some(until, most)
+        assert [row(each) for each in taken] == [self.model.pop(tag) for tag in expected]
 
     @rule(back=BACK, multiple=st.booleans())
     def hold(self, back: int, multiple: bool) -> None:

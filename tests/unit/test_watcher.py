@@ -7,6 +7,7 @@ import pytest
 from leveret.broker.binding import Binding
 from leveret.broker.definitions import POLICY, VHOST
 from leveret.broker.exchange import Exchange
+from leveret.broker.remains import Remains
 from leveret.broker.vhost import VHost
 from leveret.broker.watcher import Watcher
 from leveret.wire import grammar
@@ -22,18 +23,18 @@ class Diary(Watcher):
 
     def exchange_changed(self, vhost: VHost, exchange: Exchange) -> None:
         self.lines.append(f"{vhost.name} {exchange.name} {exchange.effect.settings.get('federation-upstream', '-')}")
-        exchange.is_watched = True
+        exchange.watch = 1
 
     def exchange_deleted(self, vhost: VHost, exchange: Exchange) -> None:
         assert vhost.exchanges.get(exchange.name) is not exchange
         self.lines.append(f"{vhost.name} {exchange.name} gone")
 
     def bound(self, vhost: VHost, binding: Binding) -> None:
-        assert binding.identity in binding.destination.bindings
+        assert binding.standing() is binding
         self.lines.append(f"{binding.source.name} -{binding.key}-> {binding.destination.name}")
 
     def unbound(self, vhost: VHost, binding: Binding) -> None:
-        assert binding.identity not in binding.destination.bindings
+        assert binding.standing() is None
         self.lines.append(f"{binding.source.name} -{binding.key}x {binding.destination.name}")
 
     def heard(self) -> list[str]:
@@ -116,6 +117,36 @@ def test_an_exchange_that_goes_with_its_last_binding(client: Client, diary: Diar
     diary.heard()
     client.call(1, grammar.QUEUE_DELETE, queue="q")
     assert diary.heard() == ["x -x q", "/ x gone"]
+
+
+def test_of_very_many_bindings_it_hears_by_and_by(bench: Bench, client: Client, diary: Diary) -> None:
+    remains = bench.broker.log.remains = Remains(at_once_max=0, pace=0)
+    exchange(client, "x")
+    client.queue("q")
+    for key in ("a", "b"):
+        client.call(1, grammar.QUEUE_BIND, queue="q", exchange="x", routing_key=key)
+    diary.heard()
+    client.call(1, grammar.QUEUE_DELETE, queue="q")
+    assert diary.heard() == []
+    remains.clear(2)
+    assert diary.heard() == ["x -bx q"]
+    remains.clear(2)
+    assert diary.heard() == ["x -ax q"]
+
+
+def test_who_came_later_does_not_hear_of_bindings_that_were_gone(bench: Bench, client: Client, diary: Diary) -> None:
+    remains = bench.broker.log.remains = Remains(at_once_max=0, pace=0)
+    exchange(client, "x")
+    for name in ("p", "q"):
+        client.queue(name)
+        client.call(1, grammar.QUEUE_BIND, queue=name, exchange="x")
+    diary.heard()
+    source = bench.broker.vhosts["/"].exchanges["x"]
+    client.call(1, grammar.QUEUE_DELETE, queue="p")
+    source.watch = 2
+    client.call(1, grammar.QUEUE_DELETE, queue="q")
+    remains.clear(4)
+    assert diary.heard() == ["x -x q"]
 
 
 def test_policies(bench: Bench, client: Client, diary: Diary) -> None:

@@ -11,10 +11,15 @@ import msgspec
 import pytest
 
 from leveret.broker.acknowledgement import ACKED_MAX
+from leveret.broker.binding import Binding
+from leveret.broker.broker import DUE_MAX, LATE_MAX
 from leveret.broker.consumer import CROWDED_OCTETS_MAX, OUT_OCTETS_MAX
+from leveret.broker.kinds.direct import Direct
 from leveret.broker.log import GONE_AT_ONCE
 from leveret.broker.pager import DEAD_MAX
 from leveret.broker.queue import CROWD, EXPIRED_MAX, Queue
+from leveret.broker.remains import STEP
+from leveret.broker.way_back import COUNTED_COST, STEP_MAX
 from leveret.control.commands.definitions import ImportDefinitions
 from leveret.control.definitions.document import Document
 from leveret.control.definitions.importing import Import
@@ -25,6 +30,7 @@ from leveret.session import lifecycle
 from leveret.store.disk import MemoryDisk
 from leveret.wire import grammar
 from leveret.wire.method import method_frame
+from leveret.wire.table import Value
 
 from .house import House
 from .support import SECOND_US, Bench, Client
@@ -171,9 +177,26 @@ def test_a_turn_takes_out_so_many_expired_messages_and_no_more(has_limits: bool)
     bench.now_us += 10 * SECOND_US
     client.send(1, grammar.BASIC_GET, queue="q", no_ack=True)
     assert queue_of(bench).count() >= count - 3 * EXPIRED_MAX
-    for _ in range(count // EXPIRED_MAX):
+    for _ in range(count // LATE_MAX):
         bench.pass_time(0)
     assert queue_of(bench).count() == 0
+
+
+def test_while_much_is_late_each_turn_has_little_of_it() -> None:
+    bench = Bench()
+    client, other = bench.connect(), bench.connect()
+    client.queue("q")
+    fill(client, 2 * DUE_MAX, expiration="1000")
+    bench.now_us += 10 * SECOND_US
+    other.publish("elsewhere")
+    for taken in range(DUE_MAX, 2 * DUE_MAX, LATE_MAX):
+        assert queue_of(bench).count() == 2 * DUE_MAX - taken
+        other.publish("elsewhere")
+    bench.pass_time(0)
+    fill(client, 2 * DUE_MAX, expiration="1000")  # all was done, so there is time for much again
+    bench.now_us += 10 * SECOND_US
+    other.publish("elsewhere")
+    assert queue_of(bench).count() == DUE_MAX
 
 
 def with_many_that_expire(bench: Bench, expiration: str) -> Client:
@@ -241,6 +264,52 @@ def exhausted(steps: Steps[list[Place]]) -> list[Place]:
             return cast(list[Place], end.value)
 
 
+# -- bindings ----------------------------------------------------------------------------------------------------------
+
+
+def bound(bench: Bench, count: int, kind: str = "direct") -> Client:
+    """A client with a queue that has so many bindings, each with a key of one word."""
+    client = bench.connect()
+    client.send(1, grammar.QUEUE_DECLARE, queue="q", exclusive=True)
+    client.send(1, grammar.EXCHANGE_DECLARE, exchange="x", type=kind)
+    client.frames()
+    vhost = bench.broker.vhosts["/"]
+    for number in range(count):
+        vhost.bind(Binding(vhost.exchanges["x"], vhost.queues["q"], f"k{number}", b"\0\0\0\0"))
+    return client
+
+
+def indexed(matcher: Any) -> int:
+    """How many bindings its index has."""
+    return len(matcher._by_key if isinstance(matcher, Direct) else matcher._root.children)
+
+
+@pytest.mark.parametrize("what", ["queue", "exchange", "connection", "virtual host"])
+@pytest.mark.parametrize("kind", ["direct", "topic"])
+def test_bindings_of_what_is_deleted_are_cleared_away_some_at_a_time(kind: str, what: str) -> None:
+    house = House(MemoryDisk())
+    bench = house.bench
+    client = bound(bench, 3 * STEP, kind)
+    vhost = bench.broker.vhosts["/"]
+    matcher = vhost.exchanges["x"].matcher
+    if what == "queue":
+        assert client.call(1, grammar.QUEUE_DELETE, queue="q").spec is grammar.QUEUE_DELETE_OK
+    elif what == "exchange":
+        assert client.call(1, grammar.EXCHANGE_DELETE, exchange="x").spec is grammar.EXCHANGE_DELETE_OK
+    elif what == "connection":
+        client.peer.lost(bench.now_us)
+    else:
+        bench.broker.delete_vhost("/")
+    assert vhost.binding_count == 0
+    left = indexed(matcher)
+    assert left == 3 * STEP
+    while bench.broker.log.has_waste:
+        house.paging.step()
+        assert left - indexed(matcher) <= STEP
+        left = indexed(matcher)
+    assert left == 0
+
+
 # -- what operators ask for --------------------------------------------------------------------------------------------
 
 
@@ -248,18 +317,19 @@ def go_on(client: Client) -> int:
     """As the server does, until all that the client has said is handled; how many more turns that took."""
     turns = 0
     while client.peer.has_more:
+        client.bench.broker.give_back(client.bench.now_us)
         client.raw(b"")
         turns += 1
     return turns
 
 
-def consuming(bench: Bench, count: int) -> Client:
+def consuming(bench: Bench, count: int, **arguments: Value) -> Client:
     """It has so many messages, and has acknowledged none."""
     client = bench.connect()
-    client.queue("q")
+    client.queue("q", durable=True, arguments=arguments)
     fill(client, count)
     go_on(client)
-    client.send(1, grammar.BASIC_CONSUME, queue="q")
+    client.send(1, grammar.BASIC_CONSUME, queue="q", consumer_tag="c")
     while client.peer.is_full:
         client.frames()
         client.peer.drained(bench.now_us)
@@ -298,7 +368,66 @@ def test_an_acknowledgement_of_very_many_of_what_is_unknown_is_an_error_at_once(
     client.raw(method_frame(1, grammar.BASIC_ACK, delivery_tag=ACKED_MAX + 3, multiple=True))
     assert not client.peer.has_more
     assert client.methods()[-1].spec is grammar.CHANNEL_CLOSE
+    bench.broker.ways_back.finish()
     assert queue_of(bench).count() == ACKED_MAX + 2
+
+
+def returned_by_steps(bench: Bench, count: int, step: int) -> int:
+    """So many messages come back to the queue, and no step brings more than that; how many steps there are."""
+    queue, steps = queue_of(bench), 0
+    while bench.broker.ways_back.is_busy:
+        before = queue.count()
+        assert before + queue.unacked == count
+        bench.broker.give_back(bench.now_us)
+        assert 0 < queue.count() - before <= step
+        steps += 1
+    assert (queue.count(), queue.unacked, queue.awaiting) == (count, 0, 0)
+    return steps
+
+
+@pytest.mark.parametrize("how", ["lost", "closed", "failed", "timed out"])
+def test_what_a_channel_had_comes_back_in_steps(how: str) -> None:
+    bench = Bench()
+    count = 3 * STEP_MAX + 2
+    client = consuming(bench, count)
+    if how == "lost":
+        client.peer.lost(bench.now_us)
+    elif how == "closed":
+        assert client.call(1, grammar.CHANNEL_CLOSE).spec is grammar.CHANNEL_CLOSE_OK
+    elif how == "failed":
+        assert client.call(1, grammar.CHANNEL_OPEN).spec is grammar.CONNECTION_CLOSE
+    else:
+        client.peer.check_ack_timeouts(bench.now_us)
+        client.peer.check_ack_timeouts(bench.now_us + 3600 * SECOND_US)
+        assert client.methods()[-1].spec is grammar.CHANNEL_CLOSE
+    assert queue_of(bench).count() == STEP_MAX
+    assert returned_by_steps(bench, count, STEP_MAX) == 3
+
+
+def test_what_is_told_how_often_it_came_back_is_more_work() -> None:
+    bench = Bench()
+    step = STEP_MAX // COUNTED_COST
+    consuming(bench, 3 * step, **{"x-queue-type": "quorum"}).peer.lost(bench.now_us)
+    assert queue_of(bench).count() == step
+    assert returned_by_steps(bench, 3 * step, step) == 2
+
+
+@pytest.mark.parametrize("tag", [0, 2 * STEP_MAX + 2])
+@pytest.mark.parametrize("spec", [grammar.BASIC_NACK, grammar.BASIC_RECOVER])
+def test_a_client_gives_very_many_back_in_several_turns(spec: grammar.MethodSpec, tag: int) -> None:
+    bench = Bench()
+    count = 2 * STEP_MAX + 2
+    client = consuming(bench, count)
+    client.send(1, grammar.BASIC_CANCEL, consumer_tag="c")
+    fields = {"delivery_tag": tag, "multiple": True} if spec is grammar.BASIC_NACK else {}
+    client.frames()
+    client.raw(method_frame(1, spec, requeue=True, **fields) + method_frame(1, grammar.BASIC_QOS))
+    queue = queue_of(bench)
+    assert (queue.count(), queue.unacked, client.methods()) == (STEP_MAX, STEP_MAX + 2, [])
+    assert go_on(client) == 2
+    answers = ["basic.qos-ok"] if spec is grammar.BASIC_NACK else ["basic.recover-ok", "basic.qos-ok"]
+    assert [method.name for method in client.methods()] == answers
+    assert (queue.count(), queue.unacked, queue.awaiting) == (count, 0, 0)
 
 
 def test_a_get_behind_very_many_expired_messages_takes_several_turns() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from mypy_extensions import i64
+
 from leveret.broker import stage_methods
 from leveret.broker.ack_timeout import given_timeout_ms
 from leveret.broker.answers import ANSWERS, answer
@@ -27,6 +29,7 @@ from leveret.broker.streams.read import Read
 from leveret.broker.streams.reader import Reader
 from leveret.broker.streams.stream import Stream
 from leveret.broker.transaction import REJECT, REQUEUE
+from leveret.broker.way_back import requeue
 from leveret.session.confirms import Confirms
 from leveret.session.unacked import Delivery
 from leveret.wire import grammar
@@ -41,6 +44,8 @@ from leveret.wire.errors import (
 )
 from leveret.wire.method import Method
 
+# so many messages one basic.nack may reject in a turn
+REJECTED_MAX: Final[i64] = 1024
 # of what a stream does not support, in RabbitMQ's words
 REJECTIONS: Final = "basic.nack and basic.reject"
 
@@ -128,6 +133,7 @@ def _consume_queue(peer: Peer, channel: BrokerChannel, method: Method, tag: str)
         channel.must_cut = True
     if isinstance(queue, Stream):
         consumer.reader = _reader(peer, consumer, queue, types)
+        channel.reads_streams = True
     channel.consumers[tag] = consumer
     queue.consumers.add(consumer)
     if not queue.is_touched:
@@ -178,6 +184,9 @@ def cancel(peer: Peer, channel: BrokerChannel, method: Method) -> None:
     tag = method.text("consumer_tag")
     consumer = channel.consumers.pop(tag, None)
     if consumer is not None:
+        queue = consumer.queue
+        if queue is not None and consumer.unacked > 0 and not queue.is_stream:
+            channel.leave(queue)
         peer.vhost.remove_consumer(consumer, peer.now_us)
     elif channel.reply is not None and channel.reply.tag == tag:
         peer.vhost.forget_reply(channel)
@@ -196,6 +205,9 @@ def get(peer: Peer, channel: BrokerChannel, method: Method) -> None:
     check_queue(method, queue, "basic.get")
     vhost = peer.vhost
     vhost.used(queue, peer.now_us)
+    if queue.awaiting != 0:
+        peer.is_unfinished = True
+        return
     entry = queue.peek()
     room = EXPIRED_MAX
     while entry is not None and entry.expires_us != 0 and entry.expires_us < peer.now_us:
@@ -239,6 +251,7 @@ def get(peer: Peer, channel: BrokerChannel, method: Method) -> None:
         if entry.id:
             vhost.log.settle(entry.shelf, entry.id)
     else:
+        channel.leave(queue)
         queue.unacked += 1
         channel.unacked.add(tag, entry)
         channel.fetched += 1
@@ -265,47 +278,87 @@ def nack(peer: Peer, channel: BrokerChannel, method: Method) -> None:
 
 def _reject(peer: Peer, channel: BrokerChannel, method: Method, multiple: bool) -> None:
     tag, requeue = method.number("delivery_tag"), method.flag("requeue")
-    check_tag(channel, tag, multiple, method.spec.method_id)
+    if channel.way_back is None and channel.acked_to == 0:  # else this is its second turn, at least
+        check_tag(channel, tag, multiple, method.spec.method_id)
     if channel.tx is not None:
         channel.tx.settle(channel.unacked, tag, multiple, REQUEUE if requeue else REJECT)
+    elif not multiple:
+        _reject_tag(peer, channel, tag, method)
+    elif requeue:
+        _give_back(peer, channel, tag, method, REJECTIONS)
     else:
-        put_away(peer, channel, take_back(channel, tag, multiple, method, REJECTIONS), requeue)
+        _reject_many(peer, channel, tag, method)
 
 
-def put_away(peer: Peer, channel: BrokerChannel, entries: list[Entry], requeue: bool) -> None:
+def _reject_tag(peer: Peer, channel: BrokerChannel, tag: int, method: Method) -> None:
+    found = channel.unacked.take(tag)
+    assert found is not None
+    delivery = found.single(tag)
+    if isinstance(delivery, Read):
+        delivery.release()
+        check_queue(method, delivery.reader.stream, REJECTIONS)
+    assert isinstance(delivery, Entry)
+    put_away(peer, channel, [delivery], method.flag("requeue"))
+
+
+def _reject_many(peer: Peer, channel: BrokerChannel, tag: int, method: Method) -> None:
+    """Up to this tag, 0 = all that the client may know of. `peer.is_unfinished` if there are more than a turn may
+    have."""
+    stop = channel.acked_to
+    if stop == 0:
+        _check_returnable(channel, tag, method, REJECTIONS)
+        stop = i64(tag) if tag != 0 else channel.next_tag - 1  # there may be others when the next turn comes
+    put_away(peer, channel, entries_of(channel, channel.unacked.take_some(stop, REJECTED_MAX)), False)
+    first = channel.unacked.first_tag()
+    channel.acked_to = stop if 0 < first <= stop else 0
+    peer.is_unfinished = channel.acked_to != 0
+
+
+def _give_back(peer: Peer, channel: BrokerChannel, tag: int, method: Method, what: str) -> bool:
+    """The same, back to their queues. True if this turn is the last one."""
+    way = channel.way_back
+    if way is None:
+        _check_returnable(channel, tag, method, what)
+        stop = i64(tag) if tag != 0 else channel.next_tag - 1
+        way = peer.vhost.ways_back.begin(peer.vhost, channel, peer, stop, channel.sources(), peer.now_us)
+    channel.way_back = None if way.is_over else way
+    peer.is_unfinished = not way.is_over
+    return way.is_over
+
+
+def put_away(peer: Peer, channel: BrokerChannel, entries: list[Entry], is_requeue: bool) -> None:
     """Rejected deliveries, oldest first, go back to their places or to the dead letters."""
     if channel.limit != 0:
         peer.touch_consumed(channel)
-    for entry in reversed(entries) if requeue else entries:
+    for entry in entries:
         channel.settled(entry.consumer, 1)
-        if requeue:
-            entry.queue.requeue(entry)
-        else:
-            entry.queue.unacked -= 1
-            if entry.queue.is_deleted:
-                if entry.id:
-                    peer.vhost.log.forget(entry.shelf, entry.id)
-                continue
-            peer.vhost.bury(entry.queue, entry, "rejected", peer.now_us)
-            if not entry.queue.is_touched:
-                entry.queue.touch()
+    if is_requeue:
+        requeue(entries)
+    else:
+        for entry in entries:
+            _reject_one(peer, entry)
     channel.line_up()
     trim(peer.vhost, peer.now_us)
 
 
-def take_back(channel: BrokerChannel, tag: int, multiple: bool, method: Method, what: str) -> list[Entry]:
-    """Remove and return deliveries, whose tag was checked, that shall have another fate. 540, and nothing is removed,
-    if one of them was read from a stream, to which nothing can come back: what says which methods it has not."""
-    unacked = channel.unacked
-    held = unacked.hold(tag, multiple)
-    deliveries = [delivery for _, delivery in held]
-    try:
-        check_returnable(deliveries, method, what)
-    except ProtocolError:
-        unacked.restore(held)
-        raise
-    unacked.count -= len(held)
-    return entries_of(channel, deliveries)
+def _reject_one(peer: Peer, entry: Entry) -> None:
+    queue = entry.queue
+    queue.unacked -= 1
+    if queue.is_deleted:
+        if entry.id:
+            peer.vhost.log.forget(entry.shelf, entry.id)
+        return
+    peer.vhost.bury(queue, entry, "rejected", peer.now_us)
+    if not queue.is_touched:
+        queue.touch()
+
+
+def _check_returnable(channel: BrokerChannel, tag: int, method: Method, what: str) -> None:
+    """540 if one of the deliveries up to this tag (0: all) was read from a stream, to which nothing can come back: what
+    says which methods it has not."""
+    if channel.reads_streams:
+        meant = [delivery for each, delivery in channel.unacked.tagged(0) if tag == 0 or each <= tag]
+        check_returnable(meant, method, what)
 
 
 def check_returnable(deliveries: list[Delivery], method: Method, what: str) -> None:
@@ -343,14 +396,7 @@ def recover(peer: Peer, channel: BrokerChannel, method: Method) -> None:
     """basic.recover and recover-async: everything unacknowledged goes back to its queue."""
     if not method.flag("requeue"):
         raise fail(method, NOT_IMPLEMENTED, "requeue=false")
-    if channel.limit != 0:
-        peer.touch_consumed(channel)
-    for entry in reversed(take_back(channel, 0, True, method, "basic.recover")):
-        channel.settled(entry.consumer, 1)
-        entry.queue.requeue(entry)
-    channel.line_up()
-    trim(peer.vhost, peer.now_us)
-    if method.spec is grammar.BASIC_RECOVER:
+    if _give_back(peer, channel, 0, method, "basic.recover") and method.spec is grammar.BASIC_RECOVER:
         peer.send(channel.number, grammar.BASIC_RECOVER_OK)
 
 

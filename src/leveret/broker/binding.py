@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, Union
 
 from leveret.broker.log import meta_record_of
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
     from leveret.broker.exchange import Exchange
 
 Destination = Union[Queue, "Exchange"]
+Identity = str | tuple[str, bytes]
+Bindings = dict[Identity, "Binding"]
 
 ARGUMENTS: Final = encode_short("arguments")
 _NONE: Final = b"\0\0\0\0"
@@ -20,8 +23,8 @@ _NONE: Final = b"\0\0\0\0"
 class Binding:
     """arguments: an encoded table in the order of its names.
 
-    identity: (source, routing key, arguments), unique among the bindings of one destination; a value of another type
-    makes another binding.
+    identity: (routing key, arguments), or the key where there are no arguments; unique among the bindings from one
+    source to one destination. An argument of another type makes another binding.
     """
 
     def __init__(self, source: Exchange, destination: Destination, key: str, arguments: bytes) -> None:
@@ -29,9 +32,14 @@ class Binding:
         self.destination = destination
         self.key = key
         self.arguments = in_order(arguments)
-        self.identity = (source.name, key, self.arguments)
+        self.identity: Identity = key if self.arguments == _NONE else (key, self.arguments)
         self.is_durable = source.is_journalled and destination.is_journalled
         self._record = b""
+
+    def standing(self) -> Binding | None:
+        """The binding like this one that is there."""
+        alike = self.destination.incoming.get(self.source)
+        return alike.get(self.identity) if alike is not None else None
 
     def record(self, vhost: str) -> bytes:
         """The journal's record of this binding, encoded once: each journal file begins with those of all bindings."""
@@ -54,6 +62,18 @@ class Binding:
         }
         body = encode_table(fields)[4:] + ARGUMENTS + b"F" + self.arguments
         return meta_record_of(len(body).to_bytes(4, "big") + body)
+
+
+def bindings_to(destination: Destination) -> Iterator[Binding]:
+    """Those that stand, in the order of their sources; what a deleted exchange has left (remains.py) is none."""
+    for source, bindings in list(destination.incoming.items()):
+        if not source.is_deleted:
+            yield from list(bindings.values())
+
+
+def count_to(destination: Destination) -> int:
+    """How many these are."""
+    return sum([len(bindings) for source, bindings in destination.incoming.items() if not source.is_deleted])
 
 
 def in_order(arguments: bytes) -> bytes:

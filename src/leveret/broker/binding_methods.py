@@ -109,7 +109,7 @@ def _bind(peer: Peer, method: Method, binding: Binding) -> None:
 
 
 def _unbind(peer: Peer, method: Method, like: Binding) -> None:
-    binding = like.destination.bindings.get(like.identity)
+    binding = like.standing()
     if binding is not None:
         if isinstance(binding.destination, Queue):
             check_owner(peer, method, binding.destination)

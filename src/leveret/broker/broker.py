@@ -51,6 +51,7 @@ from leveret.broker.timers import Timers
 from leveret.broker.users import SHA256, Users, hash_password
 from leveret.broker.vhost import PREDECLARED, VHost
 from leveret.broker.watcher import Watcher
+from leveret.broker.way_back import WaysBack
 from leveret.session.connection import Connection
 from leveret.wire import grammar
 from leveret.wire.method import method_frame
@@ -58,8 +59,9 @@ from leveret.wire.table import Value
 
 logger = logging.getLogger("leveret.broker")
 
-# after a long pause much is due, and the others want their turn
+# after a long pause much is due, and the others want their turn; while that does not suffice, each turn has less of it
 DUE_MAX: Final = 1024
+LATE_MAX: Final = 256
 
 CAPABILITIES: dict[str, Value] = {
     "publisher_confirms": True,
@@ -135,12 +137,14 @@ class Broker:
         self.log = Log()
         self.churn = Churn()
         self.timers = Timers()
+        self._is_late = False  # more was due at the last look than a turn may have
         self.timeline = Timeline(self.log)
         self.users = Users(settings.password_hashing)
         self.attempts = Attempts()
         self._accesses: dict[tuple[str, str], Access] = {}  # by user and virtual host
         self._greetings: dict[str, bytes] = {}  # by the mechanisms that they offer
         self.ack_timeout = AckTimeout(settings.consumer_timeout_ms)
+        self.ways_back = WaysBack()
         self.vhosts: dict[str, VHost] = {}
         self.lives = Lives(self.log, int.from_bytes(random_bytes(8), "big", signed=True))
         self.positions = Positions(self.log)
@@ -180,7 +184,9 @@ class Broker:
 
     def _vhost(self, name: str) -> VHost:
         log, timers, random_bytes = self.log, self.timers, self.random_bytes
-        return VHost(name, log, timers, self.timeline, self.ack_timeout, self._tell, random_bytes, self.churn)
+        return VHost(
+            name, log, timers, self.timeline, self.ack_timeout, self._tell, random_bytes, self.churn, self.ways_back
+        )  # fmt: skip
 
     def _define_defaults(self) -> None:
         """What a new broker begins with; its first journal file says so."""
@@ -272,11 +278,11 @@ class Broker:
         """Delete a virtual host with all that is in it. KeyError if there is none; its connections must be closed."""
         vhost = self.vhosts[name]
         vhost.queries.drop_all()
-        for queue in list(vhost.queues.values()):
-            vhost.delete_queue(queue)
-        for exchange in list(vhost.exchanges.values()):
+        for exchange in list(vhost.exchanges.values()):  # first, so that all their bindings go together
             if exchange.name in vhost.exchanges:
                 vhost.delete_exchange(exchange)
+        for queue in list(vhost.queues.values()):
+            vhost.delete_queue(queue)
         self.definitions.remove_all_of("vhost", name)
         self.definitions.remove(VHOST, name)
 
@@ -339,16 +345,24 @@ class Broker:
         self.catch_up(now_us)
         self.end_turn(now_us)
 
+    def give_back(self, now_us: int) -> None:
+        """A turn of its own, and one in each turn of the loop, while ways_back.is_busy: see there."""
+        self.catch_up(now_us)
+        self.ways_back.step(now_us)
+        self.end_turn(now_us)
+
     def catch_up(self, now_us: int) -> None:
         """Within a turn: let happen what is due, in the order in which it was, or the first part of it.
 
         Before anything else does: what is published now must not stand before what should have been there already, for
         only the first message of a queue expires.
         """
-        left = DUE_MAX
+        left = LATE_MAX if self._is_late else DUE_MAX
+        self._is_late = True
         while left > 0:
             queue = self.timers.due(now_us)
             if queue is None:
+                self._is_late = False
                 break
             next_us = self.timers.next_us()
             until_us = next_us if 0 < next_us < now_us else now_us
@@ -386,7 +400,7 @@ class Broker:
                             records += [page_record(page) for page in shelf.pages if page.is_stored and page.live > 0]
             records.extend(returned_record(*count) for count in counted(vhost, counting))
             for exchange in vhost.exchanges.values():
-                for binding in exchange.outgoing.values():
+                for binding in exchange.every():
                     if binding.is_durable:
                         records.append(binding.record(vhost.name))
         records.extend(self._histories())
@@ -405,6 +419,7 @@ class Broker:
 
     def stop(self) -> None:
         """An orderly stop: write down which messages were delivered, so that the others come back as new ones."""
+        self.ways_back.finish()
         for vhost in self.vhosts.values():
             for queue in vhost.queues.values():
                 if queue.is_journalled:

@@ -58,7 +58,7 @@ def check_exchanges(peer: Peer, method: Method, name: str) -> None:
 def check_bindings(peer: Peer, method: Method, binding: Binding) -> None:
     """406 if the virtual host has as many bindings as it may have, and this one is new."""
     most = peer.broker.settings.ceiling("binding_max_per_vhost")
-    if 0 <= most <= peer.vhost.binding_count and binding.identity not in binding.destination.bindings:
+    if 0 <= most <= peer.vhost.binding_count and binding.standing() is None:
         kind = "exchange" if isinstance(binding.destination, Exchange) else "queue"
         what = f"cannot bind {kind} '{binding.destination.name}' to exchange '{binding.source.name}'"
         text = f"{what}: binding limit in vhost '{peer.vhost.name}' ({most}) is reached"

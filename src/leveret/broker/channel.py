@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
@@ -12,14 +12,20 @@ from leveret.broker.entry import Entry
 from leveret.session.channel import Channel
 
 if TYPE_CHECKING:
+    from leveret.broker.queue import Queue
     from leveret.broker.route import Route
     from leveret.broker.staging import Staging
     from leveret.broker.transaction import Transaction
+    from leveret.broker.way_back import WayBack
+
+# queues that a channel remembers without a reason, perhaps
+LEFT_MAX: Final = 64
 
 
 class BrokerChannel(Channel):
     """limit: deliveries allowed to be unacknowledged on the whole channel, 0 = no limit; default_limit: for each new
-    consumer; fetched: unacknowledged messages that came by basic.get, which no limit is about. is_kept_back: what is
+    consumer; fetched: unacknowledged messages that came by basic.get, which no limit is about. way_back: what it is
+    giving back by basic.nack or basic.recover. is_kept_back: what is
     published goes to a transaction (tx) or a stage (staging) first. reply: its consumer of direct replies; of these
     reply_to_delivered came to it, and reply_to_dropped were published here for requesters that are gone."""
 
@@ -31,7 +37,13 @@ class BrokerChannel(Channel):
         self.default_limit = 0
         self.fetched: i64 = 0
         self.stirred: list[Consumer] = []
-        self.acked_to: i64 = 0  # an acknowledgement that takes several turns goes up to this tag, 0 = there is none
+        # an acknowledgement or rejection that takes several turns goes up to this tag, 0 = there is none
+        self.acked_to: i64 = 0
+        self.way_back: WayBack | None = None
+        self.reads_streams = False  # or did
+        self._left: dict[Queue, None] = {}
+        self._left_last: Queue | None = None
+        self._left_max = LEFT_MAX
         self.turn = 0  # whose queue is served first when there is room within the limit
         # for broker/ack_timeout.py: (tag, time) - smaller tags were delivered before; and when it looked last
         self.notes: list[tuple[int, int]] = []
@@ -74,6 +86,28 @@ class BrokerChannel(Channel):
         for consumer in stirred:
             if consumer.aside != 0:
                 consumer.try_again()
+
+    def leave(self, queue: Queue) -> None:
+        """It has a message of this queue, or is about to have one, and no consumer there."""
+        if queue is self._left_last:
+            return
+        self._left_last = queue
+        left = self._left
+        if self.unacked.count == 0:
+            left.clear()
+        elif len(left) >= self._left_max:
+            left = self._left = {queue: None for queue in left if queue.unacked > 0 and not queue.is_deleted}
+            self._left_max = 2 * len(left) + LEFT_MAX
+        left[queue] = None
+
+    def sources(self) -> list[Queue]:
+        """Whose messages it may have, apart from streams."""
+        found = dict(self._left)
+        for consumer in self.consumers.values():
+            queue = consumer.queue
+            if queue is not None and consumer.unacked > 0 and not queue.is_stream:
+                found[queue] = None
+        return [queue for queue in found if not queue.is_deleted]
 
     def has_replies(self) -> bool:
         """Whether it has, or had, to do with direct replies."""

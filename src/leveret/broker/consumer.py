@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 # so much output in one turn, then others have theirs: a long queue must not be copied into the output at once
 OUT_OCTETS_MAX: Final[i64] = 1 << 20
 # of a crowded queue: most of it may have to be read from the disk, which takes longer
-CROWDED_OCTETS_MAX: Final[i64] = 256 << 10
+CROWDED_OCTETS_MAX: Final[i64] = 64 << 10
 ANY_NUMBER: Final[i64] = 1 << 62
 
 

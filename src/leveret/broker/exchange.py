@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from leveret.broker.binding import Binding
+from mypy_extensions import i64
+
+from leveret.broker.binding import Binding, Bindings, Destination
 from leveret.broker.counters import Passage
 from leveret.broker.delay import DELAYED, DELAYED_TYPE
 from leveret.broker.kinds.recent_history import RecentHistory
@@ -18,11 +21,13 @@ if TYPE_CHECKING:
 
 
 class Exchange:
-    """kind: the name of its type. bindings: those of which it is the destination; outgoing: of which it is the source.
+    """kind: the name of its type. outgoing: the bindings of which it is the source, by their destinations; incoming:
+    those of which it is the destination, by their sources. Who has both ends finds the same bindings in both.
 
-    onward: those of outgoing that lead to exchanges. effect: what policies say of it. alternate: where messages go that
-    no binding takes, None = nowhere; it need not exist. history: what the journal must hear of, None = nothing.
-    schedule: what a delayed one holds, None for others.
+    binding_count: how many are outgoing; onward: the exchanges that they lead to. effect: what policies say of it.
+    alternate: where messages go that no binding takes, None = nowhere; it need not exist. history: what the journal
+    must hear of, None = nothing. schedule: what a delayed one holds, None for others. watch: a number of the watcher
+    that hears of its bindings, 0 = none does.
     """
 
     def __init__(
@@ -44,13 +49,15 @@ class Exchange:
         self.arguments = arguments
         self.alternate: str | None = None
         self.govern(NO_EFFECT)
-        self.bindings: dict[tuple[str, str, bytes], Binding] = {}
-        self.outgoing: dict[int, Binding] = {}
-        self.onward: dict[int, Binding] = {}
+        self.incoming: dict[Exchange, Bindings] = {}
+        self.outgoing: dict[Destination, Bindings] = {}
+        self.binding_count: i64 = 0
+        self.onward: dict[Exchange, None] = {}
+        self.is_deleted = False
         self.schedule: Schedule | None = None
         self.passage = Passage()
         self.user = ""  # who declared it, if that was since the start
-        self.is_watched = False  # the watcher hears of its bindings
+        self.watch = 0
         matching = str(arguments[DELAYED_TYPE]) if kind == DELAYED else kind
         self.matcher = KINDS[matching](self.outgoing, arguments, random_bytes)
         self.history = self.matcher if durable and isinstance(self.matcher, RecentHistory) else None
@@ -63,16 +70,46 @@ class Exchange:
 
     def add(self, binding: Binding) -> None:
         """Put in a new binding."""
-        self.outgoing[id(binding)] = binding
-        if isinstance(binding.destination, Exchange):
-            self.onward[id(binding)] = binding
+        destination = binding.destination
+        alike = self.outgoing.get(destination)
+        if alike is None:
+            alike = self.outgoing[destination] = destination.incoming[self] = {}
+            if isinstance(destination, Exchange):
+                self.onward[destination] = None
+        alike[binding.identity] = binding
+        self.binding_count += 1
         self.matcher.add(binding)
 
     def remove(self, binding: Binding) -> None:
         """Take out a binding."""
-        del self.outgoing[id(binding)]
-        self.onward.pop(id(binding), None)
+        destination = binding.destination
+        alike = self.outgoing[destination]
+        del alike[binding.identity]
+        if not alike:
+            self._pop(destination)
+        self.binding_count -= 1
         self.matcher.remove(binding)
+
+    def lose(self, destination: Destination) -> Bindings:
+        """This destination is gone; returns the bindings to it, which the index has still."""
+        lost = self._pop(destination)
+        self.binding_count -= len(lost)
+        self.matcher.lose(destination)
+        return lost
+
+    def _pop(self, destination: Destination) -> Bindings:
+        if isinstance(destination, Exchange):
+            del self.onward[destination]
+        del destination.incoming[self]
+        return self.outgoing.pop(destination)
+
+    def every(self) -> Iterator[Binding]:
+        """All outgoing bindings. Others may come and go meanwhile."""
+        for alike in list(self.outgoing.values()):
+            for binding in list(alike.values()):
+                if self.is_deleted or binding.destination.is_deleted:
+                    break
+                yield binding
 
     def record(self, vhost: str) -> dict[str, Value]:
         """The journal's record of it, if it is durable. number: that of its schedule."""

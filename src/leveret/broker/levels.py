@@ -63,11 +63,14 @@ def levels_of(queue: Queue) -> int:
     level = queue.level
     if level is None:
         return 0
-    for binding in queue.bindings.values():
-        higher = binding.key.removesuffix("1.#")
-        count = len(higher) // 2
-        if binding.source.name == queue.name and len(higher) < len(binding.key) and higher == "*." * count:
-            return int(level.number) + 1 + count
+    for source, bindings in queue.incoming.items():
+        if source.name != queue.name or source.is_deleted:
+            continue
+        for binding in bindings.values():
+            higher = binding.key.removesuffix("1.#")
+            count = len(higher) // 2
+            if len(higher) < len(binding.key) and higher == "*." * count:
+                return int(level.number) + 1 + count
     return 0
 
 

@@ -32,6 +32,7 @@ from mypy_extensions import i16, i32, i64
 from leveret.broker.entry import Entry
 from leveret.broker.measures import Measures
 from leveret.broker.page import Page
+from leveret.broker.remains import Remains
 from leveret.broker.run import Run, Stretch
 from leveret.broker.shelf import Shelf
 from leveret.broker.streams.history import History
@@ -83,6 +84,7 @@ class Log:
         self.dead_pages: list[tuple[int, Page]] = []
         # messages that were purged, or went with their queue, and take memory until the pager lets go of them
         self.gone: list[list[Entry | Run | Page | None]] = []
+        self.remains = Remains()  # the same of bindings
         # queues that had messages at some time; the pager takes out those that have none
         self.filled: dict[Queue, None] = {}
         self.events: i64 = 0  # durable events so far: whoever caused one may have to wait for its batch
@@ -257,7 +259,7 @@ class Log:
     @property
     def has_waste(self) -> bool:
         """The pager has something to clear away."""
-        return len(self.dead_pages) > 0 or len(self.gone) > 0
+        return len(self.dead_pages) > 0 or len(self.gone) > 0 or self.remains.is_left
 
     def forget(self, shelf: Shelf, id: i64, count: i64 = 1) -> None:
         """A message is not alive any more, or several of one record, from this one on, as another record says."""

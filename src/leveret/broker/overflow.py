@@ -82,7 +82,7 @@ def _trim_queue(vhost: VHost, queue: Queue, now_us: i64) -> None:
     spent = queue.spent
     if spent:
         queue.spent = []
-        for entry in reversed(spent):  # they were given back newest first
+        for entry in spent:
             vhost.bury(queue, entry, "delivery_limit", now_us)
     refused = queue.refused
     if refused:

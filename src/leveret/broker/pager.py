@@ -27,8 +27,8 @@ from leveret.broker.run import Run
 from leveret.broker.shelf import Shelf
 
 # of one page, of what is built in one step, and of one segment
-PAGE_OCTETS: Final = 256 * 1024
-STEP_OCTETS: Final = 1 << 20
+PAGE_OCTETS: Final = 128 * 1024
+STEP_OCTETS: Final = 128 * 1024
 SEGMENT_OCTETS: Final = 16 << 20
 # messages in a page of those that are requeued or unacknowledged
 REQUEUED_MAX: Final = 1000
@@ -155,7 +155,7 @@ class Pager:
             if shelf.queue.is_journalled:
                 found[shelf] = [entry for entry in shelf.ready.returned() if entry.id]
         for vhost in self._broker.vhosts.values():
-            for channel in vhost.channels:
+            for channel in vhost.holding():
                 for entry in channel.outstanding():
                     if entry.id and entry.queue.is_journalled and not entry.queue.is_deleted:
                         found.setdefault(entry.shelf, []).append(entry)
@@ -251,11 +251,12 @@ class Pager:
         return found
 
     def let_go(self) -> bool:
-        """Free some of the messages that were purged, or went with their queue. True if others are left."""
-        gone = self._broker.log.gone
-        if not gone:
-            return False
-        del gone[-1][-GONE_AT_ONCE:]
-        if not gone[-1]:
-            gone.pop()
-        return len(gone) > 0
+        """Free some of the messages that were purged, or went with their queue, and some bindings that went with their
+        queue or exchange. True if others are left."""
+        gone, remains = self._broker.log.gone, self._broker.log.remains
+        if gone:
+            del gone[-1][-GONE_AT_ONCE:]
+            if not gone[-1]:
+                gone.pop()
+        remains.clear()
+        return len(gone) > 0 or remains.is_left

@@ -21,8 +21,9 @@ from leveret.broker.shelf import Shelf
 from leveret.wire.table import Value
 
 if TYPE_CHECKING:
-    from leveret.broker.binding import Binding
+    from leveret.broker.binding import Bindings
     from leveret.broker.consumer import Consumer
+    from leveret.broker.exchange import Exchange
     from leveret.broker.hop import Way
     from leveret.broker.peer import Peer
     from leveret.broker.vhost import VHost
@@ -44,9 +45,10 @@ class Queue:
     ttl_us: x-message-ttl, -1 = none; idle_us: x-expires, 0 = none; dead_letter_exchange: None = expired and rejected
     messages are dropped. limits: of its length, None = none; delivery_limit: how often a message may come back, -1 = as
     often as it likes; counts_returns: it is told how often it came back; spent: messages that came back once more than
-    that, refused: those without room; both are still to be buried. is_quorum: it is of this type; keeps_all: the
-    journal has its transient messages, too; level: which one of a delay layout it is, None = none; is_parking: its dead
-    letters that reach no queue are parked, and not dropped; parking: those that are.
+    that, refused: those without room; both are still to be buried. awaiting: so many channels are giving back messages
+    that may be its own (way_back.py): until all are here, nobody is given any. is_quorum: it is of this type;
+    keeps_all: the journal has its transient messages, too; level: which one of a delay layout it is, None = none;
+    is_parking: its dead letters that reach no queue are parked, and not dropped; parking: those that are.
     """
 
     def __init__(self, vhost: VHost, name: str, durable: bool, auto_delete: bool, arguments: dict[str, Value]) -> None:
@@ -66,10 +68,11 @@ class Queue:
         self.shelf = Shelf(self, 0)
         self.shelves = [self.shelf]
         self.unacked: i64 = 0
+        self.awaiting: i64 = 0
         self.unplaced_below: i64 = 0
         self.counters = Counters()
         self.consumers = Consumers()
-        self.bindings: dict[tuple[str, str, bytes], Binding] = {}
+        self.incoming: dict[Exchange, Bindings] = {}  # the bindings to it
         self.ttl_us: i64 = -1
         self.idle_us: i64 = 0
         self.dead_letter_exchange: str | None = None
@@ -240,7 +243,9 @@ class Queue:
         consumer = consumers.only
         room = EXPIRED_MAX
         is_crowded = self.count() > CROWD
-        if consumer is not None:
+        if self.awaiting != 0:
+            pass  # the oldest message may not be here yet
+        elif consumer is not None:
             while room > 0 and consumer.can_take(is_crowded):
                 head = self.head()
                 if head is None:
@@ -302,29 +307,48 @@ class Queue:
         consumer = self.consumers.only
         if consumer is None or not consumer.no_ack or consumer.lives is not None or self.count() > 0:
             return None
+        if self.awaiting != 0:
+            return None
         return consumer if consumer.can_take() else None
 
     def requeue(self, entry: Entry) -> None:
-        """Take back an unacknowledged entry to its original place. Give many newest first, then call overflow.trim."""
+        """Take back an unacknowledged entry to its original place; after the last of several, oldest first, call
+        overflow.trim."""
+        again = self._take_back(entry)
+        if again is not None:
+            again.shelf.ready.requeue(again)
+
+    def requeue_all(self, shelf: Shelf, entries: list[Entry]) -> None:
+        """The same for some of one of its shelves."""
+        back: list[Entry] = []
+        for entry in entries:
+            again = self._take_back(entry)
+            if again is not None:
+                back.append(again)
+        if back:
+            shelf.ready.requeue_all(back)
+
+    def _take_back(self, entry: Entry) -> Entry | None:
+        """An entry as it waits from now on; None if it does not."""
         self.unacked -= 1
         entry.redelivered = True
         entry.consumer = None
         if self.is_deleted:
             if entry.id != 0:
                 self.vhost.log.forget(entry.shelf, entry.id)
-            return
+            return None
         if self.counts_returns:
             again = returned(entry)
             entry = again
             if again.returns > self.delivery_limit >= 0:
                 self.spent.append(again)
                 self.vhost.over.append(self)
-                return
+                return None
             if again.id != 0:
                 self.vhost.log.returned(again.shelf, again.id, again.returns)
-        entry.shelf.ready.requeue(entry)
         if self.limits is not None:
             self.limits.octets += body_octets(entry.content)
             self.vhost.over.append(self)
         if not self.is_touched:
             self.touch()
+        return entry

@@ -140,6 +140,9 @@ def declare(peer: Peer, channel: BrokerChannel, method: Method) -> None:
     if not is_passive:
         name = _permitted(peer, method, name)
     queue = lookup(peer, name)
+    if queue is not None and queue.awaiting != 0:
+        peer.is_unfinished = True
+        return
     if is_passive:
         if queue is None:
             raise fail(method, NOT_FOUND, f"no queue '{name}' in vhost '{vhost.name}'")
@@ -288,6 +291,9 @@ def delete(peer: Peer, channel: BrokerChannel, method: Method) -> None:
     name = _name(method) or last_declared(channel, method)
     check(peer, method, CONFIGURE, QUEUE, name)
     queue = lookup(peer, name)
+    if queue is not None and queue.awaiting != 0:
+        peer.is_unfinished = True
+        return
     count = 0
     consumers: list[Consumer] = []
     if queue is not None:
@@ -322,6 +328,9 @@ def purge(peer: Peer, channel: BrokerChannel, method: Method) -> None:
     """queue.purge"""
     queue = find(peer, method, channel)
     check_queue(method, queue, "queue.purge")
+    if queue.awaiting != 0:
+        peer.is_unfinished = True
+        return
     count = peer.vhost.purge(queue)
     if queue.is_journalled:
         peer.hold_until_synced()

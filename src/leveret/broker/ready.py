@@ -2,9 +2,9 @@
 
 The one place that knows how they are kept. New ones come, alone or as runs, to the tail of a list whose consumed front
 is cut off when it is half of the list. A stretch of that list may have been moved to disk: a page then stands in its
-place, and is read back when it gets to the head. Requeued ones, which are always older than the head, are in a small
-stack sorted by their place. What is withdrawn from the middle of the list leaves a hole, so that the others keep their
-indices.
+place, and is read back when it gets to the head. Requeued ones, which are always older than the head, stand before it,
+sorted by their place (requeued.py). What is withdrawn from the middle of the list leaves a hole, so that the others
+keep their indices.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from mypy_extensions import i64
 
 from leveret.broker.entry import Entry
 from leveret.broker.page import Page
+from leveret.broker.requeued import Requeued
 from leveret.broker.returned import Returned
 from leveret.broker.run import Run
 
@@ -38,7 +39,7 @@ class Ready:
         self._head: i64 = 0
         self._base: i64 = 0  # how many items were cut off before _items[0]
         self._loaded: list[Entry | Run] = []  # the page that was at the head, newest first
-        self._returned: list[Entry] = []
+        self._requeued = Requeued()
         self._first: Entry | None = None  # what peek() made of the run at the head
         self._count: i64 = 0
         self.octets: i64 = 0
@@ -62,8 +63,8 @@ class Ready:
 
     def peek(self) -> Entry | None:
         """The oldest message, left where it is."""
-        if self._returned:
-            return self._returned[-1]
+        if self._requeued.blocks:
+            return self._requeued.oldest()
         item = self._item()
         if isinstance(item, Run):
             if self._first is None:
@@ -73,12 +74,12 @@ class Ready:
 
     def head(self) -> Entry | Run | None:
         """The oldest message, or the run whose first remaining message it is, left where it is."""
-        return self._returned[-1] if self._returned else self._item()
+        return self._requeued.oldest() if self._requeued.blocks else self._item()
 
     def expires_us(self) -> i64:
         """When the time of the oldest message ends, 0 = never; no page is read for it, so it may be an earlier time."""
-        if self._returned:
-            return self._returned[-1].expires_us
+        if self._requeued.blocks:
+            return self._requeued.oldest().expires_us
         if self._loaded:
             return self._loaded[-1].expires_us
         if self._head == len(self._items):
@@ -95,8 +96,8 @@ class Ready:
     def drop(self) -> None:
         """Take out the message that peek() showed."""
         self._count -= 1
-        if self._returned:
-            self._returned.pop()
+        if self._requeued.blocks:
+            self._requeued.drop()
             return
         item = self._item()
         if isinstance(item, Run):
@@ -108,7 +109,7 @@ class Ready:
 
     def run(self) -> Run | None:
         """The run whose first remaining message is the oldest one, if it belongs to any."""
-        if self._returned:
+        if self._requeued.blocks:
             return None
         item = self._item()
         return item if isinstance(item, Run) else None
@@ -165,23 +166,24 @@ class Ready:
         self._head = head
 
     def requeue(self, entry: Entry) -> None:
-        """Put an entry back in its original place. Give many of them newest first."""
-        returned = self._returned
-        index: i64 = len(returned)
-        while index > 0 and returned[index - 1].position < entry.position:
-            index -= 1
-        returned.insert(index, entry)
+        """Put an entry back in its original place."""
+        self._requeued.add(entry)
         self._count += 1
+
+    def requeue_all(self, entries: list[Entry]) -> None:
+        """The same for some, the oldest first if possible."""
+        self._count += len(entries)
+        self._requeued.add_all(entries)
 
     def clear(self) -> list[Entry | Run | Page | None]:
         """Remove all messages; returns the items as they were kept, holes included: they may be very many, and to copy
         them would take longer than all else."""
         items = self._items
         self._base += len(items)
-        if self._returned or self._loaded:
+        if self._requeued.blocks or self._loaded:
             items = [*self.items()]
         self._items = []
-        self._returned.clear()
+        self._requeued.blocks.clear()
         self._loaded.clear()
         self._first = None
         self._head = 0
@@ -196,7 +198,7 @@ class Ready:
     def withdraw(self, gone: set[int]) -> None:
         """Take out the items whose id() is among these, wherever they are; pages must be empty."""
         self._first = None
-        self._returned = [entry for entry in self._returned if not self._is_gone(entry, gone)]
+        self._requeued.keep(lambda entry: not self._is_gone(entry, gone))
         self._loaded = [item for item in self._loaded if not self._is_gone(item, gone)]
         index = self._head
         while index < len(self._items):
@@ -230,7 +232,7 @@ class Ready:
 
     def in_memory(self) -> list[Entry]:
         """All messages that are not on disk only, oldest first, left where they are."""
-        found = list(reversed(self._returned))
+        found = self.returned()
         for item in [*reversed(self._loaded), *self._items[self._head :]]:
             if isinstance(item, Run):
                 index = item.taken
@@ -244,7 +246,7 @@ class Ready:
     def front(self, most: i64) -> list[Entry | Run | Page]:
         """The oldest items, about so many, as they are kept, left where they are."""
         found: list[Entry | Run | Page] = []
-        found.extend(self._returned[-most:])
+        found.extend(self._requeued.front(most))
         found.extend(self._loaded[-most:])
         for item in self._items[self._head : self._head + most]:
             if item is not None:
@@ -254,7 +256,7 @@ class Ready:
     def items(self) -> list[Entry | Run | Page]:
         """All items as they are kept, oldest first, left where they are."""
         found: list[Entry | Run | Page] = []
-        found.extend(reversed(self._returned))
+        found.extend(self.returned())
         found.extend(reversed(self._loaded))
         for item in self._items[self._head :]:
             if item is not None:
@@ -263,14 +265,14 @@ class Ready:
 
     def came_back(self) -> list[Returned]:
         """Those in memory that are told how often they came back, in any order."""
-        items = [*self._returned, *self._loaded, *self._items[self._head :]]
+        items = [*self._requeued.newest_first(), *self._loaded, *self._items[self._head :]]
         return [item for item in items if isinstance(item, Returned)]
 
     # -- for the pager -------------------------------------------------------------------------------------------------
 
     def returned(self) -> list[Entry]:
         """The requeued messages, oldest first."""
-        return list(reversed(self._returned))
+        return self._requeued.newest_first()[::-1]
 
     def span(self) -> tuple[int, int]:
         """Indices of the first item and behind the last; an item keeps its index until pages take others' places."""

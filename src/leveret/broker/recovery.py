@@ -424,8 +424,8 @@ class Recovery:
         binding = Binding(source, destination, str(record["key"]), arguments)
         if record["op"] == "bind":
             vhost.bind(binding)
-        elif binding.identity in destination.bindings:
-            vhost.unbind(destination.bindings[binding.identity])
+        elif (found := binding.standing()) is not None:
+            vhost.unbind(found)
 
     def _history(self, vhost: VHost, record: dict[str, Value]) -> None:
         exchange = vhost.exchanges.get(str(record["exchange"]))

@@ -58,7 +58,7 @@ def counted(vhost: VHost, queues: list[Queue]) -> list[tuple[int, int, int]]:
                 for id, times in page.returned.items():
                     if page.is_waiting and page.has(id):
                         counts.append((int(shelf.number), id, times))
-    for channel in vhost.channels:
+    for channel in vhost.holding():
         found += channel.outstanding()
     for entry in found:
         if isinstance(entry, Returned) and entry.id != 0 and not entry.queue.is_deleted:

@@ -93,7 +93,7 @@ def _look(vhost: VHost, exchange: Exchange, may_wait: bool) -> i64:
             look = HOPS
         elif exchange.matcher.is_per_message or (may_wait and exchange.schedule is not None):
             return CONTENT
-        following = [binding.destination.name for binding in exchange.onward.values()]
+        following = [onward.name for onward in exchange.onward]
         if exchange.alternate in vhost.exchanges:
             following.append(exchange.alternate)
         for name in following:

@@ -67,8 +67,8 @@ class Tracing:
         """Whether it tells more than RabbitMQ's does."""
         if self._generation != self.vhost.generation:
             self._generation = self.vhost.generation
-            outgoing = self.vhost.exchanges[EXCHANGE].outgoing.values()
-            self._is_audited = any(_AUDIT_ARGUMENT in binding.arguments for binding in outgoing)
+            bindings = self.vhost.exchanges[EXCHANGE].every()
+            self._is_audited = any(_AUDIT_ARGUMENT in binding.arguments for binding in bindings)
         return self._is_audited
 
     @property

@@ -9,7 +9,7 @@ from mypy_extensions import i64
 
 from leveret.broker import burial, enforcement, hop, overflow, schedule
 from leveret.broker.ack_timeout import AckTimeout
-from leveret.broker.binding import Binding
+from leveret.broker.binding import Binding, Destination
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.consumer import Consumer
 from leveret.broker.counters import Churn
@@ -28,13 +28,13 @@ from leveret.broker.run import Stretch
 from leveret.broker.schedule import Schedule
 from leveret.broker.shelf import Shelf
 from leveret.broker.stage import Stage
-from leveret.broker.streams.read import Read
 from leveret.broker.tally import Tally
 from leveret.broker.timeline import Timeline
 from leveret.broker.timers import Timers
 from leveret.broker.tracing import Tracing
 from leveret.broker.trail import EXPIRED
 from leveret.broker.watcher import Watcher
+from leveret.broker.way_back import WaysBack
 from leveret.session.confirms import HANDLED, JOURNALLED
 from leveret.session.connection import Connection
 from leveret.wire.table import Value
@@ -59,7 +59,7 @@ class VHost:
 
     def __init__(
         self, name: str, log: Log, timers: Timers, timeline: Timeline, ack_timeout: AckTimeout,
-        on_event: Callable[[str], None], random_bytes: RandomBytes, churn: Churn,
+        on_event: Callable[[str], None], random_bytes: RandomBytes, churn: Churn, ways_back: WaysBack,
     ) -> None:  # fmt: skip
         self.name = name
         self.log = log
@@ -68,6 +68,7 @@ class VHost:
         self.ack_timeout = ack_timeout
         self.on_event = on_event
         self.random_bytes = random_bytes
+        self.ways_back = ways_back
         self.policies = Policies()
         self.watcher = Watcher()
         self.ungoverned: list[Queue | Exchange] = []  # on which policies have not yet taken effect
@@ -124,54 +125,69 @@ class VHost:
 
     def delete_exchange(self, exchange: Exchange) -> None:
         """Delete an exchange with its bindings."""
-        self._drop(self._forget_exchange(exchange))
+        self._forget_exchange(exchange)
+        self._drop([exchange])
 
     def bind(self, binding: Binding) -> bool:
         """Put in a new binding; False if there is one like it already."""
-        destination = binding.destination
-        if binding.identity in destination.bindings:
+        if binding.standing() is not None:
             return False
-        destination.bindings[binding.identity] = binding
+        self.log.remains.keep_pace()
         self.binding_count += 1
         binding.source.add(binding)
         self.changed()
         if binding.is_durable:
             self.log.declared(binding.record(self.name))
-        if binding.source.is_watched:
+        if binding.source.watch != 0:
             self.watcher.bound(self, binding)
         return True
 
     def unbind(self, binding: Binding) -> None:
         """Remove a binding; an auto-delete source that has none left goes too."""
+        source = binding.source
         if binding.is_durable:
             self.log.declared(binding.removal(self.name))
-        self._drop([binding])
+        self.binding_count -= 1
+        source.remove(binding)
+        if source.watch != 0:
+            self.watcher.unbound(self, binding)
+        self._drop(self._forget_idle({source.name: source}))
 
-    def _drop(self, bindings: list[Binding]) -> None:
-        """Take bindings away, then the auto-delete exchanges that were left without any, and so on.
+    def _drop(self, gone: list[Destination]) -> None:
+        """Take the bindings to what is gone away, then the auto-delete exchanges that were left without any, and so on.
 
         The journal hears of each exchange that goes, so a replay need not guess: transient bindings are unknown to it.
         """
-        while bindings:
+        while gone:
             sources: dict[str, Exchange] = {}
-            for binding in bindings:
-                del binding.destination.bindings[binding.identity]
-                self.binding_count -= 1
-                binding.source.remove(binding)
-                if binding.source.is_watched:
-                    self.watcher.unbound(self, binding)
-                sources[binding.source.name] = binding.source
-            bindings = []
-            for name in sorted(sources):
-                source = sources[name]
-                is_idle = source.auto_delete and not source.outgoing and not self.log.is_replaying
-                if is_idle and self.exchanges.get(name) is source:
-                    bindings.extend(self._forget_exchange(source))
+            for each in gone:
+                for source in list(each.incoming):
+                    if not source.is_deleted:
+                        bindings = source.lose(each)
+                        self.binding_count -= len(bindings)
+                        self.log.remains.add(self, source, {each: bindings}, len(bindings))
+                        sources[source.name] = source
+            self.log.remains.settle(self.log.is_replaying)
+            gone = self._forget_idle(sources)
         self.changed()
 
-    def _forget_exchange(self, exchange: Exchange) -> list[Binding]:
-        """Take an exchange away; returns its bindings, which must go, too."""
+    def _forget_idle(self, sources: dict[str, Exchange]) -> list[Destination]:
+        """Take away those auto-delete exchanges, by name, that have lost their last bindings; returns them."""
+        gone: list[Destination] = []
+        for name in sorted(sources):
+            source = sources[name]
+            if source.auto_delete and not source.outgoing and not self.log.is_replaying:
+                self._forget_exchange(source)
+                gone.append(source)
+        return gone
+
+    def _forget_exchange(self, exchange: Exchange) -> None:
+        """Take an exchange away with all bindings from it; those to it must go, too."""
+        exchange.is_deleted = True
+        exchange.onward.clear()  # it may lead to itself
         del self.exchanges[exchange.name]
+        self.binding_count -= exchange.binding_count
+        self.log.remains.add(self, exchange, exchange.outgoing, exchange.binding_count)
         self.tally.count_publishes()
         self.tally.gone_passage.add(exchange.passage)
         if exchange.schedule is not None:
@@ -181,12 +197,8 @@ class VHost:
             held.forget()
         if exchange.durable:
             self.log.meta({"op": "exchange.delete", "vhost": self.name, "name": exchange.name})
-        exchange.is_watched = False
+        exchange.watch = 0
         self.watcher.exchange_deleted(self, exchange)
-        bindings = dict(exchange.outgoing)
-        for binding in exchange.bindings.values():
-            bindings[id(binding)] = binding
-        return list(bindings.values())
 
     def changed(self) -> None:
         """Cached routes may be wrong from now on."""
@@ -242,7 +254,7 @@ class VHost:
         del self.queues[queue.name]
         if queue.owner is not None:
             del queue.owner.exclusive[queue.name]
-        self._drop(list(queue.bindings.values()))
+        self._drop([queue] if queue.incoming else [])
         for consumer in queue.consumers.all():
             queue.consumers.remove(consumer)
             consumer.channel.consumers.pop(consumer.tag, None)
@@ -450,22 +462,25 @@ class VHost:
             self.tally.to_confirm += channel.confirms.published
         self.channels.discard(channel)
         channel.staging = None
-        if channel.tx is not None:
+        if channel.tx is not None and channel.tx.settlements:
             channel.tx.release(channel.unacked)
         if channel.reply is not None:
             self.forget_reply(channel)
         self.tally.replies_delivered += channel.reply_to_delivered
         self.tally.replies_dropped += channel.reply_to_dropped
+        sources = channel.sources() if channel.unacked.count > 0 else []
         for consumer in list(channel.consumers.values()):
             self.remove_consumer(consumer, now_us)
         channel.consumers.clear()
-        for delivery in reversed(channel.unacked.take_until(0)):
-            if isinstance(delivery, Read):
-                delivery.release()
-            else:
-                assert isinstance(delivery, Entry)
-                delivery.queue.requeue(delivery)
-        overflow.trim(self, now_us)
+        begun, channel.way_back = channel.way_back, None
+        if channel.unacked.count > 0:
+            self.ways_back.begin(self, channel, None, 0, sources, now_us)
+        if begun is not None:
+            self.ways_back.end(begun)
+
+    def holding(self) -> list[BrokerChannel]:
+        """Those that may have messages."""
+        return [*self.channels, *(way.channel for way in self.ways_back.of(self) if way.channel.is_closed)]
 
     def forget_reply(self, channel: BrokerChannel) -> None:
         """The channel's direct reply-to name is dead from now on."""

@@ -23,7 +23,7 @@ class Watcher:
         """It is gone; its bindings go without a word."""
 
     def bound(self, vhost: VHost, binding: Binding) -> None:
-        """A binding of an exchange that ``is_watched`` is new."""
+        """A binding of an exchange with a ``watch`` is new."""
 
     def unbound(self, vhost: VHost, binding: Binding) -> None:
-        """A binding of an exchange that ``is_watched`` is gone."""
+        """A binding of an exchange with a ``watch`` is gone; of very many with one queue it hears by and by."""

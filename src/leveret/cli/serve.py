@@ -41,6 +41,7 @@ from leveret.control.socket import ControlSocket
 from leveret.net import logs
 from leveret.net.alarms import Alarms
 from leveret.net.certificates import CertificateError, Certificates, make_context
+from leveret.net.descriptors import take_room
 from leveret.net.heap import keep_freed_memory
 from leveret.net.logs import about
 from leveret.net.notify import Notifier
@@ -62,6 +63,8 @@ EXIT_ADDRESS: Final = 4
 EXIT_JOURNAL: Final = 5
 EXIT_VERSION: Final = 6
 PARKED: Final = -1  # it is no exit code: stop_app was called
+# so long the event loop may wait for a thread that builds pages or files; Python's own 5 ms would be felt
+SWITCH_S: Final = 0.0005
 
 
 class ServeCommand(click.Command):
@@ -119,6 +122,7 @@ def command(config: str | None, print_config: bool, check_config: bool, **parame
         sys.exit(EXIT_OPTIONS)
     notifier = Notifier(os.environ)
     keep_freed_memory()
+    take_room()
     with lock:
         status = _life(begun, directory, choose_now, notifier)
         while status == PARKED and _is_to_serve_again(directory, notifier):
@@ -182,6 +186,7 @@ def _import(broker: Broker, path: str, now_us: int) -> bool:
 
 
 def _life(begun: Wanted, directory: str, choose_now: Callable[[], Chosen], notifier: Notifier) -> int:
+    sys.setswitchinterval(SWITCH_S)
     poller = Poller(begun.chosen["busy_poll_us"])
     with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(poller)) as runner:
         return runner.run(_serve(begun, directory, choose_now, notifier, poller))

@@ -66,13 +66,18 @@ class DirectChannel:
     def call(self, spec: MethodSpec, **fields: str | bool | int | bytes) -> tuple[Method, list[Frame]]:
         """Say a method; returns the answer, and the frames of the content behind it. ProtocolError."""
         self._peer.now_us = self._node.host.now_us()
-        self._peer.handle(self._channel, method_of(spec, **fields))
+        self.tell(spec, **fields)
         answer, *content = self._frames()
         return decode_method(answer.payload), content
 
     def tell(self, spec: MethodSpec, **fields: str | bool | int | bytes) -> None:
-        """Say a method that has no answer."""
-        self._peer.handle(self._channel, method_of(spec, **fields))
+        """Say a method that has no answer. What would take several turns is done in this one."""
+        method = method_of(spec, **fields)
+        self._peer.handle(self._channel, method)
+        while self._peer.is_unfinished:
+            self._peer.is_unfinished = False
+            self._node.broker.ways_back.step(self._peer.now_us)
+            self._peer.handle(self._channel, method)
 
     def publish(self, exchange: str, key: str, header: bytes, body: bytes) -> bool:
         """Publish a message; header: the payload of its header frame. Whether it was routed. ProtocolError; Refused if

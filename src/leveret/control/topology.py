@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from leveret.broker.binding import Binding, Destination
+from leveret.broker.binding import Binding, Destination, bindings_to, count_to
 from leveret.broker.exchange import Exchange
 from leveret.broker.queue import Queue
 from leveret.broker.queue_types import queue_type
@@ -78,7 +78,7 @@ class Topology:
         self._is_whole = True
         some: list[tuple[int, str]] = []
         for index, exchange in enumerate(list(self._vhost.exchanges.values())):
-            weight = len(exchange.outgoing) + len(exchange.bindings) + (exchange.alternate is not None)
+            weight = int(exchange.binding_count) + count_to(exchange) + (exchange.alternate is not None)
             if weight:
                 some.append((-weight, exchange.name))
             if index % CHUNK == CHUNK - 1:
@@ -113,7 +113,7 @@ class Topology:
         here = (EXCHANGE, exchange.name)
         left: set[Id] = set()
         bindings, taken = 0, 0
-        for index, binding in enumerate(list(exchange.outgoing.values())):
+        for index, binding in enumerate(exchange.every()):
             there = _id(binding.destination)
             edge = self._edges.get((BINDING, here, there))
             if edge is None and taken >= self._limit:
@@ -130,7 +130,7 @@ class Topology:
         here = (EXCHANGE, exchange.name)
         left: set[Id] = set()
         bindings, taken = 0, 0
-        for index, binding in enumerate(list(exchange.bindings.values())):
+        for index, binding in enumerate(bindings_to(exchange)):
             there = (EXCHANGE, binding.source.name)
             if there == here:
                 continue  # it stands among the outgoing ones
@@ -214,7 +214,8 @@ class Topology:
             queue = self._vhost.queues.get(name) if kind == QUEUE else None
             view = _named((kind, name))
             if exchange is not None:
-                view |= {"kind": exchange.kind, "is_internal": exchange.internal, "bindings": len(exchange.outgoing)}
+                count = int(exchange.binding_count)
+                view |= {"kind": exchange.kind, "is_internal": exchange.internal, "bindings": count}
             elif queue is not None:
                 messages = int(queue.count() + queue.outstanding())
                 consumers = int(queue.consumers.count)

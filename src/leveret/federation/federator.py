@@ -42,7 +42,7 @@ class Feed:
     def __init__(self, vhost: VHost, exchange: Exchange) -> None:
         self.vhost = vhost
         self.exchange = exchange
-        self.grouped = Grouped(exchange.outgoing.values())
+        self.grouped = Grouped(exchange.every())
         self.links: dict[str, Link] = {}
 
 
@@ -54,6 +54,7 @@ class Federator(Watcher):
         self._surroundings = surroundings
         self._feeds: dict[Place, Feed] = {}
         self._leaving: list[Link] = []
+        self._watches = 0  # the number of the last feed
         self._changed: dict[Place, None] = {}
         self._is_all_changed = True
         self._alarm: Alarm | None = None
@@ -173,14 +174,15 @@ class Federator(Watcher):
         plans = [] if exchange.internal else self._plans(vhost, exchange)
         if feed is None and plans:
             feed = self._feeds[place] = Feed(vhost, exchange)
-            exchange.is_watched = True
+            self._watches += 1
+            exchange.watch = self._watches
         if feed is not None:
             self._fit(feed, {plan.id: plan for plan in plans})
             if not feed.links and not plans:
                 self._drop(place, feed)
 
     def _drop(self, place: Place, feed: Feed) -> None:
-        feed.exchange.is_watched = False
+        feed.exchange.watch = 0
         self._fit(feed, {})
         del self._feeds[place]
 

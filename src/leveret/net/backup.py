@@ -8,11 +8,11 @@ the copy is what the broker had at the mark, and nothing later.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 
+from leveret.net.removals import Removals
 from leveret.net.streams import Streams
 from leveret.store.backup import BackupRefused, CopiedFile, Mark, copy
 from leveret.store.journal import Journal
@@ -23,20 +23,16 @@ __all__ = ["BackupRefused", "Backups"]
 
 
 class Backups:
-    """One at a time. is_on: journal files and segments must stay; what was to go in the meantime goes afterwards.
-
-    segments_thread: where segments are written and deleted.
-    """
+    """One at a time. is_on: journal files and segments must stay; what was to go in the meantime goes afterwards."""
 
     def __init__(
-        self, journal: Journal, segments: SegmentStore, streams: Streams, work: SyncWork,
-        segments_thread: ThreadPoolExecutor,
-    ) -> None:  # fmt: skip
+        self, journal: Journal, segments: SegmentStore, streams: Streams, work: SyncWork, removals: Removals
+    ) -> None:
         self._journal = journal
         self._segments = segments
         self._streams = streams
         self._work = work
-        self._segments_thread = segments_thread
+        self._removals = removals
         self._thread: ThreadPoolExecutor | None = None
         self._stopping = threading.Event()
         self._removed: list[int] = []
@@ -47,12 +43,7 @@ class Backups:
         if self.is_on:
             self._removed.append(number)
         else:
-            self._segments_thread.submit(self._try_to_remove, number)
-
-    def _try_to_remove(self, number: int) -> None:
-        # one that stays costs disk until the next start
-        with contextlib.suppress(OSError):
-            self._segments.remove(number)
+            self._removals.remove(number)
 
     async def take(self, directory: str, facts: dict[str, str]) -> list[CopiedFile]:
         """Copy what is on the medium now, with everything that was confirmed before; returns the files.
@@ -78,7 +69,8 @@ class Backups:
             return
         try:
             journal = [self._journal.path(number) for number in self._journal.files()]
-            segments = [self._segments.path(number) for number in self._segments.numbers()]
+            doomed = self._removals.doomed.copy()  # first: they go meanwhile
+            segments = [self._segments.path(number) for number in self._segments.numbers() if number not in doomed]
             mark.set_result(Mark(journal, self._journal.current_size, segments, streams))
         except OSError as error:
             mark.set_exception(error)

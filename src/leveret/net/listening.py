@@ -9,6 +9,7 @@ import socket
 from collections.abc import Callable
 from typing import Any, Final
 
+from leveret.net import loopback
 from leveret.net.listener import Listener
 from leveret.net.stream import Stream, User
 
@@ -101,6 +102,7 @@ def _bound(family: int, address: tuple[Any, ...]) -> socket.socket:
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # those that it accepts inherit it
         if family == socket.AF_INET6:
             listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        loopback.quicken(listening, address[0])
         listening.bind(address)
         listening.listen(BACKLOG)
     except OSError:

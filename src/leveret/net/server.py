@@ -40,6 +40,7 @@ from leveret.net.paging import Paging
 from leveret.net.poller import Poller
 from leveret.net.pressure import Pressure
 from leveret.net.protocol import PeerProtocol
+from leveret.net.removals import Removals
 from leveret.net.stopwatch import Stopwatch
 from leveret.net.streams import Streams
 from leveret.net.tls import TlsDoor, TlsStream
@@ -112,14 +113,15 @@ class Server:
         self._trimming = Trimming(self.loop, self._pages_thread, alarms.give_back)
         self._stream_work = Work("leveret-streams", self.loop, self._streams_worked)
         self.streams = Streams(broker, streams, self._stream_work.submit, self._stirred, self.now_us)
-        self.backups = Backups(journal, segments, self.streams, self._sync, self._pages_thread)
+        self._removals = Removals(self.loop, segments, self._pages_thread)
+        self.backups = Backups(journal, segments, self.streams, self._sync, self._removals)
         self._paging = Paging(broker, Pager(broker), segments, self._write_segment, self.backups.remove_segment)
         self._committer = Committer(broker, journal, self._sync, self._paging)
         self._wakeup = Wakeup(self.loop, self.now_us, self.ring)
         self.federator = Federation(self)
         self._lag = Lag(self.loop, broker.log.measures.lag_us)
         self._closed = 0
-        self._is_paging = self._is_over = self.is_parking = False
+        self._is_paging = self._is_giving_back = self._is_over = self.is_parking = False
         self.departure = Departure(self)
         self.stopping = asyncio.Event()
         self.serving = asyncio.Event()
@@ -189,6 +191,7 @@ class Server:
         self._trimming.stop()
         self.batches.stop()
         self._pages_thread.shutdown()
+        self._removals.stop()
         self._stream_work.stop()
         self.logins.stop()
         self.journal.close()
@@ -254,7 +257,7 @@ class Server:
         """Deliver what has become deliverable; return when all that is recorded so far is on disk."""
         is_left = True
         while is_left:
-            is_left = self.broker.enforce_policies(self.now_us())
+            is_left = self.broker.enforce_policies(self.now_us()) or self.broker.ways_back.is_busy
             self.broker.end_turn(self.now_us())
             self.broker.log.is_awaited = True
             self.end_turn()
@@ -392,6 +395,9 @@ class Server:
         if (self._paging.is_due or log.has_waste) and not self._is_paging and self._paging.step():
             self._is_paging = True
             self.loop.call_soon(self._page)
+        if self.broker.ways_back.is_busy and not self._is_giving_back:
+            self._is_giving_back = True
+            self.loop.call_soon(self._give_back)
         next_us = self.broker.timers.next_us()
         if next_us and self._has_alarm and not 0 < self._wakeup.due_us <= next_us:  # one that rings early sets the next
             self._wakeup.set(next_us)
@@ -482,6 +488,11 @@ class Server:
     def _page(self) -> None:
         self._is_paging = False
         self._paging.is_due = True
+        self.end_turn()
+
+    def _give_back(self) -> None:
+        self._is_giving_back = False
+        self.broker.give_back(self.now_us())
         self.end_turn()
 
     def _write_segment(self, number: int, pages: list[bytes]) -> None:

@@ -128,18 +128,32 @@ class Unacked:
         self.count -= index - first
         return delivery, self._base + first, index - first
 
-    def take_until(self, tag: i64) -> list[Delivery]:
-        """Remove and return all deliveries up to and including this tag, each alone, oldest first; 0 means all."""
-        held = self.hold(tag, True)
-        self.count -= len(held)
-        return [delivery for _, delivery in held]
+    def take_some(self, tag: i64, most: i64) -> list[Delivery]:
+        """Remove and return the oldest deliveries up to and including this tag (0: all), `most` of them at most, each
+        alone."""
+        entries = self._entries
+        stop: i64 = len(entries)
+        if tag != 0:
+            stop = min(stop, tag - self._base + 1)
+        index = self._first
+        taken: list[Delivery] = []
+        while index < stop and len(taken) < most:
+            delivery = entries[index]
+            if delivery is not None:
+                taken.append(delivery.single(self._base + index))
+                entries[index] = None
+            index += 1
+        self.count -= len(taken)
+        self.compact()
+        return taken
 
     def all(self) -> list[Delivery]:
         """All deliveries, each on its own, oldest first, left where they are."""
         return [delivery for _, delivery in self.tagged(0)]
 
     def hold(self, tag: i64, multiple: bool) -> list[tuple[int, Delivery]]:
-        """Like remove and take_until, with tags, for a transaction: what is taken still counts as outstanding."""
+        """Remove and return a delivery, or all up to and including this tag (0: all), each alone with its own tag, the
+        oldest first. For a transaction: what is taken still counts as outstanding."""
         entries = self._entries
         stop: i64 = len(entries)
         index = self._first

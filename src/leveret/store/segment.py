@@ -119,6 +119,19 @@ class SegmentStore:
         self._forget(number)
         self._disk.remove(self.path(number))
 
+    def detach(self, number: int) -> tuple[DiskFile, int]:
+        """Delete a segment's name, as `remove` does; returns what is left of it, and its size in bytes. Its room is
+        free when that is truncated or closed."""
+        path = self.path(number)
+        size = self._disk.size(path)
+        file = self._disk.open(path)
+        try:
+            self.remove(number)
+        except OSError:
+            file.close()
+            raise
+        return file, size
+
     def set_aside(self, number: int) -> str:
         """Keep a copy of a damaged segment in `salvage/`, once in the life of this object; returns the copy's path."""
         if number not in self._copies:

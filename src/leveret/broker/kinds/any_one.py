@@ -11,29 +11,23 @@ from leveret.broker.names import RandomBytes
 from leveret.wire.table import Value
 
 if TYPE_CHECKING:
-    from leveret.broker.binding import Binding
+    from leveret.broker.binding import Binding, Bindings, Destination
 
 
 class AnyOne(Matcher):
-    def __init__(self, bindings: dict[int, Binding], arguments: dict[str, Value], random_bytes: RandomBytes) -> None:
-        super().__init__(bindings, arguments, random_bytes)
+    def __init__(
+        self, outgoing: dict[Destination, Bindings], arguments: dict[str, Value], random_bytes: RandomBytes
+    ) -> None:
+        super().__init__(outgoing, arguments, random_bytes)
         self.is_per_message = True
         self.is_by_chance = True
         self._random_bytes = random_bytes
-        self._all: list[Binding] = []
-
-    def add(self, binding: Binding) -> None:
-        self._all.clear()
-
-    def remove(self, binding: Binding) -> None:
-        self._all.clear()
 
     def match(self, envelope: Envelope) -> list[Binding]:
-        if not self.bindings:
+        bindings = self.all()
+        if not bindings:
             return []
-        if not self._all:
-            self._all = list(self.bindings.values())
-        return [self._all[int.from_bytes(self._random_bytes(4), "big") % len(self._all)]]
+        return [bindings[int.from_bytes(self._random_bytes(4), "big") % len(bindings)]]
 
     def trial(self, envelope: Envelope, found: list[Binding]) -> Iterator[None]:
-        return self.all(found)
+        return self.find_all(found)

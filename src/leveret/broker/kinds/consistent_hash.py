@@ -23,7 +23,7 @@ from leveret.broker.terms import binary, text_of
 from leveret.wire.table import Value
 
 if TYPE_CHECKING:
-    from leveret.broker.binding import Binding, Destination
+    from leveret.broker.binding import Binding, Bindings, Destination
 
 PROPERTIES: Final = ("correlation_id", "message_id", "timestamp")
 _INTEGER: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
@@ -65,8 +65,10 @@ class ConsistentHash(Matcher):
     bindings goes. That is the plugin's way.
     """
 
-    def __init__(self, bindings: dict[int, Binding], arguments: dict[str, Value], random_bytes: RandomBytes) -> None:
-        super().__init__(bindings, arguments, random_bytes)
+    def __init__(
+        self, outgoing: dict[Destination, Bindings], arguments: dict[str, Value], random_bytes: RandomBytes
+    ) -> None:
+        super().__init__(outgoing, arguments, random_bytes)
         header, wanted = arguments.get("hash-header"), arguments.get("hash-property")
         self._header = header.encode("utf-8", "surrogateescape") if isinstance(header, str) else None
         self._property = wanted if isinstance(wanted, str) else None
@@ -84,7 +86,10 @@ class ConsistentHash(Matcher):
             self._shares[name] = Share(binding)
 
     def remove(self, binding: Binding) -> None:
-        self._shares.pop(place(binding.destination), None)
+        self.lose(binding.destination)
+
+    def lose(self, destination: Destination) -> None:
+        self._shares.pop(place(destination), None)
 
     def match(self, envelope: Envelope) -> list[Binding]:
         hash = hash_of(self.hashed(envelope))

@@ -5,36 +5,39 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from leveret.broker.kinds.alike import Alike, added, removed, take
 from leveret.broker.kinds.envelope import Envelope
 from leveret.broker.kinds.matcher import Matcher
 from leveret.broker.names import RandomBytes
 from leveret.wire.table import Value
 
 if TYPE_CHECKING:
-    from leveret.broker.binding import Binding
+    from leveret.broker.binding import Binding, Bindings, Destination
 
 
 class Direct(Matcher):
-    def __init__(self, bindings: dict[int, Binding], arguments: dict[str, Value], random_bytes: RandomBytes) -> None:
-        super().__init__(bindings, arguments, random_bytes)
-        self._by_key: dict[str, dict[int, Binding]] = {}
+    def __init__(
+        self, outgoing: dict[Destination, Bindings], arguments: dict[str, Value], random_bytes: RandomBytes
+    ) -> None:
+        super().__init__(outgoing, arguments, random_bytes)
+        self.is_indexed = True
+        self._by_key: dict[str, Alike] = {}
 
     def add(self, binding: Binding) -> None:
-        self._by_key.setdefault(binding.key, {})[id(binding)] = binding
+        self._by_key[binding.key] = added(self._by_key.get(binding.key), binding)
 
     def remove(self, binding: Binding) -> None:
-        same = self._by_key[binding.key]
-        del same[id(binding)]
-        if not same:
+        alike = removed(self._by_key[binding.key], binding)
+        if alike is None:
             del self._by_key[binding.key]
+        else:
+            self._by_key[binding.key] = alike
 
     def match(self, envelope: Envelope) -> list[Binding]:
         found: list[Binding] = []
         for key in envelope.keys:
-            same = self._by_key.get(key)
-            if same is not None:
-                found.extend(same.values())
-        return found
+            take(self._by_key.get(key), found)
+        return self.standing(found)
 
     def trial(self, envelope: Envelope, found: list[Binding]) -> Iterator[None]:
         yield

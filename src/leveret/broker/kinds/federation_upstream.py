@@ -19,7 +19,7 @@ from leveret.broker.terms import items_of
 from leveret.wire.table import Value, split_table
 
 if TYPE_CHECKING:
-    from leveret.broker.binding import Binding
+    from leveret.broker.binding import Binding, Bindings, Destination
 
 KIND: Final = "x-federation-upstream"
 MAX_HOPS: Final = "x-max-hops"
@@ -63,8 +63,10 @@ class FederationUpstream(Matcher):
     """Its arguments say how many hops a message may take, and the names of the broker and of the virtual host that it
     goes to; without both names it knows no circles, as with the plugin's links of old."""
 
-    def __init__(self, bindings: dict[int, Binding], arguments: dict[str, Value], random_bytes: RandomBytes) -> None:
-        super().__init__(bindings, arguments, random_bytes)
+    def __init__(
+        self, outgoing: dict[Destination, Bindings], arguments: dict[str, Value], random_bytes: RandomBytes
+    ) -> None:
+        super().__init__(outgoing, arguments, random_bytes)
         self.is_per_message = True
         self.is_hop_bound = True
         hops = arguments[MAX_HOPS]
@@ -73,10 +75,10 @@ class FederationUpstream(Matcher):
         self._name, self._vhost = (_octets(arguments.get(f"x-downstream-{what}")) for what in ("name", "vhost"))
 
     def match(self, envelope: Envelope) -> list[Binding]:
-        return list(self.bindings.values()) if self._takes(envelope) else []
+        return self.all() if self._takes(envelope) else []
 
     def trial(self, envelope: Envelope, found: list[Binding]) -> Iterator[None]:
-        return self.all(found if self._takes(envelope) else [])
+        return self.find_all(found if self._takes(envelope) else [])
 
     def _takes(self, envelope: Envelope) -> bool:
         hops = envelope.headers().get(RECEIVED_FROM, b"V") if envelope.content else b"V"

@@ -12,7 +12,7 @@ from leveret.broker.terms import comparable, shown, type_of
 from leveret.wire.table import Value, split_table
 
 if TYPE_CHECKING:
-    from leveret.broker.binding import Binding
+    from leveret.broker.binding import Binding, Bindings, Destination
 
 MODES: Final = (b"all", b"any", b"all-with-x", b"any-with-x")
 
@@ -54,9 +54,12 @@ def fits(envelope: Envelope, name: bytes, wanted: object) -> bool:
 
 
 class Headers(Matcher):
-    def __init__(self, bindings: dict[int, Binding], arguments: dict[str, Value], random_bytes: RandomBytes) -> None:
-        super().__init__(bindings, arguments, random_bytes)
+    def __init__(
+        self, outgoing: dict[Destination, Bindings], arguments: dict[str, Value], random_bytes: RandomBytes
+    ) -> None:
+        super().__init__(outgoing, arguments, random_bytes)
         self.is_per_message = True
+        self.is_indexed = True
         self._patterns: dict[int, Pattern] = {}
 
     def refusal(self, key: str, arguments: bytes) -> str:
@@ -76,14 +79,16 @@ class Headers(Matcher):
         del self._patterns[id(binding)]
 
     def match(self, envelope: Envelope) -> list[Binding]:
-        return [pattern.binding for pattern in self._patterns.values() if pattern.takes(envelope)]
+        return self.standing([pattern.binding for pattern in self._patterns.values() if pattern.takes(envelope)])
 
     def trial(self, envelope: Envelope, found: list[Binding]) -> Iterator[None]:
-        for index, pattern in enumerate(self._patterns.values()):
+        bindings: list[Binding] = []
+        yield from self.find_all(bindings)
+        for index, binding in enumerate(bindings):
             if index % STEP == 0:
                 yield
-            if pattern.takes(envelope):
-                found.append(pattern.binding)
+            if self._patterns[id(binding)].takes(envelope):
+                found.append(binding)
 
     def pattern_of(self, binding: Binding) -> Pattern | None:
         """What one of its bindings asks for; None if it is none any more."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
+from mypy_extensions import i64
+
 from leveret.broker.kinds.envelope import Envelope
 from leveret.broker.names import RandomBytes
 from leveret.wire.table import Value
 
 if TYPE_CHECKING:
-    from leveret.broker.binding import Binding
+    from leveret.broker.binding import Binding, Bindings, Destination
 
 
 # bindings that a trial looks at in one step
@@ -20,16 +22,23 @@ STEP: Final = 128
 class Matcher:
     """How the exchanges of one type choose among their bindings; this one takes all (fanout).
 
-    bindings: those of the exchange, by identity, kept by the exchange. arguments: of its declaration. is_per_message:
-    messages with equal routing keys may take different ways, so each is asked for; is_hop_bound: unless it has not come
-    over a link; is_by_chance: of the bindings that a trial finds, one takes each message.
+    outgoing: the bindings of the exchange, by their destinations, kept by the exchange. arguments: of its declaration.
+    is_per_message: messages with equal routing keys may take different ways, so each is asked for; is_hop_bound: unless
+    it has not come over a link; is_by_chance: of the bindings that a trial finds, one takes each message. is_indexed:
+    each binding has to be taken out of an index, which is not done at once where a destination goes with very many;
+    remnants: so many times something of it is still to be done (remains.py).
     """
 
-    def __init__(self, bindings: dict[int, Binding], arguments: dict[str, Value], random_bytes: RandomBytes) -> None:
-        self.bindings = bindings
+    def __init__(
+        self, outgoing: dict[Destination, Bindings], arguments: dict[str, Value], random_bytes: RandomBytes
+    ) -> None:
+        self.outgoing = outgoing
         self.is_per_message = False
         self.is_hop_bound = False
         self.is_by_chance = False
+        self.is_indexed = False
+        self.remnants: i64 = 0
+        self._all: list[Binding] = []  # empty: they have changed
 
     def refusal(self, key: str, arguments: bytes) -> str:
         """The text of the 406 that a new binding deserves, "" if it is fine."""
@@ -37,22 +46,42 @@ class Matcher:
 
     def add(self, binding: Binding) -> None:
         """Put a new binding into the index, if there is one."""
+        self._all.clear()
 
     def remove(self, binding: Binding) -> None:
         """Take a binding out of the index."""
+        self._all.clear()
+
+    def lose(self, destination: Destination) -> None:
+        """A destination is gone. Where it is_indexed, `remove` takes each binding to it out of the index later."""
+        self._all.clear()
+
+    def standing(self, found: list[Binding]) -> list[Binding]:
+        """Without those that are gone."""
+        if self.remnants == 0:
+            return found
+        return [binding for binding in found if not binding.destination.is_deleted]
 
     def match(self, envelope: Envelope) -> list[Binding]:
-        """The bindings that take a message; one may come twice."""
-        return list(self.bindings.values())
+        """The bindings that take a message; one may come twice. Not to be changed."""
+        return self.all()
+
+    def all(self) -> list[Binding]:
+        """All bindings, gathered when they have changed."""
+        if not self._all:
+            for alike in self.outgoing.values():
+                self._all.extend(alike.values())
+        return self._all
 
     def trial(self, envelope: Envelope, found: list[Binding]) -> Iterator[None]:
         """Find the bindings that would take a message, in steps and without a trace: nothing is kept, no chance is
         drawn. What is by chance finds all among which it would draw. Between steps no binding must come or go."""
-        return self.all(found)
+        return self.find_all(found)
 
-    def all(self, found: list[Binding]) -> Iterator[None]:
+    def find_all(self, found: list[Binding]) -> Iterator[None]:
         """A trial that finds all bindings."""
-        for index, binding in enumerate(self.bindings.values()):
-            if index % STEP == 0:
-                yield
-            found.append(binding)
+        for alike in self.outgoing.values():
+            for binding in alike.values():
+                if len(found) % STEP == 0:
+                    yield
+                found.append(binding)

@@ -13,12 +13,14 @@ from leveret.broker.names import RandomBytes
 from leveret.wire.table import Value
 
 if TYPE_CHECKING:
-    from leveret.broker.binding import Binding
+    from leveret.broker.binding import Binding, Bindings, Destination
 
 
 class ModulusHash(Matcher):
-    def __init__(self, bindings: dict[int, Binding], arguments: dict[str, Value], random_bytes: RandomBytes) -> None:
-        super().__init__(bindings, arguments, random_bytes)
+    def __init__(
+        self, outgoing: dict[Destination, Bindings], arguments: dict[str, Value], random_bytes: RandomBytes
+    ) -> None:
+        super().__init__(outgoing, arguments, random_bytes)
         self._sorted: list[Binding] = []
 
     def add(self, binding: Binding) -> None:
@@ -27,25 +29,25 @@ class ModulusHash(Matcher):
     def remove(self, binding: Binding) -> None:
         self._sorted.clear()
 
+    def lose(self, destination: Destination) -> None:
+        self._sorted.clear()
+
     def match(self, envelope: Envelope) -> list[Binding]:
-        if not self.bindings:
+        if not self.outgoing:
             return []
         if not self._sorted:
             # by name, so that the order in which queues were bound, and a restart, change nothing
-            self._sorted = sorted(self.bindings.values(), key=_order)
+            self._sorted = sorted([each for alike in self.outgoing.values() for each in alike.values()], key=_order)
         return [self._sorted[place_of(envelope.keys, len(self._sorted))]]
 
     def trial(self, envelope: Envelope, found: list[Binding]) -> Iterator[None]:
+        bindings: list[Binding] = []
+        yield from self.find_all(bindings)
         chunks: list[list[Binding]] = []
-        for index, binding in enumerate(self.bindings.values()):
-            if index % STEP == 0:
-                yield
-                chunks.append([])
-            chunks[-1].append(binding)
-        for chunk in chunks:
-            chunk.sort(key=_order)
+        for start in range(0, len(bindings), STEP):
+            chunks.append(sorted(bindings[start : start + STEP], key=_order))
             yield
-        wanted = place_of(envelope.keys, len(self.bindings)) if chunks else -1
+        wanted = place_of(envelope.keys, len(bindings)) if bindings else -1
         for index, binding in enumerate(heapq.merge(*chunks, key=_order)):
             if index == wanted:
                 found.append(binding)

@@ -16,7 +16,7 @@ from leveret.broker.terms import shown, type_of
 from leveret.wire.table import Value
 
 if TYPE_CHECKING:
-    from leveret.broker.binding import Binding
+    from leveret.broker.binding import Binding, Bindings, Destination
 
 LENGTH: Final = "x-recent-history-length"
 NO_STORE: Final = b"x-recent-history-no-store"
@@ -55,8 +55,10 @@ class RecentHistory(Matcher):
     journal hears of it where the exchange is durable, so that its history outlives a restart.
     """
 
-    def __init__(self, bindings: dict[int, Binding], arguments: dict[str, Value], random_bytes: RandomBytes) -> None:
-        super().__init__(bindings, arguments, random_bytes)
+    def __init__(
+        self, outgoing: dict[Destination, Bindings], arguments: dict[str, Value], random_bytes: RandomBytes
+    ) -> None:
+        super().__init__(outgoing, arguments, random_bytes)
         self.is_per_message = True
         length = arguments.get(LENGTH)
         self._length = length if isinstance(length, int) else LENGTH_DEFAULT
@@ -70,10 +72,10 @@ class RecentHistory(Matcher):
         if envelope.headers().get(NO_STORE) != b"t\1":
             self.news = Kept(envelope.keys, envelope.key, envelope.content, self._number + 1)
             self._keep(self.news)
-        return list(self.bindings.values())
+        return self.all()
 
     def trial(self, envelope: Envelope, found: list[Binding]) -> Iterator[None]:
-        return self.all(found)
+        return self.find_all(found)
 
     def restore(self, kept: Kept) -> None:
         """Take what the journal has of the history, in its order."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from leveret.broker.kinds.alike import Alike, added, removed, take
 from leveret.broker.kinds.envelope import Envelope
 from leveret.broker.kinds.matcher import Matcher
 from leveret.broker.names import RandomBytes
 from leveret.wire.table import Value
 
 if TYPE_CHECKING:
-    from leveret.broker.binding import Binding
+    from leveret.broker.binding import Binding, Bindings, Destination
 
 
 class Node:
@@ -19,7 +20,7 @@ class Node:
 
     def __init__(self) -> None:
         self.children: dict[str, Node] = {}
-        self.bindings: dict[int, Binding] = {}
+        self.bindings: Alike = None
 
 
 def words_of(key: str) -> list[str]:
@@ -30,8 +31,11 @@ def words_of(key: str) -> list[str]:
 class Topic(Matcher):
     """A trie of patterns. A lookup costs the number of nodes that match a prefix of the key."""
 
-    def __init__(self, bindings: dict[int, Binding], arguments: dict[str, Value], random_bytes: RandomBytes) -> None:
-        super().__init__(bindings, arguments, random_bytes)
+    def __init__(
+        self, outgoing: dict[Destination, Bindings], arguments: dict[str, Value], random_bytes: RandomBytes
+    ) -> None:
+        super().__init__(outgoing, arguments, random_bytes)
+        self.is_indexed = True
         self._root = Node()
 
     def add(self, binding: Binding) -> None:
@@ -41,7 +45,7 @@ class Topic(Matcher):
             if child is None:
                 child = node.children[word] = Node()
             node = child
-        node.bindings[id(binding)] = binding
+        node.bindings = added(node.bindings, binding)
 
     def remove(self, binding: Binding) -> None:
         path: list[tuple[Node, str]] = []
@@ -49,10 +53,10 @@ class Topic(Matcher):
         for word in words_of(binding.key):
             path.append((node, word))
             node = node.children[word]
-        del node.bindings[id(binding)]
+        node.bindings = removed(node.bindings, binding)
         for parent, word in reversed(path):
             child = parent.children[word]
-            if child.bindings or child.children:
+            if child.bindings is not None or child.children:
                 break
             del parent.children[word]
 
@@ -61,7 +65,7 @@ class Topic(Matcher):
         found: list[Binding] = []
         for key in envelope.keys:
             _match(self._root, words_of(key), 0, found, set())
-        return found
+        return self.standing(found)
 
     def trial(self, envelope: Envelope, found: list[Binding]) -> Iterator[None]:
         yield
@@ -70,7 +74,7 @@ class Topic(Matcher):
 
 def _match(node: Node, words: list[str], index: int, found: list[Binding], seen: set[tuple[int, int]]) -> None:
     if index == len(words):
-        found.extend(node.bindings.values())
+        take(node.bindings, found)
     else:
         word = words[index]
         # a literal "*" or "#" in a key is an ordinary word, for which only a wildcard can stand
@@ -87,7 +91,7 @@ def _match(node: Node, words: list[str], index: int, found: list[Binding], seen:
         # it ends the pattern, and stands for all that is left
         if (id(rest), -1) not in seen:
             seen.add((id(rest), -1))
-            found.extend(rest.bindings.values())
+            take(rest.bindings, found)
         return
     for start in range(index, len(words) + 1):
         # several # in one pattern reach the same place in many ways: each is followed once

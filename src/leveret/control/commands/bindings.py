@@ -7,7 +7,7 @@ from urllib.parse import unquote_plus
 
 import msgspec
 
-from leveret.broker.binding import Binding, in_order
+from leveret.broker.binding import Binding, bindings_to, in_order
 from leveret.control.command import Command
 from leveret.control.direct import DirectChannel
 from leveret.control.node import Node
@@ -66,7 +66,7 @@ class Unbind(Command):
         vhost = channel.vhost
         is_queue = self.destination_type == "queue"
         destination = vhost.queues.get(self.destination) if is_queue else vhost.exchanges.get(self.destination)
-        for binding in destination.bindings.values() if destination is not None else ():
+        for binding in bindings_to(destination) if destination is not None else ():
             if binding.source.name == self.source and _parts(properties_key(binding)) == _parts(self.properties_key):
                 return binding
         raise not_found(f"no such binding from '{self.source}' to '{self.destination}' in vhost '{self.vhost}'")

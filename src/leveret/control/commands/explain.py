@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from leveret.broker.binding import Binding
+from leveret.broker.binding import Binding, bindings_to, count_to
 from leveret.broker.queue import Queue
 from leveret.broker.vhost import VHost
 from leveret.control.checks import vhost_named
@@ -143,8 +143,8 @@ class ExplainRoute(Query):
                 walk = None
         is_default = self.exchange in ("", "amq.default")
         view["reached"] = queue.name in message.keys if is_default else walk is not None and queue.name in walk.queues
-        view["binding_count"] = len(queue.bindings)
-        for binding in islice(queue.bindings.values(), BINDINGS_MAX):
+        view["binding_count"] = count_to(queue)
+        for binding in islice(bindings_to(queue), BINDINGS_MAX):
             yield
             view["bindings"].append(_said(walk, binding, message))
         view["reason"] = _why(view, queue, is_default)
@@ -166,7 +166,7 @@ def _said(walk: Walk | None, binding: Binding, message: Message) -> View:
 def _why(view: View, queue: Queue, is_default: bool) -> str:
     if view["reached"]:
         return "the message comes to this queue"
-    if not queue.bindings:
+    if view["binding_count"] == 0:
         return "the queue has no binding: only the default exchange reaches it, by its name as the routing key"
     if is_default:
         return "the default exchange sends to the queue whose name is the routing key, and to no other"

@@ -131,7 +131,7 @@ class ListBindings(Listing):
         for name in sources:
             source = vhost.exchanges.get(name)
             if source is not None:
-                some = yield from choose(list(source.outgoing.values()), self._is_wanted)
+                some = yield from choose(source.every(), self._is_wanted)
                 bindings += yield from sort(some, _binding_order)
         return [(vhost, binding) for binding in bindings]
 

@@ -115,7 +115,7 @@ def partitions(vhost: VHost, name: str) -> list[str] | None:
     exchange = vhost.exchanges.get(name)
     if exchange is None or exchange.arguments.get("x-super-stream") is not True:
         return None
-    bound = [binding for binding in exchange.outgoing.values() if isinstance(binding.destination, Stream)]
+    bound = [binding for binding in exchange.every() if isinstance(binding.destination, Stream)]
     return list(dict.fromkeys(binding.destination.name for binding in sorted(bound, key=_order)))
 
 

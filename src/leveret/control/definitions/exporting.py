@@ -92,7 +92,7 @@ def _exchanges(vhost: VHost) -> list[Exchange]:
 def _bindings(vhost: VHost) -> list[Binding]:
     found: list[Binding] = []
     for exchange in vhost.exchanges.values():
-        for binding in exchange.outgoing.values():
+        for binding in exchange.every():
             destination = binding.destination
             if isinstance(destination, Exchange) or (
                 destination.owner is None and not destination.name.startswith(RESERVED)

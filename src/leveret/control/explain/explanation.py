@@ -147,8 +147,8 @@ class Explanation:
         shown: dict[int, Binding] = {}
         matched = 0
         for chosen in (True, False):
-            source = visit.found if chosen else visit.exchange.outgoing.values()
-            if not chosen and visit.count >= len(source):
+            source = visit.found if chosen else visit.exchange.every()
+            if not chosen and visit.count >= visit.exchange.binding_count:
                 break
             for count, binding in enumerate(source):
                 if count % CHUNK == 0:
@@ -164,7 +164,7 @@ class Explanation:
             if len(rows) % FEW == 0:
                 yield
             rows.append(self._row(walk, visit, binding, visit.takes(binding), message))
-        return {"total": len(visit.exchange.outgoing), "matched": visit.count, "shown": rows}
+        return {"total": int(visit.exchange.binding_count), "matched": visit.count, "shown": rows}
 
     def _row(self, walk: Walk, visit: Visit, binding: Binding, takes: bool, message: Message) -> View:
         reason = reason_of(visit, binding, message.keys, walk.envelope)

@@ -173,7 +173,7 @@ def _consistent_hash(look: Look) -> Reason:
 
 
 def _modulus_hash(look: Look) -> Reason:
-    winner, count = look.winner, len(look.visit.exchange.outgoing)
+    winner, count = look.winner, int(look.visit.exchange.binding_count)
     place = place_of(look.keys, count) + 1 if count else 0
     what = f"the routing key's hash modulo {_count(count, 'binding')} chooses number {place}"
     if winner is look.binding:

@@ -148,7 +148,7 @@ def _exchanges(scope: Scope) -> Iterator[Row]:
 
 def _bindings(scope: Scope) -> Iterator[Row]:
     def row(vhost: VHost, exchange: Exchange) -> Row:
-        return (sayable(vhost.name), sayable(exchange.name), exchange.kind), (len(exchange.outgoing),)
+        return (sayable(vhost.name), sayable(exchange.name), exchange.kind), (int(exchange.binding_count),)
 
     for vhost in scope.vhosts:
         yield from (row(vhost, exchange) for exchange in list(vhost.exchanges.values()))

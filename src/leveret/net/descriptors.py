@@ -1,0 +1,29 @@
+"""Room for open files, taken while there is one thread.
+
+Linux enlarges a process's table of open files when it is full: at 64, 256, 512 and so on. Where threads share the table
+it waits there until every processor has done something else (synchronize_rcu): 5 to 16 ms were measured, in the accept
+of a connection, with everybody else waiting behind it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import resource
+from typing import Final
+
+# eight octets each, in the kernel's memory
+ROOM: Final = 1 << 14
+
+
+def take_room() -> None:
+    """Have the table enlarged for as many files as this process may open, ROOM at most."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = ROOM if soft == resource.RLIM_INFINITY else min(soft, ROOM)
+    with contextlib.suppress(OSError, ValueError):  # then it is enlarged when it is full
+        one = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.close(fcntl.fcntl(one, fcntl.F_DUPFD_CLOEXEC, most - 1))
+        finally:
+            os.close(one)
