@@ -12,7 +12,7 @@ Each broker in its turn, twice: with a transient exchange and queue, and with du
 - route: --messages with as many different routing keys, confirmed; each finds one pattern among all.
 - mixed: 1,000 times a binding, a message and its confirm: whatever a broker remembers of routes is of no use.
 - again: the messages of "route" once more.
-- delete: the queue, with all its bindings.
+- delete: the queue, with all its bindings, until the answer comes.
 
 Prints seconds, medians over the rounds, and the ratio to the first broker. Sockets and frames are those of
 leveret.wire, for all brokers; ratios within one run can be compared, figures of different runs cannot.

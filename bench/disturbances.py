@@ -19,10 +19,13 @@ from leveret.client import BlockingChannel, BlockingConnection, Properties
 from leveret.client.publishing import PublishEncoder
 from leveret.control.blocking import ControlClient
 from leveret.testing.processes import ServerProcess
+from leveret.wire import grammar
+from leveret.wire.method import method_frame
 from scenarios import DURABLE
 from victims import aside, ended, step_back
 
 MANY = 10_000_000
+MILLION = 1_000_000
 HUNDRED_THOUSAND = 100_000
 CHUNK = 1000
 FRAME_OCTETS = 131072
@@ -183,6 +186,23 @@ def delete(broker: ServerProcess, seconds: float, durable: bool) -> Iterator[Act
         yield lambda: nothing_but(channel.delete_queue(QUEUE))
 
 
+@contextmanager
+def unbinding(broker: ServerProcess, seconds: float) -> Iterator[Act]:
+    """A queue goes with a million bindings, each with a word of its own."""
+    with queue(broker, 0, False) as channel:
+        for first in range(0, MILLION, CHUNK):
+            methods = [
+                method_frame(
+                    1, grammar.QUEUE_BIND, queue=QUEUE, exchange="amq.topic", routing_key=f"k.{number}", no_wait=True
+                )
+                for number in range(first, first + CHUNK)
+            ]
+            channel.publish_frames(b"".join(methods), 0)
+        channel.flush()
+        channel.declare_queue(QUEUE, passive=True)
+        yield lambda: nothing_but(channel.delete_queue(QUEUE))
+
+
 def nothing_but(answer: object) -> None:
     """It was the doing that mattered."""
 
@@ -283,16 +303,17 @@ def dying(broker: ServerProcess, seconds: float) -> Iterator[Act]:
 
 
 @contextmanager
-def acknowledging(broker: ServerProcess, seconds: float) -> Iterator[Act]:
-    """One basic.ack for 100,000 messages."""
+def settling(broker: ServerProcess, seconds: float, is_ack: bool) -> Iterator[Act]:
+    """One basic.ack or basic.nack for 100,000 messages."""
     with queue(broker, HUNDRED_THOUSAND, True) as channel:
-        channel.consume(QUEUE)
+        tag = channel.consume(QUEUE)
         taken = 0
         while taken < HUNDRED_THOUSAND:
             taken += len(channel.deliveries(HUNDRED_THOUSAND, 10))
+        channel.cancel(tag)
 
         def settle() -> None:
-            channel.ack(0, multiple=True)
+            (channel.ack if is_ack else channel.nack)(0, multiple=True)
             channel.flush()
 
         yield settle
@@ -307,7 +328,7 @@ def expiring(broker: ServerProcess, seconds: float, durable: bool = False) -> It
         properties = Properties(expiration="1", delivery_mode=2 if durable else 1)
         made = (encoder.encode(bytes(16 + number % 2), "", QUEUE, properties, False) for number in range(CHUNK))
         chunk = b"".join(made)
-        for _ in range(1_000_000 // CHUNK):
+        for _ in range(MILLION // CHUNK):
             channel.publish_frames(chunk, CHUNK)
         yield lambda: nothing_but(channel.get(QUEUE, no_ack=True))
 
@@ -324,13 +345,17 @@ DISTURBANCES = {
     "purge-durable": Disturbance("purge of 10 million persistent messages", lambda b, s: purge(b, s, True), 2),
     "delete-10m": Disturbance("deletion of a queue with 10 million", lambda b, s: delete(b, s, False), 2),
     "delete-durable": Disturbance("deletion with 10 million persistent ones", lambda b, s: delete(b, s, True), 2),
+    "delete-bindings": Disturbance(
+        "deletion of a queue with a million bindings", unbinding, 2, leveret_only=True, pause_ms_max=15
+    ),
     "import": Disturbance(
         "import of 5,000 queues, 5,000 bindings, 500 users", importing, leveret_only=True, pause_ms_max=30
     ),
     "idle-1000": Disturbance("1,000 idle connections", idle),
     "connect-1000": Disturbance("1,000 connections, 250 at once", connecting, pause_ms_max=40),
     "dead-consumer": Disturbance("a consumer dies with 100,000 unacknowledged", dying),
-    "ack-100k": Disturbance("one ack for 100,000 messages", acknowledging),
+    "ack-100k": Disturbance("one ack for 100,000 messages", lambda b, s: settling(b, s, True)),
+    "nack-100k": Disturbance("one nack for 100,000 messages", lambda b, s: settling(b, s, False)),
     "expiry-1m": Disturbance("a million messages expire at one instant", expiring),
     "list-50k": Disturbance("50,000 queues are listed", listing, leveret_only=True),
     "journal-50k": Disturbance(

@@ -25,6 +25,7 @@ def about() -> dict[str, str]:
         "mypyc": importlib.metadata.version("mypy"),
         "C compiler of the load generator": first_line(["cc", "--version"]),
         "kernel": f"{platform.system()} {platform.release()}",
+        "TCP's congestion control": Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip(),
         "processor": f"{processor()}, {os.cpu_count()} of them",
         "memory": f"{os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') / 2**30:.0f} GiB",
         "file system of the data": filesystem(HERE),
