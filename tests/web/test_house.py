@@ -380,7 +380,7 @@ def test_a_page_is_left_before_it_has_seen_its_change(page: Page, log_in: LogIn,
     with page.expect_response("**/api/user-limits"):
         log_in("limits")
     held: list[Route] = []
-    page.route("**/api/user-limits", held.append)
+    page.route("**/api/user-limits", lambda route: held.append(route))  # noqa: PLW0108 (Playwright sets an attribute)
     with page.expect_request("**/api/user-limits"):
         set_limit(page)
     with page.expect_event("requestfailed"):
