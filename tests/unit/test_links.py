@@ -148,6 +148,19 @@ async def test_a_line_carries_bytes_both_ways(server: Server, links: Links) -> N
     line.close()
 
 
+async def test_a_line_within_the_machine_is_not_paced(
+    server: Server, links: Links, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = await address_of(server)
+    seen: list[tuple[int, str]] = []
+    monkeypatch.setattr(lines.loopback, "quicken", lambda endpoint, address: seen.append((endpoint.type, address)))
+    user = User()
+    line = links.dial(address, user)
+    await user.next("connected")
+    assert seen == [(socket.SOCK_STREAM, "127.0.0.1")]
+    line.close()
+
+
 async def test_a_host_is_found_by_its_name(server: Server, links: Links) -> None:
     user = User()
     port = (await address_of(server)).port
