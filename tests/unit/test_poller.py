@@ -91,6 +91,41 @@ def test_a_long_wait_is_followed_by_sleep(clock: Clock, pair: tuple[socket.socke
         assert clock.yields == 1
 
 
+@pytest.mark.parametrize(("kept_us", "pause_us"), [(1_200, 50 * 1_100), (4_100, 50 * 4_000), (100_100, 1_000_000)])
+def test_where_others_compute_it_sleeps_for_a_while(
+    kept_us: int, pause_us: int, clock: Clock, pair: tuple[socket.socket, socket.socket]
+) -> None:
+    with waiting(pair) as poller:
+        clock.yield_us = kept_us
+        poller.select(0.001)
+        assert clock.yields == 1
+        clock.yield_us = 10
+        for later_us, yields in ((pause_us - 1, 1), (2, 1 + SHORT_WAITS_MIN + 10)):
+            clock.now_us += later_us
+            short_waits(poller, pair, SHORT_WAITS_MIN)
+            poller.select(0.001)
+            assert clock.yields == yields
+
+
+def test_clients_and_the_kernel_may_take_their_time(
+    clock: Clock, pair: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def arrive() -> None:
+        clock.sched_yield()
+        pair[1].send(b"x")
+
+    with waiting(pair) as poller:
+        clock.yield_us = 1_000
+        with monkeypatch.context() as patched:
+            patched.setattr(module.os, "sched_yield", arrive)
+            assert len(poller.select(None)) == 1
+        pair[0].recv(1)
+        short_waits(poller, pair, SHORT_WAITS_MIN)
+        clock.yield_us = 10
+        poller.select(0.001)
+        assert clock.yields == 11
+
+
 def test_a_few_short_waits_are_chance(clock: Clock, pair: tuple[socket.socket, socket.socket]) -> None:
     with Poller(100) as poller:
         poller.register(pair[0], module.selectors.EVENT_READ)

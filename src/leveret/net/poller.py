@@ -3,6 +3,10 @@
 A processor that sleeps takes 20 to 50 µs to wake up on a virtual machine, several times what a message takes. So while
 the waits are short, as they are between a request and its reply, it stays awake. Erlang's schedulers do the same for
 RabbitMQ ("busy waiting"). Who has waited longer sleeps at once, and so does an idle broker.
+
+Between two questions the processor is offered to others. Programs that compute keep it for milliseconds: then there is
+none to spare, and whoever sleeps gets it back sooner than who offers it (sched_yield(2)). So there are no questions for
+a while.
 """
 
 from __future__ import annotations
@@ -18,6 +22,11 @@ PATIENCE: Final = 1.5
 SHORT_WAITS_MIN: Final = 4
 # one of them is the client's
 PROCESSORS_MIN: Final = 2
+# clients and the kernel need the processor for less
+KEPT_S_MAX: Final = 0.001
+# so many times as long as it was kept nothing is asked, one second at most: to try again costs a fiftieth of the time
+PAUSE: Final = 50
+PAUSE_S_MAX: Final = 1.0
 
 
 class Poller(selectors.EpollSelector):
@@ -34,6 +43,7 @@ class Poller(selectors.EpollSelector):
         self.rests = self.yields = False
         self._limit_s = busy_poll_us / 1e6 if len(os.sched_getaffinity(0)) >= PROCESSORS_MIN else 0.0
         self._short_waits = 0  # in a row, up to now
+        self._sleeps_until_s = 0.0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """Who is ready; nobody after `timeout` seconds, None = as long as it takes."""
@@ -51,11 +61,15 @@ class Poller(selectors.EpollSelector):
     def _wait(self, timeout: float | None) -> list[tuple[selectors.SelectorKey, int]]:
         began_s = time.perf_counter()
         ready: list[tuple[selectors.SelectorKey, int]] = []
-        if self._short_waits >= SHORT_WAITS_MIN and not self.rests:
+        if self._short_waits >= SHORT_WAITS_MIN and not self.rests and began_s >= self._sleeps_until_s:
+            now_s = began_s
             until_s = began_s + (self._limit_s if timeout is None else min(self._limit_s, timeout))
-            while not ready and time.perf_counter() < until_s:
+            while not ready and now_s < until_s:
                 os.sched_yield()  # a client may want this very processor
                 ready = super().select(0)
+                now_s = time.perf_counter()
+            if now_s - until_s > KEPT_S_MAX:
+                self._sleeps_until_s = now_s + min((now_s - until_s) * PAUSE, PAUSE_S_MAX)
         if not ready:
             ready = super().select(timeout)
         is_short = time.perf_counter() - began_s < self._limit_s * PATIENCE
