@@ -24,6 +24,8 @@ SHORT_WAITS_MIN: Final = 4
 PROCESSORS_MIN: Final = 2
 # clients and the kernel need the processor for less
 KEPT_S_MAX: Final = 0.001
+# once, it may have been the machine below a virtual one
+KEPT_MIN: Final = 2
 # so many times as long as it was kept nothing is asked, one second at most: to try again costs a fiftieth of the time
 PAUSE: Final = 50
 PAUSE_S_MAX: Final = 1.0
@@ -43,6 +45,7 @@ class Poller(selectors.EpollSelector):
         self.rests = self.yields = False
         self._limit_s = busy_poll_us / 1e6 if len(os.sched_getaffinity(0)) >= PROCESSORS_MIN else 0.0
         self._short_waits = 0  # in a row, up to now
+        self._kept = 0  # so often in a row the processor was kept
         self._sleeps_until_s = 0.0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
@@ -68,7 +71,8 @@ class Poller(selectors.EpollSelector):
                 os.sched_yield()  # a client may want this very processor
                 ready = super().select(0)
                 now_s = time.perf_counter()
-            if now_s - until_s > KEPT_S_MAX:
+            self._kept = self._kept + 1 if now_s - until_s > KEPT_S_MAX else 0
+            if self._kept >= KEPT_MIN:
                 self._sleeps_until_s = now_s + min((now_s - until_s) * PAUSE, PAUSE_S_MAX)
         if not ready:
             ready = super().select(timeout)
