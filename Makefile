@@ -7,7 +7,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 # best: compiled where a C compiler is found, else interpreted. CORE=compiled insists, CORE=interpreted forbids.
 CORE ?= best
-WITH_CORE = $(BIN)/python tools/with_core.py
+export LEVERET_CORE := $(CORE)
+# Tests start hundreds of processes: where this is set each of them compiles all that it imports.
+export PYTHONDONTWRITEBYTECODE :=
+# What lets the JVMs of tests and of the demo start in half the processor time, where it is there.
+export LEVERET_JAVA_OPTIONS := $(CURDIR)/build/java.options
 # What `make run` hands to the demo, for example DEMO="--flights 5000".
 DEMO ?=
 SEEDS ?= 20
@@ -17,28 +21,42 @@ KILLS ?= 500
 SPARK_KILLS ?= 200
 FUZZ_S ?= 900
 # In the order of tests/conftest.py, the longest files first.
-PARALLEL = -n $(JOBS) --dist loadfile --no-loadscope-reorder
+PYTEST = $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder
+PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517
 # What `make conformance` hands to the tool, for example SUITES="kombu --broker rabbitmq".
 SUITES ?=
 # What `make bench`, `make bench-spark` … hand to their tools, for example BENCH="--only sink,rpc --rounds 5".
 BENCH ?=
-# What `make bench-quick` hands to its tool.
+# What `make bench-quick` hands to its tool; and `make stress`.
 GATE ?=
+STRESS ?=
 .DEFAULT_GOAL := help
 
-.PHONY: help run test lint build compiled docs sbom audit fuzz bench bench-quick bench-admin bench-federation bench-streams bench-spark bench-curves bench-cliffs bench-day conformance soak mutants clean
+.PHONY: help run test test-all peers record core stress mutants-ci instructions lint build compiled docs sbom audit fuzz bench bench-quick bench-admin bench-federation bench-streams bench-spark bench-curves bench-cliffs bench-day conformance soak mutants clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
 
-run: $(VENV)/demo.stamp  ## install and run the demo: flights through broker and Spark, reconciled (DEMO="--flights 5000")
-	$(WITH_CORE) $(CORE) $(BIN)/python -m leveret.cli.main demo $(DEMO)
+run: $(VENV)/demo.stamp core  ## install and run the demo: flights through broker and Spark, reconciled (DEMO="--flights 5000")
+	$(BIN)/python -m leveret demo $(DEMO)
 
-test: $(VENV)/dev.stamp  ## all tests on the compiled core; unit and conformance tests of leveret on the interpreted one, too
-	$(WITH_CORE) $(CORE) true & compiling=$$!; \
-	$(WITH_CORE) interpreted $(BIN)/python -m pytest -q $(PARALLEL) -m "not rabbitmq" --ignore=tests/conformance/http --ignore=tests/conformance/with_celery tests/unit tests/conformance tests/fuzz tests/kit; \
-	status=$$?; wait $$compiling && exit $$status
-	$(WITH_CORE) $(CORE) $(BIN)/python -m pytest -q $(PARALLEL) --durations=25
+test: $(VENV)/dev.stamp core $(LEVERET_JAVA_OPTIONS)  ## all tests that need nothing but what pip installs; what needs more is named at the end
+	LEVERET_PEERS=none $(PYTEST)
+
+test-all: $(VENV)/dev.stamp core $(LEVERET_JAVA_OPTIONS)  ## all tests: RabbitMQ, PostgreSQL, Node, Chromium … must be there (make peers)
+	LEVERET_CORE=interpreted LEVERET_PEERS=all $(PYTEST) -p tests.core_only tests/unit tests/fuzz tests/kit tests/conformance
+	LEVERET_PEERS=all $(PYTEST) --junitxml=build/tests.xml
+	@$(BIN)/python tools/slowest.py build/tests.xml
+
+$(LEVERET_JAVA_OPTIONS): $(VENV)/dev.stamp
+	@PYTHONPATH=src $(BIN)/python tools/spark_classes.py $@ 2>/dev/null
+
+peers:  ## install what `make test-all` talks to, with apt-get, and fetch what its tests would
+	@missing=$$($(PYTHON) tests/peers.py packages) && test -z "$$missing" || { \
+		root=$$(test "$$(id -u)" = 0 || echo sudo); \
+		$$root apt-get update -q && $$root env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends $$missing; }
+	@$(MAKE) --no-print-directory $(VENV)/dev.stamp
+	$(BIN)/python tests/peers.py fetch
 
 lint: $(VENV)/dev.stamp  ## ruff and mypy --strict
 	$(BIN)/ruff check .
@@ -47,8 +65,11 @@ lint: $(VENV)/dev.stamp  ## ruff and mypy --strict
 build: $(VENV)/dev.stamp  ## the wheel, in dist/
 	$(BIN)/python -m build --wheel
 
-compiled: $(VENV)/dev.stamp  ## compile the core into build/compiled/ (skipped when nothing changed)
-	$(WITH_CORE) best $(BIN)/python -c 'import leveret; print(leveret.core())'
+compiled: $(VENV)/build.stamp  ## compile the core into build/core/, where whatever starts leveret from here finds it
+	@LEVERET_CORE=compiled $(BIN)/python setup.py -q core
+
+core: $(VENV)/build.stamp
+	@$(BIN)/python setup.py -q core
 
 docs: $(VENV)/dev.stamp  ## the documentation as a site, in build/site; warnings are errors
 	NO_MKDOCS_2_WARNING=1 PYTHONPATH=src $(BIN)/mkdocs build --quiet --strict
@@ -63,49 +84,65 @@ fuzz: $(VENV)/dev.stamp  ## fuzz wire, broker, journal and texts, FUZZ_S=900 sec
 	for name in wire broker journal texts; do \
 		PYTHONPATH=src $(BIN)/python -m tests.fuzz $$name -max_total_time=$(FUZZ_S) || exit 1; done
 
-bench: $(VENV)/dev.stamp  ## everything in docs/PERFORMANCE.md, in turns with the brokers installed here: 35 minutes (BENCH=--resume)
-	$(WITH_CORE) best $(BIN)/python bench/suite.py $(BENCH)
-	$(WITH_CORE) best $(BIN)/python bench/report.py
+bench: $(VENV)/dev.stamp core  ## everything in docs/PERFORMANCE.md, in turns with the brokers installed here: 35 minutes (BENCH=--resume)
+	$(BIN)/python bench/suite.py $(BENCH)
+	$(BIN)/python bench/report.py
 
-bench-quick: $(VENV)/dev.stamp  ## has it become slower than bench/baseline.json? three minutes (GATE=--renew makes a new one)
-	$(WITH_CORE) best $(BIN)/python bench/gate.py $(GATE)
+bench-quick: $(VENV)/dev.stamp core  ## has it become slower than bench/baseline.json? three minutes (GATE=--renew makes a new one)
+	$(BIN)/python bench/gate.py $(GATE)
 
-bench-admin: $(VENV)/dev.stamp  ## what the HTTP API costs messages; fails where that is too much: two minutes
-	$(WITH_CORE) best $(BIN)/python bench/admin_latency.py
+bench-admin: $(VENV)/dev.stamp core  ## what the HTTP API costs messages; fails where that is too much: two minutes
+	$(BIN)/python bench/admin_latency.py
 
-bench-federation: $(VENV)/dev.stamp  ## one link of leveret's against one of RabbitMQ's; ten minutes
-	$(WITH_CORE) best $(BIN)/python bench/federation.py
+bench-federation: $(VENV)/dev.stamp core  ## one link of leveret's against one of RabbitMQ's; ten minutes
+	$(BIN)/python bench/federation.py
 
-bench-streams: $(VENV)/dev.stamp  ## stream queues against RabbitMQ's, and their tables' readers; a quarter of an hour
-	$(WITH_CORE) best $(BIN)/python bench/streams.py
+bench-streams: $(VENV)/dev.stamp core  ## stream queues against RabbitMQ's, and their tables' readers; a quarter of an hour
+	$(BIN)/python bench/streams.py
 
-bench-spark: $(VENV)/dev.stamp  ## the Spark source and sink against RabbitMQ, pika and Spark's own readers; twenty minutes
-	$(WITH_CORE) best $(BIN)/python bench/spark_bench.py $(BENCH)
+bench-spark: $(VENV)/dev.stamp core  ## the Spark source and sink against RabbitMQ, pika and Spark's own readers; twenty minutes
+	$(BIN)/python bench/spark_bench.py $(BENCH)
 
-bench-curves: $(VENV)/dev.stamp  ## how cost grows with queues, bindings, octets …: docs/CURVES.md; ten minutes (BENCH="--only topic")
-	$(WITH_CORE) best $(BIN)/python bench/curves.py $(BENCH)
+bench-curves: $(VENV)/dev.stamp core  ## how cost grows with queues, bindings, octets …: docs/CURVES.md; ten minutes (BENCH="--only topic")
+	$(BIN)/python bench/curves.py $(BENCH)
 
-bench-cliffs: $(VENV)/dev.stamp  ## what messages feel of what others do: docs/CLIFFS.md; a quarter of an hour (BENCH="--only import")
-	$(WITH_CORE) best $(BIN)/python bench/cliffs.py $(BENCH)
+bench-cliffs: $(VENV)/dev.stamp core  ## what messages feel of what others do: docs/CLIFFS.md; a quarter of an hour (BENCH="--only import")
+	$(BIN)/python bench/cliffs.py $(BENCH)
 
-bench-day: $(VENV)/dev.stamp  ## a day's messages of all kinds in ten minutes: memory and files must stay as they are (BENCH="--minutes 30")
-	$(WITH_CORE) best $(BIN)/python bench/day.py $(BENCH)
+bench-day: $(VENV)/dev.stamp core  ## a day's messages of all kinds in ten minutes: memory and files must stay as they are (BENCH="--minutes 30")
+	$(BIN)/python bench/day.py $(BENCH)
 
-conformance: $(VENV)/dev.stamp  ## clients' own test suites against leveret: an hour; fetches them (SUITES=kombu for one)
-	$(WITH_CORE) $(CORE) $(BIN)/python -m tests.suites $(SUITES)
+record: $(VENV)/dev.stamp core  ## ask a RabbitMQ anew for the answers that leveret is compared with: a quarter of an hour
+	rm -rf tests/conformance/http/recorded
+	LEVERET_RECORD=1 $(BIN)/python -m pytest -q tests/conformance/http
+	LEVERET_RECORD=1 $(BIN)/python -m pytest -q tests/interop/differential -k fresh
 
-soak: $(VENV)/dev.stamp  ## property tests with SEEDS=20 other seeds, thousands of simulated worlds and scripts, KILLS=500 kills and cuts, SPARK_KILLS=200 of Spark queries
-	LEVERET_SIM_SEEDS=$$(( 1000 * $(SEEDS) )) $(WITH_CORE) $(CORE) $(BIN)/python -m pytest -q -s tests/sim/test_seeds.py
-	LEVERET_FEDERATION_SEEDS=$$(( 1000 * $(SEEDS) )) $(WITH_CORE) $(CORE) $(BIN)/python -m pytest -q -s tests/sim/test_federation.py -k random
+conformance: $(VENV)/dev.stamp core  ## clients' own test suites against leveret: an hour; fetches them (SUITES=kombu for one)
+	$(BIN)/python -m tests.suites $(SUITES)
+
+soak: $(VENV)/dev.stamp core  ## property tests with SEEDS=20 other seeds, thousands of simulated worlds and scripts, KILLS=500 kills and cuts and connections of each kind, SPARK_KILLS=200 of Spark queries
+	LEVERET_SIM_SEEDS=$$(( 1000 * $(SEEDS) )) $(BIN)/python -m pytest -q -s tests/sim/test_seeds.py
+	LEVERET_FEDERATION_SEEDS=$$(( 1000 * $(SEEDS) )) $(BIN)/python -m pytest -q -s tests/sim/test_federation.py -k random
 	for seed in $$(seq $(SEEDS)); do \
-		$(WITH_CORE) $(CORE) $(BIN)/python -m pytest -q tests/unit --hypothesis-seed=$$seed || exit 1; \
+		$(BIN)/python -m pytest -q tests/unit --hypothesis-seed=$$seed || exit 1; \
 	done
+	LEVERET_CHURN=$(KILLS) $(BIN)/python -m pytest -q tests/unit/test_churn.py
+	LEVERET_CHAOS_ROUNDS=$(KILLS) LEVERET_CHAOS_SEED=$$(date +%s) $(BIN)/python -m pytest -q -s tests/kit/test_chaos.py
 	LEVERET_CRASH_KILLS=$(KILLS) LEVERET_CRASH_CUTS=$(KILLS) LEVERET_CRASH_SEED=$$(date +%s) \
-		$(WITH_CORE) $(CORE) $(BIN)/python -m pytest -q -rP tests/crash/test_kill*.py tests/crash/test_power.py
+		$(BIN)/python -m pytest -q -rP tests/crash/test_kill*.py tests/crash/test_power.py
 	LEVERET_DIFF_SEED=$$(date +%s) LEVERET_DIFF_SCRIPTS=$$(( 1000 * $(SEEDS) )) \
-		$(WITH_CORE) $(CORE) $(BIN)/python -m pytest -q -s tests/interop/differential -k random
+		$(BIN)/python -m pytest -q -s tests/interop/differential -k random
 	LEVERET_SPARK_KILLS=$(SPARK_KILLS) LEVERET_SPARK_SEED=$$(date +%s) \
-		$(WITH_CORE) $(CORE) $(BIN)/python -m pytest -q -s tests/spark/kills/soak.py tests/demo/soak.py
+		$(BIN)/python -m pytest -q -s tests/spark/kills/soak.py tests/demo/soak.py
+
+stress: $(VENV)/dev.stamp core  ## all tests that touch time, three times, beside four busy loops: none may fail (STRESS="--rounds 1")
+	LEVERET_PEERS=found $(BIN)/python tools/stress.py $(STRESS)
+
+instructions: $(VENV)/dev.stamp core  ## has a message become dearer? the core's instructions per message, by valgrind
+	$(BIN)/python bench/instructions.py gate
+
+mutants-ci: $(VENV)/dev.stamp  ## at most 60 of them: those of files changed lately, others drawn by the commit
+	$(BIN)/python tools/mutants.py --most 60 --seconds 150
 
 mutants: $(VENV)/dev.stamp  ## each listed defect must turn its test red
 	$(BIN)/python tools/mutants.py
@@ -113,15 +150,29 @@ mutants: $(VENV)/dev.stamp  ## each listed defect must turn its test red
 clean:  ## all that can be made again, but not the virtual environment
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis src/*.egg-info
 
-$(BIN)/python:
-	@test -n "$(PYTHON)" || { echo "leveret needs Python 3.11 or newer"; exit 1; }
-	$(PYTHON) -m venv $(VENV)
+$(BIN)/pip:
+	@test -n "$(PYTHON)" || { echo "leveret needs Python 3.11 or newer, and there is none. Debian: apt-get install python3 python3-venv"; exit 1; }
+	@$(PYTHON) -m venv $(VENV) >$(VENV).log 2>&1 || { rm -rf $(VENV); cat $(VENV).log; rm $(VENV).log; \
+		echo "make: $(PYTHON) could not make a virtual environment. Debian: apt-get install python3-venv, then the same make again"; exit 1; }
+	@rm -f $(VENV).log
 
-# The editable installation brings the dependencies; which core runs is decided by tools/with_core.py.
-$(VENV)/demo.stamp: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[demo,compile]'
+# What pyproject.toml says that building needs: without it no isolated environment has to be made twice.
+$(VENV)/build.stamp: pyproject.toml | $(BIN)/pip
+	@echo "make: installing what building needs into $(VENV)"
+	@$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' >$(VENV)/build.txt
+	@$(PIP) -r $(VENV)/build.txt
 	@touch $@
 
-$(VENV)/dev.stamp: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[demo,dev]'
+# The core is compiled meanwhile. Modules become bytecode when they are imported first: most never are.
+$(VENV)/demo.stamp: pyproject.toml $(VENV)/build.stamp
+	@echo "make: installing leveret and the demo's packages (Spark, Arrow, a Java …) into $(VENV): about a minute"
+	@$(BIN)/python setup.py -q core & core=$$!; $(PIP) --no-compile --no-build-isolation --editable '.[demo]'; \
+		status=$$?; wait $$core && exit $$status
+	@touch $@
+
+$(VENV)/dev.stamp: pyproject.toml $(VENV)/build.stamp
+	@echo "make: installing leveret and all that its tests need into $(VENV): about two minutes"
+	@$(BIN)/python setup.py -q core & core=$$!; $(PIP) --no-compile --no-build-isolation --editable '.[demo,dev]'; \
+		status=$$?; wait $$core && exit $$status
 	@touch $@ $(VENV)/demo.stamp
+

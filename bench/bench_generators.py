@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares the load of `leveret bench` with that of bench/amqpload.c, in turns: docs/BENCH.md has the table.
 
-tools/with_core.py best .venv/bin/python bench/bench_generators.py --seconds 1.5 --rounds 3
+.venv/bin/python bench/bench_generators.py --seconds 1.5 --rounds 3
 """
 
 import argparse

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """No cliffs: what others do to a broker must not be felt by a stream of 10,000 msg/s, nor by who waits for confirms.
 
-    tools/with_core.py compiled .venv/bin/python bench/cliffs.py
+    LEVERET_CORE=compiled .venv/bin/python bench/cliffs.py
     ... bench/cliffs.py --only purge-10m,delete-10m
     ... bench/cliffs.py --brokers rabbitmq,leveret --only backlog-100k,dead-consumer
 

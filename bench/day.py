@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A day of an application in some minutes: does a broker that has worked for long take more memory, or keep more files?
 
-    tools/with_core.py compiled .venv/bin/python bench/day.py
+    LEVERET_CORE=compiled .venv/bin/python bench/day.py
     ... bench/day.py --minutes 30 --svg docs/day.svg
 
 All kinds of messages at once, each from clients that come, work for some seconds and go: transient and persistent

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import random
+import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from multiprocessing.synchronize import Event
 from typing import Any, NamedTuple
 
-from leveret.client import BlockingChannel, BlockingConnection, Properties
+from leveret.client import BlockingChannel, BlockingConnection, ChannelClosed, Properties
 from leveret.client.publishing import PublishEncoder
 from leveret.control.blocking import ControlClient
 from leveret.testing.processes import ServerProcess
@@ -333,6 +335,31 @@ def expiring(broker: ServerProcess, seconds: float, durable: bool = False) -> It
         yield lambda: nothing_but(channel.get(QUEUE, no_ack=True))
 
 
+@contextmanager
+def wildcards(broker: ServerProcess, seconds: float) -> Iterator[Act]:
+    """Patterns of 122 words of #, * and a, as many as the broker takes of 5,000; keys that come far in all of them."""
+    chance = random.Random(1)
+    bound = 0
+    with BlockingConnection(broker.url, heartbeat_s=0) as connection:
+        setting_up = connection.channel()
+        setting_up.declare_exchange(QUEUE, kind="topic", durable=False)
+        setting_up.declare_queue(QUEUE, durable=False)
+        binding = connection.channel()
+        with suppress(ChannelClosed):
+            for bound in range(5000):  # noqa: B007
+                binding.bind_queue(QUEUE, QUEUE, ".".join(chance.choices("#*a", k=122)))
+        print(f"{bound} patterns", file=sys.stderr)
+
+        def act() -> None:
+            for size in range(40, 122):
+                setting_up.publish(b"", QUEUE, ".".join("a" * size))
+            setting_up.flush()
+
+        yield act
+        setting_up.delete_queue(QUEUE)
+        setting_up.delete_exchange(QUEUE)
+
+
 DISTURBANCES = {
     "backlog-100k": Disturbance("100,000 messages behind a slow consumer", behind_a_consumer),
     "unread": Disturbance("a consumer does not read its socket", unread),
@@ -356,6 +383,7 @@ DISTURBANCES = {
     "dead-consumer": Disturbance("a consumer dies with 100,000 unacknowledged", dying),
     "ack-100k": Disturbance("one ack for 100,000 messages", lambda b, s: settling(b, s, True)),
     "nack-100k": Disturbance("one nack for 100,000 messages", lambda b, s: settling(b, s, False)),
+    "patterns-5k": Disturbance("5,000 topic patterns of 122 words full of wildcards, and 82 keys", wildcards),
     "expiry-1m": Disturbance("a million messages expire at one instant", expiring),
     "list-50k": Disturbance("50,000 queues are listed", listing, leveret_only=True),
     "journal-50k": Disturbance(

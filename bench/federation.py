@@ -42,7 +42,7 @@ from typing import Any, Self
 import leveret
 from leveret.client import BlockingChannel, BlockingConnection, Properties
 from leveret.testing.processes import LeveretProcess, ProcessFailed, RabbitMQProcess, ServerProcess, free_port
-from run import HERE, TOP, WORK, build_tools, positive
+from run import HERE, WORK, build_tools, positive
 
 EXCHANGE = "fed.bench"
 QUEUE = "bench"
@@ -67,8 +67,9 @@ class Node:
             settings = f"management.tcp.port = {self._api}\nmanagement.tcp.ip = 127.0.0.1"
             self.process = RabbitMQProcess(directory, plugins=PLUGINS, settings=settings)
         else:
-            source = TOP / "src" if kind == "leveret-interpreted" else None
-            broker = LeveretProcess(directory, source=source, admin=True)
+            broker = LeveretProcess(directory, admin=True)
+            if kind == "leveret-interpreted":
+                broker.extra_environment["LEVERET_CORE"] = "interpreted"
             self._api, self.process = broker.admin_port, broker
 
     def __enter__(self) -> Self:

@@ -1,15 +1,13 @@
 #!/usr/bin/env python3
-"""Has it become slower? Instructions, messages per second and processor time against bench/baseline.json.
+"""Has it become slower? Messages per second and processor time against bench/baseline.json.
 
     bench/gate.py              `make bench-quick`: two to three minutes; exit status 1 beyond 15 %
     bench/gate.py --renew      make a new baseline, on purpose: on a quiet machine, then commit it
 
-Instructions of the core per message (bench/instructions.py) are the same in every run, to a few parts in a thousand, so
-they tell a change of one per cent; they see neither system calls nor the event loop. Without valgrind only the rest is
-done.
-
-Then five scenarios run against RabbitMQ, in turns, medians. Figures of two runs can be compared only with a yardstick
-that both runs have, so each line is held against two of them, and is worse only if it is so by both:
+Instructions of the core per message, which tell a change of one per cent but see neither system calls nor the event
+loop, are bench/instructions.py's. Here five scenarios run against RabbitMQ, in turns, medians. Figures of two runs can
+be compared only with a yardstick that both runs have, so each line is held against two of them, and is worse only if it
+is so by both:
 
 - a fixed loop of Python that runs before each measurement: it tells when the whole machine is slower than it was;
 - RabbitMQ in the same run: it tells of what the loop does not feel, such as disk and network. When only RabbitMQ had
@@ -21,8 +19,8 @@ while the loop's time varied by 1 %. So a round in which other programs (or the 
 than a tenth of the processors does not count; where less than two are left, a line is not judged, and that is said.
 What seems to be worse is measured once more, with as many rounds, and judged by all of them.
 
-With another Python, compiler or C library than the baseline's nothing is compared, on another processor or with another
-RabbitMQ only instructions: that is said, too, and is no failure.
+With another Python, compiler, C library, processor or RabbitMQ than the baseline's nothing is compared: that is said,
+too, and is no failure.
 """
 
 import argparse
@@ -37,7 +35,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import machine
-from instructions import CannotCount, count
 from leveret.testing.processes import ProcessFailed, RabbitMQProcess, ServerProcess
 from run import HERE, build_tools, load, positive, servers
 from scenarios import QUICK, SCENARIOS
@@ -81,15 +78,6 @@ Figures = dict[str, float]
 
 
 # -- comparing --------------------------------------------------------------------------------------------------------
-
-
-def instruction_lines(was: Mapping[str, float], now: Mapping[str, float]) -> list[Line]:
-    """Per load; one that the baseline does not know is not compared."""
-    return [
-        Line(f"{name}: instructions per message", was[name], now[name], now[name] / was[name] - 1)
-        for name in now
-        if name in was
-    ]
 
 
 def medians(rounds: Sequence[Round], others_max: float = OTHERS_MAX) -> Figures | None:
@@ -226,15 +214,6 @@ def doubtful(baseline: Mapping[str, Figures], rounds: Mapping[str, Sequence[Roun
     return found
 
 
-def instructions() -> Figures:
-    """As counted, or none, and why."""
-    try:
-        return count()
-    except CannotCount as error:
-        print(f"instructions are not compared: {error}", file=sys.stderr)
-        return {}
-
-
 # -- the gate ---------------------------------------------------------------------------------------------------------
 
 
@@ -242,7 +221,7 @@ def read_baseline(path: Path) -> dict[str, Any]:
     """What was committed. Raises ValueError where there is no such file, or it is something else."""
     try:
         found = json.loads(path.read_text())
-        return {key: found[key] for key in ("made", "kind", "instructions", "scenarios")}
+        return {key: found[key] for key in ("made", "kind", "scenarios")}
     except (OSError, json.JSONDecodeError, KeyError, TypeError) as error:
         raise ValueError(
             f"{path} is no baseline ({type(error).__name__}: {error}); gate.py --renew makes one"
@@ -251,14 +230,13 @@ def read_baseline(path: Path) -> dict[str, Any]:
 
 def renew(options: argparse.Namespace, kind: dict[str, str]) -> None:
     """A new baseline. Raises ValueError where the machine was too busy for one."""
-    counted = instructions()
     rounds = measure({}, options)
     found = {title: medians(done, 1.0 if options.busy else OTHERS_MAX) for title, done in rounds.items()}
     if disturbed := [title for title, figures in found.items() if figures is None]:
         raise ValueError(f"not done: other programs were busy during {', '.join(disturbed)} (--busy takes it anyway)")
     made = time.strftime("%Y-%m-%d") + (", on a busy machine" if options.busy else "")
-    new = {"made": made, "kind": kind, "instructions": rounded(counted)}
-    new["scenarios"] = {title: rounded(figures) for title, figures in found.items() if figures}
+    scenarios = {title: rounded(figures) for title, figures in found.items() if figures}
+    new = {"made": made, "kind": kind, "scenarios": scenarios}
     BASELINE.write_text(json.dumps(new, indent=2, ensure_ascii=False) + "\n")
     print(f"{BASELINE} is new: commit it")
 
@@ -269,13 +247,12 @@ def rounded(figures: Figures) -> Figures:
 
 def compare(baseline: Mapping[str, Any], options: argparse.Namespace) -> list[Line]:
     """All lines."""
-    lines = instruction_lines(baseline["instructions"], instructions())
-    if options.only_instructions:
-        return lines
     rounds = measure(baseline["scenarios"], options)
-    for title, was in baseline["scenarios"].items():
-        lines += scenario_lines(title, was, medians(rounds[title]))
-    return lines
+    return [
+        found
+        for title, was in baseline["scenarios"].items()
+        for found in scenario_lines(title, was, medians(rounds[title]))
+    ]
 
 
 def arguments() -> argparse.Namespace:
@@ -284,7 +261,6 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--busy", action="store_true", help="with --renew: also where other programs take the processors"
     )
-    parser.add_argument("--only-instructions", action="store_true", help="compare nothing else: half a minute")
     parser.add_argument("--rounds", type=positive, default=3)
     parser.add_argument("--seconds", type=float, default=1.5, help="measuring window of each run")
     return parser.parse_args()
@@ -292,27 +268,22 @@ def arguments() -> argparse.Namespace:
 
 def main() -> None:
     options = arguments()
-    if RabbitMQProcess.program() is None and not options.only_instructions:
+    if RabbitMQProcess.program() is None:
         if options.renew:
             sys.exit("a baseline needs RabbitMQ")
-        print("RabbitMQ is not installed: only instructions are compared", file=sys.stderr)
-        options.only_instructions = True
+        print("Nothing is compared: RabbitMQ, the yardstick, is not installed.")
+        return
     build_tools()
-    build, kind = machine.build(), machine.kind()
+    kind = machine.kind()
     try:
         if options.renew:
             renew(options, kind)
             return
         baseline = read_baseline(BASELINE)
-        unlike = differences(baseline["kind"], kind)
-        is_other_build = any(baseline["kind"].get(name) != value for name, value in build.items())
-        if unlike and (is_other_build or not options.only_instructions):
-            compared = "Nothing is" if is_other_build else "Only instructions are"
-            print(f"{compared} compared: the baseline of {baseline['made']} is of another kind.")
+        if unlike := differences(baseline["kind"], kind):
+            print(f"Nothing is compared: the baseline of {baseline['made']} is of another kind.")
             print("\n".join(f"- {item}" for item in unlike))
-            print(f"To compare all on this one: {RENEW}")
-            options.only_instructions = True
-        if is_other_build:
+            print(f"To compare on this one: {RENEW}")
             return
         lines = compare(baseline, options)
     except (ProcessFailed, ValueError) as error:

@@ -1,25 +1,38 @@
 #!/usr/bin/env python3
-"""Instructions of the core per message, counted by callgrind: almost the same in every run, however busy the machine.
+"""Has a message become dearer? Instructions of the core per message, counted by callgrind, against what they were.
 
-    tools/with_core.py compiled .venv/bin/python bench/instructions.py
+    bench/instructions.py          counts them
+    bench/instructions.py gate     `make instructions`: exit status 1 where a load costs 3 % more than its baseline
+    bench/instructions.py renew    writes the baseline of this compiler and Python into bench/instructions.json
 
-A broker without sockets, disk or clock (tests/unit/support.py) is fed recorded bytes in a process under valgrind. Each
+A broker without sockets, disk or clock (tests/unit/support.py) is fed recorded octets in one process under valgrind. A
 load is warmed up, then carried out for N turns and for 2 N; what counts is the difference, so what begins and ends once
-drops out. Messages, names and random octets are the same in every run. What is not in it: system calls, the event loop,
-the sync thread, and what a processor's caches and predictions make of the instructions.
+drops out. Messages, names and random octets are the same in every run, as are hashes (PYTHONHASHSEED=0), the
+environment and the addresses of memory (setarch -R): two runs in a tree that nobody changes meanwhile count the same,
+to the digit. In another place the objects lie elsewhere, and Python's allocator takes up to 2 % more or less; so each
+load is carried out with LAYOUTS different heaps, and the least of them counts.
 
-It takes about half a minute. Needs valgrind; the figures are those of one build of Python, mypyc and the C library.
+What is not in it: system calls, the event loop, the sync thread, and what a processor's caches and predictions make of
+the instructions.
+
+It takes about half a minute. Needs valgrind, and the compiled core: LEVERET_CORE=compiled insists on it. Figures of
+another compiler or Python cannot be compared: the gate shows them and says how their baseline is made.
 """
 
 import argparse
 import gc
+import importlib.metadata
 import json
 import os
+import platform
+import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import count as count_from
 from itertools import cycle, islice
 from pathlib import Path
 from typing import NamedTuple
@@ -29,12 +42,17 @@ sys.path.insert(0, str(TOP))
 
 from tests.unit.support import Bench, Client  # noqa: E402
 
+import leveret  # noqa: E402
 from leveret.broker.peer import Peer  # noqa: E402
+from leveret.wire import frames as compiled_module  # noqa: E402
 from leveret.wire import grammar  # noqa: E402
 from leveret.wire.frames import FRAME_HEADER, PROTOCOL_HEADER, content_frames  # noqa: E402
 from leveret.wire.method import method_frame  # noqa: E402
 from leveret.wire.properties import Properties, decode_header, encode_header  # noqa: E402
 
+BASELINE = TOP / "bench" / "instructions.json"
+LIMIT = 0.03
+LAYOUTS = 3
 MARK = "getpriority"
 """The C library's function at whose calls callgrind writes down what it has counted; nothing else calls it."""
 PERSISTENT = 2
@@ -42,17 +60,20 @@ ALIKE = 500
 """Messages of a turn that differ in nothing but their bodies."""
 MIXED = 1000
 MIXED_PER_TURN = 50
+CYCLE = MIXED // MIXED_PER_TURN
+"""Turns until messages come again."""
 ACK_EVERY = 50
 WINDOW = 50
 CLIENT_PROPERTIES = {
     "product": "a client", "version": "1.0", "platform": "Linux", "information": "its licence",
     "capabilities": {"consumer_cancel_notify": True, "connection.blocked": True, "basic.nack": True},
 }  # fmt: skip
+EVERY_SHOP = [f"shop{number:02}.{pattern}" for number in range(20) for pattern in ("paid.*", "open.#", "lost.*")]
 Turn = Callable[[], None]
 
 
 class CannotCount(Exception):
-    """There is no valgrind, or it cannot run this Python."""
+    """There is no valgrind, it cannot run this Python, or the core is not compiled."""
 
 
 class Load(NamedTuple):
@@ -118,14 +139,18 @@ def acks() -> Iterator[bytes]:
         yield method_frame(1, grammar.BASIC_ACK, delivery_tag=tag, multiple=True)
 
 
-def connected(*, durable: bool, topic: bool = False) -> tuple[Bench, Client, Client]:
-    """A broker with the queue q, a publisher and a consumer; with confirms and prefetch where it is durable."""
+def connected(*, durable: bool, bindings: Sequence[str] = ()) -> tuple[Bench, Client, Client]:
+    """A broker with the queue q, a publisher and a consumer; with confirms and prefetch where it is durable.
+
+    bindings: those of q to a topic exchange.
+    """
     bench = Bench()
     publisher, consumer = bench.connect(), bench.connect()
     consumer.queue("q", durable=durable)
-    if topic:
+    if bindings:
         consumer.call(1, grammar.EXCHANGE_DECLARE, exchange="mixed", type="topic", durable=durable)
-        consumer.call(1, grammar.QUEUE_BIND, queue="q", exchange="mixed", routing_key="#")
+    for key in bindings:
+        consumer.call(1, grammar.QUEUE_BIND, queue="q", exchange="mixed", routing_key=key)
     if durable:
         publisher.call(1, grammar.CONFIRM_SELECT)
         consumer.call(1, grammar.BASIC_QOS, prefetch_count=ALIKE)
@@ -136,8 +161,24 @@ def connected(*, durable: bool, topic: bool = False) -> tuple[Bench, Client, Cli
 # -- the loads --------------------------------------------------------------------------------------------------------
 
 
-def transient(turns: list[bytes], *, topic: bool) -> tuple[Bench, Turn]:
-    bench, publisher, _ = connected(durable=False, topic=topic)
+def routed(turns: list[bytes]) -> tuple[Bench, Turn]:
+    """By EVERY_SHOP; what the router remembers of keys goes in each turn, as bindings change."""
+    bench, publish = transient(turns, *EVERY_SHOP)
+    other = bench.connect()
+    change = b"".join(
+        method_frame(1, method, queue="q", exchange="mixed", routing_key="another")
+        for method in (grammar.QUEUE_BIND, grammar.QUEUE_UNBIND)
+    )
+
+    def turn() -> None:
+        other.peer.turn(change, bench.now_us)
+        publish()
+
+    return bench, turn
+
+
+def transient(turns: list[bytes], *bindings: str) -> tuple[Bench, Turn]:
+    bench, publisher, _ = connected(durable=False, bindings=bindings)
     data = cycle(turns)
 
     def turn() -> None:
@@ -147,8 +188,8 @@ def transient(turns: list[bytes], *, topic: bool) -> tuple[Bench, Turn]:
     return bench, turn
 
 
-def persistent(turns: list[bytes], per_turn: int, *, topic: bool) -> tuple[Bench, Turn]:
-    bench, publisher, consumer = connected(durable=True, topic=topic)
+def persistent(turns: list[bytes], per_turn: int, *bindings: str) -> tuple[Bench, Turn]:
+    bench, publisher, consumer = connected(durable=True, bindings=bindings)
     data, acknowledged = cycle(turns), acks()
 
     def turn() -> None:
@@ -159,6 +200,28 @@ def persistent(turns: list[bytes], per_turn: int, *, topic: bool) -> tuple[Bench
         consumer.peer.turn(b"".join(islice(acknowledged, per_turn // ACK_EVERY)), bench.now_us)
         flush(bench)
         commit(bench)
+
+    return bench, turn
+
+
+def prefetched() -> tuple[Bench, Turn]:
+    """A consumer that may have WINDOW messages, and acknowledges each by itself."""
+    bench, publisher, _ = connected(durable=False)
+    consumer = bench.connect()
+    consumer.queue("work")
+    consumer.call(1, grammar.BASIC_QOS, prefetch_count=WINDOW)
+    consumer.call(1, grammar.BASIC_CONSUME, queue="work", consumer_tag="w")
+    published = b"".join(frames("work", b"%016d" % number) for number in range(2 * WINDOW))
+    acknowledged = count_from(1)
+
+    def turn() -> None:
+        publisher.peer.turn(published, bench.now_us)
+        flush(bench)
+        for _ in range(2):
+            tags = islice(acknowledged, WINDOW)
+            settled = b"".join(method_frame(1, grammar.BASIC_ACK, delivery_tag=tag) for tag in tags)
+            consumer.peer.turn(settled, bench.now_us)
+            flush(bench)
 
     return bench, turn
 
@@ -237,21 +300,21 @@ def logins() -> tuple[Bench, Turn]:
 
 
 LOADS = {
-    "t16": Load(lambda: transient([alike(ALIKE)], topic=False), ALIKE, 20, "runs of alike messages, transient"),
-    "mixed": Load(
-        lambda: transient(mixed(None), topic=True), MIXED_PER_TURN, MIXED // MIXED_PER_TURN, "no two alike, transient"
-    ),
+    "t16": Load(lambda: transient([alike(ALIKE)]), ALIKE, 10, "runs of alike messages, transient"),
+    "mixed": Load(lambda: transient(mixed(None), "#"), MIXED_PER_TURN, CYCLE, "no two alike, transient"),
+    "topic-60": Load(lambda: routed(mixed(None)), MIXED_PER_TURN, CYCLE, "the same, by sixty patterns that change"),
+    "acks-50": Load(prefetched, 2 * WINDOW, 5, "a prefetch of fifty, acknowledged one by one"),
     "p16-c1000": Load(
-        lambda: persistent([alike(ALIKE, delivery_mode=PERSISTENT)], ALIKE, topic=False), ALIKE, 20,
+        lambda: persistent([alike(ALIKE, delivery_mode=PERSISTENT)], ALIKE), ALIKE, 10,
         "runs, persistent, confirmed, acknowledged",
     ),
     "mixed-c1000": Load(
-        lambda: persistent(mixed(PERSISTENT), MIXED_PER_TURN, topic=True), MIXED_PER_TURN, MIXED // MIXED_PER_TURN,
+        lambda: persistent(mixed(PERSISTENT), MIXED_PER_TURN, "#"), MIXED_PER_TURN, CYCLE,
         "no two alike, persistent, confirmed, acknowledged",
     ),
-    "rpc-50": Load(replies, WINDOW, 20, "request and reply by direct reply-to"),
-    "rpc-qpr": Load(reply_queues, 1, 200, "a reply queue for each request"),
-    "connections": Load(logins, 1, 100, "from a protocol header to an open channel, and away"),
+    "rpc-50": Load(replies, WINDOW, 10, "request and reply by direct reply-to"),
+    "rpc-qpr": Load(reply_queues, 1, 50, "a reply queue for each request"),
+    "connections": Load(logins, 1, 30, "from a protocol header to an open channel, and away"),
 }  # fmt: skip
 
 
@@ -260,19 +323,29 @@ LOADS = {
 
 def carry_out() -> None:
     """All loads, within callgrind: a mark before and behind each of the two lengths."""
+    gc.disable()  # as in the broker
     for load in LOADS.values():
-        bench, turn = load.prepare()
-        lengths = (load.turns, 2 * load.turns)
-        for _ in range(load.turns):
-            turn()
-        gc.collect()
-        gc.disable()  # as in the broker
-        os.getpriority(os.PRIO_PROCESS, 0)
-        for length in lengths:
-            for _ in range(length):
+        for layout in range(LAYOUTS):
+            others = fragments(layout)
+            bench, turn = load.prepare()
+            for _ in range(load.turns):
                 turn()
+            gc.collect()
             os.getpriority(os.PRIO_PROCESS, 0)
-        check(bench)
+            for length in (load.turns, 2 * load.turns):
+                for _ in range(length):
+                    turn()
+                os.getpriority(os.PRIO_PROCESS, 0)
+            check(bench)
+            others.clear()
+
+
+def fragments(layout: int) -> list[bytes]:
+    """Leaves room among what lives, for small objects of every size: else whether a pool of Python's allocator is just
+    full decides what a message costs."""
+    others = [bytes(size) for _ in range(1000 + 97 * layout) for size in range(0, 480, 16)]
+    del others[::2], others[::3]
+    return others
 
 
 def check(bench: Bench) -> None:
@@ -287,17 +360,31 @@ def count() -> dict[str, float]:
     """Instructions per message, by load. Raises CannotCount."""
     valgrind = shutil.which("valgrind")
     if valgrind is None:
-        raise CannotCount("valgrind is not installed")
+        raise CannotCount("valgrind is not installed: apt-get install valgrind")
+    if leveret.core() != "compiled":
+        raise CannotCount(f"only the compiled core is counted. {leveret.core_reason()}")
+    environment = {
+        "PATH": os.defpath, "PYTHONHASHSEED": "0", "PYTHONPATH": str(TOP / "src"), "LEVERET_CORE": "compiled",
+    }  # fmt: skip
+    program = [sys.executable, __file__, "--carry-out"]
     with tempfile.TemporaryDirectory(prefix="instructions-") as directory:
-        command = [valgrind, "--tool=callgrind", f"--dump-before={MARK}", f"--callgrind-out-file={directory}/out"]
-        done = subprocess.run(
-            [*command, sys.executable, __file__, "--carry-out"],
-            env={**os.environ, "PYTHONHASHSEED": "0"}, capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        if done.returncode:
-            raise CannotCount(f"valgrind: {done.stderr[-400:]}")
-        parts = [total(Path(directory, f"out.{part}").read_text()) for part in range(1, 3 * len(LOADS) + 1)]
-    return {name: per_message(load, *parts[3 * at + 1 : 3 * at + 3]) for at, (name, load) in enumerate(LOADS.items())}
+        callgrind = [valgrind, "--tool=callgrind", f"--dump-before={MARK}", f"--callgrind-out-file={directory}/out"]
+        # the first run leaves bytecode behind, so that the second one need not compile
+        for command in (program, [*without_randomisation(), *callgrind, *program]):
+            done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+            if done.returncode:
+                raise CannotCount(f"{command[0]}: {done.stderr[-400:]}")
+        totals = [total(Path(directory, f"out.{part}").read_text()) for part in range(1, 3 * LAYOUTS * len(LOADS) + 1)]
+    return {name: least(load, totals, at * LAYOUTS) for at, (name, load) in enumerate(LOADS.items())}
+
+
+def without_randomisation() -> list[str]:
+    """The command before the command that leaves addresses as they are; none, and that is said, where it may not."""
+    setarch = ["setarch", "-R"]
+    if shutil.which("setarch") and not subprocess.run([*setarch, "true"], capture_output=True, check=False).returncode:
+        return setarch
+    print("addresses are random (setarch -R is not allowed here): figures vary by a few parts in 1000", file=sys.stderr)
+    return []
 
 
 def total(dump: str) -> int:
@@ -308,15 +395,72 @@ def total(dump: str) -> int:
     raise CannotCount("callgrind wrote no totals")
 
 
+def least(load: Load, totals: Sequence[int], first: int) -> float:
+    """The load with which the heap's layout agreed best; totals: three for each layout, the load's from `first` on."""
+    layouts = [totals[3 * at + 1 : 3 * at + 3] for at in range(first, first + LAYOUTS)]
+    return min(per_message(load, *lengths) for lengths in layouts)
+
+
 def per_message(load: Load, short: int, long: int) -> float:
     """Of one message, from the instructions of N turns and of 2 N."""
     return (long - short) / (load.turns * load.per_turn)
 
 
+# -- the gate ---------------------------------------------------------------------------------------------------------
+
+
+def key() -> str:
+    """What must be the same for figures to be compared: compilers, Python, architecture."""
+    compiler = compiled_by(Path(str(compiled_module.__file__)).read_bytes())
+    python = f"{platform.python_implementation()} {platform.python_version()}, {platform.python_compiler()}"
+    if "--enable-optimizations" in (sysconfig.get_config_var("CONFIG_ARGS") or ""):
+        python += ", optimised"
+    return f"mypyc {importlib.metadata.version('mypy')}, {compiler} | {python} | {platform.machine()}"
+
+
+def compiled_by(library: bytes) -> str:
+    """The C compiler that has put its name into a library."""
+    found = re.search(rb"GCC: \([^)]*\) [\d.]+|clang version [\d.]+", library)
+    return found[0].decode() if found else "an unknown C compiler"
+
+
+def dearer(was: Mapping[str, float], now: Mapping[str, float]) -> list[str]:
+    """A line for each load that costs more than it may."""
+    return [
+        f"{name}: {now[name]:,.1f} instead of {was[name]:,.1f} instructions, {now[name] / was[name] - 1:.1%} more;"
+        f" allowed are {LIMIT:.0%}"
+        for name in now
+        if name in was and now[name] > was[name] * (1 + LIMIT)
+    ]
+
+
+def read_baselines() -> dict[str, dict[str, float]]:
+    found: dict[str, dict[str, float]] = json.loads(BASELINE.read_text()) if BASELINE.exists() else {}
+    return found
+
+
+def gate(now: Mapping[str, float]) -> None:
+    """Ends the program with status 1 if a load has become dearer."""
+    was = read_baselines().get(key())
+    if was is None:
+        print(f"\nNothing to compare with: bench/instructions.json does not know {key()}")
+        print("To add it: LEVERET_CORE=compiled .venv/bin/python bench/instructions.py renew, and commit the file")
+        return
+    if lines := dearer(was, now):
+        print("", *lines, sep="\n")
+        sys.exit("Dearer than the baseline. Find out why; or, if it is meant to be so: bench/instructions.py renew")
+
+
+def renew(now: Mapping[str, float]) -> None:
+    baselines = read_baselines() | {key(): {name: round(value, 1) for name, value in now.items()}}
+    BASELINE.write_text(json.dumps(baselines, indent=2, sort_keys=True) + "\n")
+    print(f"\nThe baseline of {key()} is new: commit {BASELINE.relative_to(TOP)}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", nargs="?", choices=["count", "gate", "renew"], default="count")
     parser.add_argument("--carry-out", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--json", action="store_true", help="print it as JSON")
     options = parser.parse_args()
     if options.carry_out:
         carry_out()
@@ -325,11 +469,14 @@ def main() -> None:
         found = count()
     except CannotCount as error:
         sys.exit(str(error))
-    if options.json:
-        print(json.dumps(found))
-        return
+    was = read_baselines().get(key(), {})
     for name, value in found.items():
-        print(f"{name:14} {value:10,.1f}  {LOADS[name].meaning}")
+        change = f"{value / was[name] - 1:+7.1%}" if name in was else ""
+        print(f"{name:14} {value:10,.1f} {change:>8}  {LOADS[name].meaning}")
+    if options.what == "gate":
+        gate(found)
+    elif options.what == "renew":
+        renew(found)
 
 
 if __name__ == "__main__":

@@ -34,19 +34,12 @@ def about() -> dict[str, str]:
     }
 
 
-def build() -> dict[str, str]:
-    """What must be the same for instructions of two runs to be compared."""
+def kind() -> dict[str, str]:
+    """What must be the same for times of two runs to be compared."""
     return {
         "Python": f"{python()}, {platform.python_compiler()}, {platform.machine()}",
         "core": f"{leveret.core()}, mypyc {importlib.metadata.version('mypy')}",
         "C library": " ".join(platform.libc_ver()),
-    }
-
-
-def kind() -> dict[str, str]:
-    """What must be the same for times of two runs to be compared."""
-    return {
-        **build(),
         "processor": f"{processor()} x {os.cpu_count()}",
         "RabbitMQ": first_line(["dpkg-query", "-W", "-f", "${Version}", "rabbitmq-server"]),
     }

@@ -101,7 +101,7 @@ async def measure(node: Node, name: str, seconds: float) -> tuple[float, float]:
     line = call_line(command, fields, SOMEBODY).rstrip()
     vhost = node.broker.vhosts["/"]
     took: list[float] = []
-    await control.answer(line)
+    _ = [piece async for piece in control.answer(line)]
     pauses = Pauses()
     until = time.monotonic() + seconds
     while time.monotonic() < until:
@@ -111,7 +111,7 @@ async def measure(node: Node, name: str, seconds: float) -> tuple[float, float]:
             else:
                 vhost.add_queue(make_queue(vhost, "new", False, False, {}), 0, 0)
         before_ns = time.thread_time_ns()
-        answer = await control.answer(line)
+        answer = [piece async for piece in control.answer(line)]
         took.append((time.thread_time_ns() - before_ns) / 1e6)
         await asyncio.sleep(0)
         if not answer[0].startswith(b'{"ok"'):

@@ -81,7 +81,10 @@ def server(name: str, directory: Path) -> ServerProcess:
         return Relay(directory)
     if name.startswith("leveret@"):
         return LeveretProcess(directory, source=Path(name.partition("@")[2]))
-    return LeveretProcess(directory, source=TOP / "src" if name == "leveret-interpreted" else None)
+    process = LeveretProcess(directory)
+    if name == "leveret-interpreted":
+        process.extra_environment["LEVERET_CORE"] = "interpreted"
+    return process
 
 
 @contextmanager

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """What TLS costs: the same messages with and without, on several brokers, in turns.
 
-    tools/with_core.py compiled python bench/tls.py
-    tools/with_core.py compiled python bench/tls.py --messages 100000 --sizes 16,16384 --rounds 5
+    LEVERET_CORE=compiled python bench/tls.py
+    LEVERET_CORE=compiled python bench/tls.py --messages 100000 --sizes 16,16384 --rounds 5
 
 Each turn publishes messages to a queue with confirms, and then consumes them without acknowledgements, by the blocking
 client of leveret on one connection. Prints, as medians over the rounds, the broker's processor time in µs per message

@@ -1,22 +1,28 @@
 """Fixtures that all tests share: one broker of ours for the whole run, on a free port with a directory of its own."""
 
 import os
+import re
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
+from psycopg import sql
 from xdist.scheduler import LoadFileScheduling
 
-from leveret.testing.postgresql import PostgreSQLProcess
-from leveret.testing.processes import LeveretProcess, RabbitMQProcess
+from leveret.testing.processes import LeveretProcess
+from tests import peer_selection
+from tests.shared import SharedServers, alone, shared, virtual_host
 
 # How long an example takes says something about the machine, and nothing about the code.
-settings.register_profile("leveret", deadline=None)
+settings.register_profile("leveret", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("leveret")
 
 TESTS = Path(__file__).parent
+OWN = os.environ.get("PYTEST_XDIST_WORKER", "alone")
+"""This process's own virtual host, or database, on servers that all processes of the run share."""
 # What takes more than a minute.
 LONGEST = (
     "interop/differential/test_differential.py",
@@ -47,24 +53,29 @@ def broker(leveret_process: LeveretProcess) -> str:
 
 
 @pytest.fixture(scope="session")
-def rabbitmq() -> Iterator[str]:
-    """The URL of a private RabbitMQ node. Where RabbitMQ is missing the tests fail: they would prove nothing."""
-    if RabbitMQProcess.program() is None:
-        pytest.fail("RabbitMQ is not installed: apt-get install rabbitmq-server", pytrace=False)
-    with RabbitMQProcess() as node:
-        yield node.url
+def rabbitmq_api() -> str:
+    """The address of the HTTP API of the run's RabbitMQ."""
+    return str(shared("rabbitmq")["api"])
 
 
 @pytest.fixture(scope="session")
-def postgresql() -> Iterator[str]:
-    """The URL of a private PostgreSQL. Where it is missing the tests fail: they would prove nothing."""
-    if PostgreSQLProcess.program("initdb") is None:
-        pytest.fail("PostgreSQL is not installed: apt-get install postgresql", pytrace=False)
-    with PostgreSQLProcess() as server:
-        yield server.url
+def rabbitmq() -> Iterator[str]:
+    """The URL of the run's RabbitMQ, with a virtual host that no other process uses. Tests use names of their own."""
+    with virtual_host(OWN) as url:
+        yield url
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(scope="session")
+def postgresql() -> str:
+    """The URL of the run's PostgreSQL, with a database that no other process uses. Tests use names of their own."""
+    url = str(shared("postgresql")["url"])
+    # PostgreSQL makes one database at a time
+    with alone("postgresql"), psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(OWN)))
+    return url.removesuffix("postgres") + OWN
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.needs("postgresql"))])
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The URL of a database: an SQLite file of the test's own, then the run's PostgreSQL (use names of your own)."""
     if request.param == "sqlite":
@@ -72,16 +83,27 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return str(request.getfixturevalue("postgresql"))
 
 
+# Files that one process runs one after another, by where they lie: they share a Spark session, a browser, or brokers.
+GROUPS = (
+    (re.compile(r"tests/web/"), "web"),
+    (re.compile(r"tests/interop/federation/"), "federation"),
+    (re.compile(r"tests/conformance/http/"), "http"),
+    (re.compile(r"tests/spark/pipelines/.*_query\.py$"), "pipelines"),
+    (re.compile(r"tests/spark/.*_query\.py$"), "spark"),
+)
+
+
+def group(path: str) -> str:
+    """The name of the group that a file belongs to, or ""."""
+    return next((name for pattern, name in GROUPS if pattern.search(path)), "")
+
+
 class Scheduling(LoadFileScheduling):
-    """A worker takes all tests of a file, or of all files that share a Spark session: another one would cost more."""
+    """A worker takes all tests of a file, or of a group of files."""
 
     def _split_scope(self, nodeid: str) -> str:
         path = nodeid.partition("::")[0]
-        if _shares_browser(path):
-            return "web"
-        if not _shares_session(path):
-            return path
-        return "pipelines" if "/pipelines/" in path else "spark"
+        return group(path) or path
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -89,23 +111,30 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
     return Scheduling(config, log)
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    peer_selection.pytest_configure(config)
+    if not hasattr(config, "workerinput"):
+        config.add_cleanup(SharedServers().end)
+        config.pluginmanager.register(Failures(config), "failures")
+
+
+class Failures:
+    """Names a test that failed when it fails: a whole run takes minutes until pytest shows why."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            reason = str(getattr(report.longrepr, "reprcrash", None) or "").partition("\n")[0]
+            self._config.get_terminal_writer().line(f" {report.when} of {report.nodeid} failed: {reason[:200]}")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest files come first: one that began last would be waited for by all other processes."""
+    """Groups and the longest files come first: one that began last would be waited for by all other processes."""
     order = {TESTS / name: place for place, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: -1 if _is_shared(str(item.path)) else order.get(item.path, len(order)))
-
-
-def _is_shared(path: str) -> bool:
-    """Whether it stands in one group with other files, which takes longer than any file."""
-    return _shares_session(path) or _shares_browser(path)
-
-
-def _shares_browser(path: str) -> bool:
-    return "tests/web/" in path
-
-
-def _shares_session(path: str) -> bool:
-    return "tests/spark/" in path and path.endswith("_query.py")
+    items.sort(key=lambda item: -1 if group(item.path.as_posix()) else order.get(item.path, len(order)))
 
 
 @pytest.hookimpl(wrapper=True)

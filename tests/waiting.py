@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 T = TypeVar("T")
-DEADLINE_S: Final = 60.0
+DEADLINE_S: Final = 120.0
 """Only a test that fails waits so long, so it is enough for a machine that is busy with much else."""
 ASK_AGAIN_S: Final = 0.01
 

@@ -1,27 +1,55 @@
 #!/usr/bin/env python3
 """Plants the defects of tools/mutants.toml one at a time in a copy of src/, and expects the named test to see each.
 
-    tools/mutants.py             all of them
-    tools/mutants.py ttl tag     those with one of these words in their name
+    tools/mutants.py                           all of them
+    tools/mutants.py ttl tag                   those with one of these words in their name
+    tools/mutants.py --most 60 --seconds 240   `make mutants-ci`: those of changed files, others drawn by the commit
 
-First the named tests must pass on the unchanged copy; then each must fail on its defect. The interpreted core is used.
-Exit status 1 if a defect survives, if its text is not found exactly once, or if it prevents its test from running at
-all: such a defect proves nothing.
+A test must pass on the unchanged copy and fail on its defect. The interpreted core is used, and each processor works in
+a copy of its own. A defect whose test is left out on this machine (a peer is missing) is left out, too, and named.
+
+With --most the defects of changed files come first: of sources that differ from --since, by default the last commit
+that is four hours older than this one. The rest is drawn by this commit's hash, so the same commit draws the same ones.
+After --seconds no further one is begun.
+
+Exit status 1 if a defect survives, if its text is not found exactly once, if it prevents its test from running at all
+(it proves nothing), or if its test fails without it. Of those that were only drawn, only a text that is not found is a
+failure; the rest is reported. Where changed files have more than --most, those are drawn, too: whether a commit passes
+must not depend on its hash.
 """
 
 import argparse
+import hashlib
 import os
+import re
+import resource
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 import tomllib
+from collections.abc import Collection, Sequence
+from compileall import compile_dir
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import cache
+from importlib import import_module
+from multiprocessing import get_context
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple, NoReturn
+
+import pytest
 
 TOP = Path(__file__).resolve().parent.parent
 LIST = TOP / "tools" / "mutants.toml"
-PYTEST_PASSED, PYTEST_FAILED = 0, 1
+TEST_S, RUN_S = 150, 300
+"""Seconds after which pytest gives a test up, and after which its run is killed: some defects hang their test."""
+LATELY_S = 4 * 3600
+PLUGINS = ("anyio.pytest_plugin", "hypothesis", "pytest_asyncio.plugin", "pytest_timeout", "xdist.plugin")
+"""What every run of pytest would import anew; nothing of it imports leveret."""
+Verdict = Literal["caught", "left out", "not begun", "SURVIVED", "STALE", "BROKEN"]
 
 
 class Mutant(NamedTuple):
@@ -33,57 +61,260 @@ class Mutant(NamedTuple):
     new: str
     test: str
 
-
-def pytest(source: Path, *tests: str) -> subprocess.CompletedProcess[str]:
-    """Runs the tests against the package in `source`, without what other runs left behind."""
-    environment = {**os.environ, "PYTHONPATH": str(source), "PYTHONDONTWRITEBYTECODE": "1"}
-    environment.pop("LEVERET_EXPECT_CORE", None)
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests]
-    return subprocess.run(command, cwd=TOP, env=environment, capture_output=True, text=True, check=False)
+    @property
+    def source(self) -> str:
+        """The file that it is planted in, relative to the repository."""
+        return f"src/leveret/{self.file}"
 
 
-def verdict(mutant: Mutant, source: Path) -> str | None:
-    """Plants one defect, runs its test, takes the defect out again. What is wrong, or None when the test saw it."""
-    path = source / "leveret" / mutant.file
-    sound = path.read_text()
-    if (found := sound.count(mutant.old)) != 1:
-        return f"its text stands {found} times in {mutant.file}"
-    path.write_text(sound.replace(mutant.old, mutant.new))
+class Run(NamedTuple):
+    """What a run of pytest came to. passed, failed: numbers of tests; output: what it printed last."""
+
+    status: int
+    passed: int
+    failed: int
+    cpu_s: float
+    output: str
+
+
+class Result(NamedTuple):
+    """What became of a defect, and why; cpu_s: what both runs of its test took, and what they started."""
+
+    mutant: Mutant
+    verdict: Verdict
+    reason: str = ""
+    cpu_s: float = 0.0
+
+
+# -- which ones -------------------------------------------------------------------------------------------------------
+
+
+def listed(path: Path = LIST) -> list[Mutant]:
+    return [Mutant(**entry) for entry in tomllib.loads(path.read_text())["mutant"]]
+
+
+def draw(mutants: Sequence[Mutant], changed: Collection[str], commit: str, most: int) -> list[Mutant]:
+    """At most `most`: those of changed files, then others, both in an order that the commit's hash decides."""
+
+    def place(mutant: Mutant) -> tuple[bool, bytes]:
+        lot = hashlib.sha256(f"{commit}\0{mutant.name}".encode()).digest()
+        return mutant.source not in changed, lot
+
+    return sorted(mutants, key=place)[:most]
+
+
+def changed_files(since: str | None) -> set[str]:
+    """Files that differ from the commit `since`, committed or not; without one, from the last before LATELY_S."""
+    if since is None:
+        before = int(git("show", "-s", "--format=%ct", "HEAD")) - LATELY_S
+        since = git("rev-list", "-1", f"--before={before}", "HEAD")
+    if not since:
+        print("This clone has no commit four hours older than the last one: all are drawn.")
+        return set()
+    found = set(git("diff", "--name-only", since).splitlines())
+    print(f"{len(found)} files differ from {since[:12]}")
+    return found
+
+
+def git(*arguments: str) -> str:
+    command = ["git", "-C", str(TOP), *arguments]
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+
+
+# -- trying one -------------------------------------------------------------------------------------------------------
+
+
+class Outcomes:
+    """A plugin of pytest that counts what became of the tests."""
+
+    def __init__(self) -> None:
+        self.passed = self.failed = 0
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.passed += report.passed and report.when == "call"
+        self.failed += report.failed
+
+
+def pytest_run(source: Path, test: str) -> Run:
+    """Runs a test against the package in `source`, in a process that has imported pytest already."""
+    with tempfile.TemporaryDirectory(prefix="leveret-mutant-") as directory, tempfile.TemporaryFile("w+") as output:
+        Path(directory).chmod(0o755)  # PostgreSQL runs as a user of its own
+        sys.stdout.flush()
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        child = os.fork()
+        if not child:
+            in_child(source, test, Path(directory), output.fileno())
+        watchdog = threading.Timer(RUN_S, kill_group, [child])
+        watchdog.start()
+        _, status = os.waitpid(child, 0)
+        watchdog.cancel()
+        kill_group(child)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        output.seek(0)
+        text = output.read()
+    counts = re.search(r"^outcomes: (\d+) (\d+)$", text, re.MULTILINE)
+    passed, failed = map(int, counts.groups()) if counts else (0, 0)
+    cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return Run(os.waitstatus_to_exitcode(status), passed, failed, cpu_s, text[-2000:])
+
+
+def in_child(source: Path, test: str, directory: Path, output: int) -> NoReturn:
+    os.setsid()
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    os.environ |= {
+        "PYTHONPATH": str(source), "PYTHONDONTWRITEBYTECODE": "1", "LEVERET_CORE": "interpreted",
+        "HYPOTHESIS_STORAGE_DIRECTORY": str(directory / "hypothesis"), "TMPDIR": str(directory),
+        "LEVERET_PEERS": "found", "CI": "",  # a test whose peer is missing is left out, and named
+    }  # fmt: skip
+    tempfile.tempdir = None
+    sys.dont_write_bytecode = True
+    sys.path[0:1] = [str(TOP), str(source)]  # instead of tools/
+    status: int = pytest.ExitCode.INTERNAL_ERROR
+    outcomes = Outcomes()
+    options = ["-q", "-x", "-p", "no:cacheprovider", "--hypothesis-seed=0", f"--timeout={TEST_S}"]
+    options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # of PLUGINS, which are not under test
     try:
-        done = pytest(source, mutant.test)
+        status = pytest.main([*options, test], plugins=[outcomes])
     finally:
-        path.write_text(sound)
-    if done.returncode == PYTEST_PASSED:
-        return f"SURVIVED {mutant.test}"
-    if done.returncode != PYTEST_FAILED:
-        return f"its test could not run:\n{done.stdout[-2000:]}"
-    return None
+        print(f"\noutcomes: {outcomes.passed} {outcomes.failed}", flush=True)
+        os._exit(status)
 
 
-def chosen(words: list[str]) -> list[Mutant]:
-    mutants = [Mutant(**entry) for entry in tomllib.loads(LIST.read_text())["mutant"]]
-    return [mutant for mutant in mutants if not words or any(word in mutant.name for word in words)]
+def kill_group(group: int) -> None:
+    """Ends what is left of a run."""
+    try:
+        os.killpg(group, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+
+
+class Copy:
+    """A copy of src/ that belongs to this process alone."""
+
+    def __init__(self, original: Path, places: Path) -> None:
+        self.source = places / str(os.getpid())
+        shutil.copytree(original, self.source)
+        self.sound = cache(self._sound)
+
+    def _sound(self, test: str) -> Run:
+        return pytest_run(self.source, test)
+
+    def attempt(self, mutant: Mutant) -> Result:
+        """Plants one defect, runs its test, takes the defect out again."""
+        path = self.source / "leveret" / mutant.file
+        text = path.read_text() if path.exists() else ""
+        if (found := text.count(mutant.old)) != 1:
+            return Result(mutant, "STALE", f"its text stands {found} times in {mutant.file}")
+        sound = self.sound(mutant.test)
+        if sound.status not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+            return Result(mutant, "BROKEN", f"{mutant.test} must pass without it:\n{sound.output}", sound.cpu_s)
+        if not sound.passed:
+            return Result(mutant, "left out", f"{mutant.test} does not run here", sound.cpu_s)
+        times = path.stat()
+        path.write_text(text.replace(mutant.old, mutant.new))
+        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns + 2 * 10**9))  # the bytecode of the sound one is older
+        try:
+            done = pytest_run(self.source, mutant.test)
+        finally:
+            path.write_text(text)
+            os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+        cpu_s = sound.cpu_s + done.cpu_s
+        if done.status == pytest.ExitCode.OK:
+            return Result(mutant, "SURVIVED", mutant.test, cpu_s)
+        if done.status == -signal.SIGKILL:
+            return Result(mutant, "BROKEN", f"{mutant.test} did not end within {RUN_S} s", cpu_s)
+        if not done.failed or done.status != pytest.ExitCode.TESTS_FAILED:
+            return Result(mutant, "BROKEN", f"its test could not run:\n{done.output}", cpu_s)
+        return Result(mutant, "caught", cpu_s=cpu_s)
+
+
+copy: Copy
+"""That of this process."""
+
+
+def begin(original: Path, places: Path) -> None:
+    global copy  # noqa: PLW0603
+    for name in PLUGINS:
+        import_module(name)
+    copy = Copy(original, places)
+
+
+def attempt(mutant: Mutant, deadline: float) -> Result:
+    return copy.attempt(mutant) if time.monotonic() < deadline else Result(mutant, "not begun")
+
+
+def attempts(mutants: Sequence[Mutant], jobs: int, deadline: float) -> list[Result]:
+    """Tries all of them, as many at a time as there are jobs, and prints what became of each."""
+    with tempfile.TemporaryDirectory(prefix="leveret-mutants-") as directory:
+        original, places = Path(directory, "src"), Path(directory)
+        shutil.copytree(TOP / "src", original, ignore=shutil.ignore_patterns("*.egg-info"))
+        compile_dir(original, quiet=2)
+        results = []
+        with ProcessPoolExecutor(jobs, get_context("fork"), begin, (original, places)) as processes:
+            for future in as_completed([processes.submit(attempt, mutant, deadline) for mutant in mutants]):
+                results.append(result := future.result())
+                if result.verdict != "not begun":
+                    reason = f" {result.reason}" if result.reason else ""
+                    print(f"{result.mutant.name}: {result.verdict}{reason} ({result.cpu_s:.1f} s)", flush=True)
+        return results
+
+
+# -- all of them ------------------------------------------------------------------------------------------------------
+
+
+def summary(results: Sequence[Result], passed_s: float) -> str:
+    counts = {found.verdict: 0 for found in results}
+    for found in results:
+        counts[found.verdict] += 1
+    begun = len(results) - counts.get("not begun", 0)
+    cpu_s = sum(found.cpu_s for found in results)
+    parts = ", ".join(f"{number} {verdict}" for verdict, number in sorted(counts.items()))
+    each = f", {cpu_s / begun:.1f} s each" if begun else ""
+    return f"{len(results)} mutants: {parts}; {cpu_s:.0f} s of processor time{each}, in {passed_s:.0f} s"
+
+
+def failures(results: Sequence[Result], changed: Collection[str] | None) -> list[Result]:
+    """Those for which the run fails; changed: the sources whose survivors count, None: all."""
+    return [
+        found
+        for found in results
+        if found.verdict == "STALE"
+        or (found.verdict in ("BROKEN", "SURVIVED") and (changed is None or found.mutant.source in changed))
+    ]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("words", nargs="*", metavar="WORD", help="part of a name; none = all defects")
-    mutants = chosen(parser.parse_args().words)
+    parser.add_argument("--most", type=int, metavar="N", help="no more than N, those of changed files first")
+    parser.add_argument("--since", metavar="REV", help="with --most: what differs from this commit has changed")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no further one after this time")
+    parser.add_argument("--list", type=Path, default=LIST, metavar="FILE", help="defects of another file")
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="as many at a time")
+    options = parser.parse_args()
+    began = time.monotonic()
+    mutants = listed(options.list)
+    if options.words:
+        mutants = [mutant for mutant in mutants if any(word in mutant.name for word in options.words)]
     if not mutants:
         sys.exit("no defect has one of these words in its name")
-    problems = 0
-    with tempfile.TemporaryDirectory(prefix="leveret-mutants-") as directory:
-        source = Path(directory) / "src"
-        shutil.copytree(TOP / "src", source, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
-        sound = pytest(source, *sorted({mutant.test for mutant in mutants}))
-        if sound.returncode != PYTEST_PASSED:
-            sys.exit(f"the tests must pass before a defect can prove anything:\n{sound.stdout[-4000:]}")
-        for mutant in mutants:
-            problem = verdict(mutant, source)
-            problems += problem is not None
-            print(f"{mutant.name}: {problem or 'caught'}", flush=True)
-    print(f"{len(mutants)} mutants, {len(mutants) - problems} caught")
-    sys.exit(1 if problems else 0)
+    changed: set[str] | None = None
+    if options.most is not None:
+        changed = changed_files(options.since)
+        of_changed = sum(mutant.source in changed for mutant in mutants)
+        mutants = draw(mutants, changed, git("rev-parse", "HEAD"), options.most)
+        if of_changed > options.most:
+            print(f"{of_changed} mutants of changed files, {options.most} of them drawn: survivors are reported")
+            changed = set()
+        else:
+            print(f"{of_changed} mutants of changed files, {len(mutants) - of_changed} drawn", flush=True)
+    results = attempts(mutants, options.jobs, began + options.seconds)
+    print(summary(results, time.monotonic() - began))
+    for found in results:
+        if found.verdict not in ("caught", "not begun"):
+            print(f"- {found.verdict}: {found.mutant.name}: {found.reason.partition(chr(10))[0]}")
+    sys.exit(1 if failures(results, changed) else 0)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from cyclonedx.validation.json import JsonStrictValidator
 from packageurl import PackageURL
 from packaging.requirements import Requirement
 
-EXTRAS = ("", "admin", "argon2", "endpoint", "lake", "iceberg", "otel", "top")
+EXTRAS = ("", "argon2", "endpoint", "lake", "iceberg", "otel", "top")
 VENDOR = Path(__file__).parents[1] / "src" / "leveret" / "admin" / "site" / "vendor"
 HEADING = re.compile(r"(?P<name>\S+) (?P<version>\d[\w.]*), by [^,]+, (?P<licence>\S+) \(LICENSE\)")
 

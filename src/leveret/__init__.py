@@ -3,27 +3,28 @@
 This module stays small: Spark's executors import it for ``leveret.spark``, where no broker is needed.
 """
 
-import importlib.util
-from importlib.machinery import ExtensionFileLoader
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
+
+from leveret import _core
 
 if TYPE_CHECKING:
     from leveret.endpoint import Endpoint as Endpoint
 
-__all__ = ["__version__", "core"]
+__all__ = ["__version__", "core", "core_reason"]
 
 __version__: Final = "0.1.0"
 
+_CORE: Final = _core.choose()
 
-def core() -> Literal["compiled", "interpreted"]:
-    """Which form of the core (wire, session, broker) this process uses.
 
-    The same typed sources run as they are, or compiled by mypyc to extension modules; which one is
-    decided by the directory that Python finds the package in. All rooms are compiled together or not at
-    all, so one module answers for them.
-    """
-    spec = importlib.util.find_spec("leveret.wire.frames")
-    return "compiled" if spec is not None and isinstance(spec.loader, ExtensionFileLoader) else "interpreted"
+def core() -> _core.Kind:
+    """Which form of the core (wire, session, broker) this process uses: "compiled" or "interpreted"."""
+    return _CORE.kind
+
+
+def core_reason() -> str:
+    """Why the core is interpreted, and how to get the compiled one; "" if it is compiled."""
+    return _CORE.reason
 
 
 def __getattr__(name: str) -> object:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import datetime
+import os
+import re
 import ssl
-from collections.abc import Sequence
+import subprocess
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import trustme
@@ -90,9 +94,9 @@ class SecuredLeveret(LeveretProcess):
 
 
 class SecuredRabbitMQ(RabbitMQProcess):
-    """The same of RabbitMQ; settings: its ssl_cert_login_…, in leveret's TOML, which quotes words."""
+    """The same of RabbitMQ."""
 
-    def __init__(self, authority: Authority, settings: str = "") -> None:
+    def __init__(self, authority: Authority) -> None:
         self.tls_port, self._http_port = free_port(), free_port()
         certificate, key = authority.server()
         lines = [
@@ -108,7 +112,6 @@ class SecuredRabbitMQ(RabbitMQProcess):
             "auth_mechanisms.2 = EXTERNAL",
             "management.tcp.ip = 127.0.0.1",
             f"management.tcp.port = {self._http_port}",
-            settings.replace('"', ""),
         ]
         super().__init__(plugins=["rabbitmq_management", "rabbitmq_auth_mechanism_ssl"], settings="\n".join(lines))
 
@@ -117,6 +120,21 @@ class SecuredRabbitMQ(RabbitMQProcess):
         """Where it listens with TLS."""
         return f"amqps://guest:guest@localhost:{self.tls_port}/%2F"
 
+    @contextmanager
+    def named_by(self, settings: str) -> Iterator[None]:
+        """Its ssl_cert_login_… meanwhile, in leveret's TOML. It looks there at each login, and need not start anew."""
+        found = re.findall(r'(\w+) = "?(\w+)"?', settings)
+        self._evaluate(f"application:set_env(rabbit, {name}, {value})" for name, value in found)
+        try:
+            yield
+        finally:
+            self._evaluate(f"application:unset_env(rabbit, {name})" for name, _ in found)
+
+    def _evaluate(self, calls: Iterable[str]) -> None:
+        program = Path(self.program() or "").with_name("rabbitmqctl")
+        environment = os.environ | self.environment()
+        subprocess.run([program, "eval", f"{', '.join(calls)}."], env=environment, check=True, capture_output=True)
+
     @property
     def administration(self) -> Administration:
         """Who sets it up."""
@@ -124,6 +142,3 @@ class SecuredRabbitMQ(RabbitMQProcess):
 
 
 Secured = SecuredLeveret | SecuredRabbitMQ
-BROKERS: dict[str, type[SecuredLeveret] | type[SecuredRabbitMQ]] = {
-    "leveret": SecuredLeveret, "rabbitmq": SecuredRabbitMQ,
-}  # fmt: skip

@@ -83,6 +83,24 @@ def test_it_ends_when_the_broker_is_killed(broker: LeveretProcess) -> None:
     assert whoami(broker) == "guest"
 
 
+def test_a_broker_that_starts_after_a_kill_waits_for_the_port_of_the_one_before(broker: LeveretProcess) -> None:
+    assert whoami(broker) == "guest"
+    (child,) = children(broker.pid)
+    os.kill(child, signal.SIGSTOP)  # it holds the port as long as the test likes
+    os.kill(broker.pid, signal.SIGKILL)
+    command = [str(each) for each in broker.command()]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=broker.environment()) as again:
+        assert again.stderr is not None
+        assert any("perhaps still by the broker that was killed" in line for line in again.stderr)
+        os.kill(child, signal.SIGCONT)
+        assert any(f"the HTTP API is on {broker.admin_url}" in line for line in again.stderr)
+        assert whoami(broker) == "guest"
+        again.terminate()
+        again.stderr.read()
+    assert again.returncode == 0
+    broker.kill()
+
+
 def test_it_is_started_again_when_it_dies(broker: LeveretProcess) -> None:
     assert whoami(broker) == "guest"
     (child,) = children(broker.pid)
@@ -186,5 +204,6 @@ def test_it_was_asked_for_and_is_not_installed(tmp_path: Path) -> None:
     path = f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', SOURCE)}"
     refused = serve("--admin-port", str(free_port()), "--data-dir", str(tmp_path / "data"), PYTHONPATH=path)
     assert refused.returncode == 2
-    assert "the HTTP API is not installed: pip install 'leveret[admin]'" in refused.stderr
+    assert "--admin-port asks for the HTTP API, which can't be had: uvicorn is not installed" in refused.stderr
+    assert f"this installs them: {sys.executable} -m pip install uvicorn" in refused.stderr
     assert "Traceback" not in refused.stderr

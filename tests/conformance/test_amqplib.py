@@ -1,38 +1,26 @@
-"""A round trip with amqplib, the usual client of Node programs. Needs node and npm; without them it fails."""
+"""A round trip with amqplib, the usual client of Node programs: the package whose own tests tests/suites runs."""
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from ..suites.installation import Installation
+from ..suites.suite import Suite
+
 JS = Path(__file__).parent / "js"
-INSTALLED = Path(__file__).parents[2] / "build" / "amqplib"
 
 
-@pytest.fixture(scope="session")
-def node_modules() -> Path:
-    """amqplib as package.json names it, installed once and kept under build/."""
-    wanted = (JS / "package.json").read_text()
-    marker = INSTALLED / "package.json"
-    modules = INSTALLED / "node_modules"
-    if modules.is_dir() and marker.is_file() and marker.read_text() == wanted:
-        return modules
-    shutil.rmtree(INSTALLED, ignore_errors=True)
-    INSTALLED.mkdir(parents=True)
-    # The package file is copied last, so that an interrupted installation is made again.
-    partial = INSTALLED / "partial"
-    partial.mkdir()
-    (partial / "package.json").write_text(wanted)
-    subprocess.run(["npm", "install", "--ignore-scripts", "--no-audit", "--no-fund", "--no-package-lock"],
-                   cwd=partial, check=True, timeout=110, capture_output=True)
-    (partial / "node_modules").rename(modules)
-    (partial / "package.json").rename(marker)
-    return modules
+@pytest.fixture
+def node_modules(tmp_path: Path) -> Path:
+    """A directory where Node finds amqplib, which needs no other package."""
+    [amqplib] = [suite for suite in Suite.load() if suite.name == "amqplib"]
+    (tmp_path / "amqplib").symlink_to(Installation.of(amqplib).source)
+    return tmp_path
 
 
 def test_round_trip(url: str, node_modules: Path) -> None:

@@ -284,7 +284,9 @@ def test_everything_byte_by_byte(raw: RawClient) -> None:
     assert (got.body, got.properties["headers"]) == (b"slowly", headers)
 
 
-# Heartbeats
+# Heartbeats. Who has to answer in time has two intervals for it: enough for a machine that is busy.
+
+INTERVAL_S = 4
 
 
 def test_heartbeats_are_sent(url: str) -> None:
@@ -303,17 +305,17 @@ def test_a_silent_client_is_dropped(url: str) -> None:
 
 
 def test_any_frame_keeps_a_client_alive(url: str) -> None:
-    with RawClient.open(url, heartbeat=1) as client:
+    with RawClient.open(url, heartbeat=INTERVAL_S) as client:
         started = time.monotonic()
-        while time.monotonic() - started < 4.0:
+        while time.monotonic() - started < 2.5 * INTERVAL_S:
             assert client.read_frame(started + 60).kind == HEARTBEAT
             client.send_frame(HEARTBEAT, 0, b"")
         client.quiet()
 
 
 def test_no_heartbeats_when_the_client_declines(url: str, other: RawClient) -> None:
-    """A full second of another connection's heartbeats passes without one here."""
-    with RawClient.open(url, heartbeat=0) as quiet, RawClient.open(url, heartbeat=1) as timed:
+    """More than an interval of another connection's heartbeats passes without one here."""
+    with RawClient.open(url, heartbeat=0) as quiet, RawClient.open(url, heartbeat=INTERVAL_S) as timed:
         for _ in range(3):
             timed.read_frame(time.monotonic() + 60)
             timed.send_frame(HEARTBEAT, 0, b"")

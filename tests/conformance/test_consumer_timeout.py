@@ -36,7 +36,7 @@ class ImpatientRabbitMQ(RabbitMQProcess):
         return {**super().environment(), "RABBITMQ_ADVANCED_CONFIG_FILE": advanced}
 
 
-@pytest.fixture(scope="module", params=["leveret", "rabbitmq"])
+@pytest.fixture(scope="module", params=["leveret", pytest.param("rabbitmq", marks=pytest.mark.needs("rabbitmq"))])
 def impatient(request: pytest.FixtureRequest) -> Iterator[str]:
     """The URL of a broker that closes channels after TIMEOUT_MS."""
     if request.param == "rabbitmq":

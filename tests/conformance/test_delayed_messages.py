@@ -263,4 +263,4 @@ def test_others_have_their_turn_while_many_are_listed(broker: LeveretProcess, co
     asking.join()
     assert {row["destination"]: row["messages"] for row in answers[0]} == {"orders": MANY // 2, "bills": MANY // 2}
     # had the list been made in one go, there would have been one before it, one behind it, and one that waited for it
-    assert trips > 10
+    assert trips > 3

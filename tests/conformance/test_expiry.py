@@ -101,8 +101,10 @@ def test_ttl_zero(channel: BlockingChannel, grave: str, how: str) -> None:
 
 def test_held_messages_do_not_expire(channel: BlockingChannel, grave: str) -> None:
     queue = mortal(channel, grave, x_message_ttl=300)
+    seen = listen(channel, queue, consumer_tag="holder")
     channel.basic_publish("", queue, b"held")
-    held = get(channel, queue, auto_ack=False)
+    [held] = serve(channel, seen, 1)
+    channel.basic_cancel("holder")
     channel.basic_publish("", queue, b"other")
     assert get(channel, grave).body == b"other"
     assert empty(channel, grave)
@@ -157,9 +159,9 @@ def test_queue_expires_when_unused(channel: BlockingChannel, unique: str) -> Non
 
 
 def test_consumer_keeps_an_expiring_queue(channel: BlockingChannel, unique: str) -> None:
-    channel.queue_declare(unique, arguments={"x-expires": 200})
+    channel.queue_declare(unique, arguments={"x-expires": 1500})
     tag = channel.basic_consume(unique, lambda *_: None)
-    clock = declare(channel, x_message_ttl=600)
+    clock = declare(channel, x_message_ttl=2000)
     channel.basic_publish("", clock, b"tick")
     until(lambda: ready(channel, clock) == 0)
     assert channel.queue_declare(unique, passive=True).method.consumer_count == 1

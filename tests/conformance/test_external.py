@@ -14,7 +14,7 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 
 from .raw import RawClient
-from .secured import BROKERS, Authority, Secured, SecuredLeveret
+from .secured import Authority, Secured, SecuredLeveret, SecuredRabbitMQ
 
 REFUSED = (
     403,
@@ -64,11 +64,24 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     return Authority(tmp_path_factory.mktemp("certificates"))
 
 
-@pytest.fixture(scope="module", params=BROKERS)
-def broker(request: pytest.FixtureRequest, authority: Authority) -> Iterator[Secured]:
-    """A broker that takes the whole name of a certificate's subject."""
-    with BROKERS[request.param](authority) as process:
+@pytest.fixture(scope="module")
+def leveret(authority: Authority) -> Iterator[SecuredLeveret]:
+    with SecuredLeveret(authority) as process:
         yield process
+
+
+@pytest.fixture(scope="module")
+def theirs(authority: Authority) -> Iterator[SecuredRabbitMQ]:
+    with SecuredRabbitMQ(authority) as process:
+        yield process
+
+
+@pytest.fixture(params=["leveret", pytest.param("theirs", marks=pytest.mark.needs("rabbitmq"))])
+def broker(request: pytest.FixtureRequest) -> Secured:
+    """A broker that takes the whole name of a certificate's subject."""
+    found = request.getfixturevalue(request.param)
+    assert isinstance(found, Secured)
+    return found
 
 
 def add_user(broker: Secured, name: str) -> None:
@@ -129,25 +142,40 @@ ALTERNATIVES = [
 ]  # fmt: skip
 
 
-BOTH, ONE = tuple(BROKERS), ("leveret",)
 SAN = 'ssl_cert_login_from = "subject_alternative_name"\n'
 OTHERS = [
-    (BOTH, 'ssl_cert_login_from = "common_name"', "carol,c2"),
-    (BOTH, SAN + "ssl_cert_login_san_index = 1", "two.example"),
-    (BOTH, SAN + 'ssl_cert_login_san_type = "email"', "a@b.c"),
-    (ONE, SAN, "one.example"),
-    (ONE, SAN + 'ssl_cert_login_san_type = "uri"', "urn:d"),
-    (ONE, SAN + 'ssl_cert_login_san_type = "ip"', "10.1.2.3"),  # RabbitMQ 3.10.8: these four octets
+    ('ssl_cert_login_from = "common_name"', "carol,c2"),
+    (SAN + "ssl_cert_login_san_index = 1", "two.example"),
+    (SAN + 'ssl_cert_login_san_type = "email"', "a@b.c"),
+]
+OURS = [
+    (SAN, "one.example"),
+    (SAN + 'ssl_cert_login_san_type = "uri"', "urn:d"),
+    (SAN + 'ssl_cert_login_san_type = "ip"', "10.1.2.3"),  # RabbitMQ 3.10.8: these four octets
 ]
 
 
-@pytest.mark.parametrize(("kind", "settings", "user"), [(kind, *rest) for kinds, *rest in OTHERS for kind in kinds])
-def test_other_names_of_the_user(authority: Authority, kind: str, settings: str, user: str) -> None:
+@pytest.mark.parametrize(("settings", "user"), [*OTHERS, *OURS])
+def test_other_names_of_the_user(authority: Authority, settings: str, user: str) -> None:
+    with SecuredLeveret(authority, settings) as broker:
+        another_name(authority, broker, user)
+
+
+@pytest.mark.needs("rabbitmq")
+@pytest.mark.parametrize(("settings", "user"), OTHERS)
+def test_other_names_of_rabbitmqs_user(
+    authority: Authority, theirs: SecuredRabbitMQ, settings: str, user: str
+) -> None:
+    with theirs.named_by(settings):
+        another_name(authority, theirs, user)
+
+
+def another_name(authority: Authority, broker: Secured, user: str) -> None:
+    """The user of this name is let in, as soon as there is one."""
     name = subject((NameOID.COMMON_NAME, "carol"), (NameOID.ORGANIZATION_NAME, "x"), (NameOID.COMMON_NAME, "c2"))
     context = authority.client("carol", name, ALTERNATIVES)
     nameless = authority.client("nameless", subject((NameOID.ORGANIZATION_NAME, "x")))
-    with BROKERS[kind](authority, settings) as broker:
-        assert not is_let_in(broker, context)
-        add_user(broker, user)
-        assert is_let_in(broker, context)
-        assert not is_let_in(broker, nameless)
+    assert not is_let_in(broker, context)
+    add_user(broker, user)
+    assert is_let_in(broker, context)
+    assert not is_let_in(broker, nameless)

@@ -1,41 +1,45 @@
 """The firehose, amq.rabbitmq.trace: what it tells of every message, on leveret and on RabbitMQ alike.
 
-No method of AMQP turns it on, so these tests start brokers of their own: `--trace`, and `rabbitmqctl trace_on`.
+No method of AMQP turns it on: leveret is started with `--trace`, and RabbitMQ has a virtual host that is traced.
 """
 
 from __future__ import annotations
 
-import os
-import subprocess
+import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
-from leveret.testing.processes import LeveretProcess, RabbitMQProcess
+from leveret.testing.processes import LeveretProcess
 
+from ..shared import vhost, virtual_host
 from .raw import Frame, RawClient, Typed, encode_method
 
 
-class TracedRabbitMQ(RabbitMQProcess):
-    def start(self) -> TracedRabbitMQ:
-        super().start()
-        environment = {**os.environ, **self.environment()}
-        program = str(self.DEBIAN.parent / "rabbitmqctl") if self.DEBIAN.exists() else "rabbitmqctl"
-        command = [program, "-n", environment["RABBITMQ_NODENAME"], "trace_on"]
-        subprocess.run(command, env=environment, check=True, capture_output=True, timeout=60)
-        return self
-
-
-class TracedLeveret(LeveretProcess):
-    def __init__(self) -> None:
-        super().__init__(arguments=["--trace", "/"])
-
-
-@pytest.fixture(scope="module", params=[TracedLeveret, TracedRabbitMQ], ids=["leveret", "rabbitmq"])
-def traced(request: pytest.FixtureRequest) -> Iterator[str]:
-    with request.param() as process:
+@contextmanager
+def traced_leveret() -> Iterator[str]:
+    with LeveretProcess(arguments=["--trace", "/"]) as process:
         yield process.url
+
+
+@contextmanager
+def traced_rabbitmq() -> Iterator[str]:
+    with virtual_host(f"traced-{uuid.uuid4().hex[:6]}", tracing=True) as url:
+        yield url
+
+
+BROKERS = [
+    pytest.param(traced_leveret, id="leveret"),
+    pytest.param(traced_rabbitmq, id="rabbitmq", marks=pytest.mark.needs("rabbitmq")),
+]
+
+
+@pytest.fixture(scope="module", params=BROKERS)
+def traced(request: pytest.FixtureRequest) -> Iterator[str]:
+    with request.param() as url:
+        yield url
 
 
 class Witness:
@@ -108,7 +112,7 @@ def test_everything_about_a_publish_and_its_delivery(
         ("routing_keys", [unique]),
         ("properties", ALL),
         ("node", node),
-        ("vhost", "/"),
+        ("vhost", vhost(traced)),
         ("connection", connection(client)),
         ("channel", 2),
         ("user", "guest"),
@@ -128,7 +132,7 @@ def test_everything_about_a_publish_and_its_delivery(
         ("properties", ALL),
         ("node", node),
         ("redelivered", 0),
-        ("vhost", "/"),
+        ("vhost", vhost(traced)),
         ("connection", connection(client)),
         ("channel", 1),
         ("user", "guest"),

@@ -14,7 +14,7 @@ from ..waiting import until
 @pytest.fixture
 def connection(url: str) -> Iterator[kombu.Connection]:
     # kombu takes the vhost after the slash as it is; py-amqp is the transport that Celery uses.
-    with kombu.Connection(url, transport="pyamqp", connect_timeout=5) as connection:
+    with kombu.Connection(url, transport="pyamqp", connect_timeout=60) as connection:
         yield connection
 
 
@@ -27,7 +27,7 @@ def collect(connection: kombu.Connection, queue: kombu.Queue, count: int) -> lis
 
     with connection.Consumer(queue, callbacks=[take], accept=["json", "pickle"], prefetch_count=4):
         while len(seen) < count:
-            connection.drain_events(timeout=10)
+            connection.drain_events(timeout=60)
     return seen
 
 
@@ -58,7 +58,7 @@ def test_simple_queue(connection: kombu.Connection, unique: str) -> None:
             queue.put({"number": number})
         until(lambda: queue.qsize() == 3)
         for number in range(3):
-            message = queue.get(block=True, timeout=10)
+            message = queue.get(block=True, timeout=60)
             assert message.payload == {"number": number}
             message.ack()
     kombu.Queue(unique)(connection.default_channel).delete()
@@ -98,7 +98,7 @@ def test_rpc_over_direct_reply_to(connection: kombu.Connection, unique: str) -> 
         kombu.Producer(client).publish(
             {"word": "hello"}, routing_key=unique, reply_to="amq.rabbitmq.reply-to", correlation_id="1")
         while not answers:
-            connection.drain_events(timeout=10)
+            connection.drain_events(timeout=60)
     assert answers == [{"word": "HELLO"}]
 
 

@@ -1,18 +1,24 @@
-"""Logins that wait, seen from outside: addresses that failed often, and passwords whose check takes long."""
+"""Logins that wait, seen from outside: addresses that failed often, and passwords whose check takes long.
+
+Where a test needs them to wait, it has a broker whose clock is its own, or keeps the thread that checks passwords busy.
+"""
 
 from __future__ import annotations
 
 import socket
-import time
+import threading
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import httpx
 import pytest
 
-from leveret.broker.attempts import FREE, WAIT_US_MAX
+from leveret.broker.attempts import FREE, STEP_US
 from leveret.broker.users import ARGON2ID
 from leveret.control.refusal import NOT_AUTHORISED, Refused
+from leveret.testing import LiveBroker, VirtualClock
+from leveret.testing import broker as in_this_process
 from leveret.testing.processes import LeveretProcess
 
 from ..waiting import until
@@ -46,40 +52,70 @@ class From(RawClient):
         self.socket = socket.create_connection(("127.0.0.1", port), 10, source_address=(address, 0))
 
 
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock()
+
+
+@pytest.fixture
+def still(clock: VirtualClock) -> Iterator[LiveBroker]:
+    """A broker that goes by the test's clock, where HOST has failed so often that it has to wait."""
+    with in_this_process(clock=clock) as running:
+        for _ in range(FREE):
+            assert answer_to(From(running.url_for("guest", "wrong"))) == "connection.close"
+        yield running
+
+
 def answer_to(client: RawClient) -> str:
     with client:
         client.start()
-        return client.read(timeout_s=2 * WAIT_US_MAX / 1e6).name
+        return client.read().name
 
 
-def test_who_failed_often_waits_and_others_do_not(broker: LeveretProcess) -> None:
-    wrong = broker.url.replace("guest:guest", "guest:wrong")
-    for _ in range(FREE + 1):
-        assert answer_to(From(wrong)) == "connection.close"
-    with From(broker.url) as waiter, From(broker.url) as second:
-        begun = time.monotonic()
-        for client in (waiter, second):
-            client.start()
-        assert answer_to(From(broker.url, "127.0.0.10")) == "connection.tune"  # while they wait
-        waiter.socket.setblocking(False)
-        with pytest.raises(BlockingIOError):
-            waiter.socket.recv(1)
-        waiter.socket.setblocking(True)
+def is_silent(client: RawClient) -> bool:
+    """There is nothing to read, and the connection is open."""
+    client.socket.setblocking(False)
+    try:
+        return not client.socket.recv(1, socket.MSG_PEEK)
+    except BlockingIOError:
+        return True
+    finally:
+        client.socket.setblocking(True)
+
+
+def begin(broker: LiveBroker, clients: list[From]) -> None:
+    """All of them log in, and have to wait."""
+    waiting = broker._house.living().server.logins._waiting
+    for number, client in enumerate(clients, 1):
+        client.start()
+        until(lambda: len(waiting) == number)  # noqa: B023
+
+
+def test_who_failed_often_waits_and_others_do_not(still: LiveBroker, clock: VirtualClock) -> None:
+    step = timedelta(microseconds=STEP_US)
+    with From(still.url) as waiter, From(still.url) as second:
+        begin(still, [waiter, second])
+        assert clock.next_due() == clock.now() + step
+        assert answer_to(From(still.url, "127.0.0.10")) == "connection.tune"  # while they wait
+        clock.advance(step - timedelta(microseconds=1))
+        assert is_silent(waiter)
+        clock.advance(timedelta(microseconds=1))
         assert waiter.read().name == "connection.tune"
-        waited_s = time.monotonic() - begun
+        assert is_silent(second)
+        clock.advance(step)
         assert second.read().name == "connection.tune"
-        assert time.monotonic() - begun > waited_s > 0.1
-    assert answer_to(From(broker.url)) == "connection.tune"
+    assert answer_to(From(still.url)) == "connection.tune"
 
 
-def test_who_goes_while_waiting_is_forgotten(broker: LeveretProcess) -> None:
-    wrong = broker.url.replace("guest:guest", "guest:wrong")
-    for _ in range(FREE + 1):
-        assert answer_to(From(wrong)) == "connection.close"
-    for _ in range(3):
-        with From(broker.url) as client:
-            client.start()
-    assert answer_to(From(broker.url)) == "connection.tune"
+def test_who_goes_while_waiting_is_forgotten(still: LiveBroker, clock: VirtualClock) -> None:
+    clients = [From(still.url) for _ in range(3)]
+    begin(still, clients)
+    for client in clients:
+        client.socket.close()
+    until(lambda: not still.connections())
+    clock.advance(seconds=1)
+    assert clock.next_due() is None
+    assert answer_to(From(still.url)) == "connection.tune"
 
 
 def test_a_name_cannot_forge_a_line_of_the_log(broker: LeveretProcess) -> None:
@@ -110,22 +146,24 @@ def test_slow_passwords_let_in_who_knows_them(
         client.call("queue.delete", queue="q")
 
 
-def test_deliveries_go_on_while_passwords_are_looked_at(
-    broker: LeveretProcess, administration: ControlAdministration
-) -> None:
-    administration.call("add_user", name="slow", password="right")
-    waiting = [RawClient(broker.url.replace("guest:guest", "slow:wrong")) for _ in range(5)]
-    with RawClient.open(broker.url) as client:
-        for each in waiting:
-            each.start()
-        client.call("queue.declare", queue="q", exclusive=True)  # answered before the last of them
-        waiting[-1].socket.setblocking(False)
-        with pytest.raises(BlockingIOError):
-            waiting[-1].socket.recv(1)
-        waiting[-1].socket.setblocking(True)
-        for each in waiting:
-            assert each.read().name == "connection.close"
-            each.socket.close()
+def test_deliveries_go_on_while_passwords_are_looked_at() -> None:
+    is_free = threading.Event()
+    with in_this_process(password_hashing=ARGON2ID) as running:
+        running.ctl("add_user", name="slow", password="right")
+        logins = running._house.living().server.logins
+        logins._thread.submit(is_free.wait)  # as if it were a password that takes very long
+        waiting = [RawClient(running.url_for("slow", "wrong")) for _ in range(2)]
+        with RawClient.open(running.url) as client:
+            for each in waiting:
+                each.start()
+            client.call("queue.declare", queue="q", exclusive=True)
+            client.publish(b"x", routing_key="q")
+            assert client.call("basic.get", queue="q").body == b"x"
+            assert all(map(is_silent, waiting))
+            is_free.set()
+            for each in waiting:
+                assert each.read().name == "connection.close"
+                each.socket.close()
 
 
 @pytest.mark.parametrize("user", ["guest", "slow", "nobody"])
@@ -152,7 +190,7 @@ def test_failed_logins_of_the_http_api_are_counted() -> None:
     with LeveretProcess(admin=True) as process:
         administration = ControlAdministration(str(process.data_dir))
         for password, status in (("wrong", 401), ("guest", 200)):
-            answer = httpx.get(f"{process.admin_url}/api/whoami", auth=("guest", password))
+            answer = httpx.get(f"{process.admin_url}/api/whoami", auth=("guest", password), timeout=30)
             assert answer.status_code == status
         [counted] = administration.call("list_auth_attempts")
         assert (counted["auth_attempts_failed"], counted["auth_attempts_succeeded"]) == (1, 1)

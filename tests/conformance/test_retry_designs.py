@@ -47,7 +47,7 @@ def deaths(got: Got) -> list[tuple[str, str, int]]:
 def test_laravel(channel: BlockingChannel, named: Named) -> None:
     """later(): a queue for each length of delay, which goes when it was not used for twice as long."""
     work = named("queue", ".default")
-    delay_ms = 150
+    delay_ms = 1000  # and as much again to be late in, for whoever declares and publishes
     delay = f"{work}.delay.{delay_ms}"
     arguments = {
         "x-dead-letter-exchange": "", "x-dead-letter-routing-key": work, "x-message-ttl": delay_ms,

@@ -34,7 +34,10 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     return Authority(tmp_path_factory.mktemp("certificates"))
 
 
-@pytest.fixture(scope="module", params=[SecuredLeveret, SecuredRabbitMQ])
+BROKERS = [SecuredLeveret, pytest.param(SecuredRabbitMQ, marks=pytest.mark.needs("rabbitmq"))]
+
+
+@pytest.fixture(scope="module", params=BROKERS)
 def either(request: pytest.FixtureRequest, authority: Authority) -> Iterator[SecuredLeveret | SecuredRabbitMQ]:
     with request.param(authority) as process:
         yield process
@@ -107,6 +110,7 @@ def test_old_versions_are_refused(broker: SecuredLeveret, authority: Authority) 
     broker.said("refused: the TLS handshake failed: unsupported protocol")
 
 
+@pytest.mark.needs("openssl")
 def test_renegotiation_is_refused(broker: SecuredLeveret, authority: Authority) -> None:
     """It would make the broker work hard for few octets. "R" asks openssl's client for it."""
     where = ["-connect", f"127.0.0.1:{broker.tls_port}", "-CAfile", str(authority.ca), "-tls1_2"]

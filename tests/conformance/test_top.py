@@ -204,6 +204,7 @@ class TestWords:
         assert sizes == ["0 B", "1023 B", "1.5 KiB", "1.0 MiB", "3.0 TiB"]
         rates: list[Any] = [{"message_stats": {"publish_details": {"rate": rate}}} for rate in (0, 0.5, 12.4, 12345)]
         assert [cell(speed, item) for item in rates] == ["0", "0.5", "12", "12,345"]
+        assert [cell(speed, item, is_first=True) for item in rates] == ["-", "0.5", "12", "12,345"]
 
     def test_long_names_lose_their_middle_and_lines_stay_within_the_width(self) -> None:
         assert shortened("127.0.0.1:1234 -> 127.0.0.1:5672 (1)", 20) == "127.0.0.1:…:5672 (1)"

@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import os
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 
 import pytest
 
@@ -38,23 +38,36 @@ async def declare(channel: Channel, ledger: Ledger) -> None:
 
 
 async def load_and_kill(
-    process: ServerProcess, ledger: Ledger, last_moments: AbstractContextManager[None] | None = None
+    process: ServerProcess, ledger: Ledger, last_moments: AbstractAsyncContextManager[None] | None = None
 ) -> None:
-    """Load a running broker and kill it at a random moment, the last of its time spent in a given context."""
-    started = asyncio.Event()
-    loading = asyncio.create_task(load(process.url, ledger, started.set))
-    starting = asyncio.create_task(started.wait())
-    await asyncio.wait({loading, starting}, return_when=asyncio.FIRST_COMPLETED)
-    assert started.is_set(), f"the load ended by itself: {process.output}"
-    await asyncio.sleep(ledger.generator.uniform(0, 0.15))
-    with last_moments or nullcontext():
+    """Load a running broker and kill it at a random moment, the last of its time spent in a given context.
+
+    Confirms tell the moment, so that a slow machine bears the same load. A ledger's first life is long enough for
+    everything that may become of a message or a declaration.
+    """
+    is_first = not ledger.hits["kills"]
+    left = 400 if is_first else ledger.generator.randint(25, 250)
+    enough = asyncio.Event()
+
+    def confirmed() -> None:
+        nonlocal left
+        if not is_first or (ledger.work.rejected and ledger.deleted):
+            left -= 1
+        if left <= 0:
+            enough.set()
+
+    loading = asyncio.create_task(load(process.url, ledger, confirmed))
+    waiting = asyncio.create_task(enough.wait())
+    await asyncio.wait({loading, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    assert enough.is_set(), f"the load ended by itself: {process.output}"
+    async with last_moments or nullcontext():
         await asyncio.sleep(ledger.generator.uniform(0, 0.05))
         process.kill()
     await loading
 
 
-async def load(url: str, ledger: Ledger, started: Callable[[], object]) -> None:
-    """Publish, consume and declare until the broker dies. Started: something was declared and something confirmed."""
+async def load(url: str, ledger: Ledger, confirmed: Callable[[], object]) -> None:
+    """Publish, consume and declare until the broker dies. confirmed: called with each confirm."""
     acked: set[int] = set()
     with suppress(ClientError, OSError):
         connection = await connect(url)
@@ -69,7 +82,7 @@ async def load(url: str, ledger: Ledger, started: Callable[[], object]) -> None:
             asyncio.create_task(declare_things(things, ledger)),
         ]
         try:
-            await publish(channel, ledger, acked, started)
+            await publish(channel, ledger, acked, confirmed)
         finally:
             for task in others:
                 task.cancel()

@@ -23,6 +23,8 @@ from .test_trace import (
 
 QUEUE = "full.disk"
 
+pytestmark = pytest.mark.needs("strace")
+
 
 def without_room(when: str) -> list[str]:
     """Options that make these of the journal's writes fail: "4", "4..9", "4+"."""

@@ -41,6 +41,7 @@ async def test_kill_under_load(process: LeveretProcess, seed: int) -> None:
     assert len(files(process)) > 4
 
 
+@pytest.mark.needs("compiler")
 @pytest.mark.timeout(60 + 30 * CUT_ROUNDS)
 async def test_power_loss_under_load(tmp_path: Path, seed: int) -> None:
     """LEVERET_CRASH_CUTS / 4 times, every second one on a disk whose syncs had just stopped."""
@@ -61,6 +62,7 @@ async def test_power_loss_under_load(tmp_path: Path, seed: int) -> None:
     assert ledger.hits["deliveries"] > 20 * CUT_ROUNDS
 
 
+@pytest.mark.needs("compiler")
 async def test_the_test_sees_a_disk_that_lies(tmp_path: Path, seed: int) -> None:
     """Were syncs of files only pretended, the same run would find loss."""
     ledger = StreamLedger(random.Random(seed))
@@ -85,6 +87,7 @@ def told_of_it(process: LeveretProcess) -> Iterator[None]:
     yield
 
 
+@pytest.mark.needs("strace")
 async def test_a_disk_without_room_for_chunks_leaves_the_tail_in_the_journal(tmp_path: Path, seed: int) -> None:
     """The thread that writes chunks finds no room for its first files: nothing is lost, and later it goes on."""
     ledger = StreamLedger(random.Random(seed))

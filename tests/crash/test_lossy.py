@@ -9,6 +9,10 @@ import pytest
 
 from leveret.testing.lossy import LossyDisk, LossyError
 
+from ..waiting import until
+
+pytestmark = pytest.mark.needs("compiler")
+
 # Everything below happens in a process of its own, in the directory that is watched, and then the process is killed.
 PROGRAM = """
 import os, signal, sys
@@ -168,3 +172,49 @@ def test_syncs_can_be_stopped(disk: LossyDisk) -> None:
             assert process.poll() is None
         assert process.stdout.readline() == "synced\n"
     assert disk.count_syncs() == 1
+
+
+# A file with safe zeros, and the kernel's sync of what is written to it: as a broker syncs small batches.
+KERNEL = """
+from leveret.store.disk import RealDisk
+from leveret.store.kernel_sync import KernelSync
+kernel = KernelSync()
+file = RealDisk().create("a.x"); file.write(0, [bytes(9)]); file.sync(); sync(".")
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "left"),
+    [
+        ('file.write(0, [b"one"]); kernel.begin(file); kernel.end(); file.write(3, [b"two"])', b"one\0\0\0\0\0\0"),
+        ('file.write(0, [b"one"]); kernel.begin(file); file.write(3, [b"two"]); kernel.end()', b"one\0\0\0\0\0\0"),
+    ],
+    ids=["after the end", "while it is under way"],
+)
+def test_the_kernels_own_sync_covers_what_was_written_before_it_began(
+    disk: LossyDisk, program: str, left: bytes
+) -> None:
+    run(disk, KERNEL + program)
+    assert files(disk)["a.x"] == b"onetwo\0\0\0"
+    assert disk.power_loss() == 1
+    assert files(disk)["a.x"] == left
+
+
+def test_a_sync_of_the_kernel_that_has_not_ended_covers_nothing(disk: LossyDisk) -> None:
+    program = KERNEL + 'file.write(0, [b"one"]); input(); kernel.begin(file); print("begun", flush=True); kernel.end()'
+    command = [sys.executable, "-c", PROGRAM, str(disk.directory), program]
+    environment = disk.environment()
+    with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        until(lambda: disk.count_syncs() == 2)  # the file's and the directory's
+        with disk.syncs_stopped():
+            process.stdin.write(b"\n")
+            process.stdin.flush()
+            assert process.stdout.readline() == b"begun\n"
+            disk.wait_for_a_sync()
+            process.kill()
+    assert disk.absorb() == 0
+    assert files(disk)["a.x"] == b"one" + bytes(6)
+    assert disk.power_loss() == 1
+    assert files(disk)["a.x"] == bytes(9)

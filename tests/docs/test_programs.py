@@ -4,20 +4,22 @@ import ast
 import importlib
 from pathlib import Path
 
-import pytest
-
 from tests.docs.commands import PAGES, ROOT
 from tests.docs.run_by import RUN_BY, counts, programs
+from tests.each import check_each
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if programs(page)], ids=lambda page: page.stem)
-def test_programs_import_what_there_is(page: Path) -> None:
+def check_programs(page: Path) -> None:
     for text in programs(page):
         tree = compile(text, str(page), "exec", ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
         for node in ast.walk(tree):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("leveret"):
                 module = importlib.import_module(node.module or "")
                 assert not [alias.name for alias in node.names if not hasattr(module, alias.name)]
+
+
+def test_programs_import_what_there_is() -> None:
+    check_each([page for page in PAGES if programs(page)], check_programs, lambda page: page.stem)
 
 
 def test_who_runs_a_page_names_it() -> None:

@@ -5,8 +5,10 @@ Only the ports are others: 5672 and its like stand in the page, and somebody may
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -69,7 +71,8 @@ def run(page: Path, directory: Path) -> None:
         try:
             output, _ = shell.communicate(timeout=TIMEOUT_S)
         finally:
-            subprocess.run(["pkill", "-KILL", "-s", str(shell.pid)], check=False)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(shell.pid, signal.SIGKILL)
         errors.seek(0)
         said = errors.read()[-4000:]
     printed = output.split(f"{DONE}\n")

@@ -3,7 +3,7 @@
 import pytest
 
 
-@pytest.fixture(params=["broker", pytest.param("rabbitmq", marks=pytest.mark.rabbitmq)])
+@pytest.fixture(params=["broker", pytest.param("rabbitmq", marks=pytest.mark.needs("rabbitmq"))])
 def url(request: pytest.FixtureRequest) -> str:
     """The URL of a broker: leveret's own, then RabbitMQ."""
     return str(request.getfixturevalue(request.param))

@@ -139,6 +139,7 @@ SICK: dict[str, Doing] = {
         [it.channel.bind_queue(queue, "amq.topic", "#") for queue in ("kept", "lossy")]),
     "many-priorities": lambda it: it.channel.declare_queue("ranks", arguments={"x-max-priority": 100}),
     "retired-argument": lambda it: it.channel.declare_queue("idle", arguments={"x-queue-mode": "lazy"}),
+    "unknown-argument": lambda it: it.channel.declare_queue("slip", arguments={"x-max-lenght": 5}),
     "mirrored-queues": lambda it: it.policy("mirrors", "^nothing-is-mirrored", {"ha-mode": "all"}),
     "global-prefetch": lambda it: it.connection.channel().qos(5, shared=True),
     "exchange-unbound": lambda it: (it.channel.declare_exchange("void"), it.publish("void", "k")),

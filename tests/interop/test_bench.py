@@ -65,7 +65,7 @@ def test_so_many_messages_as_were_said(leveret_process: LeveretProcess) -> None:
     assert document["settings"]["publishers"] == 2
 
 
-@pytest.mark.rabbitmq
+@pytest.mark.needs("rabbitmq")
 def test_two_brokers_in_turns(broker: str, rabbitmq: str) -> None:
     command_line = ["throughput", broker, "--against", rabbitmq, "--messages", "2000", "--rounds", "2"]
     result = CliRunner().invoke(command, command_line)
@@ -81,18 +81,13 @@ def test_two_brokers_in_turns(broker: str, rabbitmq: str) -> None:
 
 
 def test_ctrl_c_leaves_nothing_behind(leveret_process: LeveretProcess) -> None:
-    arguments = [
-        "-m",
-        "leveret.cli.main",
-        "bench",
-        "throughput",
-        leveret_process.url,
-        "--duration-s",
-        "60",
-        "--rate",
-        "100",
-    ]
-    bench = subprocess.Popen([sys.executable, *arguments], stderr=subprocess.PIPE, text=True, start_new_session=True)
+    arguments = ["bench", "throughput", leveret_process.url, "--duration-s", "60", "--rate", "100"]
+    # What a shell runs in the background ignores SIGINT, and so would what is started from here.
+    listening = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    program = f"{listening}; from leveret.cli.main import main; main()"
+    bench = subprocess.Popen(
+        [sys.executable, "-c", program, *arguments], stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
     until(lambda: names(leveret_process) != [])
     os.killpg(bench.pid, signal.SIGINT)
     _, said = bench.communicate(timeout=60)

@@ -28,8 +28,9 @@ from leveret.testing.processes import LeveretProcess, RabbitMQProcess
 
 from ..waiting import until
 
-live = pytest.mark.rabbitmq
+live = pytest.mark.needs("rabbitmq")
 patient = pytest.mark.timeout(900)
+TRIED = 12
 TRANSCRIPT = Path(__file__).with_name("rabbitmqctl-3.10.8.jsonl")
 
 PID = re.compile(r"<[^<> ]+@[^<> ]+\.\d+\.\d+\.\d+>")
@@ -187,6 +188,17 @@ def test_the_transcript(tmp_path: Path) -> None:
             if theirs != own:
                 found.append(f"{said['command']}\n  rabbitmq: {theirs}\n  leveret:  {own}")
     assert not found, "\n".join(found)
+
+
+@live
+@patient
+def test_the_transcript_is_fresh(both: Both) -> None:
+    """Its beginning: a call of rabbitmqctl takes a second and more. Alice has to go: others list the users, too."""
+    for line in TRANSCRIPT.read_text().splitlines()[:TRIED]:
+        said = json.loads(line)
+        now = plain(both.theirs("rabbitmqctl", said["command"]))
+        assert now == plain((said["exit"], said["output"])), f"{said['command']}: RabbitMQ now says {now}"
+    assert both.theirs("rabbitmqctl", "delete_user alice")[0] == 0
 
 
 def listen(connection: pika.BlockingConnection) -> None:

@@ -19,7 +19,7 @@ from leveret.broker.users import MD5, SHA512, hash_password
 from leveret.control.client import ControlClient
 from leveret.testing.processes import LeveretProcess, RabbitMQProcess, ServerProcess, free_port
 
-pytestmark = pytest.mark.rabbitmq
+pytestmark = pytest.mark.needs("rabbitmq")
 
 PLUGINS = ("rabbitmq_management", "rabbitmq_consistent_hash_exchange", "rabbitmq_federation")
 UNICODE = "büro ☕"

@@ -7,14 +7,17 @@ import json
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 import pytest
 from click.testing import CliRunner, Result
+from tests.conftest import OWN
+from tests.shared import virtual_host
 
 from leveret.cli.main import main
 from leveret.client import BlockingConnection
 from leveret.delay import NSERVICEBUS, Layout
-from leveret.testing.processes import LeveretProcess, RabbitMQProcess, free_port
+from leveret.testing.processes import LeveretProcess
 
 SMALL = "nservicebus,prefix=cli,levels=5"
 
@@ -25,6 +28,11 @@ class Place:
 
     url: str
     api: str
+
+    @property
+    def vhost(self) -> str:
+        """The virtual host, as it is written in addresses."""
+        return urlsplit(self.url).path[1:]
 
     def put(self, path: str, body: dict[str, object]) -> None:
         request = urllib.request.Request(f"{self.api}/api/{path}", json.dumps(body).encode(), method="PUT")
@@ -42,14 +50,13 @@ def our_place() -> Iterator[Place]:
 
 
 @pytest.fixture(scope="module")
-def rabbit_place() -> Iterator[Place]:
-    port = free_port()
-    settings = f"management.tcp.port = {port}\nmanagement.tcp.ip = 127.0.0.1"
-    with RabbitMQProcess(plugins=["rabbitmq_management"], settings=settings) as process:
-        yield Place(process.url, f"http://127.0.0.1:{port}")
+def rabbit_place(rabbitmq_api: str) -> Iterator[Place]:
+    """In a virtual host of its own: elsewhere NServiceBus's levels hold what other tests have delayed."""
+    with virtual_host(f"{OWN}-delay-command") as url:
+        yield Place(url, rabbitmq_api)
 
 
-@pytest.fixture(params=["our_place", pytest.param("rabbit_place", marks=pytest.mark.rabbitmq)])
+@pytest.fixture(params=["our_place", pytest.param("rabbit_place", marks=pytest.mark.needs("rabbitmq"))])
 def place(request: pytest.FixtureRequest) -> Iterator[Place]:
     found = request.getfixturevalue(request.param)
     assert isinstance(found, Place)
@@ -151,7 +158,7 @@ def test_bindings_and_policies_are_told_by_the_api(place: Place) -> None:
 def test_a_policy_that_makes_messages_early_is_told(place: Place) -> None:
     leveret("create", "--url", place.url, "--layout", SMALL)
     policy = {"pattern": "^cli\\.", "definition": {"message-ttl": 1000}, "apply-to": "queues"}
-    place.put("policies/%2F/cli-short", dict(policy))
+    place.put(f"policies/{place.vhost}/cli-short", dict(policy))
     try:
         async def told() -> Result:
             async with asyncio.timeout(60):  # RabbitMQ's API hears of policies later than its queues
@@ -166,7 +173,7 @@ def test_a_policy_that_makes_messages_early_is_told(place: Place) -> None:
         assert states(verified)["policy of queue 'cli.delay-level-04'"] == "different"
         assert "messages may come early" in verified.output
     finally:
-        request = urllib.request.Request(f"{place.api}/api/policies/%2F/cli-short", method="DELETE")
+        request = urllib.request.Request(f"{place.api}/api/policies/{place.vhost}/cli-short", method="DELETE")
         request.add_header("Authorization", "Basic Z3Vlc3Q6Z3Vlc3Q=")
         urllib.request.urlopen(request, timeout=30).close()
 
@@ -174,12 +181,14 @@ def test_a_policy_that_makes_messages_early_is_told(place: Place) -> None:
 def test_migrate_says_what_it_would_do_and_does_it(place: Place) -> None:
     source = Layout("cli", levels=5, queue_arguments=NSERVICEBUS.queue_arguments, delay_header=NSERVICEBUS.delay_header)
     with BlockingConnection(place.url) as connection, connection.channel() as channel:
+        channel.confirm_select()
         source.declare_blocking(channel)
         channel.declare_queue("cli.orders")
         for _ in range(20):
             source.publish_blocking(channel, b"x", "cli.orders", 31)
         channel.publish(b"y", "cli.delay-level-04", "1.1.1.1.1.cli.orders")
         source.publish_blocking(channel, b"z", "cli.nobody", 30)
+        channel.wait_for_confirms(60)  # a queue of RabbitMQ counts what has come to it, not what is on its way
     arguments = ["migrate", "--url", place.url, "--from", SMALL, "--to", SMALL.replace("cli", "cli2")]
     dry = leveret(*arguments, "--dry-run")
     assert "20 would be moved" in dry.output
@@ -191,7 +200,7 @@ def test_migrate_says_what_it_would_do_and_does_it(place: Place) -> None:
     assert "1 left where they are: the destination 'cli.nobody' does not exist" in done.output
 
 
-@pytest.mark.rabbitmq
+@pytest.mark.needs("rabbitmq")
 def test_transfer_from_rabbitmq_to_leveret(our_place: Place, rabbit_place: Place) -> None:
     """An endpoint moves with what waits for it; here it is of NServiceBus's first layout, there of its second."""
     for home in (our_place, rabbit_place):

@@ -32,7 +32,7 @@ async def test_messages_arrive_after_their_delay_and_never_before(url: str) -> N
             await MILLISECONDS.send(channel, b"x", "delay.arrivals", delay_ms / 1000, properties)
         arrived: list[str] = []
         for _ in delays_ms:
-            delivery = await asyncio.wait_for(anext(consumer), 10)
+            delivery = await asyncio.wait_for(anext(consumer), 60)
             message_id = str(delivery.properties.message_id)
             assert time.monotonic() - sent[message_id] >= int(message_id) / 1000, f"{message_id} ms: early"
             arrived.append(message_id)
@@ -47,7 +47,7 @@ async def test_a_message_keeps_its_key_and_properties_and_tells_of_its_hops(url:
         consumer = await channel.consume("delay.kept", no_ack=True)
         sent = Properties(message_id="m1", content_type="text/plain", headers={"mine": "yes"}, delivery_mode=2)
         await MILLISECONDS.send(channel, b"body", "delay.kept", 0.005, sent)
-        delivery: Delivery = await asyncio.wait_for(anext(consumer), 10)
+        delivery: Delivery = await asyncio.wait_for(anext(consumer), 60)
         assert delivery.body == b"body"
         assert delivery.exchange == "nsb.ms.delay-delivery"
         assert delivery.routing_key == MILLISECONDS.route(0.005, "delay.kept")[1]
@@ -70,7 +70,7 @@ async def test_a_delayed_message_can_be_delayed_again(url: str) -> None:
         consumer = await channel.consume("delay.again", no_ack=True)
         await MILLISECONDS.send(channel, b"1", "delay.again", 0.003)
         for _ in range(3):
-            delivery = await asyncio.wait_for(anext(consumer), 10)
+            delivery = await asyncio.wait_for(anext(consumer), 60)
             await MILLISECONDS.send(channel, b"2", "delay.again", 0.003, delivery.properties)
 
 
@@ -117,7 +117,7 @@ async def arrival(channel: Channel, layout: Layout, queue: str, delay: float) ->
     await layout.bind_destination(channel, queue)
     consumer = await channel.consume(queue, no_ack=True)
     await layout.send(channel, b"", queue, delay)
-    await asyncio.wait_for(anext(consumer), 10)
+    await asyncio.wait_for(anext(consumer), 60)
     await channel.delete_queue(queue)
 
 

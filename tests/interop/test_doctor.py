@@ -18,7 +18,7 @@ from ..waiting import until
 from . import sick
 from .sick import SICK, Patient
 
-pytestmark = pytest.mark.rabbitmq
+pytestmark = pytest.mark.needs("rabbitmq")
 
 # Statistics are off by up to this much; RabbitMQ's default is 5,000.
 INTERVAL_MS = 250

@@ -34,7 +34,7 @@ def other() -> Iterator[LeveretProcess]:
         yield process
 
 
-@pytest.fixture(params=["other", pytest.param("rabbitmq", marks=pytest.mark.rabbitmq)])
+@pytest.fixture(params=["other", pytest.param("rabbitmq", marks=pytest.mark.needs("rabbitmq"))])
 def there(request: pytest.FixtureRequest) -> Iterator[str]:
     """The URL of another broker."""
     broker = request.getfixturevalue(request.param)

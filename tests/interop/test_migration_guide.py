@@ -27,7 +27,8 @@ GUIDE = Path(__file__).parents[2] / "docs" / "MIGRATION.md"
 BLOCKS = [re.sub(r"(?m)^ {3}", "", text) for text in re.findall(r"```sh\n(.*?)```", GUIDE.read_text(), re.S)]
 KEY = "order.new"
 
-pytestmark = [pytest.mark.rabbitmq, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.timeout(120)
+live = pytest.mark.needs("rabbitmq", "curl", "jq")
 
 
 class Guide:
@@ -160,6 +161,7 @@ def count(url: str, queue: str) -> int:
         return channel.declare_queue(queue, passive=True).message_count
 
 
+@live
 async def test_there_and_back(guide: Guide) -> None:
     """A producer that never stops, a queue whose consumer moves, another one whose consumer stays."""
     old, new = guide.old.url, guide.new.url
@@ -225,6 +227,7 @@ async def test_there_and_back(guide: Guide) -> None:
     assert len(guide.used) == len(BLOCKS) - 1, "all but the one of the next test"
 
 
+@live
 def test_in_order(guide: Guide) -> None:
     """A queue that producers address by its name: one at a time, none twice, none overtakes another."""
     old, new = guide.old.url, guide.new.url

@@ -30,6 +30,7 @@ from leveret.delay import (
 )
 from leveret.delay.named import DELAY_HEADER
 
+from ..shared import vhost
 from .nservicebus import POISON_QUEUE, TIME_FORMAT, TIME_SENT, Endpoint, Infrastructure, Migration, refused
 
 LAYOUTS = {1: NSERVICEBUS, 2: NSERVICEBUS_V2}
@@ -123,12 +124,12 @@ async def test_each_declares_over_the_other(url: str, start: Start, version: int
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_nobody_there(start: Start, version: int) -> None:
+def test_nobody_there(start: Start, url: str, version: int) -> None:
     """A destination that does not exist ends the send with 404, before anything is published."""
     for conventional, kind in ((True, "exchange"), (False, "queue")):
         theirs = start(version, conventional)
         code, text = refused(theirs.channel, partial(theirs.send, b"x", "no-such-endpoint", 5))
-        assert (code, text) == (404, f"NOT_FOUND - no {kind} 'no-such-endpoint' in vhost '/'")
+        assert (code, text) == (404, f"NOT_FOUND - no {kind} 'no-such-endpoint' in vhost '{vhost(url)}'")
         theirs.channel = theirs.channel.connection.channel()
         level = theirs.delays.level(2)
         assert theirs.channel.queue_declare(level, passive=True).method.message_count == 0

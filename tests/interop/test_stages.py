@@ -15,6 +15,7 @@ from leveret.client import BlockingChannel, BlockingConnection, ChannelClosed, P
 from leveret.control.blocking import ControlClient
 from leveret.testing.processes import LeveretProcess
 
+from ..shared import vhost
 from ..waiting import until
 
 PERSISTENT = Properties(delivery_mode=2)
@@ -199,12 +200,13 @@ def test_a_backup_and_an_orderly_stop_carry_stages(tmp_path: Path) -> None:
 # -- brokers that have none --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.rabbitmq
+@pytest.mark.needs("rabbitmq")
 def test_rabbitmq_has_no_stages(rabbitmq: str) -> None:
+    place = f"vhost '{vhost(rabbitmq)}'"
     with BlockingConnection(rabbitmq) as connection:
-        with pytest.raises(StagesMissing, match=r"404 NOT_FOUND - no queue 'amq.leveret.stage' in vhost '/'"):
+        with pytest.raises(StagesMissing, match=f"404 NOT_FOUND - no queue 'amq.leveret.stage' in {place}"):
             connection.channel().attach_stage("q", 0, "a")
-        with pytest.raises(StagesMissing, match=r"404 NOT_FOUND - no queue 'amq.leveret.query.q' in vhost '/'"):
+        with pytest.raises(StagesMissing, match=f"404 NOT_FOUND - no queue 'amq.leveret.query.q' in {place}"):
             connection.channel().staged("q")
         with pytest.raises(StagesMissing, match="312 NO_ROUTE"):
             connection.channel().release_stages("q", 0, ["a"])
@@ -212,7 +214,7 @@ def test_rabbitmq_has_no_stages(rabbitmq: str) -> None:
             connection.channel().abort_stages("q", 0)
 
 
-@pytest.mark.rabbitmq
+@pytest.mark.needs("rabbitmq")
 def test_other_errors_say_what_they_are(rabbitmq: str) -> None:
     with BlockingConnection(rabbitmq) as connection:
         channel = connection.channel()

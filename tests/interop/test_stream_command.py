@@ -19,6 +19,8 @@ from leveret.cli.main import main
 from leveret.client import BlockingChannel, BlockingConnection, Properties
 from leveret.testing.processes import LeveretProcess
 
+from ..shared import vhost
+
 COUNT = 1200
 STREAM = {"x-queue-type": "stream"}
 BINARY = bytes(range(256))
@@ -66,7 +68,7 @@ def theirs(rabbitmq: str) -> Iterator[str]:
     empty(rabbitmq)
 
 
-@pytest.fixture(params=["ours", pytest.param("theirs", marks=pytest.mark.rabbitmq)])
+@pytest.fixture(params=["ours", pytest.param("theirs", marks=pytest.mark.needs("rabbitmq"))])
 def url(request: pytest.FixtureRequest) -> str:
     return str(request.getfixturevalue(request.param))
 
@@ -184,7 +186,7 @@ def test_an_export_as_parquet_has_the_columns_of_tables(url: str, tmp_path: Path
 def test_what_is_no_stream_is_not_touched(url: str, verb: str) -> None:
     result = stream(url, verb, "nowhere")
     assert (result.exit_code, result.stdout) == (1, "")
-    assert result.stderr.startswith("there is no stream 'nowhere' in virtual host '/' of 127.0.0.1:")
+    assert result.stderr.startswith(f"there is no stream 'nowhere' in virtual host '{vhost(url)}' of 127.0.0.1:")
     with BlockingConnection(url) as connection, connection.channel() as channel:
         for name in ("classic", "quorum"):
             result = stream(url, verb, name)

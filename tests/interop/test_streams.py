@@ -17,7 +17,7 @@ from pika.adapters.blocking_connection import BlockingChannel
 
 from ..waiting import until
 
-pytestmark = pytest.mark.rabbitmq
+pytestmark = pytest.mark.needs("rabbitmq")
 COUNT = 40
 
 

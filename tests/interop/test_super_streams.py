@@ -14,21 +14,23 @@ import pytest
 from click.testing import CliRunner
 
 from leveret.cli.ctl.group import command
-from leveret.testing.processes import LeveretProcess, RabbitMQProcess, free_port
+from leveret.testing.processes import LeveretProcess, RabbitMQProcess
 
-pytestmark = pytest.mark.rabbitmq
+from ..shared import Facts, shared
+
+pytestmark = pytest.mark.needs("rabbitmq")
 
 
 class Both:
     """RabbitMQ and leveret, and the command line of each."""
 
-    def __init__(self, rabbitmq: RabbitMQProcess, leveret: LeveretProcess) -> None:
+    def __init__(self, rabbitmq: Facts, leveret: LeveretProcess) -> None:
         self.rabbitmq = rabbitmq
         self.leveret = leveret
 
     def theirs(self, program: str, *words: str) -> tuple[int, list[str]]:
         path = Path(RabbitMQProcess.program() or "").with_name(program)
-        environment = environ | self.rabbitmq.environment()
+        environment = environ | self.rabbitmq["environment"]
         done = subprocess.run([path, *words], capture_output=True, text=True, check=False, env=environment)
         return done.returncode, plain(done.stdout)
 
@@ -45,12 +47,9 @@ def plain(output: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
-    if RabbitMQProcess.program() is None:
-        pytest.fail("RabbitMQ is not installed: apt-get install rabbitmq-server", pytrace=False)
-    listener = f"stream.listeners.tcp.1 = 127.0.0.1:{free_port()}"
-    rabbitmq = RabbitMQProcess(plugins=["rabbitmq_stream"], settings=listener)
-    with rabbitmq, LeveretProcess(tmp_path_factory.mktemp("data")) as leveret:
-        yield Both(rabbitmq, leveret)
+    """The run's RabbitMQ, of which these tests alone use the virtual host "/", and a leveret."""
+    with LeveretProcess(tmp_path_factory.mktemp("data")) as leveret:
+        yield Both(shared("rabbitmq"), leveret)
 
 
 SIZES = "--max-length-bytes 1gb --max-age P1DT2H --stream-max-segment-size-bytes 500kb"
@@ -70,7 +69,7 @@ def test_the_same_layout_and_what_is_refused(both: Both) -> None:
 
 def test_one_client_on_both(both: Both) -> None:
     """As docs/STREAMS.md has it: publishers choose a key, one consumer for each partition; both know the layout."""
-    found = [partitions(url) for url in (both.rabbitmq.url, both.leveret.url)]
+    found = [partitions(url) for url in (both.rabbitmq["url"], both.leveret.url)]
     assert found[0] == found[1]
     assert sum(map(len, found[0])) == 30
     assert all(offsets == list(range(len(offsets))) for offsets in ([at for at, _ in each] for each in found[0]))

@@ -19,8 +19,9 @@ import pytest
 from leveret.cli.trace.firehose import Firehose
 from leveret.cli.trace.switch import CtlSwitch, HttpSwitch, SwitchError
 from leveret.client import BlockingConnection, Properties
-from leveret.testing.processes import LeveretProcess, RabbitMQProcess, free_port
+from leveret.testing.processes import LeveretProcess
 
+from ..shared import vhost
 from ..waiting import until
 
 
@@ -32,21 +33,19 @@ class Traced:
         self.url = url
         self.admin_url = admin_url
         self.is_ours = is_ours
+        self.vhost = vhost(url)
 
     def is_on(self) -> bool:
-        return HttpSwitch(self.admin_url, "/", "guest", "guest").is_on()
+        return HttpSwitch(self.admin_url, self.vhost, "guest", "guest").is_on()
 
 
-@pytest.fixture(scope="module", params=["leveret", pytest.param("rabbitmq", marks=pytest.mark.rabbitmq)])
+@pytest.fixture(scope="module", params=["leveret", pytest.param("rabbitmq", marks=pytest.mark.needs("rabbitmq"))])
 def traced(request: pytest.FixtureRequest) -> Iterator[Traced]:
     if request.param == "leveret":
         with LeveretProcess(admin=True) as process:
             yield Traced(process.url, process.admin_url, True, process.data_dir)
         return
-    port = free_port()
-    settings = f"management.tcp.port = {port}\nmanagement.tcp.ip = 127.0.0.1"
-    with RabbitMQProcess(plugins=["rabbitmq_management"], settings=settings) as node:
-        yield Traced(node.url, f"http://127.0.0.1:{port}", False)
+    yield Traced(request.getfixturevalue("rabbitmq"), request.getfixturevalue("rabbitmq_api"), False)
 
 
 @contextmanager
@@ -125,7 +124,7 @@ def test_it_is_off_again_after_an_interruption(traced: Traced) -> None:
 
 
 def test_what_was_on_stays_on(traced: Traced) -> None:
-    switch = HttpSwitch(traced.admin_url, "/", "guest", "guest")
+    switch = HttpSwitch(traced.admin_url, traced.vhost, "guest", "guest")
     switch.turn(True)
     try:
         with tracing(traced, "--id", "nobody", "--timeout", "0.2") as process:
@@ -155,7 +154,7 @@ def test_without_a_switch_it_asks_for_the_firehose(traced: Traced) -> None:
 
 
 def test_without_a_switch_it_is_tried_out(traced: Traced) -> None:
-    switch = HttpSwitch(traced.admin_url, "/", "guest", "guest")
+    switch = HttpSwitch(traced.admin_url, traced.vhost, "guest", "guest")
     with BlockingConnection(traced.url) as connection:
         with pytest.raises(SwitchError, match="the firehose is off"), Firehose(connection, None):
             pass
@@ -171,14 +170,14 @@ def test_the_control_socket_turns_it_too(traced: Traced) -> None:
     if traced.data_dir is None:
         assert not traced.is_ours  # RabbitMQ has none
         return
-    switch = CtlSwitch(str(traced.data_dir), "/")
+    switch = CtlSwitch(str(traced.data_dir), traced.vhost)
     with BlockingConnection(traced.url) as connection:
         with Firehose(connection, switch) as firehose:
             assert firehose.has_turned
             assert switch.is_on()
         assert not switch.is_on()
     with pytest.raises(SwitchError, match="no broker answers"):
-        CtlSwitch(str(traced.data_dir / "nowhere"), "/").is_on()
+        CtlSwitch(str(traced.data_dir / "nowhere"), traced.vhost).is_on()
 
 
 def test_a_switch_leaves_the_rest_of_a_virtual_host_alone(traced: Traced) -> None:

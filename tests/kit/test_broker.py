@@ -85,7 +85,7 @@ def test_the_package_and_the_plugin_import_next_to_nothing() -> None:
         "print(*sorted(set(sys.modules) - before))"
     )
     run = subprocess.run([sys.executable, "-c", program], env=ENVIRONMENT, check=True, capture_output=True, text=True)
-    assert run.stdout.split() == ["leveret", "leveret.testing", "leveret.testing.plugin"]
+    assert run.stdout.split() == ["leveret", "leveret._core", "leveret.testing", "leveret.testing.plugin"]
 
 
 async def test_async_with() -> None:
@@ -158,11 +158,13 @@ def test_nothing_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
             rabbit.restart(crash=True)
             connection = pika.BlockingConnection(pika.URLParameters(rabbit))
             del connection
-    gc.collect()
-    threads, files, frozen = state()
-    assert threads <= before[0]  # what others have left may go meanwhile
-    assert files <= before[1]
-    assert frozen == before[2]
+
+    def is_as_before() -> bool:
+        gc.collect()  # pika's connections, whose sockets the broker's threads may hold for another moment
+        threads, files, frozen = state()
+        return threads <= before[0] and files <= before[1] and frozen == before[2]
+
+    eventually(is_as_before)
     assert gc.isenabled()
     assert (logging.getLogger("leveret").level, logging.getLogger().handlers) == (level, root)
     assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)] == handlers
@@ -295,7 +297,7 @@ def test_a_queue_is_looked_into_without_taking_anything(leveret_broker: LiveBrok
     assert leveret_broker.consumers("tasks") == 0
     channel.qos(1)
     channel.consume("tasks")
-    first = channel.next_delivery(5)
+    first = channel.next_delivery(60)
     assert first is not None
     assert (leveret_broker.unacknowledged("tasks"), leveret_broker.consumers("tasks")) == (1, 1)
     bodies = [b"1", b"2", b"3", b"4", b"alike", b"alike", b"alike"]

@@ -17,10 +17,11 @@ import subprocess
 import sys
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
+from importlib.metadata import distribution
 from pathlib import Path
 from typing import Final
 
-import pip
+from .pythons import WHEELHOUSE
 
 INSTRUCTIONS: Final = frozenset({
     "ARG", "FROM", "RUN", "WORKDIR", "COPY", "ENV", "VOLUME", "EXPOSE", "USER", "STOPSIGNAL", "HEALTHCHECK",
@@ -66,25 +67,12 @@ def can_bind() -> bool:
     )
 
 
-def local_packages() -> tuple[dict[str, str], list[str]]:
-    """How pip is told to reach its index on this machine: as variables, and the files that these name."""
-    variables = {name: text for name, text in os.environ.items() if re.match(r"(?i)PIP_|\w+_PROXY$|SSL_CERT", name)}
-    said = subprocess.run([sys.executable, "-m", "pip", "config", "list"], check=True, capture_output=True, text=True)
-    for line in said.stdout.splitlines():
-        name, text = line.split("=", 1)
-        if name.startswith(("global.", "install.")):
-            variables.setdefault(f"PIP_{name.partition('.')[2].replace('-', '_').upper()}", text.strip("'"))
-    words = " ".join(variables.values()).replace("file://", "").split()
-    # an index of files has them beside its pages
-    places = [word.removesuffix("/").removesuffix("/simple") for word in words if word.startswith("/")]
-    return variables, [place for place in places if os.path.exists(place)]
-
-
 def base_python(directory: Path) -> Path:
     """A Python with a pip, as the base image has one; this machine's own may have none, or allow no additions."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", directory], check=True)
     [packages] = directory.glob("lib/python*/site-packages")
-    shutil.copytree(Path(pip.__file__).parent, packages / "pip")
+    # it is not imported: after that setuptools can't be, in the same process
+    shutil.copytree(Path(str(distribution("pip").locate_file("pip"))), packages / "pip")
     (directory / "bin/pip").write_text(f'#!/bin/sh\nexec {directory}/bin/python -m pip "$@"\n')
     (directory / "bin/pip").chmod(0o755)
     return directory
@@ -111,7 +99,7 @@ class Image:
             if Path("/etc", name).exists():
                 shutil.copy(Path("/etc", name), self.root / "etc" / name)
         self.environment = {"PATH": f"{self.python}/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "HOME": "/tmp"}
-        self._variables, self._files = local_packages()
+        self._variables = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(WHEELHOUSE)}
 
     def command(self, words: list[str], **environment: str) -> list[str]:
         """What runs these words in the image, as its user."""
@@ -125,7 +113,7 @@ class Image:
             elif path.exists():
                 lines.append(self._bound(str(path), "ro"))
         base = os.path.realpath(sys.base_prefix)
-        places = [str(self.python), "/dev", "/proc", "/etc/ssl", "/etc/ld.so.cache", *self._files]
+        places = [str(self.python), "/dev", "/proc", "/etc/ssl", "/etc/ld.so.cache", str(WHEELHOUSE)]
         lines += [self._bound(place) for place in [*places, *([] if base.startswith("/usr") else [base])]]
         settings = shlex.join(f"{name}={text}" for name, text in variables.items())
         script = f"cd {self.workdir} && exec {shlex.join(words)}"

@@ -15,6 +15,8 @@ from leveret.testing.processes import LeveretProcess, ServerProcess
 
 from .dockerfile import Build, base_python, can_bind
 
+pytestmark = pytest.mark.needs("wheels")
+
 TOP = Path(__file__).parents[2]
 DOCKERFILE = TOP / "deploy" / "docker" / "Dockerfile"
 USER = {"LEVERET_DEFAULT_USER": "alice", "LEVERET_DEFAULT_PASS": "white-rabbit", "LEVERET_ADMIN_PORT": "0"}
@@ -27,7 +29,8 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def build(tmp_path_factory: pytest.TempPathFactory, python: Path) -> Build:
-    return Build(DOCKERFILE, TOP, tmp_path_factory.mktemp("build"), python, {"LEVERET_PURE": "1", "PYTHON": "3.13"})
+    arguments = {"LEVERET_CORE": "interpreted", "PYTHON": "3.13"}
+    return Build(DOCKERFILE, TOP, tmp_path_factory.mktemp("build"), python, arguments)
 
 
 class Container(ServerProcess):

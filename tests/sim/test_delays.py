@@ -28,7 +28,7 @@ def world_of(seed: int) -> DelayWorld:
         raise
 
 
-@pytest.mark.timeout(0)
+@pytest.mark.timeout(600 + 2 * SEEDS)
 @pytest.mark.parametrize("chunk", range(1) if ONLY else range(CHUNKS))
 def test_in_random_worlds_nothing_is_early_lost_or_twice(chunk: int) -> None:
     seeds = [int(ONLY)] if ONLY else range(chunk, SEEDS, CHUNKS)

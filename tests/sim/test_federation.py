@@ -147,7 +147,7 @@ def test_a_link_that_is_wanted_no_more_leaves_nothing_but_the_upstream_exchange(
         assert not hq.links()
 
 
-@pytest.mark.timeout(0)
+@pytest.mark.timeout(600 + 2 * SEEDS)
 @pytest.mark.parametrize("chunk", range(1) if ONLY else range(CHUNKS))
 def test_random_federations_lose_nothing_confirmed_and_double_nothing(chunk: int) -> None:
     seeds = seeds_of(chunk, SEEDS, ONLY)

@@ -18,7 +18,7 @@ SEEDS = int(os.environ.get("LEVERET_SIM_SEEDS", "1000"))
 ONLY = os.environ.get("LEVERET_SIM_SEED")
 
 
-@pytest.mark.timeout(0)
+@pytest.mark.timeout(600 + 2 * SEEDS)
 @pytest.mark.parametrize("chunk", range(1) if ONLY else range(CHUNKS))
 def test_random_worlds_lose_nothing_confirmed(chunk: int) -> None:
     seeds = seeds_of(chunk, SEEDS, ONLY)

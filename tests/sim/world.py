@@ -315,7 +315,7 @@ class World:
             ready.append(self._linger)
         if any(client.peer.has_more for client in self.clients.values()):
             ready.append(self._go_on)
-        if self.broker.ways_back.is_busy:
+        if self.broker.is_busy:
             ready.append(self._give_back)
         if ready:
             self.rng.choice(ready)()

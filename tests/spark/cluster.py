@@ -15,7 +15,7 @@ import py4j
 import pyarrow
 import pyspark
 
-from leveret.spark import java_home
+from leveret.spark.java import java_home, short_lived
 from leveret.testing.processes import ServerProcess
 from leveret.testing.spark_cluster import PASSED_ON, SPARK_HOME, SparkCluster, spark_cluster
 
@@ -52,7 +52,7 @@ class Cluster:
             **self.spark.settings(),
             "spark.submit.pyFiles": str(self.archive),
             "spark.driver.memory": "512m",
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "spark.driver.extraJavaOptions": short_lived(),
             "spark.ui.enabled": "false",
             "spark.sql.shuffle.partitions": "2",
         }

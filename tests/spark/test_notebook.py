@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import nbformat
 import pytest
-from nbclient import NotebookClient
 
 pytestmark = pytest.mark.spark
 
@@ -20,6 +18,9 @@ def text(cell: Any) -> str:
 
 
 def test_the_notebook_runs(broker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import nbformat  # seconds of processor time, which each process that collects the tests would spend
+    from nbclient import NotebookClient
+
     monkeypatch.setenv("LEVERET_URL", broker)
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     assert all(not cell.outputs and cell.execution_count is None for cell in notebook.cells if cell.cell_type == "code")

@@ -16,7 +16,9 @@ from leveret.spark.queues.options import BatchLimits, QueueOptions, SpoolOptions
 from leveret.spark.queues.subscription import Subscription
 from leveret.spark.rows.columns import QUEUE_SCHEMA
 from leveret.spark.rows.shape import RowOptions
+from leveret.spark.source import LeveretDataSource
 
+from ..shared import vhost
 from ..waiting import until
 from .support import sent
 
@@ -120,7 +122,8 @@ def test_a_drain_that_is_killed_before_the_acknowledgement_takes_nothing_twice(
 
 
 def test_a_missing_queue_names_the_option(url: str) -> None:
-    with pytest.raises(SourceError, match=r"404 NOT_FOUND - no queue 'nowhere' in vhost '/'; .* option queue"):
+    missing = rf"there is no queue 'nowhere' \(404 NOT_FOUND .* in vhost '{vhost(url)}'\): declare it.* option queue"
+    with pytest.raises(SourceError, match=missing):
         rows(PeekReader(QueueOptions("nowhere", url), BatchLimits(), SHAPE))
 
 
@@ -150,6 +153,66 @@ def test_a_queue_in_exclusive_use_is_refused(
 def test_wrong_credentials_name_the_option(url: str) -> None:
     with pytest.raises(SourceError, match=r"does not let us in.*user and password in option url"):
         rows(PeekReader(QueueOptions("q", url.replace("guest:guest", "guest:wrong")), BatchLimits(), SHAPE))
+
+
+NO_QUEUE = r"there is no queue 'nowhere' \(404 NOT_FOUND .*\): declare it first, or correct option queue"
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"queue": "nowhere"}, NO_QUEUE),
+        ({"queue": "nowhere", "mode": "peek"}, NO_QUEUE),
+        ({"queue": "nowhere", "mode": "spool", "spoolDir": "/nowhere"}, NO_QUEUE),
+        ({"queue": "nowhere", "mode": "drain", "spoolDir": "/nowhere"}, NO_QUEUE),
+        ({"queue": "{queue}", "url": "{wrong}"}, "the broker does not let us in: .* user and password in option url"),
+        ({"queue": "{queue}", "url": "{nowhere}"}, "the broker does not let us in: .* the virtual host in option url"),
+        ({"queue": "{stream}"}, "is a stream: write option stream for option queue"),
+    ],
+)
+def test_what_cannot_be_read_is_told_when_it_is_loaded(
+    url: str, queue: str, stream: str, options: dict[str, str], text: str
+) -> None:
+    places = {
+        "queue": queue,
+        "stream": stream,
+        "wrong": url.replace("guest:guest", "guest:wrong"),
+        "nowhere": f"{url[: url.rindex('/')]}/nowhere",
+    }
+    source = LeveretDataSource({"url": url, **{name: value.format(**places) for name, value in options.items()}})
+    with pytest.raises(SourceError, match=text):
+        source.schema()
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({}, "options stream and queue: say one of them"),
+        ({"queue": "q", "mode": "look"}, "option mode must be ack or spool or peek or drain, not 'look'"),
+        ({"queue": "q", "prefetch": "0"}, "option prefetch must be 1 to 65535, not 0"),
+        ({"queue": "q", "mode": "spool"}, "option spoolDir is missing"),
+        ({"queue": "q", "url": "http://localhost"}, "option url: "),
+        ({"stream": "s", "url": "http://localhost"}, "option url: "),
+    ],
+)
+def test_wrong_options_are_told_when_it_is_loaded(options: dict[str, str], text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        LeveretDataSource({"url": "amqp://localhost:1/", **options}).schema()
+
+
+def test_what_may_pass_is_left_to_the_query(url: str, channel: BlockingChannel, queue: str, tmp_path: Path) -> None:
+    def is_loaded(**options: str) -> bool:
+        return "body" in LeveretDataSource({"url": url, **options}).schema().names
+
+    fill(channel, queue, 0, 3)
+    assert is_loaded(queue=queue)
+    spool = SpoolOptions(str(tmp_path / "spool"))
+    found = rows(DrainReader(QueueOptions(queue, url), spool, BatchLimits(), SHAPE))
+    assert [is_redelivered for _, is_redelivered in found] == [False] * 3, "to load a queue takes nothing"
+    channel.consume(queue, exclusive=True)
+    assert is_loaded(queue=queue), "the other consumer may be about to end"
+    assert is_loaded(queue=queue, url=f"{url.rsplit('@', 1)[0]}@localhost:1/"), "the broker may come back"
+    assert is_loaded(queue="nowhere", mode="spool", spoolDir=spool.directory), "the spool has messages of it"
 
 
 def test_a_single_active_consumer_elsewhere_is_told(

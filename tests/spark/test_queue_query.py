@@ -92,7 +92,13 @@ def test_a_failing_sink_loses_nothing_and_the_next_run_gets_all_of_it(
     assert messages(channel, queue) == 0
 
 
-def test_a_missing_queue_fails_the_query(spark: SparkSession, url: str, tmp_path: Path) -> None:
+def test_a_missing_queue_is_told_before_the_query_begins(
+    spark: SparkSession, channel: BlockingChannel, url: str, tmp_path: Path
+) -> None:
+    with pytest.raises(PySparkException, match=r"there is no queue 'spark\.missing'"):
+        stream(spark, url, "spark.missing")
+    channel.declare_queue("spark.missing")
     writer = stream(spark, url, "spark.missing").writeStream.format("noop")
-    with pytest.raises(PySparkException, match=r"404 NOT_FOUND - no queue 'spark\.missing'"):
+    channel.delete_queue("spark.missing")
+    with pytest.raises(PySparkException, match=r"no queue 'spark\.missing'"):
         run_available(writer, tmp_path / "checkpoint")

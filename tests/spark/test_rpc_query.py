@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -12,6 +14,7 @@ from leveret import spark as leveret_spark
 from leveret.spark.rpc import check
 
 from .service import Service
+from .support import reason
 
 pytestmark = pytest.mark.spark
 
@@ -27,8 +30,9 @@ def test_rpc_adds_the_reply_of_each_row(spark: SparkSession, url: str) -> None:
 
 def test_rpc_without_a_service_fails_or_says_so_in_a_column(spark: SparkSession, url: str) -> None:
     frame = spark.sql("select 'x' as body")
-    with pytest.raises(PySparkException, match="312 NO_ROUTE"):
+    with pytest.raises(PySparkException) as caught:
         leveret_spark.rpc(frame, "", "spark.no.service", url=url).collect()
+    assert re.search("312 NO_ROUTE: .*; start the service that reads it, or correct", reason(caught.value))
     [row] = leveret_spark.rpc(frame, "", "spark.no.service", url=url, on_error="column").collect()
     assert row.reply is None
     assert row.reply_error.startswith("312 NO_ROUTE")
@@ -43,6 +47,7 @@ def test_rpc_without_a_service_fails_or_says_so_in_a_column(spark: SparkSession,
         ({"on_error": "ignore"}, "on_error must be 'fail' or 'column', not 'ignore'"),
         ({"window": 0}, "window is the number of requests unanswered at a time, at least 1, not 0"),
         ({"timeout": 0.0}, "timeout must be more than 0 seconds, not 0"),
+        ({"url": "http://localhost"}, "url: "),
     ],
 )
 def test_wrong_arguments_of_rpc(given: dict[str, object], message: str) -> None:

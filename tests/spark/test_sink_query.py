@@ -61,7 +61,7 @@ def test_a_stream_from_queue_to_queue_publishes_every_row(
     writer = rows.writeStream.format("leveret").option("url", url).option("queue", target)
     run_available(writer, tmp_path / "checkpoint")
     channel.consume(target, no_ack=True)
-    got = [channel.next_delivery(10) for _ in range(300)]
+    got = [channel.next_delivery(60) for _ in range(300)]
     found = [delivery for delivery in got if delivery is not None]
     assert {delivery.body for delivery in found} == {f"id-{number}".encode() for number in range(300)}
     assert {str((delivery.properties.headers or {})["from"]) for delivery in found} == {queue}
@@ -80,7 +80,7 @@ def test_rows_with_a_delay_arrive_late_and_never_early(
     frame.write.format("leveret").mode("append").option("url", url).option("delayUnitMs", "1").save()
     arrived = {}
     for _ in rows:
-        delivery = channel.next_delivery(10)
+        delivery = channel.next_delivery(60)
         assert delivery is not None
         arrived[delivery.body.decode()] = (time.monotonic() - started_s, delivery.routing_key)
     assert set(arrived) == {"0.0", "0.05", "0.3", "now"}

@@ -118,10 +118,10 @@ def test_peek_and_drain(spark: SparkSession, url: str, channel: BlockingChannel,
     ("options", "text"),
     [
         ({"mode": "drain"}, "option spoolDir is missing: mode=drain"),
-        ({"mode": "spool"}, "option mode: spool is not for spark.read, which has peek and drain"),
-        ({"mode": "look"}, "option mode must be peek or drain, not 'look'"),
+        ({"mode": "spool"}, "option spoolDir is missing: mode=spool"),
+        ({"mode": "look"}, "option mode must be ack or spool or peek or drain, not 'look'"),
         ({"url": "http://h"}, "option url: a connection URL begins with amqp://"),
-        ({"queue": "nowhere"}, "no queue 'nowhere' in vhost '/'; declare it first, or correct option queue"),
+        ({"queue": "nowhere"}, "there is no queue 'nowhere'"),
     ],
 )
 def test_options_that_cannot_be_used(spark: SparkSession, broker: str, options: dict[str, str], text: str) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import partial
 
 import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from leveret.spark.rows.columns import QUEUE_SCHEMA, STREAM_SCHEMA
 from leveret.spark.source import LeveretDataSource
@@ -94,9 +96,17 @@ def test_stream_or_queue_and_nothing_else() -> None:
         ({"stream": "s", "mode": "peek"}, "option mode says how a queue is read; a stream has none"),
     ):
         source = LeveretDataSource(options)
-        for reader in (source.reader, source.streamReader):
+        with pytest.raises(ValueError, match=message):
+            source.reader(STREAM_SCHEMA)
+        # an error in streamReader itself would never be seen
+        refused = source.streamReader(STREAM_SCHEMA)
+        for ask in (
+            refused.initialOffset,
+            partial(refused.latestOffset, {}, ReadAllAvailable()),
+            partial(refused.partitions, {}, {}),
+        ):
             with pytest.raises(ValueError, match=message):
-                reader(STREAM_SCHEMA)
+                ask()
     with pytest.raises(ValueError, match="option parse=stream needs option stream"):
         LeveretDataSource({"queue": "q", "parse": "stream"}).schema()
 

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import traceback
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 from unittest import mock
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxBytes, ReadMaxRows
 
 from leveret.client import BlockingChannel
+from leveret.spark.brief import HIDDEN, brief
+from leveret.spark.source import LeveretDataSource
 from leveret.spark.streams import reader as reader_module
 from leveret.spark.streams.bounds import Streams
 from leveret.spark.streams.errors import NoStream
@@ -232,6 +239,57 @@ def test_what_is_no_stream_is_refused(url: str, channel: BlockingChannel, queue:
     with pytest.raises(NoStream, match=r"there is no stream 'nowhere-a' .* see options stream and partitions"):
         latest(reader(url, "nowhere", partitions="a"), {})
     until(lambda: channel.declare_queue(queue, passive=True).message_count == 1, "it is not there any more")
+
+
+def shown(error: BaseException) -> list[str]:
+    """The lines that Spark shows of an error of Python's, below those of its own worker."""
+    return "".join(traceback.format_exception(error)).splitlines()
+
+
+def test_the_reason_is_not_buried(url: str, channel: BlockingChannel) -> None:
+    source = reader(url, "nowhere")
+    for ask in (lambda: latest(source, {}), lambda: list(batch_reader(url, "nowhere").partitions())):
+        with pytest.raises(NoStream) as caught:
+            ask()
+        lines = shown(caught.value)
+        assert lines[-1].startswith("leveret.spark.streams.errors.NoStream: there is no stream 'nowhere'")
+        assert not any("bounds.py" in line or "patience.py" in line for line in lines)
+    source.stop()
+
+
+def test_a_worker_of_spark_shows_nothing_but_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its frames would stand before it. Other processes show what they did."""
+
+    @brief(NoStream)
+    def called() -> None:
+        raise NoStream("s")
+
+    @brief(NoStream)
+    def yielding() -> Iterator[int]:
+        yield 1
+        raise NoStream("s")
+
+    for fails in (called, lambda: list(yielding())):
+        for module, hidden in (("pytest.__main__", ""), ("pyspark.daemon", "1")):
+            monkeypatch.setenv(HIDDEN, "")
+            main = ModuleType("__main__")
+            main.__spec__ = ModuleSpec(module, None)
+            monkeypatch.setitem(sys.modules, "__main__", main)
+            with pytest.raises(NoStream):
+                fails()
+            assert os.environ[HIDDEN] == hidden
+
+
+def test_what_there_is_not_is_told_when_it_is_loaded(url: str, channel: BlockingChannel, stream: str) -> None:
+    source = LeveretDataSource({"url": url, "stream": "nowhere"})
+    with pytest.raises(NoStream, match=r"there is no stream 'nowhere'.* failOnDataLoss=false") as caught:
+        source.schema()
+    assert len(shown(caught.value)) < 12
+    there = ({"stream": stream}, {"stream": "nowhere", "failOnDataLoss": "false"})
+    for options in there:
+        assert "body" in LeveretDataSource({"url": url, **options}).schema().names
+    away = url.rsplit("@", 1)[0] + "@localhost:1/"
+    assert "body" in LeveretDataSource({"url": away, "stream": "nowhere"}).schema().names
 
 
 def test_offsets_without_messages_are_no_loss(url: str, channel: BlockingChannel) -> None:

@@ -2,7 +2,8 @@
 
     python -m tests.suites                        all suites; writes docs/CONFORMANCE.md
     python -m tests.suites kombu amqplib          these
-    python -m tests.suites --fast                 what is part of `make test`
+    python -m tests.suites --fast                 what is part of `make test`: fetches nothing, tries nothing again
+    python -m tests.suites --fast --fetch         only fetches what that needs
     python -m tests.suites --tests '*ack*'        tests by pattern
     python -m tests.suites --broker rabbitmq --update
 
@@ -19,7 +20,8 @@ from leveret.testing.processes import ProcessFailed
 from . import report
 from .baseline import Baseline
 from .broker import LEVERET, OFFERS
-from .installation import InstallationFailed
+from .certificates import provider
+from .installation import Installation, InstallationFailed
 from .outcome import Outcome
 from .run import Run
 from .suite import Suite
@@ -31,6 +33,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--broker", choices=sorted(OFFERS), default=LEVERET)
     parser.add_argument("--tests", action="append", default=[], metavar="PATTERN", help="* stands for anything")
     parser.add_argument("--fast", action="store_true", help="the part that belongs to `make test`")
+    parser.add_argument("--fetch", action="store_true", help="fetch the suites, and run nothing")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="how many suites run at the same time")
     parser.add_argument("--update", action="store_true", help="add the verdicts to the baseline")
     return parser.parse_args()
@@ -58,7 +61,12 @@ def main() -> None:
     wanted = list(runs(options))
     with ThreadPoolExecutor(options.jobs) as pool:
         try:
-            outcomes = list(pool.map(one_run, wanted, [options.update] * len(wanted)))
+            if options.fetch or not options.fast:
+                needed = {suite.name: suite for suite in (provider(), *(run.suite for run in wanted))}
+                list(pool.map(Installation.fetched, needed.values()))
+            if options.fetch:
+                return
+            outcomes = list(pool.map(lambda run: one_run(run, options.update, not options.fast), wanted))
         except (InstallationFailed, ProcessFailed) as error:
             print(error, file=sys.stderr)
             sys.exit(2)
@@ -68,9 +76,9 @@ def main() -> None:
     sys.exit(1 if any(outcome.problems for outcome in outcomes) and not options.update else 0)
 
 
-def one_run(run: Run, update: bool) -> Outcome:
+def one_run(run: Run, update: bool, tries_again: bool) -> Outcome:
     """Runs a suite and says at once what went wrong."""
-    outcome = Outcome.of(run)
+    outcome = Outcome.of(run, tries_again)
     if update:
         baseline = Baseline.load(run.suite)
         for verdicts in outcome.attempts:

@@ -7,7 +7,7 @@ from typing import Final
 from .installation import Installation, call
 from .suite import Suite
 
-__all__ = ["certificates", "provide"]
+__all__ = ["certificates", "provide", "provider"]
 
 COPIES: Final = {
     "ca_certificate.pem": "ca.pem",
@@ -18,10 +18,15 @@ UNKNOWN: Final = ("client_certificate_broken.pem", "client_key_broken.pem")
 """A pair that no authority has signed."""
 
 
+def provider() -> Suite:
+    """The suite whose package contains the certificates."""
+    [aiormq] = [suite for suite in Suite.load() if suite.name == "aiormq"]
+    return aiormq
+
+
 def certificates() -> Path:
     """A directory with ca.pem and the pairs server.pem, server.key and client.pem, client.key."""
-    [aiormq] = [suite for suite in Suite.load() if suite.name == "aiormq"]
-    return Installation.of(aiormq).source / "tests" / "certs"
+    return Installation.of(provider()).source / "tests" / "certs"
 
 
 def provide(directory: Path) -> None:

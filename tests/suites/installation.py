@@ -19,6 +19,8 @@ __all__ = ["CACHE", "Installation", "InstallationFailed", "call"]
 TOP: Final = Path(__file__).parents[2]
 CACHE: Final = TOP / "build" / "conformance"
 DOWNLOAD_TIMEOUT_S: Final = 600
+FETCH: Final = "`python -m tests.suites --fast --fetch`"
+"""The command that brings what tests need, as it is written in messages."""
 
 
 class InstallationFailed(Exception):
@@ -39,21 +41,41 @@ class Installation:
 
     @classmethod
     def of(cls, suite: Suite) -> Self:
+        """The suite's installation. Raises InstallationFailed if `fetched` has not made it: tests fetch nothing."""
+        here = cls.place(suite)
+        if not here.is_for(suite):
+            raise InstallationFailed(f"{suite.name} {suite.version} is not installed here; {FETCH} does that")
+        return here
+
+    @classmethod
+    def fetched(cls, suite: Suite) -> Self:
         """The suite's installation; made if it is not there, or was made for something else.
 
         It needs the network the first time, and is kept under build/conformance/. Raises InstallationFailed.
         """
-        place = CACHE / f"{suite.name}-{suite.version}"
-        here = cls(place / "source", place / "venv" / "bin")
-        wanted = fingerprint(suite)
-        stamp = place / "stamp"
+        here = cls.place(suite)
         with locked(suite.name):
-            if not stamp.exists() or stamp.read_text() != wanted:
-                shutil.rmtree(place, ignore_errors=True)
-                place.mkdir(parents=True)
+            if not here.is_for(suite):
+                shutil.rmtree(here.stamp.parent, ignore_errors=True)
+                here.stamp.parent.mkdir(parents=True)
                 here.make(suite)
-                stamp.write_text(wanted)
+                here.stamp.write_text(fingerprint(suite))
         return here
+
+    @classmethod
+    def place(cls, suite: Suite) -> Self:
+        """Where the suite lies, once it has been fetched."""
+        place = CACHE / f"{suite.name}-{suite.version}"
+        return cls(place / "source", place / "venv" / "bin")
+
+    @property
+    def stamp(self) -> Path:
+        """The file that is written last, and says what the installation was made for."""
+        return self.source.with_name("stamp")
+
+    def is_for(self, suite: Suite) -> bool:
+        """True if it has been fetched for exactly this suite and this Python."""
+        return self.stamp.exists() and self.stamp.read_text() == fingerprint(suite)
 
     def make(self, suite: Suite) -> None:
         """Fetches, unpacks and installs."""

@@ -52,8 +52,8 @@ class Outcome:
     seconds: float
 
     @classmethod
-    def of(cls, run: Run) -> Self:
-        """Runs, and runs anew what failed and should not have. Raises as Run.verdicts."""
+    def of(cls, run: Run, tries_again: bool) -> Self:
+        """Runs; with `tries_again` it runs anew what failed and should not have. Raises as Run.verdicts."""
         began = time.monotonic()
         suite, baseline = run.suite, Baseline.load(run.suite)
         rules = suite.left_out(run.offers)
@@ -67,7 +67,7 @@ class Outcome:
                 left_out[rule.reason] += 1
         found = run.verdicts()
         attempts = [found]
-        again = [test for test in asked if baseline.problem(test, found.get(test)) is not None]
+        again = [test for test in asked if tries_again and baseline.problem(test, found.get(test)) is not None]
         if again:
             attempts.append(Run(suite, run.kind, again).verdicts())
             found = found | attempts[1]

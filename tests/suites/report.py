@@ -27,7 +27,7 @@ becomes the broker's process.
 A test that fails is tried once more on a fresh broker, because these suites measure times; "again" counts what passed
 only then. `python -m tests.suites --broker rabbitmq` runs the same against a private RabbitMQ with TLS and the
 management plugin, and `--update` adds what it finds to the baseline. `make test` contains the suites marked with a
-star, in part or whole.
+star, in part or whole, and tries nothing again.
 
 This file is written by the tool, from the last whole run of each suite.
 """

@@ -11,6 +11,7 @@ import pytest
 from leveret.client import BlockingConnection, ConnectionClosed
 from leveret.testing.processes import LeveretProcess, ProcessFailed, free_port
 
+from . import installation
 from .baseline import Baseline
 from .installation import Installation, InstallationFailed, call
 from .outcome import Outcome
@@ -19,7 +20,7 @@ from .report import lines, table
 from .run import Run
 from .suite import Rule, Suite, matches
 from .switch import switch
-from .verdicts import from_node, from_pytest
+from .verdicts import Verdict, from_node, from_pytest
 
 SUITES = Suite.load()
 PYTEST_REPORT = """<testsuites><testsuite name="pytest">
@@ -140,6 +141,26 @@ def test_an_outcome_as_a_table() -> None:
     )  # fmt: skip
     assert list(table([outcome]))[2:] == ["| kombu 1.2 * | 51 | 1 | 50 | 50 | 49 | 0 | 1 | 0 |"]
     assert list(lines(outcome)) == ["kombu: x passed, and now: failed"]
+
+
+@pytest.mark.parametrize("tries_again", [False, True])
+def test_what_fails_is_tried_again_only_where_that_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, tries_again: bool
+) -> None:
+    suite = SUITES[0]
+    tests = [test for test, verdict in Baseline.load(suite).tests.items() if verdict == "passed"]
+    once: list[dict[str, Verdict]] = [dict.fromkeys(tests, "passed") | {tests[0]: "failed"}, {tests[0]: "passed"}]
+    monkeypatch.setattr(Run, "verdicts", lambda run: once.pop(0))
+    outcome = Outcome.of(Run(suite, "leveret", tests), tries_again)
+    problems, again = ({}, tests[:1]) if tries_again else ({tests[0]: "passed, and now: failed"}, [])
+    assert (outcome.problems, outcome.again, len(outcome.attempts)) == (problems, again, 1 + tries_again)
+
+
+def test_a_run_fetches_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(installation, "CACHE", tmp_path)
+    with pytest.raises(InstallationFailed, match=r"rabbitpy 3\.0\.2 is not installed here; .*--fetch"):
+        Run(SUITES[0], "leveret").verdicts()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_suite_that_hangs_is_ended_with_all_it_started(tmp_path: Path) -> None:

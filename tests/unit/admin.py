@@ -63,6 +63,9 @@ class FakeControl:
         except Refused as refused:
             return msgspec.json.encode({"error": refused.kind, "reason": refused.reason}) + b"\n"
 
+    async def begin(self, command: str, fields: dict[str, Any], by: Caller) -> tuple[bytes, None]:
+        return await self.raw(command, fields, by), None
+
     async def call(self, command: str, fields: dict[str, Any] | None = None, by: Caller = SOMEBODY) -> Any:
         return result_of(await self.raw(command, fields or {}, by))
 

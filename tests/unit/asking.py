@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, cast
 
 import msgspec
@@ -17,6 +17,18 @@ from leveret.control.refusal import Refused
 from leveret.control.sliced import Sliced
 
 from .support import Bench, Client
+
+
+async def whole(pieces: AsyncIterator[bytes]) -> bytes:
+    """All pieces of an answer."""
+    return b"".join([piece async for piece in pieces])
+
+
+def listed(result: Any) -> Any:
+    """An answer with lists in place of what would be made while it is sent."""
+    if isinstance(result, dict):
+        return {name: listed(value) for name, value in result.items()}
+    return [item for item in result if item is not None] if isinstance(result, Iterator) else result
 
 
 class Surroundings:
@@ -62,8 +74,7 @@ class Desk:
                     self.between_steps.pop(0)()
             except StopIteration as end:
                 result = end.value
-        answer = list(result) if isinstance(result, Iterator) else result
-        return msgspec.json.decode(msgspec.json.encode(answer))
+        return msgspec.json.decode(msgspec.json.encode(listed(result)))
 
     def refusal(self, command: str, **fields: Any) -> tuple[str, str]:
         """Why it is not answered."""

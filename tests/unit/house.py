@@ -40,14 +40,14 @@ class House:
         self.journal = Journal(disk, "/data", file_size, random.Random(disk.crashes).randbytes)
         self.segments = SegmentStore(disk, SEGMENTS, random.Random(disk.crashes + 1000).randbytes)
         self.pager = Pager(broker, page_octets=400, step_octets=700, segment_octets=1500, front_octets=300)
-        self.unwritten: list[tuple[int, list[bytes]]] = []
+        self.unwritten: list[tuple[int, list[list[bytes]]]] = []
         self.paging = Paging(broker, self.pager, self.segments, self._write, self.segments.remove, octets_max)
         self.done: list[tuple[int, Exception | None]] = []
         self.work = (HastyWork if hasty else SyncWork)(self.journal, lambda *result: self.done.append(result))
         self.committer = Committer(broker, self.journal, self.work, self.paging)
         self.recovered = self.committer.recover(lambda: self.bench.now_us)
 
-    def _write(self, number: int, pages: list[bytes]) -> None:
+    def _write(self, number: int, pages: list[list[bytes]]) -> None:
         self.unwritten.append((number, pages))
 
     def write(self) -> None:

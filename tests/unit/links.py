@@ -96,7 +96,7 @@ class Wire:
 
     def __init__(self, world: World, address: Address, user: LineUser) -> None:
         self.world = world
-        self.user = user
+        self.user: LineUser | None = user  # until the line is closed or lost
         self.node = world.nodes.get(address.host)
         self.peer: Peer | None = None
         self.is_closed = self.is_paused = False
@@ -110,9 +110,9 @@ class Wire:
             return
         node = self.node
         if node is None or node.is_cut:
-            self.is_closed = True
-            self.user.lost("connection refused")
+            self.break_off("connection refused")
             return
+        assert self.user is not None
         if node.greeting:
             self.user.connected()
             self.world.later(0, lambda: self._deliver(node.greeting))
@@ -148,7 +148,7 @@ class Wire:
     def _deliver(self, data: bytes) -> None:
         if self.is_paused:
             self.kept.append(data)
-        elif not self.is_closed:
+        elif self.user is not None:
             self.user.received(data)
 
     def pause(self, is_paused: bool) -> None:
@@ -159,13 +159,15 @@ class Wire:
 
     def break_off(self, reason: str) -> None:
         """The network does."""
-        if not self.is_closed:
+        user, self.user = self.user, None
+        if user is not None:
             self.is_closed = True
-            self.user.lost(reason)
+            user.lost(reason)
 
     def close(self) -> None:
         if not self.is_closed:
             self.is_closed = True
+            self.user = None
             self.world.later(self.world.latency_us, self._gone)
 
     def _gone(self) -> None:

@@ -50,7 +50,7 @@ class Bench:
     def sync(self) -> bytes:
         """One batch to the disk; returns its records."""
         batch = self.broker.log.batch
-        data = self.broker.log.close_batch()
+        data = b"".join(self.broker.log.close_batch())
         self.broker.log.on_disk(batch)
         self.batches.append(data)
         return data

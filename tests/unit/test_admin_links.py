@@ -73,15 +73,16 @@ def restart(vhost: str = "%2F", id: str = "00000001", node: str = NODE) -> str:
 async def test_a_restart(browse: Browser) -> None:
     answer = await browse("OPTIONS", restart())
     assert answer.headers["allow"] == "HEAD, GET, DELETE, OPTIONS"
-    for user in ("root", "watch"):  # monitors may: that is how RabbitMQ has it
+    for user in ("root", "rules"):  # who may change the upstream; RabbitMQ lets monitors
         browse.control.asked.clear()
-        answer = await browse("DELETE", restart(), user=user)
+        answer = await browse("DELETE", restart(MINE, "00000003"), user=user)
         assert (answer.status_code, answer.content) == (204, b"")
-        assert browse.control.fields_of("restart_federation_link") == {"id": "00000001"}
-    assert (await browse("DELETE", restart(vhost=MINE))).status_code == 204  # as in RabbitMQ: it has to be there at all
+        assert browse.control.fields_of("restart_federation_link") == {"vhost": MINE, "id": "00000003"}
     browse.control.asked.clear()
     assert (await browse("DELETE", restart(), user="rules")).status_code == 401
-    for path in (restart(id="00000009"), restart(node="leveret@elsewhere"), restart(vhost="nowhere")):
+    assert (await browse("DELETE", restart(MINE, "00000003"), user="watch")).status_code == 401
+    elsewhere = restart(node="leveret@elsewhere")
+    for path in (restart(vhost=MINE), restart(id="00000009"), elsewhere, restart(vhost="nowhere")):
         answer = await browse("DELETE", path)
         assert (answer.status_code, answer.json()) == (404, {"error": "Object Not Found", "reason": "Not Found"})
     assert not [name for name, _ in browse.control.asked if name == "restart_federation_link"]

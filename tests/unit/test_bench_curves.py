@@ -17,10 +17,11 @@ from leveret.wire.method import decode_method, method_frame
 
 from .bench_modules import imported
 
+pytestmark = pytest.mark.needs("matplotlib")
+
 
 @pytest.fixture(scope="module")
 def modules() -> Iterator[dict[str, ModuleType]]:
-    pytest.importorskip("matplotlib")
     names = ("line", "growth", "usage", "plots", "curves")
     with imported(*names) as found:
         yield dict(zip(names, found, strict=True))

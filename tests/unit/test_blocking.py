@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 
 from leveret.broker.peer import Peer
-from leveret.net.pressure import Pressure
+from leveret.net.pressure import SLOW_US_MAX, Pressure
 from leveret.net.protocol import PeerProtocol
 from leveret.session.holdback import Holdback
 from leveret.wire import grammar
@@ -107,6 +107,22 @@ def test_the_news_do_not_wait_for_the_disk_but_answers_do() -> None:
     assert names(client) == ["queue.declare-ok"]
 
 
+def test_what_stands_before_the_content_is_done_though_it_takes_several_turns() -> None:
+    """Very many acknowledgements at once, say, and a publish behind them in one read."""
+    bench = Bench()
+    client = capable(bench)
+    client.call(1, grammar.QUEUE_DECLARE, queue="q")
+    bench.broker.block_reason = "low on disk"
+    peer = client.peer
+    client.raw(QOS + message())
+    assert peer.is_blocked
+    peer._data, peer._position, peer.has_more = QOS, 0, True  # what a turn was too short for
+    client.frames()
+    client.raw(b"")
+    assert names(client) == ["basic.qos-ok"]
+    assert not peer.has_more
+
+
 def test_a_connection_that_closes_is_told_nothing_more() -> None:
     bench = Bench()
     client = capable(bench)
@@ -181,6 +197,20 @@ def test_a_publisher_is_not_paused_for_its_own_slowness_alone() -> None:
     assert floor.paused() == [1]
     floor.slow(0, False)
     assert floor.paused() == []
+
+
+def test_consumers_that_are_slow_in_turns_do_not_hold_a_publisher_up_for_long() -> None:
+    """One of them always is, and each for less than it takes to be called stuck."""
+    floor = Floor()
+    now_us = 0
+    floor.pressure._clock_us = lambda: now_us
+    floor.slow(2, True)
+    for _ in range(3):
+        floor.pressure.look(0)
+        assert floor.paused() == [0, 1]
+        now_us += SLOW_US_MAX
+        floor.pressure.look(0)
+        assert floor.paused() == []
 
 
 def test_who_publishes_to_the_queues_of_others_does_not_wait_for_a_slow_consumer() -> None:

@@ -165,7 +165,7 @@ def test_reply_goes_to_the_channel_that_asked(bench: Bench, client: Client) -> N
 
 
 def test_recovery_brings_back_what_is_not_settled(bench: Bench, client: Client) -> None:
-    records = [bench.broker.log.close_batch()]
+    records = [b"".join(bench.broker.log.close_batch())]
     client.send(1, grammar.EXCHANGE_DECLARE, exchange="x", type="topic", durable=True)
     client.send(1, grammar.QUEUE_DECLARE, queue="q", durable=True)
     client.send(1, grammar.QUEUE_BIND, queue="q", exchange="x", routing_key="a.*")

@@ -9,7 +9,7 @@ import pytest
 
 from leveret.broker.broker import Broker, Settings
 from leveret.broker.ceilings import CEILINGS
-from leveret.net.entrance import TELL_US, Entrance
+from leveret.net.entrance import Entrance
 from leveret.wire import grammar
 from leveret.wire.grammar import MethodSpec
 
@@ -104,52 +104,34 @@ def test_bindings_of_a_virtual_host() -> None:
     assert bench.broker.vhosts["/"].binding_count == 0
 
 
+def test_words_of_patterns_that_a_routing_key_is_compared_with() -> None:
+    bench, client = bench_with(topic_words_max_per_exchange=10)
+    client.queue("q", durable=True)
+    values: dict[str, object] = {"queue": "q", "exchange": "amq.topic"}
+    for number in range(50):
+        client.call(1, grammar.QUEUE_BIND, routing_key=f"orders.{number}", **values)  # a key has one number
+    for key in ("#.a.#.a.#", "#.a.#.a.#"):
+        client.call(1, grammar.QUEUE_BIND, routing_key=key, **values)
+    text = (
+        "PRECONDITION_FAILED - cannot bind queue 'q' to exchange 'amq.topic': one routing key would be compared with "
+        "more than 10 words of its patterns (topic_words_max_per_exchange)"
+    )
+    found = refusal(client, grammar.QUEUE_BIND, routing_key="#.b.#.a.*", **values)
+    assert found == ("channel.close", 406, text)
+    other = bench.connect()
+    other.call(1, grammar.QUEUE_UNBIND, routing_key="#.a.#.a.#", **values)
+    other.call(1, grammar.QUEUE_BIND, routing_key="#.b.#.a.*", **values)
+    other.call(1, grammar.QUEUE_BIND, routing_key="orders.x", **values)
+    assert recovered(bench.batches).broker.vhosts["/"].binding_count == 52
+
+
 def test_no_limit_is_minus_one() -> None:
     _, client = bench_with(**dict.fromkeys(CEILINGS, -1))
     client.queue("q")
     client.call(1, grammar.EXCHANGE_DECLARE, exchange="x", type="direct")
     client.call(1, grammar.QUEUE_BIND, queue="q", exchange="x", routing_key="k")
     client.call(1, grammar.BASIC_CONSUME, queue="q")
-    assert Entrance(Broker(Settings(ceilings=dict.fromkeys(CEILINGS, -1)), bytes)).admits("10.0.0.1", 0)
-
-
-def entrance(sockets_max: int | None = None, **ceilings: int) -> Entrance:
-    return Entrance(Broker(Settings(ceilings=ceilings), bytes), sockets_max)
-
-
-def test_connections_of_an_address() -> None:
-    door = entrance(connection_max_per_address=2)
-    assert [door.admits("10.0.0.1", 0) for _ in range(3)] == [True, True, False]
-    assert door.admits("10.0.0.2", 0)
-    door.leave("10.0.0.1")
-    assert door.admits("10.0.0.1", 0)
-
-
-def test_a_network_of_ipv6_is_one_address() -> None:
-    door = entrance(connection_max_per_address=1)
-    assert [door.admits(host, 0) for host in ("2001:db8::1", "2001:db8::2", "2001:db8:0:1::1")] == [True, False, True]
-
-
-def test_those_who_only_knock() -> None:
-    """Who has opened a virtual host does not count as one of them."""
-    bench = Bench(Settings(ceilings={"handshake_max": 2}))
-    door = Entrance(bench.broker)
-    assert [door.admits(f"10.0.0.{number}", 0) for number in range(3)] == [True, True, False]
-    bench.connect()
-    assert door.admits("10.0.0.3", 0)
-
-
-def test_files_are_kept_for_the_journal() -> None:
-    door = entrance(sockets_max=1)
-    assert [door.admits("10.0.0.1", 0), door.admits("10.0.0.2", 0)] == [True, False]
-
-
-def test_one_line_stands_for_many_refusals(caplog: pytest.LogCaptureFixture) -> None:
-    door = entrance(sockets_max=0)
-    for now_us in (0, 1, 2, TELL_US):
-        door.admits("10.0.0.1", now_us)
-    assert len(caplog.messages) == 2
-    assert "(3 since the last such line)" in caplog.messages[1]
+    assert Entrance(Broker(Settings(ceilings=dict.fromkeys(CEILINGS, -1)), bytes)).admit("10.0.0.1", 0)
 
 
 def test_the_table_of_limits_is_the_one_in_the_documentation() -> None:

@@ -68,7 +68,7 @@ def server(script: Script) -> Iterator[str]:
         thread = threading.Thread(target=run)
         thread.start()
         yield f"amqp://127.0.0.1:{listener.getsockname()[1]}/"
-        thread.join(10)
+        thread.join(60)
         assert not thread.is_alive()
 
 
@@ -84,7 +84,7 @@ class Blocking:
         if name == "basic.publish" and not self.published.is_set():
             peer.say(grammar.CONNECTION_BLOCKED, reason="low on memory")
             self.published.set()
-            self.release.wait(10)
+            self.release.wait(60)
             self.was_released = True
             peer.say(grammar.CONNECTION_UNBLOCKED)
 
@@ -103,7 +103,7 @@ async def test_drain_waits_while_publishers_are_blocked() -> None:
             done, _ = await asyncio.wait([draining], timeout=0.05)
             assert not done
             script.release.set()
-            await asyncio.wait_for(draining, 10)
+            await asyncio.wait_for(draining, 60)
             assert connection.blocked is None
 
 
@@ -113,7 +113,7 @@ def test_blocking_publish_waits_while_publishers_are_blocked() -> None:
         channel = connection.channel()
         channel.publish(b"x", "", "q")
         channel.flush()
-        assert script.published.wait(10)
+        assert script.published.wait(60)
         while connection.blocked is None:
             channel.flush()
         threading.Timer(0.1, script.release.set).start()
@@ -134,7 +134,7 @@ async def test_a_consumer_that_the_broker_cancels_at_once() -> None:
         async with await connect(url) as connection:
             consumer = await (await connection.channel()).consume("q", tag="t")
             with pytest.raises(ConsumerCancelled, match="'t'"):
-                await asyncio.wait_for(anext(consumer), 10)
+                await asyncio.wait_for(anext(consumer), 60)
 
 
 def test_a_blocking_consumer_that_the_broker_cancels_at_once() -> None:
@@ -154,7 +154,7 @@ def hanging_up(peer: Peer, name: str) -> None:
 async def unconfirmed(channel: Channel) -> list[BaseException | None]:
     await channel.confirm_select()
     confirms = [channel.publish(b"x", "", "q") for _ in range(3)]
-    await asyncio.wait(confirms, timeout=10)
+    await asyncio.wait(confirms, timeout=60)
     return [confirm.exception() for confirm in confirms]
 
 
@@ -193,7 +193,7 @@ async def test_a_silent_server_is_given_up() -> None:
         channel = await connection.channel()
         await channel.confirm_select()
         with pytest.raises(ConnectionClosed, match="silent for 2 s"):
-            await asyncio.wait_for(channel.publish(b"x", "", "q"), 10)
+            await asyncio.wait_for(channel.publish(b"x", "", "q"), 60)
         await connection.close()
 
 

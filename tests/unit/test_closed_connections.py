@@ -66,14 +66,14 @@ def publishes(connection: BlockingConnection) -> None:
 def consumes(connection: BlockingConnection) -> None:
     channel = connection.channel()
     channel.consume("tasks")
-    assert channel.next_delivery(10) is not None  # and it is not acknowledged
+    assert channel.next_delivery(60) is not None  # and it is not acknowledged
 
 
 def reads_a_stream(connection: BlockingConnection) -> None:
     channel = connection.channel()
     channel.qos(10)
     channel.consume("past", arguments={"x-stream-offset": "first"})
-    assert channel.next_delivery(10) is not None
+    assert channel.next_delivery(60) is not None
 
 
 def deletes_a_stream_that_it_reads(connection: BlockingConnection) -> None:
@@ -89,7 +89,7 @@ def has_a_queue_of_its_own(connection: BlockingConnection) -> None:
     name = channel.declare_queue("", exclusive=True).name
     channel.consume(name)
     channel.publish(b"paint", "", name)
-    assert channel.next_delivery(10) is not None
+    assert channel.next_delivery(60) is not None
 
 
 def asks_by_direct_reply(connection: BlockingConnection) -> None:
@@ -146,8 +146,8 @@ async def test_a_closed_connection_is_gone(what: Callable[[BlockingConnection], 
     try:
         async with serving() as url:
             await asyncio.to_thread(declare, url)
-            await eventually_async(lambda: not living() - before, 10)
+            await eventually_async(lambda: not living() - before, 60)
             await asyncio.to_thread(visit, url, what, is_orderly)
-            await eventually_async(lambda: not living() - before, 10)
+            await eventually_async(lambda: not living() - before, 60)
     finally:
         gc.enable()

@@ -12,6 +12,7 @@ from typing import Any
 import click
 import pytest
 from click.testing import CliRunner
+from tests.each import check_each
 
 from leveret.cli.configuration.chosen import DEFAULT, choose, misspelt
 from leveret.cli.configuration.printing import example_file, in_effect
@@ -21,7 +22,6 @@ from leveret.cli.configuration.wanted import wanted
 from leveret.cli.main import main
 
 ROOT = Path(__file__).parents[2]
-ALL = pytest.mark.parametrize("setting", SETTINGS.values(), ids=lambda setting: setting.name)
 
 
 def refusal(tmp_path: Path, text: str = "", environment: dict[str, str] | None = None) -> str:
@@ -52,8 +52,7 @@ def test_the_files_made_of_the_table_are_up_to_date() -> None:
     subprocess.run([sys.executable, ROOT / "tools" / "settings_page.py", "--check"], check=True)
 
 
-@ALL
-def test_a_setting_is_well_told(setting: Setting) -> None:
+def check_doc(setting: Setting) -> None:
     assert setting.doc.endswith(".")
     assert (setting.default is None) == bool(setting.absent)
     value = example_of(setting)
@@ -64,8 +63,11 @@ def test_a_setting_is_well_told(setting: Setting) -> None:
     assert setting.is_live == (setting.name in LIVE)
 
 
-@ALL
-def test_each_setting_can_be_given_by_option_and_variable(setting: Setting) -> None:
+def test_a_setting_is_well_told() -> None:
+    check_each(SETTINGS.values(), check_doc, lambda setting: setting.name)
+
+
+def check_option_and_variable(setting: Setting) -> None:
     value = "secret" if setting.is_secret else example_of(setting)
     text = ",".join(value) if isinstance(value, list) else str(value)
     by_variable = choose({}, None, {setting.variable: text})
@@ -75,6 +77,10 @@ def test_each_setting_can_be_given_by_option_and_variable(setting: Setting) -> N
     assert serve is not None
     options = [option for parameter in serve.params for option in parameter.opts]
     assert (setting.option in options) != setting.is_secret
+
+
+def test_each_setting_can_be_given_by_option_and_variable() -> None:
+    check_each(SETTINGS.values(), check_option_and_variable, lambda setting: setting.name)
 
 
 def test_options_go_before_variables_and_these_before_the_file(tmp_path: Path) -> None:

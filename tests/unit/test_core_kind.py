@@ -5,8 +5,6 @@ import os
 from importlib.machinery import ExtensionFileLoader
 from pathlib import Path
 
-import pytest
-
 import leveret
 
 ROOMS = ("wire", "session", "broker")
@@ -22,11 +20,16 @@ def core_modules() -> list[str]:
 
 
 def test_the_core_is_the_expected_one() -> None:
-    assert leveret.core() == os.environ.get("LEVERET_EXPECT_CORE", leveret.core())
+    assert leveret.core() == os.environ.get("LEVERET_CORE", leveret.core())
 
 
-@pytest.mark.parametrize("name", core_modules())
-def test_every_module_of_the_core_has_the_same_form(name: str) -> None:
+def is_compiled(name: str) -> bool:
     spec = importlib.util.find_spec(name)
     assert spec is not None
-    assert isinstance(spec.loader, ExtensionFileLoader) == (leveret.core() == "compiled")
+    return isinstance(spec.loader, ExtensionFileLoader)
+
+
+def test_every_module_of_the_core_has_the_same_form() -> None:
+    names = core_modules()
+    assert len(names) > 100
+    assert [name for name in names if is_compiled(name) != (leveret.core() == "compiled")] == []

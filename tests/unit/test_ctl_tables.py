@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.each import check_each
 
 import leveret.control.commands  # noqa: F401  (makes them known)
 from leveret.cli.ctl.spec import Argument, Spec, Table, arguments
@@ -19,8 +20,7 @@ ROOT = Path(__file__).parents[2]
 CALLS = [spec for spec in {**DIAGNOSTICS, **CTL}.values() if spec.command]
 
 
-@pytest.mark.parametrize("spec", CALLS, ids=lambda spec: spec.name)
-def test_what_is_sent_is_what_a_command_takes(spec: Spec) -> None:
+def check_fields(spec: Spec) -> None:
     assert spec.command in COMMANDS
     fields = {field.name: field for field in msgspec.structs.fields(COMMANDS[spec.command])}
     sent = {each.field for each in spec.parameters if each.field and each.kind != "columns"}
@@ -31,12 +31,19 @@ def test_what_is_sent_is_what_a_command_takes(spec: Spec) -> None:
         assert {name for name, field in fields.items() if field.required} <= sent
 
 
-@pytest.mark.parametrize("spec", CTL.values(), ids=lambda spec: spec.name)
-def test_a_banner_knows_its_words(spec: Spec) -> None:
+def test_what_is_sent_is_what_a_command_takes() -> None:
+    check_each(CALLS, check_fields, lambda spec: spec.name)
+
+
+def check_banner(spec: Spec) -> None:
     given = dict.fromkeys(["node", "timeout_s", "timeout_ms", "vhost"], "x")
     given |= {each.name: "x" for each in spec.parameters}
     words = spec.words(given) if spec.words else {}
     assert "{" not in spec.banner.format_map(given | dict(words))
+
+
+def test_a_banner_knows_its_words() -> None:
+    check_each(CTL.values(), check_banner, lambda spec: spec.name)
 
 
 def test_the_list_of_commands_is_up_to_date() -> None:
@@ -53,7 +60,7 @@ def test_the_list_of_commands_is_up_to_date() -> None:
         ([], "[]"),
         (["a", "b"], "[a, b]"),
         ({}, "[]"),
-        ({"x-max-length": 10, "x-overflow": "a\"b"}, '[{"x-max-length",10},{"x-overflow","a\\"b"}]'),
+        ({"x-max-length": 10, "x-overflow": 'a"b'}, '[{"x-max-length",10},{"x-overflow","a\\"b"}]'),
         ({"t": {"n": [1, "a", None, False]}}, '[{"t",[{"n",[1,"a",undefined,false]}]}]'),
     ],
 )

@@ -23,6 +23,7 @@ from leveret.control.definitions.loading import finish
 from leveret.control.refusal import Refused
 from leveret.wire import grammar
 
+from .asking import listed
 from .support import Bench, begun, recovered
 
 UPSTREAM = "federation-upstream"
@@ -50,7 +51,7 @@ def exported(broker: Broker, vhost: str | None) -> dict[str, Any]:
         try:
             next(steps)
         except StopIteration as end:
-            return cast(dict[str, Any], end.value)
+            return cast(dict[str, Any], listed(end.value))
 
 
 def sections(bench: Bench) -> dict[str, list[Any]]:
@@ -400,7 +401,7 @@ def test_an_export_is_of_one_instant_though_others_have_their_turn_meanwhile() -
         while True:
             next(steps)
     except StopIteration as end:
-        table = end.value
+        table = listed(end.value)
     assert [queue["name"] for queue in table["queues"]] == [f"q{number}" for number in range(300)]
     assert len(table["bindings"]) == 300
 

@@ -27,6 +27,7 @@ from leveret.delay import (
 )
 from leveret.delay.instant import from_header
 from leveret.delay.message import DELIVER_AT, TIME_SENT
+from leveret.delay.tools import verification
 from leveret.wire.properties import Properties
 
 SEED_EXAMPLE = Layout(levels=4)
@@ -314,3 +315,27 @@ def test_celery_names_its_levels_without_padding_and_starts_at_the_top() -> None
 def test_routing_topologies_bind_a_queue_or_an_exchange() -> None:
     assert DIRECT.destination_binding(NSERVICEBUS, "a.b") == QueueBinding("a.b", "nsb.delay-delivery", "#.a.b")
     assert CONVENTIONAL.destination_binding(NSERVICEBUS, "a") == ExchangeBinding("a", "nsb.delay-delivery", "#.a")
+
+
+class Stub:
+    """As much of a connection as tells what broker it is."""
+
+    def __init__(self, **properties: str) -> None:
+        self.server_properties = properties
+
+
+@pytest.mark.parametrize(
+    ("properties", "told", "warnings"),
+    [
+        ({"product": "RabbitMQ", "version": "4.1.0", "leveret_version": "0.9"}, "leveret 0.9", []),
+        ({"product": "RabbitMQ", "version": "4.1.0"}, "RabbitMQ 4.1.0", ["delivery limit", "queue type"]),
+        ({"product": "RabbitMQ", "version": "3.13.7"}, "RabbitMQ 3.13.7", ["queue type"]),
+    ],
+)
+def test_what_is_asked_of_rabbitmq_is_not_asked_of_leveret(
+    properties: dict[str, str], told: str, warnings: list[str]
+) -> None:
+    layout = Layout(levels=4, queue_type="classic")
+    found = verification._broker(Stub(**properties), layout)  # type: ignore[arg-type]
+    assert (found[0].what, found[0].detail) == ("broker", told)
+    assert [one.what for one in found[1:]] == warnings

@@ -142,7 +142,7 @@ def test_it_is_written_by_one_record_and_its_level_forgets_it() -> None:
 def _records(office: Office) -> list[Any]:
     from leveret.broker.records import records
 
-    return list(records(office.bench.broker.log.close_batch()))
+    return list(records(b"".join(office.bench.broker.log.close_batch())))
 
 
 @pytest.mark.parametrize("in_ms", [0, 500])

@@ -29,6 +29,7 @@ from leveret.control.refusal import NOT_FOUND, Refused
 from leveret.federation.names import connection_name, link_id
 from leveret.federation.status import ERROR, PAUSED, REFUSED, RUNNING, STARTING, LinkStatus
 
+from .asking import whole
 from .metrics import samples
 from .support import SECOND_US, Bench
 
@@ -105,7 +106,7 @@ class Office:
         return [item for item in found if item[0].startswith("leveret_federation")]
 
     def do(self, command: str, **fields: Any) -> Any:
-        line = b"".join(asyncio.run(self.control.answer(call_line(command, fields, Caller("root", "pid:1", "ctl")))))
+        line = asyncio.run(whole(self.control.answer(call_line(command, fields, Caller("root", "pid:1", "ctl")))))
         return result_of(line)
 
     def status(self, **fields: Any) -> dict[str, dict[str, Any]]:

@@ -7,13 +7,17 @@ from collections.abc import ValuesView
 
 import pytest
 
+from leveret.broker.entry import Entry
 from leveret.broker.queue import Queue
+from leveret.broker.ready import ITEM_OCTETS, SHARED_OCTETS_MIN
+from leveret.broker.run import Run
+from leveret.broker.streams.stream import Stream
 from leveret.store.disk import MemoryDisk
 from leveret.store.journal import Journal
 from leveret.wire import grammar
 
 from .house import House
-from .support import Client
+from .support import Client, begun
 from .test_runs import alike
 
 
@@ -113,3 +117,91 @@ def test_the_journal_never_writes_more_of_what_is_declared_than_of_what_happens(
             journal.rotate(bytes(declared))
         journal.append(b"x" * 500)
     assert written <= 1000 * 600 + declared
+
+
+LARGE = 20_000
+
+
+def accounts(house: House) -> int:
+    """What they take if each content and each run of large ones is counted once."""
+    found, large = 0, {}
+    for queue in house.bench.broker.vhosts["/"].holders():
+        for shelf in queue.every_shelf():
+            for item in shelf.ready._items[shelf.ready._head :]:
+                if not isinstance(item, (Entry, Run)):
+                    continue
+                is_run = isinstance(item, Run)
+                octets = int(item.stretch.count * item.stretch.size) if is_run else len(item.content)
+                found += ITEM_OCTETS
+                if octets >= SHARED_OCTETS_MIN:
+                    large[id(item.stretch if is_run else item.content)] = octets
+                else:
+                    found += octets
+    return found + sum(large.values())
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_large_content_counts_once_however_many_queues_hold_it(seed: int) -> None:
+    chance = random.Random(seed)
+    house = House(MemoryDisk(), file_size=1 << 20, octets_max=3 * LARGE)
+    client = start(house, "abCD")
+    for _ in range(80):
+        name, to = chance.choice("abCD"), chance.choice(["all", "all", *"abCD"])
+        match chance.randrange(9):
+            case 0 | 1:
+                client.publish(to, bytes(LARGE), exchange="amq.topic", delivery_mode=chance.choice([1, 2]))
+            case 2:
+                client.raw(b"".join(client.encoded(to, bytes(900), exchange="amq.topic") for _ in range(25)))
+            case 3:
+                client.raw(b"".join(alike(to, chance.randrange(1, 12), delivery_mode=2)))
+            case 4 | 5:
+                client.send(1, grammar.BASIC_GET, queue=name, no_ack=chance.random() < 0.5)
+            case 6:
+                client.send(1, grammar.BASIC_RECOVER, requeue=True)
+            case 7:
+                client.send(1, chance.choice([grammar.QUEUE_PURGE, grammar.QUEUE_DELETE]), queue=name)
+                client.queue(name, durable=name.isupper())
+                for key in (name, "all"):
+                    client.call(1, grammar.QUEUE_BIND, queue=name, exchange="amq.topic", routing_key=key)
+            case _:
+                house.page()
+        house.write()
+        client.frames()
+        assert house.pager.octets() == accounts(house)
+    for name in "abCD":
+        client.send(1, grammar.QUEUE_DELETE, queue=name)
+    assert house.pager.octets() == 0
+    assert house.bench.broker.log.held == {}
+
+
+@pytest.mark.parametrize("is_run", [False, True])
+def test_what_many_queues_hold_is_in_memory_once_after_a_restart_too(is_run: bool) -> None:
+    disk = MemoryDisk()
+    house = House(disk, file_size=1 << 20)
+    client = house.bench.connect()
+    for name in "ABCDEFGH":
+        client.send(1, grammar.QUEUE_DECLARE, queue=name, durable=True)
+        client.send(1, grammar.QUEUE_BIND, queue=name, exchange="amq.topic", routing_key="all")
+    if is_run:
+        client.raw(client.encoded("all", bytes(900), exchange="amq.topic", delivery_mode=2) * 25)
+    else:
+        client.publish("all", bytes(LARGE), exchange="amq.topic", delivery_mode=2)
+    house.write()
+    before = house.pager.octets()
+    assert LARGE < before < 2 * LARGE
+    disk.crash()
+    again = House(disk, file_size=1 << 20)
+    assert again.recovered == (200 if is_run else 8)
+    assert again.pager.octets() == before == accounts(again)
+
+
+def test_a_tail_that_was_too_long_before_it_was_on_the_disk_goes_to_the_files() -> None:
+    bench = begun()
+    bench.connect().publish("s", bytes(2 << 20))
+    log = bench.broker.log
+    log.long_streams = []  # it was looked at before anything of it could be written
+    stream = bench.broker.vhosts["/"].queues["s"]
+    assert isinstance(stream, Stream)
+    stream.is_long = False
+    bench.sync()
+    assert log.long_streams == [stream]

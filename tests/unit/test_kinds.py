@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import random
 import struct
 from collections import Counter
 
@@ -15,6 +16,7 @@ from leveret.broker.binding import Binding, bindings_to
 from leveret.broker.exchange import Exchange
 from leveret.broker.kinds.envelope import Envelope
 from leveret.broker.kinds.recent_history import HISTORY_OCTETS_MAX, SNAPSHOT_OCTETS_MAX, RecentHistory
+from leveret.broker.kinds.topic import Node, Topic
 from leveret.broker.queue import Queue
 from leveret.wire import grammar
 from leveret.wire.frames import content_frames
@@ -24,6 +26,9 @@ from leveret.wire.table import Value, encode_value, join_table
 from .support import Bench, Client, recovered
 
 NO_ARGUMENTS = b"\0\0\0\0"
+
+
+QUEUE = Queue(Bench().broker.vhosts["/"], "q", False, False, {})
 
 
 def exchange(kind: str, arguments: dict[str, Value] | None = None) -> Exchange:
@@ -88,6 +93,82 @@ def test_a_pattern_full_of_wildcards_costs_little() -> None:
     bind(topic, "yes", "#.a." * 63 + "#")
     bind(topic, "no", "#.a." * 63 + "b")
     assert found(topic, "a." * 127 + "c") == {"short", "yes"}
+
+
+def nodes_of(node: Node) -> list[Node]:
+    return [node] + [each for child in node.children.values() for each in nodes_of(child)]
+
+
+def visited(node: Node, words: tuple[str, ...], places: set[int]) -> int:
+    """How many words of patterns a key is compared with that has come to this node at these places."""
+    count = 0
+    for wanted in node.words:
+        count += 1
+        if wanted == "#":
+            places = set(range(min(places), len(words) + 1))
+        else:
+            places = {at + 1 for at in places if at < len(words) and wanted in ("*", words[at])}
+        if not places:
+            return count
+    following = {"*", "#", *(words[at] for at in places if at < len(words))}
+    return count + sum(visited(child, words, places) for word, child in node.children.items() if word in following)
+
+
+def measured_anew(node: Node, is_loose: bool) -> Node:
+    """The same node with figures that were not kept on the way here."""
+    fresh = Node(node.words, is_loose)
+    for child in node.children.values():
+        fresh.put(measured_anew(child, fresh.is_loose))
+    fresh.measure(None)
+    return fresh
+
+
+@given(st.lists(patterns, min_size=1, max_size=12, unique=True), keys, st.data())
+@settings(deadline=None, max_examples=200)
+def test_the_cost_of_a_topic_is_what_a_key_is_compared_with(bound: list[str], key: str, data: st.DataObject) -> None:
+    """However bindings came and went, the figures are those of the patterns that stand, and no key costs more."""
+    topic = exchange("topic")
+    bindings = {pattern: Binding(topic, QUEUE, pattern, NO_ARGUMENTS) for pattern in bound}
+    for binding in bindings.values():
+        topic.add(binding)
+    for pattern in data.draw(st.lists(st.sampled_from(bound), unique=True)):
+        topic.remove(bindings.pop(pattern))
+    matcher = topic.matcher
+    assert isinstance(matcher, Topic)
+    for node in nodes_of(matcher._root):
+        fresh = measured_anew(node, node.is_loose)
+        figures = (node.cost, node.literals, node.sum, node.peak, node.peak_count)
+        assert figures == (fresh.cost, fresh.literals, fresh.sum, fresh.peak, fresh.peak_count)
+        assert node is matcher._root or node.bindings is not None or len(node.children) > 1
+    words = split(key)
+    assert visited(matcher._root, words, {0}) <= matcher.cost
+
+
+def test_patterns_of_wildcards_are_bounded_in_work_and_in_nodes() -> None:
+    """Patterns of 122 words of #, * and a: a place that several ways lead to is one, and words that nothing branches
+    off are one node. Beyond the limit one more is refused; what costs little is not, however many there are."""
+    chance = random.Random(1)
+    topic = exchange("topic")
+    matcher = topic.matcher
+    assert isinstance(matcher, Topic)
+    evil = [Binding(topic, QUEUE, ".".join(chance.choices("#*a", k=122)), NO_ARGUMENTS) for _ in range(900)]
+    taken = 0
+    for binding in evil:
+        if not matcher.admits(binding, 65_536):
+            break
+        topic.add(binding)
+        taken += 1
+    assert 65_536 - 4 * 122 < matcher.cost <= 65_536
+    assert 400 < taken < 800
+    assert len(nodes_of(matcher._root)) < 3 * taken
+    for number in range(2000):
+        binding = Binding(exchange("topic"), QUEUE, f"*.orders.{number}", NO_ARGUMENTS)
+        topic.add(binding)
+    assert matcher.cost <= 65_536 + 3
+    assert matcher.admits(Binding(topic, QUEUE, "a.b.c", NO_ARGUMENTS), matcher.cost)
+    for binding in evil[:taken]:
+        topic.remove(binding)
+    assert matcher.cost == 3
 
 
 # -- headers ---------------------------------------------------------------------------------------------------------

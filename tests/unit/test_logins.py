@@ -61,7 +61,7 @@ def test_a_slow_password_is_not_looked_at_in_the_turn_and_what_follows_waits() -
     assert waiting == [client.peer]
     assert said(client) == []
     assert client.peer.login is not None
-    is_right = bench.broker.users.candidate("slow").accepts(client.peer.login.password)
+    is_right = bench.broker.users.accepts("slow", client.peer.login.password)
     handshake.resume(client.peer, is_right, bench.now_us)
     client.raw(b"")
     specs = [each.spec for each in said(client)]
@@ -110,7 +110,7 @@ def test_who_does_not_exist_takes_as_long_as_who_does() -> None:
     bench.broker.on_login = waiting.append
     client = login(bench, "nobody", "right")
     assert waiting == [client.peer]
-    nobody = bench.broker.users.candidate("nobody")
+    nobody = bench.broker.users.slow("nobody")
     assert nobody.is_slow
     assert not nobody.accepts("right")
     # and it is a true hash, which is verified
@@ -119,7 +119,7 @@ def test_who_does_not_exist_takes_as_long_as_who_does() -> None:
     assert extract_parameters(argon2id.NOBODY) == profiles.RFC_9106_LOW_MEMORY
 
 
-def test_an_address_that_failed_often_waits_before_its_password_is_looked_at() -> None:
+def test_a_user_that_failed_often_from_an_address_waits_before_the_password_is_looked_at() -> None:
     bench = Bench()
     waiting: list[Connection] = []
     bench.broker.on_login = waiting.append
@@ -132,6 +132,9 @@ def test_an_address_that_failed_often_waits_before_its_password_is_looked_at() -
     assert waiter.peer.login is not None
     assert waiter.peer.login.due_us > bench.now_us
     [tune] = said(login(bench, "guest", "guest", "10.0.0.2:7"))
+    assert tune.spec is grammar.CONNECTION_TUNE
+    bench.broker.definitions.put(USER, {"name": "u", "password_hash": hash_password("p", bytes), "tags": []})
+    [tune] = said(login(bench, "u", "p", "10.0.0.1:8"))
     assert tune.spec is grammar.CONNECTION_TUNE
     handshake.resume(waiter.peer, True, waiter.peer.login.due_us)
     assert [each.spec for each in said(waiter)] == [grammar.CONNECTION_TUNE]
@@ -146,6 +149,7 @@ def test_a_crowd_that_waits_is_refused_without_a_look() -> None:
     crowd = [login(bench, "guest", "guest") for _ in range(100)]
     assert said(crowd[-1])[0].number("reply_code") == 403
     assert any("refused unseen" in event for event in events)
+    assert bench.broker.attempts.failed == {"amqp091": bench.broker.refusals["login"]}
 
 
 def test_a_refusal_without_a_word_leaves_the_socket_open_for_a_while() -> None:

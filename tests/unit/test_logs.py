@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import logging
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+import leveret
+from leveret.broker.peer import Peer
+from leveret.broker.recovery import Recovery
 from leveret.control.audit import Audit
+from leveret.control.commands.policies import SetPolicy
 from leveret.control.commands.users import DeleteUser
 from leveret.control.line import SOMEBODY
 from leveret.net import logs
-from leveret.net.logs import JsonFormatter, TextFormatter, about
+from leveret.net.logs import EVENT_CHARS_MAX, JsonFormatter, TextFormatter, about
+from leveret.net.paging import Paging
+from leveret.wire import grammar
+from leveret.wire.errors import NAME_CHARS_MAX, quoted
 
-from .support import Bench
+from .admin import Browser
+from .links import World
+from .support import Bench, Client
 
 HOSTILE = 'eve\r\n2026-01-01 00:00:00,000 INFO forged\x1b[2J\x00\x85\u2028\u202e"}\ud800'
 
@@ -111,3 +125,163 @@ def test_the_audit_is_fields_in_json(caplog: pytest.LogCaptureFixture) -> None:
         "audit", "delete_user", {"name": "alice"}, "ok",
     )  # fmt: skip
     assert TextFormatter().format(made).partition(" audit ")[2].startswith('{"user": ')
+
+
+# -- names that somebody chose -----------------------------------------------------------------------------------------
+
+NAME = "eve' refused\r\n2026-01-01 00:00:00,000 INFO forged\x1b[2J\x00\x85\u2028\u202e\""
+NAME += "x" * (255 - len(NAME.encode()))
+
+
+@pytest.mark.parametrize(("name", "said"), [
+    ("orders", "'orders'"),
+    ("größe 1", "'größe 1'"),
+    ("a'b", "'a\\'b'"),
+    ("CORP\\eve", "'CORP\\\\eve'"),
+    ("a\n\x1b[2J", "'a\\n\\x1b[2J'"),
+    ("\udcff", "'\\udcff'"),
+    ("", "''"),
+    ("y" * NAME_CHARS_MAX, "'" + "y" * NAME_CHARS_MAX + "'"),
+    ("y" * 255, "'" + "y" * NAME_CHARS_MAX + "…' (255 characters)"),
+])  # fmt: skip
+def test_a_name_in_quotes(name: str, said: str) -> None:
+    assert quoted(name) == said
+
+
+def test_what_is_long_is_cut_but_not_the_audit() -> None:
+    long = "z" * 100_000
+    try:
+        raise ValueError(long)
+    except ValueError as error:
+        lines = TextFormatter().format(record("%s", long, error=error)).splitlines()
+        found = json.loads(JsonFormatter().format(record("%s", long, user=long)))
+    assert max(map(len, lines)) < EVENT_CHARS_MAX + 100
+    assert found["event"] == found["user"] == "z" * EVENT_CHARS_MAX + "… (100000 characters)"
+    made = record("audit %s", long)
+    made.name = "leveret.audit"
+    assert long in TextFormatter().format(made)
+
+
+def login(bench: Bench) -> None:
+    peer = Peer(bench.broker, "test:1", True)
+    client = Client(bench, peer)
+    client.raw(b"AMQP\0\0\x09\x01")
+    name = NAME.replace("\0", "").encode()
+    client.send(0, grammar.CONNECTION_START_OK, mechanism="PLAIN", response=b"\0%b\0x" % name)
+
+
+def entering(bench: Bench) -> None:
+    put = bench.broker.definitions.put
+    put("vhost", {"name": NAME, "description": "", "tags": []})
+    put("permission", {"user": "guest", "vhost": NAME, "configure": "", "write": "", "read": ""})
+    bench.connect(NAME)
+
+
+def missing_queue(bench: Bench) -> None:
+    bench.connect().send(1, grammar.QUEUE_DECLARE, queue=NAME, passive=True)
+
+
+def dropped_message(bench: Bench) -> None:
+    bench.connect().queue(NAME)
+    vhost = bench.broker.vhosts["/"]
+    (queue,) = vhost.queues.values()
+    vhost.discard(queue, "a reason")
+
+
+def lost_pages(bench: Bench) -> None:
+    recovery = SimpleNamespace(finish=lambda numbers: 0, lost={NAME: 3}, segments=())
+    paging = SimpleNamespace(
+        _segments=SimpleNamespace(numbers=list), pager=SimpleNamespace(recovered=lambda *_: None)
+    )
+    Paging.recover(cast(Paging, paging), cast(Recovery, recovery))
+
+
+def link(bench: Bench) -> None:
+    world = World()
+    world.node("up")
+    down = world.node("down")
+    down.exchange(NAME[:100])  # what links make of it has room
+    down.upstream(NAME, "amqp://up")
+    down.policy("^eve", {"federation-upstream": NAME})
+    world.until(down.is_running)
+    next(iter(down.federator._links())).dead_reply(NAME)
+    down.gates[0].peer.complain(NAME)
+
+
+def policy(bench: Bench) -> None:
+    Audit().note(SOMEBODY, SetPolicy(name=NAME, pattern=NAME * 1000, definition={NAME: NAME}), "ok")
+
+
+OPERATIONS = (login, entering, missing_queue, dropped_message, lost_pages, link, policy)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_no_operation_writes_a_name_that_forges_or_fills_a_line(
+    operation: Callable[[Bench], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    bench = Bench()
+    bench.broker.on_event = logging.getLogger("leveret").info
+    operation(bench)
+    told = [each for each in caplog.records if "eve" in each.getMessage()]
+    assert told
+    for each in told:
+        line = TextFormatter().format(each)
+        assert line.isprintable()
+        assert len(line) < EVENT_CHARS_MAX + 100 or each.name == "leveret.audit"
+        # the audit is JSON, and the text of an error is as clients get it
+        assert "eve' refused" not in line or operation in (policy, missing_queue), "the name ends its quotes"
+        assert JsonFormatter().format(each).isprintable()
+
+
+async def test_a_path_that_meets_a_defect(caplog: pytest.LogCaptureFixture) -> None:
+    browse = Browser()
+
+    def defect(_: Any) -> Any:
+        raise RuntimeError("a defect")
+
+    browse.control.answers["list_queues"] = defect
+    answer = await browse("GET", "/api/queues/mine%27%0Aforged%1B" + "x" * 3000)
+    assert answer.status_code in (404, 500)
+    answer = await browse("GET", "/api/queues/mine?sort=%27%0Aforged")
+    assert answer.status_code == 500
+    for each in caplog.records:
+        assert all("forged" not in line or line.isprintable() for line in TextFormatter().format(each).splitlines())
+
+
+# rooms whose log is that of the program that uses them
+ELSEWHERE = ("client", "delay", "demo", "endpoint", "lake", "otel", "pipelines", "spark", "testing")
+SAYING = {
+    "debug", "info", "warning", "error", "critical", "exception", "log", "on_event", "tell", "tell_once", "complain",
+    "_say",
+}  # fmt: skip
+
+
+def test_no_line_of_the_log_puts_names_into_quotes_by_itself() -> None:
+    """Such quotes are ended by a name with a quote in it: `quoted` is for that."""
+    root = Path(leveret.__file__).parent
+    calls, found = 0, []
+    for path in sorted(root.rglob("*.py")):
+        if path.relative_to(root).parts[0] in ELSEWHERE:
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in SAYING:
+                calls += 1
+                parts = [part for argument in node.args for part in ast.walk(argument)]
+                if any(map(quotes_by_itself, parts)):
+                    found.append(f"{path.relative_to(root)}:{node.lineno}")
+    assert calls > 80
+    assert found == []
+
+
+def quotes_by_itself(part: ast.AST) -> bool:
+    if isinstance(part, ast.Constant):
+        return isinstance(part.value, str) and re.search(r"%r|['\"]%s", part.value) is not None
+    if not isinstance(part, ast.JoinedStr):
+        return False
+    before = [None, *part.values]
+    return any(
+        isinstance(value, ast.FormattedValue)
+        and (value.conversion == ord("r") or (isinstance(last, ast.Constant) and str(last.value).endswith(("'", '"'))))
+        for last, value in zip(before, part.values, strict=False)
+    )

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from leveret.broker.broker import Broker, Settings
 from leveret.net import loopback
+from leveret.net.entrance import Entrance
 from leveret.net.listening import Listening
 
 SYSTEM = Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip()
@@ -33,7 +35,8 @@ def test_what_a_listener_accepts(host: str, expected: str) -> None:
     async def accepted() -> str:
         made = asyncio.Event()
         user = Seen(made)
-        listening = Listening(asyncio.get_running_loop())
+        entrance = Entrance(Broker(Settings(), bytes))
+        listening = Listening(asyncio.get_running_loop(), lambda host: entrance.admit(host, 0))
         listener = await listening.add("amqp", lambda: user, host, 0)
         with socket.create_connection(("127.0.0.1", listener.port)):
             await made.wait()

@@ -19,12 +19,13 @@ from leveret.control.metrics.metric import COUNTER, HISTOGRAM
 from leveret.control.metrics.scope import Scope
 from leveret.control.metrics.table import ALWAYS, GROUPS, groups_of
 from leveret.control.metrics.text import exposition
-from leveret.control.refusal import BAD_REQUEST
+from leveret.control.refusal import ANSWER_TOO_LONG, BAD_REQUEST, Refused
 from leveret.control.sliced import CHUNK
 from leveret.net.pressure import Pressure
 from leveret.net.stopwatch import Stopwatch
 from leveret.wire import grammar
 
+from .admin import Browser
 from .metrics import samples
 from .support import Bench
 from .test_queries import House
@@ -285,3 +286,15 @@ def test_a_long_answer_comes_in_pieces() -> None:
     assert max(piece.count("\n") for piece in pieces) <= 2001
     (ready, *_) = parse("".join(pieces))
     assert len(ready.samples) == 5000
+
+
+async def test_who_asks_for_the_numbers_of_too_many_objects_is_told_what_to_ask_for() -> None:
+    def too_many(fields: dict[str, Any]) -> Any:
+        raise Refused(ANSWER_TOO_LONG, "the answer is longer than 64 MiB: ask for pages, or a part of it")
+
+    browse = Browser()
+    browse.control.answers["metrics"] = too_many
+    answer = await browse("GET", "/metrics/per-object")
+    assert (answer.status_code, answer.json()["error"]) == (400, "answer_too_long")
+    assert "pages" not in answer.json()["reason"]
+    assert "/metrics/detailed?family=...&vhost=..." in answer.json()["reason"]

@@ -8,6 +8,7 @@ from starlette.requests import Request
 from leveret.admin.origin import is_direct
 from leveret.control.passwords import authenticated
 from leveret.control.refusal import Refused
+from leveret.net.logins import Logins
 
 from .admin import Browser
 from .support import Bench
@@ -73,6 +74,7 @@ class Desk:
     def __init__(self) -> None:
         self.broker = Bench().broker
         self.host = self
+        self.logins = Logins(self.broker, self.now_us, lambda peer: None)
 
     def now_us(self) -> int:
         return 1

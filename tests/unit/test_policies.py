@@ -287,6 +287,8 @@ def many(bench: Bench) -> int:
     client = bench.connect()
     count = 2 * STEP + 5
     client.raw(b"".join(method_frame(1, grammar.QUEUE_DECLARE, queue=f"q{number}") for number in range(count)))
+    while client.peer.has_more:
+        client.raw(b"")
     return count
 
 

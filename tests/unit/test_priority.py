@@ -173,6 +173,12 @@ def test_deleting_a_priority_queue_frees_its_disk() -> None:
         client.raw(alike(10, 0, turn % 3))
         house.write()
         house.page()
+    client.send(1, grammar.BASIC_QOS, prefetch_count=100)  # of two priorities some are still out when the queue goes
+    consume(client)
+    for _ in range(20):
+        house.page()
+        house.bench.pass_time(0)
+    assert house.bench.broker.vhosts["/"].queues["q"].unacked == 100
     client.send(1, grammar.QUEUE_DELETE, queue="q")
     house.write()
     house.page()

@@ -3,6 +3,8 @@
 import os
 import re
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -10,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from leveret.testing.lines import Lines
-from leveret.testing.processes import ProcessFailed, ServerProcess
+from leveret.testing.processes import ProcessFailed, ServerProcess, free_port
 
 SCRIPT = """
 trap 'echo its last words; exit 5' TERM
@@ -89,3 +91,23 @@ def test_lines_are_cut_at_newlines_alone_and_the_last_one_needs_none() -> None:
         assert lines.take() == ["of ä \ufffd"]
         assert lines.have_ended
         assert lines.take() == []
+
+
+TRIES_OURS_FIRST = """
+import sys
+from leveret.testing import processes
+processes.FIRST_PORT = int(sys.argv[1])
+offsets = iter(range(processes.PORTS))
+processes.secrets.randbelow = lambda count: next(offsets)
+print(processes.free_port())
+"""
+
+
+def test_two_processes_never_have_the_same_port(tmp_path: Path) -> None:
+    """Nobody listens on ours yet, and the other process asks for it first. It has another temporary directory."""
+    ours = free_port()
+    command = [sys.executable, "-c", TRIES_OURS_FIRST, str(ours)]
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert int(done.stdout) > ours
+    assert free_port() != ours

@@ -63,12 +63,12 @@ def test_a_page_is_read_back() -> None:
 def test_a_hop_is_one_record() -> None:
     bench = Bench()
     client = bench.connect()
-    arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "two", "x-message-ttl": 0}
+    arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "two", "x-message-ttl": 1}
     client.queue("one", durable=True, arguments=arguments)
     client.queue("two", durable=True)
     client.publish("one", b"body", delivery_mode=2)
     bench.sync()
-    bench.pass_time(1)
+    bench.pass_time(1000)
     (hop,) = records(bench.sync())
     assert isinstance(hop, Moved)
     assert (hop.kind, hop.left, hop.id, hop.queue, hop.expires_us) == (MOVED, (1, 1), 2, 2, 0)
@@ -78,13 +78,13 @@ def test_a_hop_is_one_record() -> None:
 def test_a_hop_to_two_queues_is_one_record() -> None:
     bench = Bench()
     client = bench.connect()
-    client.queue("one", durable=True, arguments={"x-dead-letter-exchange": "amq.fanout", "x-message-ttl": 0})
+    client.queue("one", durable=True, arguments={"x-dead-letter-exchange": "amq.fanout", "x-message-ttl": 1})
     for name in ("two", "three"):
         client.queue(name, durable=True)
         client.call(1, grammar.QUEUE_BIND, queue=name, exchange="amq.fanout")
     client.publish("one", b"body", delivery_mode=2)
     bench.sync()
-    bench.pass_time(1)
+    bench.pass_time(1000)
     (hop,) = records(bench.sync())
     assert isinstance(hop, Arrived)
     assert (hop.kind, hop.left, hop.first_id, hop.queues) == (HOP, (1, 1), 2, [(2, 0), (3, 0)])

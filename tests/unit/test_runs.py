@@ -9,6 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from leveret.broker.broker import Settings
+from leveret.broker.queue import EXPIRED_MAX
 from leveret.broker.recovery import Recovery
 from leveret.broker.run import Run
 from leveret.session import lifecycle
@@ -144,6 +145,25 @@ def test_a_run_is_journalled_once_and_comes_back() -> None:
     assert again.broker.log.next_id == 21
 
 
+def test_messages_that_are_taken_singly_from_a_run_are_settled_as_themselves() -> None:
+    bench, client = start()
+    bench.batches.append(b"".join(bench.broker.snapshot()))
+    client.raw(b"".join(alike("all", 5, delivery_mode=2)))
+    for _ in range(5):
+        client.send(2, grammar.BASIC_GET, queue="durable", no_ack=False)
+    for tag in (2, 4):
+        client.send(2, grammar.BASIC_ACK, delivery_tag=tag)
+    bench.sync()
+    again = Bench()
+    recovery = Recovery(again.broker, again.now_us)
+    for batch in bench.batches:
+        recovery.batch(batch)
+    assert recovery.finish() == 3
+    reader = again.connect()
+    reader.send(1, grammar.BASIC_CONSUME, queue="durable", no_ack=True)
+    assert reader.bodies() == [b"%08d" % number for number in (0, 2, 4)]
+
+
 def test_a_run_expires_as_its_messages_do() -> None:
     bench, client = start()
     client.raw(b"".join(alike("brief", 10)))
@@ -158,12 +178,15 @@ def test_a_run_expires_as_its_messages_do() -> None:
 
 def test_an_expired_run_is_not_delivered() -> None:
     bench, client = start()
-    client.raw(b"".join(alike("brief", 10)))
+    for _ in range(5):
+        client.raw(b"".join(alike("brief", EXPIRED_MAX)))
     client.frames()
-    bench.now_us += SECOND_US + 1  # the timer did not ring yet
+    bench.now_us += SECOND_US + 1  # a turn takes out only the first of them
     client.send(2, grammar.BASIC_CONSUME, queue="brief", no_ack=True)
     assert client.bodies() == []
-    assert client.call(2, grammar.QUEUE_DECLARE, queue="one", passive=True).number("message_count") == 10
+    for _ in range(5):
+        bench.pass_time(0)
+    assert client.call(2, grammar.QUEUE_DECLARE, queue="one", passive=True).number("message_count") == 5 * EXPIRED_MAX
 
 
 def test_what_is_left_of_a_run_goes_to_the_next_consumer() -> None:

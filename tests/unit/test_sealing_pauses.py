@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from leveret.net import sealing_process
 from leveret.net.tables import Tables
 
 
@@ -50,21 +49,6 @@ async def test_while_the_server_stops(server: Any, tmp_path: Path, monkeypatch: 
     await it.stop()
     it._look()
     assert found == []
-
-
-async def test_without_the_extra_it_is_said_once(
-    server: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(sealing_process, "is_installed", lambda: False)
-    it = Tables(server, str(tmp_path))
-    found = looks(it, monkeypatch)
-    with caplog.at_level("INFO"):
-        it._ask(b"{}")
-    it._look()
-    assert found == []
-    assert caplog.messages == ["streams have no tables: pip install 'leveret[lake]', or --tables-dir off"]
-    assert it.pid is None
-    await it.stop()
 
 
 async def test_streams_that_come_later_are_sealed(server: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from leveret.control.command import COMMANDS
 from leveret.control.refusal import NOT_FOUND, Refused
 from leveret.wire import grammar
 
-from .admin import MINE, Browser
+from .admin import MINE, Browser, missing
 from .metrics import samples
 from .stages import attach, queries, release, settle, stage
 from .support import recovered
@@ -75,6 +75,18 @@ def test_a_query_is_forgotten_with_its_stages(house: House) -> None:
     assert queries(recovered(house.bench.batches)).by_name == {}
 
 
+def test_the_name_of_a_query_that_was_closed_is_forgotten(house: House) -> None:
+    known = queries(house.bench)
+    for _ in range(402):
+        house.bench.pass_time(86_400_000_000)
+    assert (list(known.by_name), list(known.closed.values())) == ([], ["guest"])
+    COMMANDS["forget_query"](name="Q").run(house.node)  # type: ignore[call-arg]
+    assert known.closed == {}
+    assert queries(recovered([*house.bench.batches, house.bench.sync()])).closed == {}
+    with pytest.raises(Refused):
+        COMMANDS["forget_query"](name="Q").run(house.node)  # type: ignore[call-arg]
+
+
 def test_nothing_is_forgotten_that_is_not_there(house: House) -> None:
     with pytest.raises(Refused) as refused:
         COMMANDS["forget_query"](name="P").run(house.node)  # type: ignore[call-arg]
@@ -106,3 +118,12 @@ async def test_over_http() -> None:
     assert browse.control.fields_of("forget_query") == {"vhost": MINE, "name": "Q"}
     guide = (Path(__file__).parents[2] / "docs" / "HTTP_API.md").read_text()
     assert "`/api/queries/VHOST/NAME`" in guide
+
+
+async def test_over_http_a_query_that_was_closed_is_forgotten_though_it_is_not_to_be_seen() -> None:
+    browse = Browser()
+    browse.control.answers |= {"get_query": missing, "forget_query": lambda fields: None}
+    assert (await browse("GET", f"/api/queries/{MINE}/Q")).status_code == 404
+    assert (await browse("DELETE", f"/api/queries/{MINE}/Q")).status_code == 204
+    browse.control.answers["forget_query"] = missing
+    assert (await browse("DELETE", f"/api/queries/{MINE}/Q")).status_code == 404

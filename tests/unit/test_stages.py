@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+from leveret.broker.broker import Settings
 from leveret.broker.kinds.recent_history import RecentHistory
+from leveret.broker.log import meta_record
 from leveret.broker.peer import Peer
-from leveret.broker.queries import QUERIES_MAX, STAGES_MAX
+from leveret.broker.queries import CLOSED_IN_TURN, CLOSED_MAX, QUERIES_MAX, STAGES_MAX
 from leveret.broker.records import records
 from leveret.broker.users import SHA256, hash_password
 from leveret.cli.store import fields_of
@@ -243,7 +245,7 @@ def test_a_second_release_is_confirmed_no_sooner_than_the_first_one() -> None:
     client.frames()
     release(client, 0, "a")
     batch = bench.broker.log.batch
-    data = bench.broker.log.close_batch()
+    data = b"".join(bench.broker.log.close_batch())
     release(other, 0, "a")
     assert names(other) == []
     bench.broker.log.on_disk(batch)
@@ -522,10 +524,10 @@ def test_orders_are_checked() -> None:
     assert staged(client) is None
 
 
-def other_user(bench: Bench, *tags: str) -> Client:
-    """A client of user u, who may use everything in the virtual host."""
-    bench.broker.definitions.put("user", {"name": "u", "tags": list(tags), **hashed("u")})
-    bench.broker.definitions.put("permission", {"user": "u", "vhost": "/", "configure": "", "write": "", "read": ""})
+def other_user(bench: Bench, write: str = "^amq\\.default$") -> Client:
+    """A client of user u, who may write this and do nothing else."""
+    bench.broker.definitions.put("user", {"name": "u", "tags": [], **hashed("u")})
+    bench.broker.definitions.put("permission", {"user": "u", "vhost": "/", "configure": "", "write": write, "read": ""})
     client = Client(bench, Peer(bench.broker, "test:2", True))
     client.raw(PROTOCOL_HEADER)
     client.send(0, grammar.CONNECTION_START_OK, mechanism="PLAIN", response=b"\0u\0u")
@@ -549,9 +551,6 @@ def test_a_query_is_its_owners_and_administrators() -> None:
     assert refusal(other) == (403, text, 60, 20)
     other.send(1, grammar.BASIC_GET, queue="amq.leveret.query.Q", no_ack=True)
     assert refusal(other) == (403, text, 60, 70)
-    bench.broker.definitions.put(
-        "permission", {"user": "u", "vhost": "/", "configure": "", "write": "amq.default", "read": ""}
-    )
     for op in ("release", "abort", "forget"):
         say(other, op=op, query="Q", batch=0, attempts=["a"])
         assert refusal(other) == (403, text, 60, 40)
@@ -566,16 +565,182 @@ def test_what_is_published_into_a_stage_needs_the_usual_permission() -> None:
     opened(bench, "q")
     other = other_user(bench)
     attach(other, 0, "a")
-    other.publish("q", b"m")
-    text = "ACCESS_REFUSED - access to exchange 'amq.default' in vhost '/' refused for user 'u'"
+    other.publish("q", b"m", exchange="amq.topic")
+    text = "ACCESS_REFUSED - access to exchange 'amq.topic' in vhost '/' refused for user 'u'"
     assert refusal(other) == (403, text, 60, 40)
 
 
-def test_queries_are_not_without_number() -> None:
+def test_who_could_not_release_anything_may_not_stage_anything() -> None:
+    bench = Bench()
+    other = other_user(bench, "^$")
+    bench.sync()
+    size = bench.broker.log.size()
+    for number in range(3):
+        attach(other, 0, "a", query=f"{number}")
+        text = "ACCESS_REFUSED - access to exchange 'amq.default' in vhost '/' refused for user 'u'"
+        assert refusal(other) == (403, text, 60, 20)
+    release(other, 0)
+    assert refusal(other) == (403, text, 60, 40)
+    assert (queries(bench).by_name, bench.broker.log.size()) == ({}, size)
+
+
+def test_a_user_has_no_more_queries_than_its_limit() -> None:
+    bench = Bench(Settings(ceilings={"staged_producer_max_per_user": 2}))
+    client, other = opened(bench, "q"), other_user(bench)
+    for name in ("a", "b", "b"):
+        attach(client, 0, f"{len(queries(bench).by_number)}", query=name)
+        detach(client)
+    text = "PRECONDITION_FAILED - user 'guest' has 2 queries in vhost '/': forget those that are over (op \"forget\", "
+    text += "leveret ctl forget_query), or raise staged_producer_max_per_user"
+    attach(client, 0, "c", query="c")
+    assert refusal(client) == (406, text, 60, 20)
+    release(client, 0, query="c")
+    assert refusal(client) == (406, text, 60, 40)
+    attach(other, 0, "c", query="c")
+    bench.sync()
+    assert names(other) == ["basic.consume-ok"]
+    say(client, op="forget", query="a")
+    attach(client, 0, "d", query="d")
+    bench.sync()
+    assert sorted(queries(bench).by_name) == ["b", "c", "d"]
+
+
+def test_a_user_has_no_more_stages_than_its_limit() -> None:
+    bench = Bench(Settings(ceilings={"stage_max_per_user": 2}))
+    client, other = opened(bench, "q"), other_user(bench)
+    stage(client, 0, "a", b"1")
+    stage(client, 0, "b", b"2", query="R")
+    text = "PRECONDITION_FAILED - user 'guest' has 2 stages in vhost '/': release or abort some, or raise "
+    attach(client, 0, "c")
+    assert refusal(client) == (406, text + "stage_max_per_user", 60, 20)
+    attach(other, 0, "a", query="S")
+    bench.sync()
+    assert names(other) == ["basic.consume-ok"]
+    release(client, 0, "a")
+    attach(client, 0, "again")  # a batch that is released needs none
+    detach(client)
+    attach(client, 1, "c")
+    bench.sync()
+    assert (1, "c") in queries(bench).by_name["Q"].stages
+
+
+def closed_query(bench: Bench) -> Client:
+    """The query Q of guest has released a message for batch 3, and was not used for 401 days."""
+    client = opened(bench, "q")
+    stage(client, 3, "a", b"1")
+    release(client, 3, "a")
+    settle(bench)
+    bench.pass_time(399 * DAY_US)
+    assert staged(client) == {"query": "Q", "last_batch": 3, "stages": []}
+    for _ in range(2):
+        bench.pass_time(DAY_US)
+    assert queries(bench).by_name == {}
+    return client
+
+
+CLOSED = (
+    "PRECONDITION_FAILED - query 'Q' was closed after 400 days without use, so repeated batches are not recognized any "
+    'more: forget it (op "forget", leveret ctl forget_query) or use another name'
+)
+
+
+def test_a_query_that_nobody_uses_goes_and_is_refused_when_it_comes_back() -> None:
+    bench = Bench()
+    events: list[str] = []
+    bench.broker.on_event = events.append
+    client = closed_query(bench)
+    assert [event.split(": a rep")[0] for event in events if "query" in event] == [
+        "query 'Q' in vhost '/' was not used for 400 days and is closed"
+    ]
+    assert fetch(client) == [b"1"]
+    for _ in range(3):  # also after a restart, and after one that reads what a new file begins with
+        attach(client, 3, "b")
+        assert refusal(client) == (406, CLOSED, 60, 20)
+        release(client, 3)
+        assert refusal(client) == (406, CLOSED, 60, 40)
+        client.send(1, grammar.BASIC_GET, queue="amq.leveret.query.Q", no_ack=True)
+        assert refusal(client) == (406, CLOSED, 60, 70)
+        bench, client = again(bench)
+        bench.batches = [b"".join(bench.broker.snapshot())]
+    other = other_user(bench)
+    attach(other, 4, "b")
+    assert refusal(other)[0] == 403
+
+
+def test_who_says_that_nothing_is_repeated_may_use_the_name_again() -> None:
+    bench = Bench()
+    client = closed_query(bench)
+    say(client, op="forget", query="Q")
+    assert staged(client) is None
+    bench, client = again(bench)
+    stage(client, 4, "a", b"2")
+    release(client, 4, "a")
+    settle(bench)
+    assert fetch(client) == [b"1", b"2"]
+
+
+def test_what_is_used_does_not_go() -> None:
     bench = Bench()
     client = opened(bench, "q")
+    for batch in range(4):
+        release(client, batch)
+        bench.pass_time(300 * DAY_US)
+        bench, client = again(bench)
+        bench.pass_time(DAY_US)
+    assert queries(bench).by_name["Q"].last_batch == 3
+
+
+def test_a_journal_that_does_not_say_when_a_query_was_used() -> None:
+    bench = Bench()
+    opened(bench, "q")
+    fields: dict[str, Value] = {"op": "query.declare", "vhost": "/", "query": "Q", "owner": "guest", "last_batch": 7}
+    bench.sync()
+    bench.batches.append(meta_record(fields))
+    bench, client = again(bench)
+    bench.pass_time(400 * DAY_US)
+    assert staged(client) == {"query": "Q", "last_batch": 7, "stages": []}
+    bench.pass_time(DAY_US)
+    assert queries(bench).by_name == {}
+
+
+def test_no_stage_is_kept_for_longer_than_an_unused_query() -> None:
+    bench = Bench(Settings(ceilings={"staged_producer_unused_days_max": 2}))
+    client = opened(bench, "q")
+    attach(client, 0, "a", expires_ms=315_360_000_000)
+    detach(client)
+    bench.pass_time(DAY_US)
+    assert len(queries(bench).stages()) == 1
+    bench.pass_time(DAY_US)
+    assert (queries(bench).stages(), queries(bench).by_name) == ([], {})
+    bench.broker.set_ceilings({"staged_producer_unused_days_max": -1} | {
+        "staged_producer_max_per_user": -1, "stage_max_per_user": -1})
+    release(client, 0)
+    for _ in range(5):
+        bench.pass_time(DAY_US)
+    assert "Q" in queries(bench).by_name
+
+
+def test_what_remains_of_closed_queries_is_bounded() -> None:
+    bench = Bench()
+    known = queries(bench)
+    for number in range(CLOSED_IN_TURN + 1):
+        known.of(f"{number}", "guest", bench.now_us).last_batch = 0
+    bench.pass_time(401 * DAY_US)
+    assert len(known.closed) == CLOSED_IN_TURN
+    bench.pass_time(SECOND_US)
+    assert (len(known.closed), len(known.by_name)) == (CLOSED_IN_TURN + 1, 0)
+    known.closed.update(dict.fromkeys(range(CLOSED_MAX), "guest"))
+    count = len(known.closed)
+    known.of("stays", "guest", bench.now_us)
+    bench.pass_time(402 * DAY_US)
+    assert (len(known.closed), list(known.by_name)) == (count, ["stays"])
+
+
+def test_queries_are_not_without_number() -> None:
+    bench = Bench(Settings(ceilings={"staged_producer_max_per_user": -1}))
+    client = opened(bench, "q")
     for number in range(QUERIES_MAX):
-        queries(bench).of(f"{number}", "guest")
+        queries(bench).of(f"{number}", "guest", bench.now_us)
     attach(client, 0, "a", query="one more")
     text = "vhost '/' knows 10000 queries: forget some (forget_query)"
     assert refusal(client) == (406, f"PRECONDITION_FAILED - {text}", 60, 20)
@@ -586,7 +751,7 @@ def test_queries_are_not_without_number() -> None:
 
 
 def test_stages_are_not_without_number() -> None:
-    bench = Bench()
+    bench = Bench(Settings(ceilings={"stage_max_per_user": -1}))
     client = opened(bench, "q")
     known = queries(bench)
     for number in range(STAGES_MAX):

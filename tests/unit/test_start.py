@@ -14,6 +14,7 @@ import pytest
 from leveret.control.awaited import Awaited
 from leveret.control.host import Host
 
+from .asking import whole
 from .support import Bench
 
 # what is imported when somebody needs it: the commands of operators, tables of streams, a configuration file, a
@@ -37,7 +38,7 @@ def test_what_serving_can_do_without_is_not_imported() -> None:
 @pytest.mark.parametrize("line", [b'{"call":{"command":"ping"}}', b"nonsense"])
 async def test_calls_that_come_before_the_commands_are_imported_are_answered(line: bytes) -> None:
     awaited = Awaited(Bench().broker, cast(Host, None), "leveret@test", "/data", "1", "interpreted")
-    answers = await asyncio.gather(awaited.answer(line), awaited.answer(line))
-    first, second = (json.loads(b"".join(answer)) for answer in answers)
+    answers = await asyncio.gather(whole(awaited.answer(line)), whole(awaited.answer(line)))
+    first, second = map(json.loads, answers)
     assert first == second
     assert first.get("ok") == {"node": "leveret@test", "pong": True} or first["error"] == "bad_request"

@@ -6,6 +6,7 @@ import errno
 import os
 import select
 import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -54,16 +55,26 @@ def test_end_waits(kernel: KernelSync, file: DiskFile) -> None:
 
 def test_a_signal_is_no_failure_of_the_disk(kernel: KernelSync, file: DiskFile) -> None:
     heard: list[int] = []
-    before = signal.signal(signal.SIGALRM, lambda number, frame: heard.append(number))
-    signal.setitimer(signal.ITIMER_REAL, 0.00005, 0.00005)
+    is_over = threading.Event()
+    here = threading.get_ident()
+
+    def disturb() -> None:
+        while not is_over.wait(0.00005):
+            signal.pthread_kill(here, signal.SIGUSR1)
+
+    # not SIGALRM: one that came after the end would be that of pytest's own time limit
+    before = signal.signal(signal.SIGUSR1, lambda number, frame: heard.append(number))
+    disturbing = threading.Thread(target=disturb)
+    disturbing.start()
     try:
         while len(heard) < 100:
             file.write(0, [bytes(1 << 20)])
             kernel.begin(file)
             kernel.end()
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        is_over.set()
+        disturbing.join()
+        signal.signal(signal.SIGUSR1, before)
     assert not is_told(kernel)
 
 

@@ -210,3 +210,21 @@ def test_a_failed_write_leaves_no_segment() -> None:
         assert opened(disk).numbers() == []
         assert opened(disk).read(2, *store.write(2, PAGES)[0]) == PAGES[0]
     assert disk.size(FIRST.replace("1.", "2.")) == DATA_START + sum(BATCH_HEADER_SIZE + len(page) for page in PAGES)
+
+
+def test_a_large_page_is_read_in_pieces() -> None:
+    disk = MemoryDisk()
+    segments = opened(disk)
+    [_, (offset, length)] = segments.write(1, [b"before", [b"head", b"content", b"rest"]])
+
+    def cut(start: bytes) -> list[int]:
+        assert start == b"head"
+        return [4, 11]
+
+    assert segments.read(1, offset, length) == b"headcontentrest"
+    assert segments.read_pieces(1, offset, length, 4, cut) == [b"head", b"content", b"rest"]
+    assert segments.read_pieces(1, offset, length, 4, lambda _: [4, 100]) == [b"head", b"contentrest"]
+    file = disk.open(segments.path(1))
+    file.write(offset + 6, [b"!"])
+    with pytest.raises(SegmentDamaged):
+        segments.read_pieces(1, offset, length, 4, cut)

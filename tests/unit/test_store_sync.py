@@ -29,7 +29,7 @@ class Reports:
 
     def wait(self, batch_id: int) -> None:
         with self._changed:
-            assert self._changed.wait_for(lambda: any(seen == batch_id for seen, _ in self.seen), timeout=10)
+            assert self._changed.wait_for(lambda: any(seen == batch_id for seen, _ in self.seen), timeout=60)
 
 
 def opened(disk: MemoryDisk) -> tuple[Journal, list[bytes]]:

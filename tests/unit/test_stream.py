@@ -11,11 +11,18 @@ from typing import Any
 
 import pytest
 
+from leveret.broker.broker import Broker, Settings
 from leveret.net import listening
+from leveret.net.entrance import Entrance, Place
 from leveret.net.listening import Listening
 from leveret.net.stream import BUFFERS_MAX, READ_OCTETS, READ_OCTETS_MAX, WRITE_HIGH_OCTETS, Stream
 
 LOCAL = "127.0.0.1"
+
+
+def anybody(host: str) -> Place | None:
+    """Everybody may come in."""
+    return Entrance(Broker(Settings(), os.urandom)).admit(host, 0)
 
 
 class User:
@@ -223,7 +230,7 @@ async def test_a_name_with_several_addresses_is_listened_on_at_all_of_them() -> 
     async def getaddrinfo(*_: object, **__: object) -> object:
         return found + found[:1]
 
-    house = Listening(loop)
+    house = Listening(loop, anybody)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loop, "getaddrinfo", getaddrinfo)
         await house.add("amqp", accept, "both", 0)
@@ -242,7 +249,7 @@ async def test_a_name_with_several_addresses_is_listened_on_at_all_of_them() -> 
 
 
 async def test_what_is_accepted_sends_at_once() -> None:
-    house, accepted = Listening(asyncio.get_running_loop()), []
+    house, accepted = Listening(asyncio.get_running_loop(), anybody), []
 
     class Accepted(User):
         def connection_made(self, stream: Stream) -> None:
@@ -259,7 +266,7 @@ async def test_what_is_accepted_sends_at_once() -> None:
 
 async def test_an_address_that_is_taken_leaves_nothing_open() -> None:
     taken = socket.create_server((LOCAL, 0))
-    house = Listening(asyncio.get_running_loop())
+    house = Listening(asyncio.get_running_loop(), anybody)
     with pytest.raises(OSError, match="in use"):
         await house.add("amqp", User, LOCAL, taken.getsockname()[1])
     assert not house._sockets
@@ -270,7 +277,7 @@ async def test_without_room_for_another_socket_it_waits_and_looks_again(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(listening, "NO_ROOM_S", 0.001)
-    house, users = Listening(asyncio.get_running_loop()), []
+    house, users = Listening(asyncio.get_running_loop(), anybody), []
     listener = await house.add("amqp", lambda: users.append(User()) or users[-1], LOCAL, 0)
     full = iter([OSError(errno.EMFILE, "Too many open files")])
 
@@ -298,3 +305,33 @@ async def test_without_room_for_another_socket_it_waits_and_looks_again(
     house.suspend()
     caller.close()
     await users[0].until(lambda: users[0].heard == ["eof", "lost"])
+
+
+async def test_a_stream_tells_how_often_what_waited_was_taken_and_resets() -> None:
+    pair = Pair()
+    stream = pair.user.stream
+    stream.writelines([b"x" * 1000])
+    assert stream.taken == 0  # nothing waited
+    stream.writelines([b"x" * (4 << 20)])
+    unsent = stream.get_write_buffer_size()
+    assert unsent > 0
+    while stream.get_write_buffer_size() == unsent:
+        assert stream.taken == 0
+        pair.other.recv(1 << 20)
+        await asyncio.sleep(0)
+    assert stream.taken > 0
+    stream.reset()
+    await pair.user.until(lambda: "lost" in pair.user.heard)
+
+    def is_reset() -> bool:
+        try:
+            while pair.other.recv(1 << 20):
+                pass
+        except BlockingIOError:
+            return False
+        except ConnectionResetError:
+            return True
+        raise AssertionError("it was closed, not reset")
+
+    await pair.user.until(is_reset)
+    pair.other.close()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from leveret.store import stream_files
 from leveret.store.disk import MemoryDisk, RealDisk
 from leveret.store.format import BATCH_HEADER_SIZE, DATA_START
 from leveret.store.stream_files import Chunk, StreamDamaged, StreamFiles
@@ -56,7 +57,11 @@ def stored(files: StreamFiles) -> list[tuple[int, int, bytes]]:
 
 
 def expected(new: Sequence[Chunk]) -> list[tuple[int, int, bytes]]:
-    return [(part.first, part.first + part.count, part.payload) for part in new]
+    return [(part.first, part.first + part.count, whole(part)) for part in new]
+
+
+def whole(part: Chunk) -> bytes:
+    return part.payload if isinstance(part.payload, bytes) else b"".join(part.payload)
 
 
 def names(disk: MemoryDisk) -> list[str]:
@@ -218,6 +223,23 @@ def test_a_damaged_head_in_the_middle_takes_nothing_that_comes_after_it(at: int)
         assert names(disk) == [f"{0:020d}.lvs", f"{50:020d}.lvs"]
         disk.crash()
         files = opened(disk, 50)
+
+
+def test_a_large_chunk_is_read_without_its_head_and_damage_in_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream_files, "LARGE_OCTETS", 50)
+    disk = MemoryDisk()
+    files = opened(disk)
+    new = [Chunk(first, 1, 0, 0, [b"parts " * 10, b"of %d" % first], b"digest") for first in range(2)]
+    append(files, new)
+    for _ in range(2):
+        assert stored(files) == expected(new)
+        files = opened(disk)
+    [segment] = files.segments
+    place = files.place_of(segment, 1)
+    assert place is not None
+    disk.open(files.path(0)).write(place.at + 3, [b"!"])
+    with pytest.raises(StreamDamaged):
+        files.read(segment, place)
 
 
 def test_a_damaged_chunk_is_told_and_the_others_can_be_read() -> None:

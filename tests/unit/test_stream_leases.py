@@ -45,7 +45,7 @@ class Stand:
 
     def sync(self) -> None:
         batch = self.log.batch
-        self.disk.append(self.log.close_batch())
+        self.disk.append(b"".join(self.log.close_batch()))
         self.log.on_disk(batch)
 
     def restart(self) -> None:

@@ -172,7 +172,7 @@ def test_transactions(bench: Bench) -> None:
     client.send(1, grammar.TX_COMMIT)
     assert [method.spec for method in client.methods()] == [grammar.TX_ROLLBACK_OK]
     log = bench.broker.log
-    batch, data = log.batch, log.close_batch()
+    batch, data = log.batch, b"".join(log.close_batch())
     say(other, 2)
     other.send(1, grammar.TX_COMMIT)
     assert client.methods() == other.methods() == []  # the second commit waits for what the first one brought

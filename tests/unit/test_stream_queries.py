@@ -17,6 +17,7 @@ from leveret.control.refusal import BAD_REQUEST, NOT_FOUND, Refused
 from leveret.wire import grammar
 from leveret.wire.errors import NOT_IMPLEMENTED, ProtocolError
 
+from .asking import whole
 from .metrics import samples
 from .stream_house import StreamHouse
 from .test_queries import Host
@@ -34,7 +35,7 @@ class Asked(StreamHouse):
         host.clients.append(self.client)
         control = Control(Node(self.bench.broker, host, "leveret@test", "/data", "1.0", "interpreted"))  # type: ignore[arg-type]
         line = call_line(command, fields, SOMEBODY).rstrip()
-        return result_of(b"".join(asyncio.run(control.answer(line))))
+        return result_of(asyncio.run(whole(control.answer(line))))
 
     def row(self) -> Any:
         (row,) = self.ask("list_streams")

@@ -108,7 +108,7 @@ def test_nothing_is_seen_that_a_crash_could_take_away(house: StreamHouse) -> Non
     publish(house, 0, 3)
     assert watcher.got() == []
     batch = house.bench.broker.log.batch
-    house.bench.batches.append(house.bench.broker.log.close_batch())
+    house.bench.batches.append(b"".join(house.bench.broker.log.close_batch()))
     publish(house, 3, 2)  # into the next batch, while this one is on its way
     assert watcher.got() == []
     house.bench.broker.log.on_disk(batch)

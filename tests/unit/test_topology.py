@@ -16,6 +16,7 @@ from leveret.control.sliced import Sliced
 from leveret.wire import grammar
 
 from .admin import MINE, Browser, missing
+from .asking import listed
 from .support import Bench, Client
 
 
@@ -60,8 +61,7 @@ class Map:
                 next(result.steps)
                 self.steps += 1
             except StopIteration as stop:
-                value = stop.value
-                return msgspec.json.decode(msgspec.json.encode(value if isinstance(value, dict) else list(value)))
+                return msgspec.json.decode(msgspec.json.encode(listed(stop.value)))
 
 
 def edges(view: Any) -> set[tuple[str, str, str, int]]:

@@ -270,7 +270,7 @@ def test_a_header_that_does_not_fit_into_a_frame_any_more_is_buried_and_said() -
     assert (nack.number("delivery_tag"), nack.flag("requeue")) == (1, False)
     house.sync()
     assert house.acked() == [("basic.ack", 2, False)]
-    (event,) = (event for event in house.events if event.startswith("the link "))
+    (event,) = (event for event in house.events if event.startswith("'the link "))
     assert ": a message with routing key 'rk1' was dropped: its header of 131" in event
     assert [body for *_, body in house.arrived()] == [b"y"]
     assert (house.transfer.buried, house.transfer.messages) == (1, 1)

@@ -7,6 +7,7 @@ import struct
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.each import check_each
 
 from leveret.broker.names import generated
 from leveret.wire import grammar
@@ -147,10 +148,21 @@ def test_methods_come_back(data: st.DataObject) -> None:
     assert decode_method(encode_method(spec, **fields)).values == fields
 
 
-@pytest.mark.parametrize("spec", grammar.METHODS.values(), ids=lambda spec: spec.name)
-def test_fields_that_are_not_given_say_nothing(spec: grammar.MethodSpec) -> None:
+def test_fields_that_are_not_given_say_nothing() -> None:
     nothing: dict[str, object] = {"bit": False, "shortstr": "", "longstr": b"", "table": {}}
-    assert decode_method(encode_method(spec)).values == {name: nothing.get(kind, 0) for name, kind in spec.fields}
+
+    def check(spec: grammar.MethodSpec) -> None:
+        assert decode_method(encode_method(spec)).values == {name: nothing.get(kind, 0) for name, kind in spec.fields}
+
+    check_each(grammar.METHODS.values(), check, lambda spec: spec.name)
+
+
+def test_an_error_shows_a_name_that_is_not_utf_8() -> None:
+    name = b"a\xff".decode("utf-8", "surrogateescape")
+    assert ProtocolError(404, f"no queue '{name}'").reply_text == f"NOT_FOUND - no queue '{name}'"
+    long = ProtocolError(404, name * 200).reply_text.encode("utf-8", "surrogateescape")
+    assert len(long) == 255
+    assert long.endswith(b"a\xff...")
 
 
 def test_a_field_that_a_method_has_not_is_a_mistake() -> None:

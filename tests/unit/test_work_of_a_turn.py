@@ -5,6 +5,9 @@ Each test counts what one turn or step has done, and then that all of it comes t
 
 from __future__ import annotations
 
+import gc
+import random
+from itertools import pairwise
 from typing import Any, cast
 
 import msgspec
@@ -15,25 +18,33 @@ from leveret.broker.binding import Binding
 from leveret.broker.broker import DUE_MAX, LATE_MAX
 from leveret.broker.consumer import CROWDED_OCTETS_MAX, OUT_OCTETS_MAX
 from leveret.broker.kinds.direct import Direct
-from leveret.broker.log import GONE_AT_ONCE
-from leveret.broker.pager import DEAD_MAX
+from leveret.broker.log import GONE_AT_ONCE, SETTLED_AT_ONCE, SETTLED_MAX
+from leveret.broker.page import LARGE_PAGE_OCTETS, Page
+from leveret.broker.pager import DEAD_MAX, Pager
+from leveret.broker.peer import EXCLUSIVE_COST_MAX, MESSAGES_COST
 from leveret.broker.queue import CROWD, EXPIRED_MAX, Queue
 from leveret.broker.remains import STEP
+from leveret.broker.vhost import PREDECLARED
+from leveret.broker.vhost_removal import COST_MAX
 from leveret.broker.way_back import COUNTED_COST, STEP_MAX
 from leveret.control.commands.definitions import ImportDefinitions
+from leveret.control.commands.vhosts import AddVhost, DeleteVhost
 from leveret.control.definitions.document import Document
 from leveret.control.definitions.importing import Import
 from leveret.control.directory import Directory, Place
 from leveret.control.refusal import Refused
-from leveret.control.sliced import CHUNK, Steps
+from leveret.control.sliced import CHUNK, Sliced, Steps
 from leveret.session import lifecycle
+from leveret.session.assembly import JOINED_AT_ONCE, Assembly
+from leveret.session.connection import TURN_METHODS_MAX
+from leveret.session.output import Buffer
 from leveret.store.disk import MemoryDisk
 from leveret.wire import grammar
 from leveret.wire.method import method_frame
 from leveret.wire.table import Value
 
 from .house import House
-from .support import SECOND_US, Bench, Client
+from .support import SECOND_US, Bench, Client, recovered
 
 MANY = 3 * GONE_AT_ONCE
 
@@ -58,7 +69,7 @@ def house_with(count: int, persistent: bool, **options: Any) -> tuple[House, Cli
     return house, client
 
 
-def segment_of(house: House) -> tuple[int, list[bytes]]:
+def segment_of(house: House) -> tuple[int, list[list[bytes]]]:
     """What the pager moves away of a house that has too much in memory."""
     house.pager.relieve(1500)
     while house.pager.step():
@@ -148,6 +159,211 @@ def test_pages_go_with_what_is_purged_or_deleted(spec: grammar.MethodSpec, persi
     assert (house.pager.segments, house.segments.numbers()) == ({}, [])
     house.disk.crash()
     assert House(house.disk).recovered == 0
+
+
+def fill_at_once(client: Client, count: int, key: str = "q") -> None:
+    """The same as `fill`, durable, without the work of publishing."""
+    vhost, now_us = client.bench.broker.vhosts["/"], client.bench.now_us
+    client.publish(key, b"first", delivery_mode=2)
+    [route] = client.peer.last_routes()
+    content = queue_of(client.bench, key).peek()
+    assert content is not None
+    for _ in range(count - 1):
+        vhost.accept(route, content.content, True, -1, now_us)
+
+
+def purge_or_delete(bench: Bench, client: Client, spec: grammar.MethodSpec) -> tuple[Queue, list[int]]:
+    """A queue from which many messages go, and how many lived before each turn that this takes, and after the last."""
+    log, queue = bench.broker.log, queue_of(bench)
+    lived = [int(queue.count())]
+    client.raw(method_frame(1, spec, queue="q"))
+    lived.append(log.live())
+    while bench.broker.is_busy or client.peer.has_more:
+        bench.broker.give_back(bench.now_us)
+        lived.append(log.live())
+        if client.peer.has_more:
+            client.raw(b"")
+    return queue, lived
+
+
+@pytest.mark.parametrize("spec", [grammar.QUEUE_PURGE, grammar.QUEUE_DELETE])
+def test_what_is_purged_or_deleted_is_settled_some_at_a_time(spec: grammar.MethodSpec) -> None:
+    count = SETTLED_AT_ONCE + 2 * SETTLED_MAX + 2
+    house, client = house_with(0, True)
+    bench = house.bench
+    fill_at_once(client, count)
+    house.write()
+    queue, lived = purge_or_delete(bench, client, spec)
+    assert lived[0] - lived[1] == SETTLED_AT_ONCE
+    assert max(before - after for before, after in pairwise(lived[1:])) == SETTLED_MAX
+    assert (lived[-1], queue.count(), queue.leaving) == (0, 0, 0)
+    house.write()
+    assert client.methods()[-1].number("message_count") == count
+    house.disk.crash()
+    assert House(house.disk).recovered == 0
+
+
+@pytest.mark.parametrize("is_answered", [True, False])
+def test_a_purge_is_answered_when_all_of_it_is_on_disk_and_what_comes_meanwhile_stays(is_answered: bool) -> None:
+    house, client = house_with(0, True)
+    fill_at_once(client, SETTLED_AT_ONCE + 2)
+    house.write()
+    bench = house.bench
+    other = bench.connect()
+    client.raw(method_frame(1, grammar.QUEUE_PURGE, queue="q") + client.encoded("q", b"behind", delivery_mode=2))
+    other.publish("q", b"meanwhile", delivery_mode=2)
+    house.write()
+    assert client.methods() == []
+    if is_answered:
+        assert go_on(client) == 1
+        house.write()
+        assert [method.name for method in client.methods()] == ["queue.purge-ok"]
+    house.disk.crash()
+    assert House(house.disk).recovered == (2 if is_answered else 3)
+
+
+def test_who_goes_before_the_answer_leaves_a_purge_that_goes_on() -> None:
+    house, client = house_with(0, True)
+    fill_at_once(client, SETTLED_AT_ONCE + 2)
+    house.write()
+    bench = house.bench
+    client.raw(method_frame(1, grammar.QUEUE_PURGE, queue="q"))
+    client.peer.lost(bench.now_us)
+    assert bench.broker.log.live() == 2
+    bench.broker.stop()
+    assert bench.broker.log.live() == 0
+
+
+@pytest.mark.parametrize("spec", [grammar.QUEUE_PURGE, grammar.QUEUE_DELETE])
+def test_a_segment_that_is_stored_while_its_messages_leave_counts_none_twice(spec: grammar.MethodSpec) -> None:
+    """A journal file would go too early, or never."""
+    house, client = house_with(0, True, octets_max=3000)
+    fill_at_once(client, 2 * SETTLED_AT_ONCE)
+    house.write()
+    client.send(1, grammar.QUEUE_DECLARE, queue="other", durable=True)
+    client.publish("other", delivery_mode=2)
+    house.write()
+    house.pager.relieve(100_000)
+    while house.pager.step():
+        pass
+    found = house.pager.segment()
+    assert found is not None
+    client.raw(method_frame(1, spec, queue="q"))
+    house.paging.written(house.segments.write(*found), None)
+    while house.pager.settle():
+        pass
+    house.write()
+    house.paging.step()
+    go_on(client)
+    while house.bench.broker.is_busy:
+        house.bench.broker.give_back(house.bench.now_us)
+    assert house.bench.broker.log.live() == 1
+    house.write()
+    house.page()
+    assert found[0] not in house.segments.numbers()
+    house.disk.crash()
+    assert House(house.disk).recovered == 1
+
+
+@pytest.mark.parametrize("how", ["lost", "closes", "is closed"])
+def test_queues_go_with_their_connection_some_at_a_time(how: str) -> None:
+    bench = Bench()
+    client = bench.connect()
+    count = 3 * EXCLUSIVE_COST_MAX + 1
+    for number in range(count):
+        client.send(1, grammar.QUEUE_DECLARE, queue=f"q{number}", exclusive=True, no_wait=True)
+    queues = bench.broker.vhosts["/"].queues
+    assert len(queues) == count
+    if how == "lost":
+        client.peer.lost(bench.now_us)
+    elif how == "closes":
+        client.raw(method_frame(0, grammar.CONNECTION_CLOSE))
+    else:
+        client.peer.close(320, "enough")
+    assert count - len(queues) == EXCLUSIVE_COST_MAX
+    while queues:
+        assert "connection.close-ok" not in [method.name for method in client.methods()]
+        left = len(queues)
+        bench.broker.give_back(bench.now_us)
+        assert 0 < left - len(queues) <= EXCLUSIVE_COST_MAX
+    go_on(client)
+    assert not bench.broker.is_busy
+    assert client.peer.state != lifecycle.RUNNING
+    if how == "closes":
+        assert [method.name for method in client.methods()] == ["connection.close-ok"]
+
+
+def test_queues_that_go_with_their_connection_have_so_many_messages_between_them() -> None:
+    bench = Bench()
+    client = bench.connect()
+    for number in range(20):
+        client.send(1, grammar.QUEUE_DECLARE, queue=f"q{number}", exclusive=True)
+        fill_at_once(client, 2048, f"q{number}")
+    client.peer.lost(bench.now_us)
+    queues = bench.broker.vhosts["/"].queues
+    assert 20 - len(queues) == EXCLUSIVE_COST_MAX // (1 + 2048 // MESSAGES_COST) + 1
+
+
+def test_the_name_of_a_queue_that_is_still_to_go_with_its_connection_is_free() -> None:
+    bench = Bench()
+    client, other = bench.connect(), bench.connect()
+    for number in range(3 * EXCLUSIVE_COST_MAX):
+        client.send(1, grammar.QUEUE_DECLARE, queue=f"q{number}", exclusive=True, no_wait=True)
+    client.peer.lost(bench.now_us)
+    bench.broker.has_hung_up = lambda connection: connection is client.peer
+    assert "q0" in bench.broker.vhosts["/"].queues
+    other.queue("q0")
+    while bench.broker.is_busy:
+        bench.broker.give_back(bench.now_us)
+    assert list(bench.broker.vhosts["/"].queues) == ["q0"]
+
+
+@pytest.mark.parametrize("is_awaited", [True, False])
+def test_what_is_in_a_virtual_host_goes_some_at_a_time(is_awaited: bool) -> None:
+    """Whoever wanted it deleted waits for that, or has gone."""
+    bench = Bench()
+    bench.sync()
+    vhost = bench.broker.vhosts["/"]
+    for number in range(COST_MAX):
+        vhost.add_exchange(f"x{number}", "fanout", True, False, False, {})
+        vhost.add_queue(Queue(vhost, f"q{number}", True, False, {}), 0, bench.now_us)
+        vhost.add_queue(Queue(vhost, f"r{number}", True, False, {}), 0, bench.now_us)
+    bench.sync()
+    result = DeleteVhost(name="/").run(cast(Any, Node(bench)))
+    assert isinstance(result, Sliced)
+    left = len(vhost.exchanges) + len(vhost.queues)
+    while "/" in bench.broker.vhosts:
+        if is_awaited:
+            next(result.steps)
+        else:
+            assert bench.broker.is_busy
+            bench.broker.give_back(bench.now_us)
+        now = len(vhost.exchanges) + len(vhost.queues)
+        assert left - now <= COST_MAX + len(PREDECLARED)
+        left = now
+    assert left == 0
+    bench.broker.give_back(bench.now_us)
+    assert not bench.broker.is_busy
+
+
+def test_a_virtual_host_that_is_being_deleted_is_closed_and_sound_after_a_crash() -> None:
+    bench = Bench()
+    vhost = bench.broker.vhosts["/"]
+    for number in range(2 * COST_MAX):
+        vhost.add_exchange(f"x{number}", "fanout", True, False, False, {})
+    node = cast(Any, Node(bench))
+    result = DeleteVhost(name="/").run(node)
+    assert isinstance(result, Sliced)
+    next(result.steps)
+    again = bench.connect()
+    assert again.peer.vhost is bench.broker.nowhere
+    with pytest.raises(Refused, match="does not exist"):
+        DeleteVhost(name="/").run(node)
+    with pytest.raises(Refused, match="is being deleted"):
+        AddVhost(name="/").run(node)
+    bench.sync()
+    after = recovered(bench.batches)
+    assert len(after.broker.vhosts["/"].exchanges) == COST_MAX + len(PREDECLARED)
 
 
 def test_few_messages_are_freed_at_once() -> None:
@@ -308,6 +524,221 @@ def test_bindings_of_what_is_deleted_are_cleared_away_some_at_a_time(kind: str, 
         assert left - indexed(matcher) <= STEP
         left = indexed(matcher)
     assert left == 0
+
+
+# -- what one connection says ------------------------------------------------------------------------------------------
+
+
+def test_very_many_methods_of_one_read_take_several_turns() -> None:
+    bench = Bench()
+    client, queues = bench.connect(), bench.broker.vhosts["/"].queues
+    names = [f"q{number}" for number in range(3 * TURN_METHODS_MAX)]
+    client.raw(b"".join(method_frame(1, grammar.QUEUE_DECLARE, queue=name, no_wait=True) for name in names))
+    counts = [len(queues)]
+    while client.peer.has_more:
+        assert client.peer.turn(b"", bench.now_us) is client.peer.has_more
+        counts.append(len(queues))
+    assert counts == [TURN_METHODS_MAX, 2 * TURN_METHODS_MAX, 3 * TURN_METHODS_MAX]
+    assert list(queues) == names
+
+
+def test_who_does_not_read_answers_gets_no_more_of_them_by_turns_that_follow() -> None:
+    bench = Bench()
+    client = bench.connect()
+    client.queue("q")
+    client.raw(method_frame(1, grammar.BASIC_GET, queue="q") * (2 * TURN_METHODS_MAX))
+    assert len(client.methods()) == TURN_METHODS_MAX
+    client.peer.is_flooded = True  # the network says so: it has taken none of these
+    client.raw(b"")
+    assert client.methods() == []
+    client.peer.drained(bench.now_us)
+    client.raw(b"")
+    assert len(client.methods()) == TURN_METHODS_MAX
+
+
+def test_errors_do_not_let_a_turn_have_more_methods() -> None:
+    bench = Bench()
+    client = bench.connect()
+    again = [method_frame(1, grammar.CHANNEL_CLOSE_OK), method_frame(1, grammar.CHANNEL_OPEN)]
+    wrong = [method_frame(1, grammar.QUEUE_PURGE, queue="missing"), *again]
+    client.raw(b"".join(wrong) * TURN_METHODS_MAX)
+    assert len([each for each in client.methods() if each.spec is grammar.CHANNEL_CLOSE]) <= TURN_METHODS_MAX // 3 + 1
+    assert go_on(client) == 2
+    assert client.peer.channels[1].state == lifecycle.OPEN
+
+
+def huge(pieces: int) -> tuple[Bench, Client, bytes]:
+    """Said, but for its last octets, is a message that came in so many pieces of what is joined at once."""
+    bench = Bench()
+    client = bench.connect()
+    client.queue("q")
+    said = client.encoded("q", bytes(pieces * JOINED_AT_ONCE))
+    for at in range(0, len(said) - 10, 1 << 18):
+        client.raw(said[at : min(at + (1 << 18), len(said) - 10)])
+    return bench, client, said
+
+
+def test_the_content_of_a_huge_message_is_put_together_in_several_turns() -> None:
+    bench, client, said = huge(10)
+    client.raw(said[-10:] + client.encoded("q", b"behind it"))
+    assert client.peer.has_more
+    assert queue_of(bench).count() == 0
+    assert go_on(client) > 5
+    first, second = (entry.content for entry in queue_of(bench).in_memory())
+    assert said.endswith(first)
+    assert second.endswith(b"behind it\xce")
+
+
+def test_a_content_that_is_joined_at_once_takes_one_turn() -> None:
+    bench, client, said = huge(1)
+    client.raw(said[-10:])
+    assert not client.peer.has_more
+    assert queue_of(bench).count() == 1
+
+
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_a_huge_message_that_is_being_put_together_goes_with_its_channel(is_lost: bool) -> None:
+    bench, client, said = huge(10)
+    client.raw(said[-10:])
+    assert client.peer.is_suspended
+    if is_lost:
+        client.peer.lost(bench.now_us)
+    else:
+        client.peer.close_channel(client.peer.channels[1], 406, "an operator's word")
+        go_on(client)
+    assert (client.peer.is_suspended, queue_of(bench).count()) == (False, 0)
+    assert not [each for each in gc.get_objects() if type(each) is Assembly]
+
+
+@pytest.mark.parametrize("is_durable", [True, False])
+def test_a_huge_message_goes_to_the_disk_as_the_object_that_it_is(is_durable: bool) -> None:
+    house = House(MemoryDisk(), octets_max=3000)
+    client = house.bench.connect()
+    client.queue("q", durable=is_durable)
+    client.publish("q", bytes(1 << 20), delivery_mode=2 if is_durable else 1)
+    client.publish("q", b"small", delivery_mode=2 if is_durable else 1)
+    content = queue_of(house.bench).in_memory()[0].content
+    log = house.bench.broker.log
+    if is_durable:
+        batch, pieces = log.batch, log.close_batch()
+        assert [piece for piece in pieces if len(piece) > 1000] == [content]
+        assert pieces[1] is content
+        log.on_disk(batch)
+    house.paging.look()
+    while house.paging.step():
+        pass
+    [(_, pages)] = house.unwritten
+    assert [piece is content for page in pages for piece in page if len(piece) > 1000] == [True]
+
+
+def referred(buffers: list[Buffer]) -> tuple[list[object], int]:
+    """Whose octets these are by reference, each once, and how many octets are others."""
+    whole = {id(view.obj): view.obj for view in buffers if isinstance(view, memoryview)}
+    return list(whole.values()), sum(len(each) for each in buffers if isinstance(each, bytes))
+
+
+@pytest.mark.parametrize("frame_max", [131072, 4096])
+def test_a_huge_message_is_delivered_on_any_channel_without_a_copy(frame_max: int) -> None:
+    bench = Bench()
+    client, consumer = bench.connect(), bench.connect(frame_max=frame_max)
+    client.queue("q")
+    body = random.Random(1).randbytes(4 << 20)
+    client.publish("q", body)
+    content = queue_of(bench).in_memory()[0].content
+    consumer.call(2, grammar.CHANNEL_OPEN)
+    consumer.frames()
+    consumer.send(2, grammar.BASIC_CONSUME, queue="q", consumer_tag="c")
+    buffers = consumer.peer.take(bench.broker.log.synced)
+    (found,), copied = referred(buffers)
+    assert found is content
+    assert copied < 100_000
+    consumer.reader.feed(b"".join(buffers))
+    frames = consumer.frames()
+    assert {frame.channel for frame in frames} == {2}
+    assert b"".join(frame.payload for frame in frames if frame.kind == 3) == body
+
+
+def test_a_huge_message_in_pieces_is_put_together_for_a_consumer_on_another_channel_in_several_turns() -> None:
+    bench = Bench()
+    client = bench.connect()
+    client.queue("q")
+    client.call(2, grammar.CHANNEL_OPEN)
+    client.send(2, grammar.BASIC_CONSUME, queue="q", consumer_tag="c", no_ack=True)
+    client.publish("q", b"so that the way is known")
+    client.frames()
+    said = client.encoded("q", bytes(10 * JOINED_AT_ONCE))
+    for at in range(0, len(said), 1 << 18):
+        client.raw(said[at : at + (1 << 18)])
+    assert client.peer.is_suspended
+    assert go_on(client) > 5
+    (content,), copied = referred(client.peer.take(bench.broker.log.synced))
+    assert isinstance(content, bytes)
+    assert said.endswith(content)
+    assert copied < 10_000
+
+
+def far_away(**arguments: Value) -> tuple[House, Client, list[Page]]:
+    """A huge message is on the disk, and a few small ones with it; and the pages that are asked for from now on."""
+    house = House(MemoryDisk(), octets_max=3000)
+    house.pager = house.paging.pager = Pager(house.bench.broker, page_octets=400, front_octets=0)
+    client = house.bench.connect()
+    client.queue("q", durable=True, arguments=arguments)
+    client.publish("q", bytes(LARGE_PAGE_OCTETS), delivery_mode=2, priority=2)
+    for number in range(3):
+        client.publish("q", b"small %d" % number, delivery_mode=2, priority=2)
+    house.write()
+    house.page()
+    assert not queue_of(house.bench).in_memory()
+    wanted: list[Page] = []
+    house.bench.broker.log.fetch_page = wanted.append
+    return house, client, wanted
+
+
+@pytest.mark.parametrize("arguments", [{}, {"x-max-priority": 3}])
+@pytest.mark.parametrize("consumers", [1, 2])
+def test_who_consumes_a_huge_message_waits_until_another_thread_has_read_it(
+    arguments: dict[str, Value], consumers: int
+) -> None:
+    house, client, wanted = far_away(**arguments)
+    for number in range(consumers):
+        client.send(1, grammar.BASIC_CONSUME, queue="q", consumer_tag=f"{number}")
+    client.publish("q", b"behind", delivery_mode=2, priority=0)
+    assert client.bodies() == []
+    assert len(wanted) == 1, "it is asked for once"
+    pieces = house.paging.fetch(wanted[0])
+    house.bench.broker.log.fetched(wanted[0], pieces)
+    house.bench.broker.end_turn(house.bench.now_us)
+    buffers: list[Buffer] = []
+    while said := client.peer.take(house.bench.broker.log.synced):
+        buffers += said
+        client.peer.drained(house.bench.now_us)
+    assert [each is pieces[1] for each in buffers if len(each) > 1000] == [True]
+    client.reader.feed(b"".join(buffers))
+    assert [body[-7:] for body in client.bodies()][-4:] == [b"small 0", b"small 1", b"small 2", b"behind"]
+    assert not wanted[0].fetched
+
+
+@pytest.mark.parametrize("is_readable", [True, False])
+def test_a_get_of_a_huge_message_waits_until_another_thread_has_tried_to_read_it(is_readable: bool) -> None:
+    house, client, wanted = far_away()
+    client.raw(method_frame(1, grammar.BASIC_GET, queue="q") + method_frame(1, grammar.BASIC_QOS))
+    for _ in range(3):
+        assert client.peer.has_more
+        client.raw(b"")
+    assert len(wanted) == 1
+    house.bench.broker.log.fetched(wanted[0], house.paging.fetch(wanted[0]) if is_readable else [])
+    client.raw(b"")
+    assert [method.spec for method in client.methods()] == [grammar.BASIC_GET_OK, grammar.BASIC_QOS_OK]
+    assert queue_of(house.bench).count() == 3
+
+
+def test_what_is_deleted_while_it_is_read_is_not_kept() -> None:
+    house, client, wanted = far_away()
+    client.send(1, grammar.BASIC_CONSUME, queue="q", consumer_tag="c")
+    client.send(1, grammar.QUEUE_DELETE, queue="q")
+    house.bench.broker.log.fetched(wanted[0], house.paging.fetch(wanted[0]))
+    house.bench.broker.end_turn(house.bench.now_us)
+    assert not wanted[0].fetched
 
 
 # -- what operators ask for --------------------------------------------------------------------------------------------
@@ -486,6 +917,9 @@ class Node:
 
     def now_us(self) -> int:
         return self._bench.now_us
+
+    def peers(self) -> list[Any]:
+        return []
 
 
 def test_what_is_declared_while_an_import_is_checked_stays_as_it_is() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any, cast
 
 import msgspec
@@ -22,6 +22,7 @@ from leveret.wire.method import method_frame
 from leveret.wire.properties import Properties, encode_header
 from leveret.wire.table import Value
 
+from .asking import listed
 from .delays import Site
 from .house import FILE_SIZE
 from .support import SECOND_US, Client
@@ -100,7 +101,7 @@ class Office(Site):
                 between()
             except StopIteration as end:
                 result = end.value
-        answer = list(result) if isinstance(result, Iterator) else result
+        answer = listed(result)
         self.bench.broker.end_turn(self.now_us)
         return msgspec.json.decode(msgspec.json.encode(answer))
 

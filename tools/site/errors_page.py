@@ -13,10 +13,11 @@ from pathlib import Path
 
 from commands_page import cell
 
+import leveret
 from leveret.wire import errors
 from leveret.wire.errors import NAMES, SOFT
 
-SRC = Path(errors.__file__).parents[1]
+SRC = Path(leveret.__file__).parent
 CODES = {name: value for name, value in vars(errors).items() if isinstance(value, int)}
 
 INTRO = """# Errors

@@ -22,6 +22,7 @@ WHO = {
     rules.visible_vhost: "who may enter the virtual host, monitors",
     rules.policymaker: "policymakers of the virtual host",
     rules.any_policymaker: "policymakers",
+    rules.own_user: "the user, monitors",
     rules.owner: "the connection's user, monitors; administrators may close",
 }
 

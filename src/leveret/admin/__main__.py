@@ -22,18 +22,20 @@ import uvicorn
 from leveret.admin.api import Api
 from leveret.admin.cors import Cors
 from leveret.admin.examined import FILE_NAME, Examiner
+from leveret.admin.handshake import Loop
 from leveret.admin.metrics import OPEN
 from leveret.admin.patience import Patient
 from leveret.admin.process import KEY_PASSWORD
 from leveret.control.client import AsyncControlClient
 from leveret.net import logs
 from leveret.net.certificates import Certificates, TlsSettings
+from leveret.net.descriptors import room_for_sockets
 
 # messages have the processor first: a request that comes does not take it from the broker or its clients
 NICENESS = 5
 # so many commands may be on their way to the broker; further requests wait here, where they hold up nobody else
 COMMANDS_MAX = 16
-# so many connections at the same time; what comes on further ones is answered with 503
+# fewer connections than these at the same time, and no more than may be open: for others idle ones give way
 CONNECTIONS_MAX = 4000
 # how often the files of the certificate are looked at
 LOOK_S = 1.0
@@ -122,7 +124,9 @@ def main() -> None:
     os.nice(NICENESS)
     logs.configure(options.log_level, options.log_format)
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
-    asyncio.run(_serve(options))
+    Patient.connections_max = min(CONNECTIONS_MAX, room_for_sockets())
+    with asyncio.Runner(loop_factory=Loop) as runner:
+        runner.run(_serve(options))
 
 
 if __name__ == "__main__":

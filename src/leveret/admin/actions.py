@@ -133,14 +133,14 @@ def listing(
         elif not (call.user.is_monitor if visible else call.user.is_administrator):
             asked["vhosts"] = await call.user.vhosts()
         try:
-            answer = await call.ask_raw(command, **asked)
+            answer = await call.pass_on(command, **asked)
         except Refused as refused:
             if is_anywhere and refused.kind == NOT_FOUND:
                 return json_answer(NO_ITEMS)
             raise (no_object() if refused.kind == NOT_FOUND else answer_of(refused)) from None
-        if answer == NO_ITEMS and not is_anywhere:
+        if answer.body == NO_ITEMS and not is_anywhere:
             await _empty(call)
-        return json_answer(answer)
+        return answer
 
     return get
 

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
+import logging
+import zlib
 from typing import Any, Final
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from leveret.control.client import Rest
+from leveret.wire.errors import quoted
+
+logger = logging.getLogger("leveret.admin")
 
 REALM: Final = 'Basic realm="RabbitMQ Management"'
 POLICY: Final = "script-src 'self' 'unsafe-eval' 'unsafe-inline'; object-src 'self'"
 # smaller answers grow when they are compressed, or hardly shrink (Cowboy's limit)
 GZIP_OCTETS_MIN: Final = 300
 GZIP_LEVEL: Final = 1
+GZIP_BITS: Final = 31  # deflate with the head of gzip
+END: Final = len(b"}\n")  # of a line on the control socket
+# who takes nothing of a long answer for so long is let go
+STALLED_S: Final = 30.0
 
 encode = msgspec.json.Encoder().encode
 
@@ -48,6 +61,49 @@ def json_answer(body: bytes, status: int = 200) -> Response:
     return Response(body, status, {"cache-control": "no-cache"}, "application/json")
 
 
+class LongAnswer(Response):
+    """JSON that is sent while the broker makes it: it is never here as a whole, and has no content-length."""
+
+    def __init__(self, first: bytes, rest: Rest) -> None:
+        super().__init__(b"", 200, {"cache-control": "no-cache"}, "application/json")
+        del self.headers["content-length"]
+        self._first = first
+        self._rest = rest
+        self._packer: Any = None
+
+    def pack(self) -> None:
+        """Compress it."""
+        self._packer = zlib.compressobj(GZIP_LEVEL, wbits=GZIP_BITS)
+        self.headers["content-encoding"] = "gzip"
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self._send(scope, send)
+        except (TimeoutError, ConnectionError) as error:
+            # the HTTP server ends the connection, so nobody takes this for the whole
+            reason = "its reader has stopped" if isinstance(error, TimeoutError) else error
+            logger.warning("%s: an answer was cut off: %s", quoted(scope["path"]), reason)
+        finally:
+            self._rest.close()
+
+    async def _send(self, scope: Scope, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        if scope["method"] != "HEAD":
+            held = self._first
+            async for piece in self._rest:
+                held += piece
+                await self._piece(send, held[:-END])
+                held = held[-END:]
+        last = b"" if self._packer is None or scope["method"] == "HEAD" else self._packer.flush()
+        await send({"type": "http.response.body", "body": last, "more_body": False})
+
+    async def _piece(self, send: Send, piece: bytes) -> None:
+        packed = piece if self._packer is None else self._packer.compress(piece)
+        if packed:
+            async with asyncio.timeout(STALLED_S):
+                await send({"type": "http.response.body", "body": packed, "more_body": True})
+
+
 def answer_error(error: HttpError) -> Response:
     if not error.error:
         return Response(b"", error.status, error.headers)
@@ -59,8 +115,11 @@ def finish(request: Request, answer: Response) -> Response:
     """Put the headers on that every answer has, and compress it for who accepts that."""
     answer.headers.setdefault("content-security-policy", POLICY)
     answer.headers["vary"] = "accept, accept-encoding, origin"
-    is_packed = "content-encoding" in answer.headers
-    if not is_packed and len(answer.body) >= GZIP_OCTETS_MIN and "gzip" in request.headers.get("accept-encoding", ""):
+    wants_packed = "gzip" in request.headers.get("accept-encoding", "") and "content-encoding" not in answer.headers
+    if isinstance(answer, LongAnswer):
+        if wants_packed:
+            answer.pack()
+    elif wants_packed and len(answer.body) >= GZIP_OCTETS_MIN:
         answer.body = gzip.compress(answer.body, GZIP_LEVEL)
         answer.headers["content-encoding"] = "gzip"
         answer.headers["content-length"] = str(len(answer.body))

@@ -20,6 +20,7 @@ from leveret.admin.router import Router, segments
 from leveret.admin.routes import ROUTES, Routes
 from leveret.control.client import AsyncControlClient
 from leveret.control.refusal import Refused
+from leveret.wire.errors import quoted
 
 logger = logging.getLogger("leveret.admin")
 
@@ -50,7 +51,7 @@ class Api:
             answer = answer_error(answer_of(refused))
         except Exception:
             # a defect of ours must not look like one of the client
-            logger.exception("internal error in %s %s", request.method, request.url.path)
+            logger.exception("internal error in %s %s", quoted(request.method), quoted(request.url.path))
             answer = answer_error(HttpError(500, "internal_server_error", "internal error; the broker's log says more"))
         self._cors.allow(request, answer, route.methods if route else ())
         await finish(request, answer)(scope, receive, send)

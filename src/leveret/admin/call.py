@@ -6,12 +6,22 @@ from typing import Any, Final
 
 import msgspec
 from starlette.requests import Request
+from starlette.responses import Response
 
-from leveret.admin.answers import HttpError, bad_request
+from leveret.admin.answers import HttpError, LongAnswer, bad_request, json_answer
 from leveret.admin.examined import Examiner
 from leveret.admin.login import User
 from leveret.control.client import AsyncControlClient
-from leveret.control.refusal import ACCESS_REFUSED, BAD_REQUEST, CONFLICT, INTERNAL, NOT_AUTHORISED, NOT_FOUND, Refused
+from leveret.control.refusal import (
+    ACCESS_REFUSED,
+    BAD_REQUEST,
+    BUSY,
+    CONFLICT,
+    INTERNAL,
+    NOT_AUTHORISED,
+    NOT_FOUND,
+    Refused,
+)
 
 OK: Final = b'{"ok":'
 
@@ -23,6 +33,7 @@ STATUS: Final[dict[str, tuple[int, str]]] = {
     NOT_AUTHORISED: (401, "not_authorised"),
     ACCESS_REFUSED: (403, "access_refused"),
     INTERNAL: (500, "internal_server_error"),
+    BUSY: (503, "service_unavailable"),
 }
 
 
@@ -60,10 +71,15 @@ class Call:
             line = await self._control.raw(command, fields, self.user.by)
         except OSError as error:
             raise Refused(INTERNAL, f"the broker does not answer: {error}") from error
-        if line.startswith(OK):
-            return line[len(OK) : -2]
-        answer = msgspec.json.decode(line)
-        raise Refused(answer["error"], answer["reason"])
+        return _json_of(line)
+
+    async def pass_on(self, command: str, **fields: Any) -> Response:
+        """The answer of a command as the broker sends it; of a long one no more than a piece is here at a time."""
+        try:
+            line, rest = await self._control.begin(command, fields, self.user.by)
+        except OSError as error:
+            raise Refused(INTERNAL, f"the broker does not answer: {error}") from error
+        return json_answer(_json_of(line)) if rest is None else LongAnswer(line[len(OK) :], rest)
 
     async def vhost_exists(self) -> bool:
         """Whether there is the virtual host of the path."""
@@ -95,3 +111,11 @@ class Call:
         """The columns that the query asks for; None: all."""
         given = self.query("columns")
         return None if given is None else [column for column in given.split(",") if column]
+
+
+def _json_of(line: bytes) -> bytes:
+    """What an answer has. Refused if it is a refusal."""
+    if line.startswith(OK):
+        return line[len(OK) : -2]
+    answer = msgspec.json.decode(line)
+    raise Refused(answer["error"], answer["reason"])

@@ -30,16 +30,7 @@ def listed(only_down: bool = False, **fields: str) -> Action:
 
 
 async def find(call: Call) -> Any:
-    """The link, wherever it is: RabbitMQ asks only that the virtual host of the path is there."""
-    return await _find(call, {})
-
-
-async def find_in_vhost(call: Call) -> Any:
-    """The link in the virtual host of the path."""
-    return await _find(call, {"vhost": call.values["vhost"]})
-
-
-async def _find(call: Call, fields: dict[str, str]) -> Any:
+    """The link in the virtual host of the path; RabbitMQ takes a link of any other, too, if only that is there."""
     try:
         await call.ask("get_node", name=call.values["node"])
         await call.ask("get_vhost", name=call.values["vhost"])
@@ -47,7 +38,7 @@ async def _find(call: Call, fields: dict[str, str]) -> Any:
         if refused.kind != NOT_FOUND:
             raise
         return None
-    items = await call.ask("federation_status", **fields)
+    items = await call.ask("federation_status", vhost=call.values["vhost"])
     return next((item for item in items if item["id"] and item["id"] == call.values["id"]), None)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from base64 import b64decode
 from typing import Any, Final
 
@@ -84,6 +85,9 @@ async def log_in(request: Request, control: AsyncControlClient, name: str, passw
         if not is_direct(request):
             fields["is_direct"] = False
         answer = await control.call("authenticate", fields, by)
+        while "wait_us" in answer:  # once: the broker knows then when it may be
+            await asyncio.sleep(answer["wait_us"] / 1e6)
+            answer = await control.call("authenticate", fields | {"due_us": answer["due_us"]}, by)
     except Refused as refused:
         if refused.kind != NOT_AUTHORISED:
             raise

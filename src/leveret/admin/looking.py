@@ -29,7 +29,7 @@ async def route(call: Call) -> Response:
     if asked.get("user", call.user.name) != call.user.name and not call.user.is_administrator:
         raise not_authorised(NOT_ADMINISTRATOR)
     try:
-        return json_answer(await call.ask_raw("explain_route", vhost=call.values["vhost"], **asked))
+        return await call.pass_on("explain_route", vhost=call.values["vhost"], **asked)
     except Refused as refused:
         # of a user who is not there the broker's reason says so
         is_vhost = refused.kind == NOT_FOUND and "user" not in asked

@@ -16,12 +16,18 @@ from starlette.types import Receive, Scope, Send
 
 from leveret.admin import rules
 from leveret.admin.route import Route
-from leveret.control.client import AsyncControlClient
+from leveret.control.client import WHOLE_OCTETS_MAX, AsyncControlClient
 from leveret.control.metrics.table import ABSENT, GROUPS, OF_CLUSTER
 from leveret.control.metrics.text import OPENMETRICS, PLAIN, exposition
+from leveret.control.refusal import ANSWER_TOO_LONG, Refused
 
 GZIP_LEVEL: Final = 1
 GZIP_BITS: Final = 31  # deflate with the head of gzip
+# all rows of a metric stand together in the text, so those of all objects are here at once
+TOO_MANY: Final = (
+    f"more than {WHOLE_OCTETS_MAX >> 20} MiB of numbers: /metrics has their sums, "
+    "/metrics/detailed?family=...&vhost=... some of them"
+)
 EVERYTHING: Final = [group.name for group in GROUPS if group.name not in OF_CLUSTER]
 
 # what a request asks for, as the fields of the command `metrics`
@@ -85,7 +91,12 @@ PATHS: Final[dict[str, tuple[Fields, bool]]] = {
 
 
 async def _answer(request: Request, ask: Callable[..., Awaitable[Any]], fields: Fields, is_detailed: bool) -> Response:
-    items = await ask("metrics", **fields(request))
+    try:
+        items = await ask("metrics", **fields(request))
+    except Refused as refused:
+        if refused.kind != ANSWER_TOO_LONG:
+            raise
+        raise Refused(refused.kind, TOO_MANY) from None
     is_open = _wants_openmetrics(request)
     is_packed = "gzip" in request.headers.get("accept-encoding", "")
     return TextAnswer(exposition(items, is_open, is_detailed), OPENMETRICS if is_open else PLAIN, is_packed)

@@ -1,32 +1,94 @@
-"""Connections that hold a place and ask for nothing are closed: uvicorn by itself would wait for ever."""
+"""Connections that hold a place and ask for nothing are closed: uvicorn by itself would wait for ever.
+
+When there is no place left, one that asks for nothing gives way at once, of the address that has most connections:
+uvicorn by itself would answer 503 to everybody.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any, ClassVar
+import logging
+from typing import Any, ClassVar, Final
 
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
+from uvicorn.protocols.utils import get_remote_addr
+
+from leveret.broker.attempts import network
+from leveret.net.by_address import ByAddress
+
+logger = logging.getLogger("leveret")
+
+# one line of the log stands for all that have given way meanwhile
+TELL_S: Final = 10.0
 
 
 class Patient(H11Protocol):
-    """HTTP/1.1 with an end to waiting for a request: after one to two periods without a new one, or part of one."""
+    """HTTP/1.1 with an end to waiting for a request: after one to two periods without a new one, or part of one.
+
+    sockets: all connections of the process; connections_max: there are fewer of them.
+    """
 
     period_s: ClassVar[float] = 30.0
+    connections_max: ClassVar[float] = float("inf")
+    sockets: ClassVar[ByAddress[Patient]] = ByAddress()
+    _told_s: ClassVar[float] = float("-inf")
+
+    def arrived(self, transport: asyncio.BaseTransport) -> None:
+        """It counts from here on; where TLS is spoken, connection_made comes after the handshake."""
+        self.transport = transport  # type: ignore[assignment]
+        self.client = get_remote_addr(self.transport)
+        self._network = network(self.client[0]) if self.client else ""
+        self.sockets.add(self._network, self)
+        while self.sockets.count >= self.connections_max and self._has_made_room():
+            pass
+
+    def left(self) -> None:
+        """It does not count any more."""
+        self.sockets.remove(self._network, self)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        counts = self.transport is not None
         super().connection_made(transport)  # type: ignore[arg-type]
         self._seen: RequestResponseCycle | None = None
         self._look_later()
+        if not counts:
+            self.arrived(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._next_look.cancel()
+        self.left()
         super().connection_lost(exc)
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether it is the client's turn to say something."""
+        cycle: Any = self.cycle  # of the last request; None: there was none
+        return cycle is None or cycle.response_complete or cycle.more_body
+
+    def _has_made_room(self) -> bool:
+        """Close the oldest that waits for its client; False: there is none, and uvicorn answers 503."""
+        found = next((each for each in self.sockets.of_the_most() if each.is_waited_for), None)
+        if found is None:
+            return False
+        now_s = asyncio.get_running_loop().time()
+        if now_s - self._told_s >= TELL_S:
+            Patient._told_s = now_s
+            where = found.client[0] if found.client else "somebody"
+            text = "%s: idle connection to the HTTP API closed, to make room for another: there are %d, and no address "
+            logger.warning(text + "has more (told every %g s at most)", where, self.sockets.count, TELL_S)
+        found.left()
+        found.connections.discard(found)
+        found.transport.abort()
+        return True
 
     def _look_later(self) -> None:
         self._next_look = asyncio.get_running_loop().call_later(self.period_s, self._look)
 
     def _look(self) -> None:
         cycle: Any = self.cycle  # of the last request; None: there was none
+        if self.transport.is_closing():  # and somebody does not take what was sent before
+            self.transport.abort()
+            return
         if cycle is self._seen and (cycle is None or cycle.response_complete):
             self.transport.abort()
             return

@@ -34,9 +34,14 @@ KEY_PASSWORD: Final = "LEVERET_TLS_KEY_PASSWORD"
 NEEDED: Final = ("starlette", "uvicorn")
 
 
-def is_installed() -> bool:
-    """Whether the extra leveret[admin] is."""
-    return all(importlib.util.find_spec(module) is not None for module in NEEDED)
+def missing() -> str:
+    """Which packages that the HTTP API is made with are not installed, and what installs them; "" = none."""
+    names = [module for module in NEEDED if importlib.util.find_spec(module) is None]
+    if not names:
+        return ""
+    verb = "is" if len(names) == 1 else "are"
+    command = f"{sys.executable} -m pip install {' '.join(names)}"
+    return f"{' and '.join(names)} {verb} not installed; this installs them: {command}"
 
 
 def bind(host: str, port: int) -> socket.socket:

@@ -50,6 +50,11 @@ async def any_policymaker(call: Call) -> str:
     return "" if call.user.is_policymaker else NO_ACCESS_TO_OBJECT
 
 
+async def own_user(call: Call) -> str:
+    """The user himself, and monitors: nobody else learns whether there is such a user."""
+    return "" if call.user.is_monitor or call.values["user"] == call.user.name else NO_ACCESS_TO_OBJECT
+
+
 async def owner(call: Call) -> str:
     """Connections and channels: their user; monitors may look, administrators may close. Of several: only those."""
     user = call.user

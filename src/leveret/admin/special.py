@@ -161,6 +161,15 @@ async def vhost_limits(call: Call) -> Response:
     return json_answer(encode(chosen(items, call.columns())))
 
 
+async def user_limits(call: Call) -> Response:
+    """Of all users; who is no monitor sees his own."""
+    asked = {} if call.user.is_monitor else {"user": call.user.name}
+    items = arranged(
+        await call.ask("list_user_limits", **asked), ("user",), call.query("sort"), call.flag("sort_reverse")
+    )
+    return json_answer(encode(chosen(items, call.columns())))
+
+
 def put_limit(command: str, field: str) -> Action:
     """PUT: one limit of a virtual host or a user, {"value": N}."""
 
@@ -204,7 +213,7 @@ async def close_connection(call: Call) -> Response:
 async def connections_of_user(call: Call) -> Response:
     """GET: who they are, and nothing more."""
     asked = {"user": call.values["user"], "columns": call.columns() or ["name", "vhost", "user", "node"]}
-    return json_answer(await call.ask_raw("list_connections", **asked, **page(call)))
+    return await call.pass_on("list_connections", **asked, **page(call))
 
 
 async def close_connections_of_user(call: Call) -> Response:
@@ -242,7 +251,7 @@ async def get_definitions(call: Call) -> Response:
     vhost = call.values.get("vhost")
     if vhost is not None and not await call.vhost_exists():
         raise bad_request("vhost_not_found")
-    answer = json_answer(await call.ask_raw("export_definitions", vhost=vhost))
+    answer = await call.pass_on("export_definitions", vhost=vhost)
     if (name := call.query("download")) is not None:
         answer.headers["content-disposition"] = f"attachment; filename={quote(name, safe=' ()[]+,=')}"
     return answer

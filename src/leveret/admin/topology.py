@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
-from leveret.admin.answers import encode, json_answer, no_object
+from leveret.admin.answers import no_object
 from leveret.admin.body import integer
 from leveret.admin.call import Call
 from leveret.control.refusal import NOT_FOUND, Refused
@@ -18,6 +18,6 @@ async def around(call: Call) -> Response:
     if (limit := call.query("limit")) is not None:
         asked["limit"] = integer(limit)
     try:
-        return json_answer(encode(await call.ask("get_topology", **asked)))
+        return await call.pass_on("get_topology", **asked)
     except Refused as refused:
         raise (no_object() if refused.kind == NOT_FOUND else refused) from None

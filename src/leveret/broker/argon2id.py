@@ -10,7 +10,7 @@ import importlib.util
 from typing import Any, Final
 
 SALT_OCTETS: Final = 16
-# nobody's password: who asks for a user that does not exist waits for as long as for another one
+# nobody's password, for users that have none of this kind, so that a wrong one takes as long as for those who have
 NOBODY: Final = (
     "$argon2id$v=19$m=65536,t=3,p=4$bGV2ZXJldCdzIG5vYm9keQ$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
 )

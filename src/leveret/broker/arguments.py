@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from leveret.broker.streams.age import age_us
 from leveret.broker.streams.offsets import refused_offset
 from leveret.broker.terms import comparable, items_of, shown, text_of, type_of
 from leveret.wire.body_schema import refused_schema
+from leveret.wire.errors import quoted
 from leveret.wire.table import Value, encode_value, split_table
 
 # RabbitMQ's limit for times in milliseconds: what an Erlang timer can take, and ten years for a message's life
@@ -41,6 +43,18 @@ _CHECKED: Final = (
     "x-single-active-consumer", "x-delivery-limit", "x-max-age", "x-stream-max-segment-size-bytes",
     "x-initial-cluster-size", "x-leveret-schema", "x-leveret-seal-after-ms",
 )  # fmt: skip
+# arguments of queues and of exchanges that this broker takes notice of; others it stores, as RabbitMQ does
+OF_QUEUES: Final = (
+    *_CHECKED, "x-consumer-timeout", "x-dead-letter-strategy", "x-internal-purpose", "x-leveret-positions",
+    "x-max-in-memory-bytes", "x-max-in-memory-length", "x-queue-leader-locator", "x-queue-master-locator",
+    "x-quorum-initial-group-size", "x-stream-filter-size-bytes",
+)  # fmt: skip
+OF_EXCHANGES: Final = (
+    "alternate-exchange", "hash-header", "hash-property", "x-delayed-type", "x-downstream-name", "x-downstream-vhost",
+    "x-internal-purpose", "x-max-hops", "x-recent-history-length", "x-super-stream",
+)  # fmt: skip
+# so many names are told in the log; more of them come from a program, not from a slip
+_TOLD_MAX: Final = 100
 # what a consumer may say of each type of queue beside the others' arguments; the filters are those of RabbitMQ 3.13
 _OF_CONSUMERS: Final = ("x-priority", "x-cancel-on-ha-failover")
 _OF_READERS: Final = ("x-stream-offset", "x-stream-filter", "x-stream-match-unfiltered")
@@ -87,6 +101,30 @@ def refused_argument(arguments: dict[str, Value], types: dict[str, bytes], what:
         if reason:
             return f"invalid arg '{name}' for {what}: {reason}"
     return ""
+
+
+def unknown(arguments: Iterable[str], known: tuple[str, ...]) -> list[str]:
+    """Those names that mean nothing to this broker. known: OF_QUEUES or OF_EXCHANGES."""
+    return [name for name in arguments if name not in known]
+
+
+class Strangers:
+    """Tells of arguments that mean nothing to this broker: of each name once, and not without end."""
+
+    def __init__(self, on_event: Callable[[str], None]) -> None:
+        self._on_event = on_event
+        self._told: set[str] = set()
+
+    def look(self, arguments: dict[str, Value], known: tuple[str, ...], kind: str, owner: str) -> None:
+        """Look at the arguments of a declaration. kind: "queue" or "exchange"; owner: its name."""
+        for name in unknown(arguments, known):
+            if name in self._told or len(self._told) >= _TOLD_MAX:
+                continue
+            self._told.add(name)
+            self._on_event(
+                f"{kind} {quoted(owner)}: argument {quoted(name)} means nothing to this broker and has no effect. "
+                "Correct the declaration if it is a slip (each such name is told once)"
+            )
 
 
 def refused_of_consumer(

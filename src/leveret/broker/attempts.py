@@ -1,7 +1,14 @@
-"""Attempts to log in: how many there were, and how long those wait whose address has failed again and again.
+"""Attempts to log in: how many there were, and how long the next one waits after failures.
 
-The wait comes before the password is looked at and is the same for a right one, so who guesses learns nothing by not
-waiting for the answer. Attempts of one address wait in line, so guessing on many connections is no faster.
+Failures count for an address and a user together: whoever guesses one user's password holds up nobody who logs in as
+another one, not even from the same address. Over all users an address has a number of failures, which comes back with
+time, against those who try one password with many names; a user who has logged in from there before is not held up by
+that. A wait comes before the password is looked at and is the same for a right one and for users that do not exist, so
+who guesses learns nothing by not waiting for the answer. Attempts wait in line, so many connections guess no faster.
+What is refused unseen tells nothing of a password, and does not count.
+
+What can't be had by guessing: whoever makes room in these tables needs as many failures, or addresses, as they have
+room for, and an address fails no more than FREE_OF_ADDRESS times and once in STEP_OF_ADDRESS_US within FORGET_US.
 """
 
 from __future__ import annotations
@@ -9,19 +16,25 @@ from __future__ import annotations
 from ipaddress import ip_address
 from typing import Final
 
-# so many failures in a row cost nothing
+# so many failures of one user in a row cost nothing
 FREE: Final = 8
 STEP_US: Final = 250_000
 STEP_US_MAX: Final = 4_000_000
+# so many failures of an address cost nothing, whoever they are of, and one more each time this has passed
+FREE_OF_ADDRESS: Final = 100
+STEP_OF_ADDRESS_US: Final = 500_000
 # who would have to wait for longer is refused at once, unlooked at
 WAIT_US_MAX: Final = 8_000_000
-# an address that has not failed for so long begins anew
+# who has not failed for so long begins anew
 FORGET_US: Final = 60_000_000
 ADDRESSES_MAX: Final = 4096
+USERS_MAX: Final = 16_384
+# longer names are one, so that the table is bounded in octets, too
+NAME_MAX: Final = 255
 
 
 class _Failures:
-    """Of one address. count: in a row; last_us: when it failed last; next_us: when its next attempt is looked at."""
+    """Of a user from an address. count: in a row; last_us: the last one; next_us: when the next attempt is seen."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -34,50 +47,97 @@ class _Failures:
         return 0 if excess < 0 else min(STEP_US << min(excess, 8), STEP_US_MAX)
 
 
+class _Spent:
+    """Failures of an address. until_us: when all of them have come back; next_us: when the next attempt is seen."""
+
+    def __init__(self) -> None:
+        self.until_us = 0
+        self.next_us = 0
+
+    def due_us(self, now_us: int) -> int:
+        """When an attempt that is made now may be looked at."""
+        is_free = self.until_us - now_us < FREE_OF_ADDRESS * STEP_OF_ADDRESS_US
+        return now_us if is_free else max(now_us + STEP_OF_ADDRESS_US, self.next_us)
+
+
 class Attempts:
     """succeeded, failed: how many there were, by protocol ("amqp091", "http")."""
 
     def __init__(self) -> None:
         self.succeeded: dict[str, int] = {}
         self.failed: dict[str, int] = {}
-        self._failures: dict[str, _Failures] = {}
+        # in each of these what changed longest ago is first, and goes first
+        self._users: dict[tuple[str, str], _Failures] = {}
+        self._addresses: dict[str, _Spent] = {}
+        self._known: dict[tuple[str, str], None] = {}  # who has logged in from where
 
-    def wait_us(self, address: str, now_us: int) -> int:
-        """How long an attempt from this address, which is made now, must wait; -1 if it is to be refused unseen."""
-        failures = self._failures.get(network(address))
-        if failures is None or failures.step_us == 0 or now_us - failures.last_us > FORGET_US:
-            return 0
-        due_us = max(now_us, failures.next_us)
+    def wait_us(self, address: str, user: str, now_us: int) -> int:
+        """How long an attempt that is made now must wait; -1 if it is to be refused unseen."""
+        key = _key(address, user)
+        due_us = now_us
+        spent = None if key in self._known else self._addresses.get(key[0])
+        if spent is not None:
+            due_us = spent.due_us(now_us)
+        failures = self._users.get(key)
+        step_us = 0
+        if failures is not None and now_us - failures.last_us <= FORGET_US:
+            step_us = failures.step_us
+            if step_us > 0:
+                due_us = max(due_us, failures.next_us)
         if due_us - now_us > WAIT_US_MAX:
             return -1
-        failures.next_us = due_us + failures.step_us
+        if failures is not None and step_us > 0:
+            failures.next_us = due_us + step_us
+        if spent is not None and due_us > now_us:
+            spent.next_us = max(spent.next_us, due_us + STEP_OF_ADDRESS_US)
         return due_us - now_us
 
-    def done(self, address: str, protocol: str, is_right: bool, now_us: int) -> None:
-        """An attempt has succeeded or failed."""
-        counts = self.succeeded if is_right else self.failed
-        counts[protocol] = counts.get(protocol, 0) + 1
-        where = network(address)
-        failures = self._failures.pop(where, None)
+    def done(self, address: str, user: str, protocol: str, is_right: bool, now_us: int) -> None:
+        """A password was looked at, and was right or wrong."""
+        self.count(protocol, is_right)
+        key = _key(address, user)
+        failures = self._users.pop(key, None)
         if is_right:
+            self._known.pop(key, None)
+            self._known[key] = None
+            if len(self._known) > USERS_MAX:
+                del self._known[next(iter(self._known))]
             return
         if failures is None or now_us - failures.last_us > FORGET_US:
             failures = _Failures()
         failures.count += 1
         failures.last_us = now_us
         failures.next_us = max(failures.next_us, now_us + failures.step_us)
-        self._failures[where] = failures  # at the end: the one that failed longest ago is forgotten first
-        if len(self._failures) > ADDRESSES_MAX:
-            del self._failures[next(iter(self._failures))]
+        self._users[key] = failures
+        if len(self._users) > USERS_MAX:
+            del self._users[next(iter(self._users))]
+        self._spend(key[0], now_us)
+
+    def count(self, protocol: str, is_right: bool) -> None:
+        """An attempt was made that says nothing of a password: by a certificate, or refused unseen."""
+        counts = self.succeeded if is_right else self.failed
+        counts[protocol] = counts.get(protocol, 0) + 1
+
+    def _spend(self, address: str, now_us: int) -> None:
+        spent = self._addresses.pop(address, None) or _Spent()
+        spent.until_us = max(spent.until_us, now_us) + STEP_OF_ADDRESS_US
+        self._addresses[address] = spent
+        if len(self._addresses) > ADDRESSES_MAX:
+            del self._addresses[next(iter(self._addresses))]
 
     def forgive(self) -> None:
         """Nobody has to wait any more."""
-        self._failures.clear()
+        self._users.clear()
+        self._addresses.clear()
 
     def reset(self) -> None:
         """Count from zero; who has to wait still has to."""
         self.succeeded.clear()
         self.failed.clear()
+
+
+def _key(address: str, user: str) -> tuple[str, str]:
+    return network(address), user[:NAME_MAX]
 
 
 def network(address: str) -> str:

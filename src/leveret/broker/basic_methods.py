@@ -16,6 +16,7 @@ from leveret.broker.consumer import Consumer
 from leveret.broker.content import POSITIONS, write_content
 from leveret.broker.copies import split_key
 from leveret.broker.counters import Counters
+from leveret.broker.deadletter import HEADER_AT, header_of
 from leveret.broker.entry import Entry
 from leveret.broker.names import REPLY_PREFIX, REPLY_TO, STAGE, generated
 from leveret.broker.overflow import trim
@@ -208,16 +209,19 @@ def get(peer: Peer, channel: BrokerChannel, method: Method) -> None:
     if queue.awaiting != 0:
         peer.is_unfinished = True
         return
-    entry = queue.peek()
+    entry = queue.peek(True)
     room = EXPIRED_MAX
-    while entry is not None and entry.expires_us != 0 and entry.expires_us < peer.now_us:
+    while entry is not None and entry.expires_us != 0 and entry.expires_us <= peer.now_us:
         if room == 0:
             peer.is_unfinished = True
             return
         room -= 1
         queue.drop_head(entry)
         vhost.expire(queue, entry)
-        entry = queue.peek()
+        entry = queue.peek(True)
+    if entry is None and queue.count() > 0:
+        peer.is_unfinished = True  # it is on its way from the disk
+        return
     if entry is None:
         queue.counters.get_empty += 1
         channel.counters.get_empty += 1
@@ -240,9 +244,12 @@ def get(peer: Peer, channel: BrokerChannel, method: Method) -> None:
         message_count=int(queue.count()),
     )
     content = entry.shown()
+    body_at: i64 = 0
     if queue.counts_returns and not isinstance(entry, Returned):
-        content = with_delivery_count(content, 0)
-    write_content(peer.output, content, channel.number, peer.frame_max)
+        body_at = HEADER_AT + len(header_of(content)) + 1
+        header = with_delivery_count(content[:body_at], 0)
+        write_content(peer.output, header, channel.number, peer.frame_max)
+    write_content(peer.output, content, channel.number, peer.frame_max, body_at)
     if vhost.tracing is not None:
         vhost.tracing.delivered(peer, int(channel.number), queue, entry)
     _count_get(queue.counters, method.flag("no_ack"), entry.redelivered)

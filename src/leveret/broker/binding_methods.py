@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from mypy_extensions import i64
 
 from leveret.broker import routing
-from leveret.broker.access import EXCHANGE, QUEUE, check, check_topic
+from leveret.broker.access import EXCHANGE, QUEUE, check, check_lead, check_topic
 from leveret.broker.binding import Binding
-from leveret.broker.ceilings import check_bindings
+from leveret.broker.ceilings import check_bindings, check_pattern
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.deadletter import header_of
 from leveret.broker.exchange import Exchange
@@ -101,7 +101,10 @@ def _bind(peer: Peer, method: Method, binding: Binding) -> None:
         raise fail(method, PRECONDITION_FAILED, refusal)
     if isinstance(binding.destination, Queue):
         check_owner(peer, method, binding.destination)
+    elif binding.standing() is None:
+        check_lead(peer, method, binding.destination.name, None)
     check_bindings(peer, method, binding)
+    check_pattern(peer, method, binding)
     if peer.vhost.bind(binding):
         deliver_history(peer.vhost, binding, peer.now_us)
     if binding.is_durable:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from leveret.broker import enforcement, tracing
 from leveret.broker.access import Access
@@ -50,12 +50,16 @@ from leveret.broker.timeline import Timeline
 from leveret.broker.timers import Timers
 from leveret.broker.users import SHA256, Users, hash_password
 from leveret.broker.vhost import PREDECLARED, VHost
+from leveret.broker.vhost_removal import VHostRemoval
 from leveret.broker.watcher import Watcher
 from leveret.broker.way_back import WaysBack
 from leveret.session.connection import Connection
 from leveret.wire import grammar
 from leveret.wire.method import method_frame
 from leveret.wire.table import Value
+
+if TYPE_CHECKING:
+    from leveret.broker.peer import Peer
 
 logger = logging.getLogger("leveret.broker")
 
@@ -82,6 +86,7 @@ class Settings:
 
     frame_max in octets, heartbeat_s in seconds, as offered in connection.tune; max_message_octets: of a body;
     consumer_timeout_ms: a channel with a delivery that is unacknowledged for longer is closed, 0 = never;
+    send_timeout_ms: a connection that takes nothing of what it is sent for longer is reset, 0 = never;
     loopback_users: who may log in from this machine only; connection_max: of the whole broker, -1 = no limit;
     password_hashing: of new passwords, one of users.ALGORITHMS; default_user, default_pass: whom a new data directory
     begins with (RabbitMQ's settings of these names); ceilings: those of ceilings.CEILINGS that differ from the default.
@@ -99,6 +104,7 @@ class Settings:
         heartbeat_s: int = 60,
         max_message_octets: int = 128 << 20,
         consumer_timeout_ms: int = 30 * 60 * 1000,
+        send_timeout_ms: int = 30 * 1000,
         loopback_users: tuple[str, ...] = ("guest",),
         connection_max: int = -1,
         password_hashing: str = SHA256,
@@ -116,6 +122,7 @@ class Settings:
         self.heartbeat_s = heartbeat_s
         self.max_message_octets = max_message_octets
         self.consumer_timeout_ms = consumer_timeout_ms
+        self.send_timeout_ms = send_timeout_ms
         self.loopback_users = loopback_users
         self.connection_max = connection_max
         self.password_hashing = password_hashing
@@ -161,15 +168,20 @@ class Broker:
         self.is_new = True  # no life before this one has come to an orderly end or recorded anything
         self.connections_opened = 0
         self.refusals: dict[str, int] = {}  # connections that were refused, by what was wrong with them: `refused`
+        self.cuts: dict[str, int] = {}  # connections that were cut, by what their clients did not do: `cut`
         self.connection_count = 0  # of those that have opened a virtual host
         self._connections: dict[str, set[Connection]] = {}  # the same, by user
         self.dirty: list[Connection] = []
+        self._removals: list[VHostRemoval] = []  # of virtual hosts that are being deleted
+        self.leavers: list[Peer] = []  # connections that are closed, and have queues that are still to be deleted
         # Why no messages are taken ("low on disk"), as connection.blocked says it; empty while they are.
         self.block_reason = ""
         # whether a connection's client has closed its socket, read to its end or not: the network knows
         self.has_hung_up: Callable[[Connection], bool] = lambda connection: False
         # a login waits: the network says when it may go on
         self.on_login: Callable[[Connection], None] = lambda connection: None
+        # told of a connection that has opened a virtual host
+        self.on_opened: Callable[[Connection], None] = lambda connection: None
         self.on_event: Callable[[str], None] = logger.info
         self.subject: Connection | None = None  # whom the event is about that is being told
 
@@ -184,9 +196,17 @@ class Broker:
 
     def _vhost(self, name: str) -> VHost:
         log, timers, random_bytes = self.log, self.timers, self.random_bytes
-        return VHost(
+        vhost = VHost(
             name, log, timers, self.timeline, self.ack_timeout, self._tell, random_bytes, self.churn, self.ways_back
         )  # fmt: skip
+        vhost.queries.unused_days_max = self.settings.ceiling("staged_producer_unused_days_max")
+        return vhost
+
+    def set_ceilings(self, ceilings: dict[str, int]) -> None:
+        """These count from now on."""
+        self.settings.ceilings = ceilings
+        for vhost in self.vhosts.values():
+            vhost.queries.unused_days_max = self.settings.ceiling("staged_producer_unused_days_max")
 
     def _define_defaults(self) -> None:
         """What a new broker begins with; its first journal file says so."""
@@ -243,11 +263,16 @@ class Broker:
         """A connection is turned away: "protocol", "tls", "timeout", "login", "limit", "vhost" or "access"."""
         self.refusals[what] = self.refusals.get(what, 0) + 1
 
+    def cut(self, what: str) -> None:
+        """A connection is cut: its client is silent ("heartbeat"), or does not read ("send_timeout", "unread")."""
+        self.cuts[what] = self.cuts.get(what, 0) + 1
+
     def connected(self, connection: Connection, vhost: VHost) -> None:
         """A connection has opened a virtual host: it counts."""
         self.connection_count += 1
         vhost.connection_count += 1
         self._connections.setdefault(connection.user, set()).add(connection)
+        self.on_opened(connection)
 
     def disconnected(self, connection: Connection, vhost: VHost) -> None:
         """It does not count any more."""
@@ -274,17 +299,21 @@ class Broker:
             found = self._accesses[(user, vhost)] = Access(self.users.by_name.get(user), vhost)
         return found
 
+    def remove_vhost(self, name: str) -> VHostRemoval:
+        """Delete a virtual host and everything in it, in steps. Its connections must be closed first.
+
+        KeyError if it does not exist.
+        """
+        removal = VHostRemoval(self.vhosts[name], self.definitions, {name for name, _ in PREDECLARED})
+        self._removals.append(removal)
+        return removal
+
     def delete_vhost(self, name: str) -> None:
-        """Delete a virtual host with all that is in it. KeyError if there is none; its connections must be closed."""
-        vhost = self.vhosts[name]
-        vhost.queries.drop_all()
-        for exchange in list(vhost.exchanges.values()):  # first, so that all their bindings go together
-            if exchange.name in vhost.exchanges:
-                vhost.delete_exchange(exchange)
-        for queue in list(vhost.queues.values()):
-            vhost.delete_queue(queue)
-        self.definitions.remove_all_of("vhost", name)
-        self.definitions.remove(VHOST, name)
+        """The same at once."""
+        removal = self.remove_vhost(name)
+        while not removal.is_over:
+            removal.step()
+        self._removals.remove(removal)
 
     def delete_user(self, name: str) -> bool:
         """Delete a user with all permissions; False if there is none."""
@@ -339,16 +368,34 @@ class Broker:
         """Deliver what has become deliverable."""
         for vhost in self.vhosts.values():
             vhost.settle_turn(now_us)
+            vhost.share.renew()
 
     def run_timers(self, now_us: int) -> None:
         """Let happen what is due, or the first part of it: timers.next_us() tells. A turn of its own."""
         self.catch_up(now_us)
         self.end_turn(now_us)
 
+    @property
+    def is_busy(self) -> bool:
+        """There are steps to be taken: `give_back`."""
+        is_leaving = len(self.log.leaving) > 0 or len(self.leavers) > 0 or len(self._removals) > 0
+        return self.ways_back.is_busy or is_leaving
+
     def give_back(self, now_us: int) -> None:
-        """A turn of its own, and one in each turn of the loop, while ways_back.is_busy: see there."""
+        """A turn of its own, and one in each turn of the loop, while is_busy: what channels give back, what purges and
+        deletions have taken, and what goes with closed connections and virtual hosts, some of each."""
         self.catch_up(now_us)
         self.ways_back.step(now_us)
+        self.log.settle_leaving()
+        if self.leavers:
+            self.leavers[0].drop_exclusive()
+            if self.leavers[0].has_left():
+                self.leavers.pop(0)
+        if self._removals:
+            if not self._removals[0].is_over:
+                self._removals[0].step()
+            if self._removals[0].is_over:
+                self._removals.pop(0)
         self.end_turn(now_us)
 
     def catch_up(self, now_us: int) -> None:
@@ -420,6 +467,7 @@ class Broker:
     def stop(self) -> None:
         """An orderly stop: write down which messages were delivered, so that the others come back as new ones."""
         self.ways_back.finish()
+        self.log.finish_leaving()
         for vhost in self.vhosts.values():
             for queue in vhost.queues.values():
                 if queue.is_journalled:

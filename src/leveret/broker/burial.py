@@ -1,6 +1,7 @@
 """What becomes of a message that dies in its queue: it goes to the queue's dead letter exchange, or it is dropped.
 
-Queues with x-dead-letter-strategy=at-least-once and levels of delay layouts drop none: see parking.py.
+Queues with x-dead-letter-strategy=at-least-once and levels of delay layouts drop none: see parking.py. Where the lookup
+takes several turns: slow_burials.py.
 """
 
 from __future__ import annotations
@@ -19,12 +20,14 @@ from leveret.broker.queue import Queue
 from leveret.broker.returned import published_content
 from leveret.broker.route import Route
 from leveret.session.confirms import JOURNALLED
+from leveret.session.connection import Unfinished
 from leveret.wire.errors import ProtocolError
 from leveret.wire.scan import HeaderScan
 from leveret.wire.table import encode_short
 
 if TYPE_CHECKING:
     from leveret.broker.exchange import Exchange
+    from leveret.broker.lookup import Seeker
     from leveret.broker.vhost import VHost
 
 FULL: Final = "dead letter refused by a full queue"
@@ -72,17 +75,30 @@ def bury(vhost: VHost, queue: Queue, entry: Entry, reason: str, now_us: i64) -> 
 
     now_us: when it died; the time to live in the next queue begins there.
     """
-    parking = queue.parking
-    if queue.is_parking and parking is not None:
+    parking, slow = queue.parking, vhost.slow_burials
+    if queue.is_burying_slowly:
+        slow.take(queue, Letter(entry, reason, now_us, []), now_us)
+        return
+    try:
+        if not queue.is_parking or parking is None:
+            give(vhost, queue, entry, reason, now_us, slow.probe)
+            return
         letter = Letter(entry, reason, now_us, [])
         waits = vhost.release.is_on_its_way(parking, entry, reason)
-        trouble = "" if waits else send(vhost, queue, letter, now_us)
+        trouble = "" if waits else send(vhost, queue, letter, now_us, slow.probe)
         if waits or trouble:
             vhost.release.park(queue, parking, letter, trouble, now_us)
-        return
+    except Unfinished:
+        slow.probe.clear()
+        slow.take(queue, Letter(entry, reason, now_us, []), now_us)
+
+
+def give(vhost: VHost, queue: Queue, entry: Entry, reason: str, now_us: i64, seeker: Seeker) -> None:
+    """Give an entry to the queue's dead letter exchange, once and for all, or drop it where there is none. Unfinished,
+    and nothing is done, if its lookup takes several turns."""
     is_moved = False
     if queue.dead_letter_exchange is not None:
-        found = prepare(vhost, queue, entry, reason, now_us)
+        found = prepare(vhost, queue, entry, reason, now_us, seeker)
         if found.trouble:
             vhost.discard(queue, found.trouble)
         for _ in _refusing(vhost, found.route, found.content, now_us):
@@ -92,10 +108,11 @@ def bury(vhost: VHost, queue: Queue, entry: Entry, reason: str, now_us: i64) -> 
         vhost.log.settle(entry.shelf, entry.id)
 
 
-def send(vhost: VHost, queue: Queue, letter: Letter, now_us: i64) -> str:
-    """Give a letter to the queues that it has not reached yet. Returns why it must be kept, "" if all have it."""
+def send(vhost: VHost, queue: Queue, letter: Letter, now_us: i64, seeker: Seeker) -> str:
+    """Give a letter to the queues that it has not reached yet. Returns why it must be kept, "" if all have it.
+    Unfinished, and nothing is done, if its lookup takes several turns."""
     entry = letter.entry
-    found = prepare(vhost, queue, entry, letter.reason, letter.died_us)
+    found = prepare(vhost, queue, entry, letter.reason, letter.died_us, seeker)
     route = found.route
     if letter.reached:
         route = route.to([target for target in route.queues if target not in letter.reached])
@@ -131,13 +148,13 @@ def _refusing(vhost: VHost, route: Route, content: bytes, now_us: i64) -> list[Q
     return [queue for queue in refusing if queue.limits is not None and not queue.limits.buries]
 
 
-def prepare(vhost: VHost, queue: Queue, entry: Entry, reason: str, now_us: i64) -> Burial:
+def prepare(vhost: VHost, queue: Queue, entry: Entry, reason: str, now_us: i64, seeker: Seeker) -> Burial:
     """The message with this death in its header, and where the queue's arguments send it. Requesters get theirs."""
     exchange = vhost.exchanges.get(queue.dead_letter_exchange or "")
     if exchange is None and queue.dead_letter_exchange:
         return _nowhere(vhost, entry, "dead letter exchange missing")
     try:
-        return _addressed(vhost, exchange, queue, entry, reason, now_us)
+        return _addressed(vhost, exchange, queue, entry, reason, now_us, seeker)
     except ProtocolError:
         # Nobody has looked into its headers before, and whoever rejects it is not to blame. Without its history of
         # deaths it might go in a circle for ever.
@@ -149,14 +166,14 @@ def _nowhere(vhost: VHost, entry: Entry, trouble: str) -> Burial:
 
 
 def _addressed(
-    vhost: VHost, exchange: Exchange | None, queue: Queue, entry: Entry, reason: str, now_us: i64
+    vhost: VHost, exchange: Exchange | None, queue: Queue, entry: Entry, reason: str, now_us: i64, seeker: Seeker
 ) -> Burial:
     found = addressed(vhost, exchange, queue, entry, reason, now_us)
     persistent = _is_persistent(published_content(entry))
     keys, key, content, letter = found.keys, found.key, found.content, found.letter
-    route = routing.find(vhost, exchange, key, keys)
+    route = routing.find(vhost, exchange, key, keys, seeker)
     if route.is_per_message and exchange is not None:
-        route.set_queues(routing.targets(vhost, exchange, Envelope(keys, key, content)))
+        route.set_queues(routing.targets(vhost, exchange, Envelope(keys, key, content), seeker))
     for requester in route.replies:
         vhost.reply(requester, content, route.key)
     trouble = "" if route.queues or route.replies else "dead letter without a route"
@@ -173,9 +190,7 @@ def is_cut(letter: DeadLetter, reason: str, target: Queue) -> bool:
     return reason != "rejected" and not target.is_schedule and letter.is_in_circle(target.name)
 
 
-def addressed(
-    vhost: VHost, exchange: Exchange | None, queue: Queue, entry: Entry, reason: str, now_us: i64
-) -> Address:
+def addressed(vhost: VHost, exchange: Exchange | None, queue: Queue, entry: Entry, reason: str, now_us: i64) -> Address:
     """What becomes of an entry that dies in a queue now, and where the queue's arguments send it: nothing is done yet.
 
     ProtocolError if its headers are malformed.

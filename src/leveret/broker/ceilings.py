@@ -9,6 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from leveret.broker.exchange import Exchange
+from leveret.broker.kinds.topic import Topic
+from leveret.broker.queries import StageError
+from leveret.broker.query import Query
 from leveret.wire.errors import NOT_ALLOWED, PRECONDITION_FAILED, ProtocolError
 from leveret.wire.method import Method
 
@@ -23,6 +26,10 @@ CEILINGS: Final[dict[str, tuple[int, str]]] = {
     "queue_max_per_vhost": (262_144, "queues of a virtual host"),
     "exchange_max_per_vhost": (65_536, "exchanges of a virtual host"),
     "binding_max_per_vhost": (1_048_576, "bindings of a virtual host"),
+    "staged_producer_max_per_user": (1_000, "staged producers (queries) of one user in a virtual host"),
+    "stage_max_per_user": (50_000, "stages of one user in a virtual host that are not released"),
+    "staged_producer_unused_days_max": (400, "days for which a staged producer is remembered that is not used"),
+    "topic_words_max_per_exchange": (65_536, "words of patterns that a topic exchange compares with one routing key"),
     "connection_max_per_address": (-1, "connections from one IP address"),
     "handshake_max": (1_000, "connections that have not opened a virtual host yet"),
 }
@@ -59,10 +66,46 @@ def check_bindings(peer: Peer, method: Method, binding: Binding) -> None:
     """406 if the virtual host has as many bindings as it may have, and this one is new."""
     most = peer.broker.settings.ceiling("binding_max_per_vhost")
     if 0 <= most <= peer.vhost.binding_count and binding.standing() is None:
-        kind = "exchange" if isinstance(binding.destination, Exchange) else "queue"
-        what = f"cannot bind {kind} '{binding.destination.name}' to exchange '{binding.source.name}'"
-        text = f"{what}: binding limit in vhost '{peer.vhost.name}' ({most}) is reached"
+        text = f"{_cannot(binding)}: binding limit in vhost '{peer.vhost.name}' ({most}) is reached"
         raise _reached(method, PRECONDITION_FAILED, text)
+
+
+def check_staged_producers(peer: Peer, query: Query | None) -> None:
+    """StageError if the user has as many staged producers (None: this is a new one) or stages as it may have. Nobody
+    counts before there are so many in the whole virtual host."""
+    queries = peer.vhost.queries
+    owner = peer.user if query is None else query.owner
+    most = peer.broker.settings.ceiling("staged_producer_max_per_user")
+    if query is None and 0 <= most <= len(queries.by_name) and most <= len(queries.owned(owner)):
+        raise StageError(
+            f"user '{owner}' has {most} queries in vhost '{peer.vhost.name}': forget those that are over "
+            '(op "forget", leveret ctl forget_query), or raise staged_producer_max_per_user'
+        )
+    most = peer.broker.settings.ceiling("stage_max_per_user")
+    if 0 <= most <= len(queries.by_number) and most <= sum([len(each.stages) for each in queries.owned(owner)]):
+        raise StageError(
+            f"user '{owner}' has {most} stages in vhost '{peer.vhost.name}': release or abort some, "
+            "or raise stage_max_per_user"
+        )
+
+
+def check_pattern(peer: Peer, method: Method, binding: Binding) -> None:
+    """406 if one routing key could have a topic exchange compare too many words of its patterns, with this one."""
+    most = peer.broker.settings.ceiling("topic_words_max_per_exchange")
+    matcher = binding.source.matcher
+    if most < 0 or not isinstance(matcher, Topic) or matcher.admits(binding, most):
+        return
+    if binding.standing() is None:
+        text = (
+            f"{_cannot(binding)}: one routing key would be compared with more than {most} words of its patterns "
+            "(topic_words_max_per_exchange)"
+        )
+        raise _reached(method, PRECONDITION_FAILED, text)
+
+
+def _cannot(binding: Binding) -> str:
+    kind = "exchange" if isinstance(binding.destination, Exchange) else "queue"
+    return f"cannot bind {kind} '{binding.destination.name}' to exchange '{binding.source.name}'"
 
 
 def _reached(method: Method, code: int, text: str) -> ProtocolError:

@@ -25,9 +25,10 @@ LEFT_MAX: Final = 64
 class BrokerChannel(Channel):
     """limit: deliveries allowed to be unacknowledged on the whole channel, 0 = no limit; default_limit: for each new
     consumer; fetched: unacknowledged messages that came by basic.get, which no limit is about. way_back: what it is
-    giving back by basic.nack or basic.recover. is_kept_back: what is
-    published goes to a transaction (tx) or a stage (staging) first. reply: its consumer of direct replies; of these
-    reply_to_delivered came to it, and reply_to_dropped were published here for requesters that are gone."""
+    giving back by basic.nack or basic.recover. purging: the queue of a purge that takes several turns; purged: how many
+    messages that takes. is_kept_back: what is published goes to a transaction (tx) or a stage (staging) first. reply:
+    its consumer of direct replies; of these reply_to_delivered came to it, and reply_to_dropped were published here for
+    requesters that are gone."""
 
     def __init__(self, number: int, must_cut: bool) -> None:
         super().__init__(number)
@@ -40,6 +41,8 @@ class BrokerChannel(Channel):
         # an acknowledgement or rejection that takes several turns goes up to this tag, 0 = there is none
         self.acked_to: i64 = 0
         self.way_back: WayBack | None = None
+        self.purging: Queue | None = None
+        self.purged = 0
         self.reads_streams = False  # or did
         self._left: dict[Queue, None] = {}
         self._left_last: Queue | None = None

@@ -153,10 +153,14 @@ class Consumer:
             self.unacked += 1
             channel.unacked.add(tag, entry)
 
+    def takes_as_is(self, data: bytes, start: i64) -> bool:
+        """Whether the content that begins there can go to it in the frames that its publisher sent."""
+        return i64(read_i16_be(data, start + 1)) & 0xFFFF == self.channel.number and not self.channel.must_cut
+
     def pass_on(self, key: bytes, data: bytes, start: i64, stop: i64, pieces: list[Buffer] | None = None) -> None:
         """Write a delivery straight from what its publisher sent, to a consumer that acknowledges nothing.
 
-        Its content is data[start:stop]; or all of `pieces`, and that is only their first.
+        Its content is data[start:stop]; or all of `pieces`, that is only their first, and it takes_as_is.
         """
         connection = self.connection
         channel = self.channel
@@ -165,11 +169,7 @@ class Consumer:
         if self._key is not key:
             self._set_key(key)
         self._write_method(False)
-        if i64(read_i16_be(data, start + 1)) & 0xFFFF != channel.number or channel.must_cut:
-            if pieces is not None:
-                data = b"".join(pieces)
-                start = 0
-                stop = len(data)
+        if not self.takes_as_is(data, start):
             write_content(output, data, channel.number, connection.frame_max, start, stop)
         elif pieces is not None:
             for piece in pieces:

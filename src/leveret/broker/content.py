@@ -13,13 +13,16 @@ from typing import Final
 from librt.strings import read_i32_be, write_i16_be, write_i32_be, write_i64_be
 from mypy_extensions import i16, i32, i64
 
-from leveret.session.output import Output
+from leveret.session.output import LARGE_OCTETS_MIN, Output
 
 POSITIONS: Final = "x-leveret-positions"
 """The argument with which a consumer asks for it, and with which a queue gives every message a position."""
 HEADER: Final = b"\x12x-leveret-positionx\x00\x00\x00\x10"
 _ELSE: Final = b"\x12x-leveret_position"
 _OCTETS: Final[i64] = 40
+# From this size on even small frames are written by reference: copying the whole content would delay others.
+_HUGE_OCTETS: Final[i64] = 1 << 20
+_SMALL_OCTETS: Final[i64] = 2048
 
 
 def write_content(output: Output, content: bytes, channel: i64, frame_max: i64, at: i64 = 0, end: i64 = -1) -> None:
@@ -30,6 +33,12 @@ def write_content(output: Output, content: bytes, channel: i64, frame_max: i64, 
     out = output.writer
     if end < 0:
         end = len(content)
+    view: memoryview | None = None
+    least = LARGE_OCTETS_MIN
+    if end - at >= LARGE_OCTETS_MIN and (end - at) * 8 >= len(content):
+        view = memoryview(content)  # to keep all of it for this costs little memory
+        if end - at >= _HUGE_OCTETS:
+            least = _SMALL_OCTETS
     while at < end:
         size: i64 = i64(read_i32_be(content, at + 3))
         kind: i64 = i64(content[at])
@@ -42,7 +51,10 @@ def write_content(output: Output, content: bytes, channel: i64, frame_max: i64, 
             out.append(int(kind))
             write_i16_be(out, i16(channel))
             write_i32_be(out, i32(part))
-            output.quote(content, start, start + part)
+            if view is None or part < least:
+                out.write(content[start : start + part])
+            else:
+                output.attach(view[start : start + part])
             out.append(0xCE)
             start += part
             left -= part

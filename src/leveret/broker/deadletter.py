@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from datetime import UTC, datetime
 
+from leveret.session.output import LARGE_OCTETS_MIN
 from leveret.wire.properties import property_spans, replace_property, text_property
 from leveret.wire.table import Value, decode_value, encode_table, encode_value, join_table, split_table
 
@@ -20,7 +21,14 @@ def header_of(content: bytes) -> bytes:
 def with_header(content: bytes, header: bytes) -> bytes:
     """The content frames with another header payload."""
     size: int = struct.unpack_from(">I", content, 3)[0]
-    return content[:3] + struct.pack(">I", len(header)) + header + content[HEADER_AT + size :]
+    return behind(content[:3] + struct.pack(">I", len(header)) + header, content, HEADER_AT + size)
+
+
+def behind(head: bytes, content: bytes, start: int) -> bytes:
+    """head and content[start:] in one: what is large is copied only once for it."""
+    if len(content) < LARGE_OCTETS_MIN:
+        return head + content[start:]
+    return b"".join([head, memoryview(content)[start:]])
 
 
 def body_of(content: bytes) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from leveret.broker.access import EXCHANGE, check, check_onward
+from leveret.broker.arguments import OF_EXCHANGES
 from leveret.broker.ceilings import check_exchanges
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.delay import DELAYED, DELAYED_TYPE
@@ -73,7 +74,7 @@ def _create(peer: Peer, method: Method, name: str) -> None:
         raise fail(method, ACCESS_REFUSED, f"exchange name '{name}' contains reserved prefix 'amq.*'")
     onward = method.table("arguments").get(ALTERNATE)
     if isinstance(onward, str):
-        check_onward(peer, method, EXCHANGE, name, onward)
+        check_onward(peer, method, EXCHANGE, name, onward, None)
     check_new(peer.vhost.name, method, name)
     check_exchanges(peer, method, name)
     create(peer.vhost, method, name).user = peer.user
@@ -83,6 +84,7 @@ def create(vhost: VHost, method: Method, name: str) -> Exchange:
     """Add the exchange that an exchange.declare asks for; it was checked, and is not there yet."""
     durable, auto_delete, internal = (method.flag(flag) for flag in ("durable", "auto_delete", "internal"))
     kind, arguments = method.text("type"), method.table("arguments")
+    vhost.strangers.look(arguments, OF_EXCHANGES, "exchange", name)
     return vhost.add_exchange(name, kind, durable, auto_delete, internal, arguments)
 
 

@@ -9,7 +9,7 @@ from leveret.broker.queue_methods import fail
 from leveret.session import lifecycle
 from leveret.session.login import EXTERNAL, MECHANISMS, parse_response, refused
 from leveret.wire import grammar
-from leveret.wire.errors import NOT_ALLOWED, ProtocolError
+from leveret.wire.errors import NOT_ALLOWED, ProtocolError, quoted
 from leveret.wire.frames import FRAME_MIN_SIZE
 from leveret.wire.method import Method
 
@@ -46,22 +46,28 @@ def start_ok(peer: Peer, method: Method) -> None:
         return
     user, password = parse_response(mechanism, method.data("response"))
     broker = peer.broker
-    wait_us = broker.attempts.wait_us(peer.host, int(peer.now_us))
-    if wait_us < 0:
-        broker.tell(peer, f"{peer.address}: user '{user}' refused unseen: too many logins of {peer.host} have failed")
-        _count(peer, False)
-        raise refused(mechanism)
-    login = Login(mechanism, user, password, int(peer.now_us) + wait_us)
-    if wait_us > 0 or broker.users.candidate(user).is_slow:
-        peer.login = login
-        peer.is_held = True
-        broker.on_login(peer)
+    login = Login(mechanism, user, password)
+    if broker.users.is_slow:
+        _hold(peer, login)  # which is asked whether it must wait when its turn has come: others are before it
+        return
+    wait_us = broker.attempts.wait_us(peer.host, user, int(peer.now_us))
+    if wait_us > 0:
+        login.due_us = int(peer.now_us) + wait_us
+        _hold(peer, login)
+    elif wait_us < 0:
+        decide(peer, login, None)
     else:
         decide(peer, login, broker.users.accepts(user, password))
 
 
-def resume(peer: Peer, is_right: bool, now_us: int) -> None:
-    """A login that waited is over; the connection may have gone meanwhile."""
+def _hold(peer: Peer, login: Login) -> None:
+    peer.login = login
+    peer.is_held = True
+    peer.broker.on_login(peer)
+
+
+def resume(peer: Peer, is_right: bool | None, now_us: int) -> None:
+    """A login that waited is over (`decide`); the connection may have gone meanwhile."""
     login = peer.login
     if login is None or peer.state != lifecycle.TUNING:
         return
@@ -74,29 +80,36 @@ def resume(peer: Peer, is_right: bool, now_us: int) -> None:
         peer.close(error.code, error.text)
 
 
-def decide(peer: Peer, login: Login, is_right: bool) -> None:
-    """The password was looked at."""
-    if not is_right or login.user not in peer.broker.users.by_name:
-        peer.broker.tell(peer, f"{peer.address}: user '{login.user}' refused: wrong credentials")
-        _count(peer, False)
+def decide(peer: Peer, login: Login, is_right: bool | None) -> None:
+    """The password was looked at; None: it was not, as too many of the same kind have failed."""
+    broker = peer.broker
+    if is_right is None:
+        told = f"user {quoted(login.user)} refused unseen: too many logins of this user or address have failed"
+        broker.tell(peer, f"{peer.address}: {told}")
+        broker.refused("login")
+        broker.attempts.count(PROTOCOL, False)
+        raise refused(login.mechanism)
+    if not is_right or login.user not in broker.users.by_name:
+        broker.tell(peer, f"{peer.address}: user {quoted(login.user)} refused: wrong credentials")
+        _count(peer, login.user, False)
         raise refused(login.mechanism)
     _logged_in(peer, login.mechanism, login.user)
 
 
-def _count(peer: Peer, is_right: bool) -> None:
+def _count(peer: Peer, user: str, is_right: bool) -> None:
     if not is_right:
         peer.broker.refused("login")
-    peer.broker.attempts.done(peer.host, PROTOCOL, is_right, int(peer.now_us))
+    peer.broker.attempts.done(peer.host, user, PROTOCOL, is_right, int(peer.now_us))
 
 
 def _logged_in(peer: Peer, mechanism: str, user: str) -> None:
     """Who it is is certain: go on to the limits, unless this user may not come from there."""
     settings = peer.broker.settings
     if user in settings.loopback_users and not peer.is_loopback:
-        peer.broker.tell(peer, f"{peer.address}: user '{user}' can only connect via localhost")
-        _count(peer, False)
+        peer.broker.tell(peer, f"{peer.address}: user {quoted(user)} can only connect via localhost")
+        _count(peer, user, False)
         raise refused(mechanism)
-    _count(peer, True)
+    _count(peer, user, True)
     peer.user = user
     peer.mechanism = mechanism
     peer.send(
@@ -122,11 +135,12 @@ def _named_by_certificate(peer: Peer, security: Security) -> str:
     user = security.login
     if user in peer.broker.users.by_name:
         return user
-    reason = f"user '{user}' - invalid credentials" if user else "no name found"
+    reason = f"user {quoted(user)} - invalid credentials" if user else "no name found"
     if security.subject is None:
         reason = "connection peer presented no TLS (x.509) certificate"
     peer.broker.tell(peer, f"{peer.address}: EXTERNAL login refused: {reason}")
-    _count(peer, False)
+    peer.broker.refused("login")
+    peer.broker.attempts.count(PROTOCOL, False)  # no password was guessed
     raise refused(EXTERNAL)
 
 
@@ -160,7 +174,7 @@ def open_vhost(peer: Peer, method: Method) -> None:
         # not known to 3.10.8: later versions say it so
         raise fail(method, NOT_ALLOWED, f"connection refused: node connection limit ({most}) is reached")
     vhost = broker.vhosts.get(name)
-    if vhost is None:
+    if vhost is None or vhost.is_leaving:
         broker.refused("vhost")
         raise fail(method, NOT_ALLOWED, f"vhost {name} not found")
     access = f"access to vhost '{name}' refused for user '{peer.user}'"
@@ -182,7 +196,7 @@ def open_vhost(peer: Peer, method: Method) -> None:
     peer.connected_us = peer.now_us
     broker.churn.connection_created += 1
     peer.send(0, grammar.CONNECTION_OPEN_OK)
-    broker.tell(peer, f"{peer.address}: user '{peer.user}' connected to vhost '{name}'")
+    broker.tell(peer, f"{peer.address}: user {quoted(peer.user)} connected to vhost {quoted(name)}")
 
 
 def update_secret(peer: Peer, method: Method) -> None:

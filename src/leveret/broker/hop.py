@@ -17,6 +17,7 @@ from leveret.broker.queue import Queue
 from leveret.broker.returned import Returned
 from leveret.broker.shelf import Shelf
 from leveret.broker.trail import Cause, Dead, Trail, mark_of, trail_of
+from leveret.session.connection import Unfinished
 from leveret.wire.table import encode_short
 
 if TYPE_CHECKING:
@@ -76,7 +77,11 @@ def go_on(vhost: VHost, queue: Queue, entry: Entry) -> bool:
         or way.exchange != queue.dead_letter_exchange
         or way.routing_key != queue.dead_letter_key
     ):
-        way = _find(vhost, queue, entry.key)
+        try:
+            way = _find(vhost, queue, entry.key)
+        except Unfinished:
+            vhost.slow_burials.probe.clear()
+            return False
     target, cause = way.target, way.cause
     if target is None or cause is None or target.limits is not None or isinstance(entry, Returned):
         return False
@@ -128,7 +133,7 @@ def _lead(vhost: VHost, queue: Queue, key: bytes, way: Way) -> None:
     moved = moved_key(key, change)
     if len(moved) != 2 + moved[0] + moved[1 + moved[0]]:
         return  # BCC keys or a claim stand behind it
-    route = routing.find(vhost, exchange, moved, [split_key(moved)[1]])
+    route = routing.find(vhost, exchange, moved, [split_key(moved)[1]], vhost.slow_burials.probe)
     if route.is_per_message or route.is_limited or route.is_delayed or route.replies or len(route.queues) != 1:
         return
     target = route.queues[0]

@@ -15,7 +15,7 @@ from leveret.broker.vhost import VHost
 from leveret.session import lifecycle
 from leveret.session.channel import Channel
 from leveret.session.confirms import REFUSED, Confirms
-from leveret.wire.errors import PRECONDITION_FAILED, SYNTAX_ERROR, ProtocolError
+from leveret.wire.errors import PRECONDITION_FAILED, SYNTAX_ERROR, ProtocolError, quoted
 
 CHANNEL: Final = 1
 FRAME_OCTETS_MAX: Final = 131072
@@ -110,7 +110,7 @@ class LinkPeer(Peer):
             return
         is_last = self._complaints == COMPLAINTS_MAX
         more = "; it may not be the last such, but is the last that is told" if is_last else ""
-        self.broker.tell(self, f"{self.name}: {text}{more}")
+        self.broker.tell(self, f"{quoted(self.name)}: {text}{more}")
 
     def _drop(self, error: ProtocolError) -> None:
         self.complain(f"a message is refused: {error}")

@@ -26,12 +26,14 @@ from bisect import bisect_right
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from librt.strings import BytesWriter, write_i16_be, write_i32_be, write_i64_be
+from librt.strings import write_i16_be, write_i32_be, write_i64_be
 from mypy_extensions import i16, i32, i64
 
 from leveret.broker.entry import Entry
+from leveret.broker.leaving import Leaving
 from leveret.broker.measures import Measures
-from leveret.broker.page import Page
+from leveret.broker.page import LARGE_PAGE_OCTETS, Page
+from leveret.broker.pieces import Pieces
 from leveret.broker.remains import Remains
 from leveret.broker.run import Run, Stretch
 from leveret.broker.shelf import Shelf
@@ -72,6 +74,9 @@ AT_ONCE_US: Final[i64] = 1
 FILES_MAX: Final = 3
 # so many messages are freed together
 GONE_AT_ONCE: Final = 1024
+# of those that a purge or a deletion takes, so many are settled with it, and so many in each turn from then on
+SETTLED_AT_ONCE: Final[i64] = 4096
+SETTLED_MAX: Final[i64] = 16384
 
 
 class Log:
@@ -80,17 +85,21 @@ class Log:
     def __init__(self) -> None:
         # reads the bytes of a page (segment, offset, size); None if they can't be had any more
         self.read_page: Callable[[int, int, int], bytes | None] = _no_pages
+        # has a large page read on another thread, and then calls `fetched`; None = it is read at once
+        self.fetch_page: Callable[[Page], None] | None = None
         # pages of which nothing is alive any more, with the batch that says so
         self.dead_pages: list[tuple[int, Page]] = []
         # messages that were purged, or went with their queue, and take memory until the pager lets go of them
         self.gone: list[list[Entry | Run | Page | None]] = []
+        self.leaving: list[Leaving] = []  # those that still count as alive
         self.remains = Remains()  # the same of bindings
         # queues that had messages at some time; the pager takes out those that have none
         self.filled: dict[Queue, None] = {}
         self.events: i64 = 0  # durable events so far: whoever caused one may have to wait for its batch
         self.measures = Measures()
         self._closed_events: i64 = 0  # of these, those in batches that are closed
-        self._out = BytesWriter()
+        self._pieces = Pieces()
+        self._out = self._pieces.writer
         # a SETTLE or DELIVERED record that may still grow; it is none if _passed_next is 0
         self._passed_kind: i64 = 0
         self._passed_queue: i64 = 0
@@ -112,6 +121,7 @@ class Log:
         self.long_streams: list[Stream] = []
         self.dead_streams: list[tuple[int, int]] = []
         self.ready_octets: i64 = 0  # memory that the messages of all shelves take that could be moved to disk
+        self.held: dict[int, int] = {}  # how many items of shelves have a large content, by its id() (ready.py)
         self.tail_octets: i64 = 0  # of all streams: what is in memory only, besides the journal
         self.relieve_at: i64 = TAILS_OCTETS_MAX  # when they are so long together, some should go to files
         self.has_stream_work = False  # any of this is to be done
@@ -192,7 +202,7 @@ class Log:
 
     def end_messages(self, data: bytes) -> None:
         """The record is whole."""
-        self._out.write(data)
+        self._pieces.add(data)
 
     def is_here(self, shelf: Shelf, id: i64) -> bool:
         """Whether the content of a message stands in the current journal file, and need not be written once more.
@@ -232,10 +242,46 @@ class Log:
         self.forget(shelf, id, count)
 
     def let_go(self, shelf: Shelf, items: list[Entry | Run | Page | None], is_purge: bool) -> None:
-        """All that waited on a shelf is gone, by a purge or with its queue, of which another record tells. The memory
-        of many is freed by and by."""
+        """All that waited on a shelf is gone, by a purge or with its queue, of which another record tells. Of many the
+        journal hears by and by, and then their memory is freed."""
+        leaving = Leaving(shelf, items, is_purge)
+        most = SETTLED_AT_ONCE
+        if self.is_replaying:
+            most = len(items)
+        self._settle(leaving, most)
+        if leaving.is_over:
+            self._free(items)
+        else:
+            leaving.begin()
+            self.leaving.append(leaving)
+
+    def settle_leaving(self, most: i64 = SETTLED_MAX) -> None:
+        """Settle some of what was purged or went with its queue."""
+        while self.leaving and most > 0:
+            leaving = self.leaving[0]
+            most -= self._settle(leaving, most)
+            if leaving.is_over:
+                leaving.end()
+                self._free(leaving.items)
+                self.leaving.pop(0)
+
+    def finish_leaving(self) -> None:
+        """Settle all of it."""
+        while self.leaving:
+            self.settle_leaving()
+
+    def _settle(self, leaving: Leaving, most: i64) -> i64:
+        """Settle up to so many items; returns how many it were."""
+        shelf, items = leaving.shelf, leaving.items
+        is_purge = leaving.is_purge and not shelf.queue.is_deleted
         number = shelf.number
-        for item in items:
+        start = leaving.settled
+        index = start
+        stop = min(start + most, i64(len(items)))
+        leaving.settled = stop
+        while index < stop:
+            item = items[index]
+            index += 1
             if item is None:
                 continue
             if isinstance(item, Page):
@@ -253,6 +299,9 @@ class Log:
             if is_purge:
                 self._pass(SETTLE, number, id, count)
             self.forget(shelf, id, count)
+        return stop - start
+
+    def _free(self, items: list[Entry | Run | Page | None]) -> None:
         if len(items) > GONE_AT_ONCE:
             self.gone.append(items)
 
@@ -308,15 +357,35 @@ class Log:
         self._write_passed()
         self._out.write(page_record(page))
 
+    def must_wait(self, page: Page) -> bool:
+        """Whether a page at its queue's head is so large that who wants it had better wait; it is asked for then."""
+        if page.size <= LARGE_PAGE_OCTETS or page.fetched or self.fetch_page is None:
+            return False
+        if not page.is_coming:
+            page.is_coming = True
+            self.fetch_page(page)
+        return True
+
+    def fetched(self, page: Page, pieces: list[bytes]) -> None:
+        """A page that was asked for has been read. Without pieces it could not be: that is told when it is tried again,
+        at once."""
+        if page.is_waiting:
+            page.fetched = pieces or [b""]
+            if not page.shelf.queue.is_touched:
+                page.shelf.queue.touch()
+
     def load(self, page: Page) -> list[Entry | Run]:
         """The messages of a page that was waiting in its queue."""
         page.is_waiting = False
-        data = self.read_page(int(page.segment), int(page.offset), int(page.size))
-        if data is None:
-            self.drop(page)
-            return []
+        pieces, page.fetched = page.fetched, []
+        if not pieces or not pieces[0]:
+            data = self.read_page(int(page.segment), int(page.offset), int(page.size))
+            if data is None:
+                self.drop(page)
+                return []
+            pieces = [data]
         try:
-            items = page.load(data)
+            items = page.load_pieces(pieces)
         except ValueError as error:
             vhost = page.shelf.queue.vhost
             vhost.on_event(f"{page.shelf.queue.what()}: a page can't be read: {error}; its messages are lost")
@@ -416,7 +485,7 @@ class Log:
 
     def size(self) -> i64:
         """Octets in the batch under construction, about."""
-        return len(self._out) + (1 if self._passed_next else 0) + len(self.marked)
+        return self._pieces.octets() + (1 if self._passed_next else 0) + len(self.marked)
 
     def wait(self, connection: Connection, channel: BrokerChannel) -> None:
         """This channel published into the batch and wants to hear when it is on disk."""
@@ -445,16 +514,17 @@ class Log:
             self.is_awaited = True
         connection.gate(batch, octets)
 
-    def close_batch(self) -> bytes:
-        """The batch's records; the next batch begins. The caller reports with `on_disk` when they are synced."""
+    def close_batch(self) -> list[bytes]:
+        """The batch's records, in pieces; a new one begins. Tell `on_disk` when they are synced."""
         self._write_passed()
         marked, self.marked = self.marked, []
         for marks in [stream.marks() for stream in marked if not stream.is_deleted]:
             self._out.write(meta_record(marks))
-        data = self.preface + self._out.getvalue() if self.preface else self._out.getvalue()
-        self.preface = b""
-        self._out.truncate(0)
-        self.measures.batch_octets.add(len(data))
+        self.measures.batch_octets.add(self._pieces.octets() + len(self.preface))
+        pieces = self._pieces.take()
+        if self.preface:
+            pieces.insert(0, self.preface)
+            self.preface = b""
         self.measures.batch_events.add(self.events - self._closed_events)
         self._closed_events = self.events
         self._closed_below = self.next_id
@@ -472,7 +542,7 @@ class Log:
             stream.close_batch()
         self._closing_alarms, self._alarms = self._alarms, []
         self.batch += 1
-        return data
+        return pieces
 
     def on_disk(self, batch: int, now_us: i64 = 0) -> None:
         """This batch is synced: acks go out. now_us: 0 = nobody measures how long that took."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 
 class Login:
-    """due_us: when the password may be looked at, in wall-clock time."""
+    """due_us: when the password may be looked at, in wall-clock time; 0: that is not known yet."""
 
-    def __init__(self, mechanism: str, user: str, password: str, due_us: int) -> None:
+    def __init__(self, mechanism: str, user: str, password: str) -> None:
         self.mechanism = mechanism
         self.user = user
         self.password = password
-        self.due_us = due_us
+        self.due_us = 0

@@ -1,7 +1,8 @@
 """What happens at a queue's limits: new messages are refused, old ones are dropped or dead-lettered.
 
 RabbitMQ's queues deliver before they count, and count after each message and after each batch of returned ones. A queue
-with limits therefore does not wait for the end of the turn as others do: it is brought up to date around each publish.
+with limits therefore does not wait for the end of the turn as others do: it is brought up to date around each publish;
+so is one that gets a message with a time to live of 0.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from mypy_extensions import i64
 from leveret.broker.entry import Entry
 from leveret.broker.limits import body_octets
 from leveret.broker.queue import Queue
-from leveret.broker.route import Route
-from leveret.session.confirms import REFUSED
+from leveret.broker.route import QUEUES_MAX, Route
+from leveret.session.confirms import HANDLED, REFUSED
 
 if TYPE_CHECKING:
     from leveret.broker.vhost import VHost
@@ -28,6 +29,8 @@ def accept(
     vhost: VHost, route: Route, content: bytes, persistent: bool, ttl_us: i64, now_us: i64, moved: Entry | None
 ) -> i64:
     """VHost.accept for a route with a limited queue. One queue that refuses is enough for a nack; the others take."""
+    if len(route.queues) > QUEUES_MAX:
+        return _accept_in_parts(vhost, route, content, persistent, ttl_us, now_us, moved)
     refusing = refusing_queues(vhost, route, content, now_us)
     for queue in refusing:
         if queue.limits is not None and queue.limits.buries:
@@ -42,6 +45,19 @@ def accept(
     trim(vhost, now_us)
     # a dead letter has no publisher to be told, but a queue that it has left or not
     return REFUSED if refusing and moved is None else standing
+
+
+def _accept_in_parts(
+    vhost: VHost, route: Route, content: bytes, persistent: bool, ttl_us: i64, now_us: i64, moved: Entry | None
+) -> i64:
+    """The same for very many queues: no record of the journal may name all of them."""
+    standing = HANDLED
+    for at in range(0, len(route.queues), QUEUES_MAX):
+        part = route.to(route.queues[at : at + QUEUES_MAX])
+        accepted = vhost.accept(part, content, persistent, ttl_us, now_us, moved if standing == HANDLED else None)
+        if accepted != HANDLED and standing != REFUSED:
+            standing = accepted
+    return standing
 
 
 def refusing_queues(vhost: VHost, route: Route, content: bytes, now_us: i64) -> list[Queue]:
@@ -60,6 +76,15 @@ def refusing_queues(vhost: VHost, route: Route, content: bytes, now_us: i64) -> 
         if limits.refuses_one(queue.count(), size):
             found.append(queue)
     return found
+
+
+def expire_untaken(vhost: VHost, queues: list[Queue], now_us: i64) -> None:
+    """A client has published what has no time to wait: a consumer that can take it gets it now, or it expires."""
+    for queue in queues:
+        if not queue.is_schedule and not queue.is_stream:
+            queue.serve(now_us)
+            vhost.over.append(queue)
+    trim(vhost, now_us)
 
 
 def trim(vhost: VHost, now_us: i64) -> None:
@@ -90,10 +115,8 @@ def _trim_queue(vhost: VHost, queue: Queue, now_us: i64) -> None:
         for entry in refused:
             vhost.bury(queue, entry, "maxlen", now_us)
     limits = queue.limits
-    if limits is None:
-        return
     room = TRIM_MAX
-    while not limits.refuses and limits.is_over(queue.count()):
+    while limits is not None and not limits.refuses and limits.is_over(queue.count()):
         head = queue.peek()
         if head is None:
             break

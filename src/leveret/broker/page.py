@@ -27,13 +27,19 @@ from mypy_extensions import i16, i32, i64
 
 from leveret.broker.entry import Entry
 from leveret.broker.limits import body_octets
+from leveret.broker.pieces import REFERRED_OCTETS_MIN, Pieces
 from leveret.broker.returned import Returned, published_content
 from leveret.broker.run import Run, Stretch
+from leveret.session.output import part
 
 if TYPE_CHECKING:
     from leveret.broker.shelf import Shelf
 
 _HEAD_OCTETS: Final[i64] = 27
+# Larger pages are read in pieces on another thread if the caller can wait; see `cut`.
+LARGE_PAGE_OCTETS: Final[i64] = 4 << 20
+# the octets of a page that `cut` needs
+CUT_OCTETS: Final = 27
 
 
 class Page:
@@ -43,6 +49,7 @@ class Page:
     it has none); no other message of the shelf that lives has an id between them. live: journalled messages that are
     not settled; settled: the ids of the others. is_waiting: it stands on its shelf in place of its messages, of which
     there are `count`, the first at `position`. start, stop: the items that it is made from, as indices of Ready.
+    is_coming: it is being read on another thread; fetched: what came of that.
     """
 
     def __init__(self, shelf: Shelf, items: list[Entry | Run], start: i64, stop: i64) -> None:
@@ -66,6 +73,8 @@ class Page:
         self.is_stored = False
         self.is_waiting = False
         self.is_dead = False
+        self.is_coming = False
+        self.fetched: list[bytes] = []
         # recovered after an unclean stop: any of them may have been delivered
         self.is_redelivered = False
         # what is not journalled in it did not survive
@@ -92,12 +101,13 @@ class Page:
             self.last_id = id + count - 1
             self.live += count
 
-    def encode(self) -> bytes:
-        """The page's bytes, from its items."""
-        out = BytesWriter()
+    def encode(self) -> list[bytes]:
+        """The page's bytes, in pieces, from its items."""
+        pieces = Pieces()
+        out = pieces.writer
         for item in self.items:
             if isinstance(item, Run):
-                _encode_run(out, item)
+                _encode_run(pieces, item)
             else:
                 flags = 1 if item.redelivered else 0
                 returns: i64 = 0
@@ -109,23 +119,35 @@ class Page:
                 _encode_head(out, flags, item.id, 1, size, item.expires_us, item.key)
                 if returns != 0:
                     write_i32_be(out, i32(returns))
-                out.write(content)
-        return out.getvalue()
+                pieces.add(content)
+        return pieces.take()
 
     def load(self, data: bytes) -> list[Entry | Run]:
         """The messages that are alive, from the page's bytes. ValueError if these are no page."""
+        return self.load_pieces([data])
+
+    def load_pieces(self, pieces: list[bytes]) -> list[Entry | Run]:
+        """The same from the page's bytes as `cut` has them cut."""
         try:
-            return self._load(data)
+            return self._load(pieces)
         except IndexError:
             raise ValueError("a page ends within a message") from None
 
-    def _load(self, data: bytes) -> list[Entry | Run]:
+    def _load(self, pieces: list[bytes]) -> list[Entry | Run]:
         items: list[Entry | Run] = []
         position = self.position
         transient = -1
+        data = pieces[0]
+        last: i64 = len(pieces) - 1
+        index: i64 = 0
         at: i64 = 0
         end: i64 = len(data)
-        while at < end:
+        while at < end or index < last:
+            if at == end:
+                index += 1
+                data = pieces[index]
+                at = 0
+                end = len(data)
             flags = data[at]
             redelivered = self.is_redelivered or flags & 1 != 0
             id = read_i64_be(data, at + 1)
@@ -139,9 +161,16 @@ class Page:
             if flags & 2:
                 returns = i64(read_i32_be(data, body))
                 body += 4
-            at = body + count * size
-            if count < 1 or size < 1 or at > end:
+            if count < 1 or size < 1:
                 raise ValueError("a page with messages of no size")
+            if body == end:
+                index += 1
+                data = pieces[index]
+                body = 0
+                end = len(data)
+            at = body + count * size
+            if at > end:
+                raise ValueError("a page ends within a message")
             if id == 0:
                 transient += 1
                 if self.is_recovered or transient in self.withdrawn:
@@ -154,7 +183,7 @@ class Page:
                 continue
             while body < at:
                 if id == 0 or int(id) not in self.settled:
-                    entry = Entry(self.shelf, data[body : body + size], key, id, expires_us, position)
+                    entry = Entry(self.shelf, part(data, body, body + size), key, id, expires_us, position)
                     entry.redelivered = redelivered or int(id) in self.delivered
                     times: i64 = self.returned.get(int(id), int(returns))
                     items.append(entry if times == 0 else Returned(entry, entry.content, times))
@@ -204,6 +233,19 @@ class Page:
         self.live -= 1
 
 
+def cut(start: bytes) -> list[int]:
+    """Where a page that begins so is to be cut, so that its first content is a piece of its own if it is large."""
+    if len(start) < _HEAD_OCTETS or i64(read_i32_be(start, 9)) != 1:
+        return []
+    size: i64 = i64(read_i32_be(start, 13))
+    if size < REFERRED_OCTETS_MIN:
+        return []
+    body = _HEAD_OCTETS + (i64(read_i16_be(start, 25)) & 0xFFFF)
+    if start[0] & 2:
+        body += 4
+    return [int(body), int(body + size)]
+
+
 def _among(ids: set[int], first: i64, count: i64) -> i64:
     found: i64 = 0
     if ids:
@@ -215,13 +257,13 @@ def _among(ids: set[int], first: i64, count: i64) -> i64:
     return found
 
 
-def _encode_run(out: BytesWriter, run: Run) -> None:
+def _encode_run(pieces: Pieces, run: Run) -> None:
     stretch = run.stretch
     taken = run.taken
     id = run.id + taken if run.id != 0 else 0
     flags = 1 if run.redelivered else 0
-    _encode_head(out, flags, id, stretch.count - taken, stretch.size, run.expires_us, stretch.key)
-    out.write(stretch.contents_from(taken))
+    _encode_head(pieces.writer, flags, id, stretch.count - taken, stretch.size, run.expires_us, stretch.key)
+    pieces.add(stretch.contents_from(taken))
 
 
 def _encode_head(out: BytesWriter, flags: int, id: i64, count: i64, size: i64, expires_us: i64, key: bytes) -> None:

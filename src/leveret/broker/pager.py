@@ -70,7 +70,7 @@ class Pager:
         self._requeued_below = 0  # 0: what is requeued or unacknowledged stays where it is
         self._pages: list[Page] = []
         self._places: list[tuple[int, int]] = []  # of those pages that are stored, and to be settled
-        self._payloads: list[bytes] = []
+        self._payloads: list[list[bytes]] = []
         self._octets = 0
         self._next_segment = 1
 
@@ -176,12 +176,12 @@ class Pager:
             page.shelf.add_page(page)
         self._pages.append(page)
         self._payloads.append(payload)
-        self._octets += len(payload)
+        self._octets += sum(map(len, payload))
 
     # -- segments ------------------------------------------------------------------------------------------------------
 
-    def segment(self) -> tuple[int, list[bytes]] | None:
-        """The number and the pages of a segment to be written, or None if nothing was built."""
+    def segment(self) -> tuple[int, list[list[bytes]]] | None:
+        """The number and the pages, in pieces, of a segment to be written, or None if nothing was built."""
         if not self._pages:
             return None
         self.is_writing = True
@@ -242,7 +242,8 @@ class Pager:
             if batch > log.synced:
                 log.dead_pages.append((batch, page))
                 continue
-            page.shelf.remove_page(page)
+            if not page.shelf.is_leaving:
+                page.shelf.remove_page(page)
             number = int(page.segment)
             self.segments[number] -= 1
             if self.segments[number] == 0:

@@ -112,12 +112,14 @@ class Parked(Shelf):
 
 
 class Parking:
-    """What one queue has parked. shelves: by index; octets: of the bodies, roughly for pages of an earlier run."""
+    """What one queue has parked. shelves: by index; octets: of the bodies, roughly for pages of an earlier run; sought:
+    how many are still to be looked up (slow_burials.py)."""
 
     def __init__(self, queue: Queue) -> None:
         self.queue = queue
         self.shelves: dict[int, Parked] = {}
         self.octets: i64 = 0
+        self.sought: i64 = 0
 
     def count(self) -> i64:
         """How many messages."""
@@ -166,6 +168,14 @@ class Parking:
             return self.shelf_at(index if len(self.shelves) < SHELVES_MAX else base)
         is_alike = found.ready.count() == 0 or self.destination(found.sample()) == destination
         return found if is_alike else self.shelf_at(base)
+
+    def mixed_for(self, reason: str) -> Parked:
+        """Where those stand that each may go a way of its own."""
+        return self.shelf_at(PARKED | i64(REASONS.index(reason)) << _REASON_SHIFT)
+
+    def mixed(self) -> list[Parked]:
+        """These shelves, as far as there is something on them."""
+        return [shelf for shelf in self.shelves.values() if shelf.is_mixed and shelf.ready.count() > 0]
 
     def destination(self, key: bytes) -> str:
         """What decides where a message with this key goes from here: "" if all go the same way."""

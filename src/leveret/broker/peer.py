@@ -19,30 +19,34 @@ from leveret.broker import (
     stage_methods,
     tx_methods,
 )
-from leveret.broker.access import NOBODY, OPERATOR, Access, check_channel
+from leveret.broker.access import NOBODY, OPERATOR, Access, check_channel, check_copies
 from leveret.broker.ack_timeout import timed_out
 from leveret.broker.acknowledgement import acknowledge
 from leveret.broker.broker import Broker
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.counters import Octets
 from leveret.broker.kinds.federation_upstream import first_hops, may_have_come
+from leveret.broker.log import SETTLED_AT_ONCE
 from leveret.broker.login import Login
+from leveret.broker.lookup import Seeker, Share
 from leveret.broker.names import REPLY_TO
+from leveret.broker.overflow import expire_untaken
 from leveret.broker.properties import check_user_id, expiration_us, with_reply_name
 from leveret.broker.publish_route import published_route
 from leveret.broker.queue import Queue
 from leveret.broker.ready import ITEM_OCTETS
-from leveret.broker.route import Route
+from leveret.broker.route import QUEUES_MAX, Route
 from leveret.broker.run import Stretch
 from leveret.broker.security import Security
+from leveret.broker.spread import Spread
 from leveret.broker.streams.numbers import Number, accept_numbered, number_in
 from leveret.broker.unroutable import give_back
 from leveret.session import lifecycle
 from leveret.session.assembly import Assembly
 from leveret.session.channel import Channel
 from leveret.session.confirms import HANDLED, JOURNALLED, SYNCING
-from leveret.session.connection import Connection
-from leveret.session.output import LARGE_OCTETS_MIN, Buffer
+from leveret.session.connection import Connection, Unfinished
+from leveret.session.output import LARGE_OCTETS_MIN, Buffer, part
 from leveret.wire import grammar
 from leveret.wire.errors import (
     ACCESS_REFUSED,
@@ -91,6 +95,9 @@ CONNECTION_HANDLERS: Final[dict[int, Callable[[Peer, Method], None]]] = {
     grammar.CONNECTION_UPDATE_SECRET.key: handshake.update_secret,
 }
 COST_WORTH_A_LOOK: Final[i64] = 1 << 18
+# Of the queues that go with their connection, so much in one turn: each is as much work as so many of its messages.
+EXCLUSIVE_COST_MAX: Final[i64] = 256
+MESSAGES_COST: Final[i64] = 64
 # a client has this long to close its socket, or to answer our close, as in RabbitMQ; and one that is not told why
 LINGER_US: Final = 30_000_000
 SILENCE_US: Final = 3_000_000
@@ -126,6 +133,7 @@ class Peer(Connection):
         self._confirming: list[BrokerChannel] = []
         self._scan_header = HeaderScan()
         self._ttl_us: i64 = -1  # of the last publish
+        self.seeker = Seeker(Share(0))
 
     # -- turns -------------------------------------------------------------------------------------------------------
 
@@ -139,6 +147,7 @@ class Peer(Connection):
             self.octets.received += size
             self.octets.reads += 1
         self.now_us = now_us
+        self.seeker.share.renew()
         self.broker.catch_up(now_us)
         if self.broker.block_reason and self.state < lifecycle.CLOSING:
             self.receive_unless_content(data, self.broker.block_reason)
@@ -170,6 +179,7 @@ class Peer(Connection):
         self.now_us = now_us
         self.state = lifecycle.CLOSED
         self.close_all_channels()
+        self.drop_input()
         if self.connected_us != 0:
             self.vhost.tally.octets.add(self.octets)
             self.broker.churn.connection_closed += 1
@@ -279,6 +289,8 @@ class Peer(Connection):
     def close_all_channels(self) -> None:
         # what one channel gives back must not go to the next one that closes
         self._is_leaving = True
+        self.is_suspended = False
+        self.seeker.clear()
         super().close_all_channels()
         self.drop_exclusive()
         if self.is_counted:
@@ -286,9 +298,18 @@ class Peer(Connection):
             self.broker.disconnected(self, self.vhost)
 
     def drop_exclusive(self) -> None:
-        """Delete the queues that are exclusive to this connection."""
-        for queue in list(self.exclusive.values()):
+        """Delete the queues that are exclusive to this connection; of many the first ones, and the others in turns to
+        come."""
+        room = EXCLUSIVE_COST_MAX
+        while self.exclusive and room > 0:
+            _, queue = self.exclusive.popitem()
+            room -= 1 + min(queue.count(), SETTLED_AT_ONCE) // MESSAGES_COST
             self.vhost.delete_queue(queue)
+        if self.exclusive and self not in self.broker.leavers:
+            self.broker.leavers.append(self)
+
+    def has_left(self) -> bool:
+        return len(self.exclusive) == 0
 
     def failed(self, error: ProtocolError, channel: Channel | None) -> None:
         where = f" channel {channel.number}" if channel is not None and not error.is_hard else ""
@@ -331,15 +352,51 @@ class Peer(Connection):
     def publish(self, channel: Channel, method: bytes, data: bytes, start: i64, stop: i64) -> bool:
         assert isinstance(channel, BrokerChannel)
         if stop - start < LARGE_OCTETS_MIN or not self._pass_on(channel, method, data, start, stop):
-            return self._publish(channel, method, data, start, stop)
+            try:
+                return self._publish(channel, method, data, start, stop)
+            except Unfinished:
+                self.is_suspended = True
+                self.seeker.wait(channel, method, part(data, start, stop))
+                raise
         return False
+
+    def resume(self) -> None:
+        seeker = self.seeker
+        channel = seeker.channel
+        if channel is None or channel.is_closed:
+            self.is_suspended = False
+            seeker.clear()
+            return
+        if not seeker.go_on():
+            raise Unfinished
+        self._current = channel
+        if seeker.spread is not None:
+            if channel.confirms is not None:
+                self._confirm(channel, 1, seeker.spread.standing())
+            self.is_suspended = False
+            seeker.clear()
+            return
+        try:
+            self._publish(channel, seeker.method, seeker.content, 0, len(seeker.content))
+        except Unfinished:
+            raise
+        except ProtocolError:
+            self.is_suspended = False
+            seeker.clear()
+            raise
+        self.is_suspended = False
+        seeker.clear()
 
     def publish_pieces(self, channel: Channel, assembly: Assembly) -> None:
         assert isinstance(channel, BrokerChannel)
         header = assembly.pieces[0]
         assert isinstance(header, bytes)
         if not self._pass_on(channel, assembly.method, header, 0, len(header), assembly.pieces):
-            content = assembly.content()
+            content = assembly.join()
+            if content is None:
+                self.is_suspended = True
+                self.seeker.join(channel, assembly)
+                raise Unfinished
             self.publish(channel, assembly.method, content, 0, len(content))
 
     def _pass_on(
@@ -370,7 +427,7 @@ class Peer(Connection):
         if scan.headers_at != 0 and copies.may_have(data, scan.headers_at):
             return False
         consumer = self.vhost.taker(route, mode == 2)
-        if consumer is None:
+        if consumer is None or (pieces is not None and not consumer.takes_as_is(data, start)):
             return False
         consumer.pass_on(route.key, data, start, stop, pieces)
         self.is_publisher = True
@@ -396,7 +453,7 @@ class Peer(Connection):
         if not scan.scan(data, start + 7, start + 7 + i64(read_i32_be(data, start + 3))):
             raise ProtocolError(SYNTAX_ERROR, "malformed content header", 60, 40)
         # of several mistakes the first one is told, in RabbitMQ's order
-        content = data[start:stop]
+        content = part(data, start, stop)
         if scan.reply_to_at != 0 and data[scan.reply_to_at] == 21:
             content = with_reply_name(channel, content, scan.reply_to_at - start)
         if scan.user_id_at != 0:
@@ -407,8 +464,10 @@ class Peer(Connection):
         if scan.headers_at != 0 and copies.may_have(data, scan.headers_at):
             found = copies.Copies(content)
             if found.has_any:
-                route = routing.copied(vhost, route, found)
+                route = routing.copied(vhost, route, found, self.seeker)
+                check_copies(self, route)
                 content = found.content
+                self.cost += ITEM_OCTETS * len(route.keys)
         mode = scan.delivery_mode
         if mode == 0 or mode > 2:
             raise ProtocolError(PRECONDITION_FAILED, f"invalid message: {{delivery_mode_unknown,{mode}}}", 60, 40)
@@ -420,13 +479,15 @@ class Peer(Connection):
             else:
                 hops = first_hops(data, scan.headers_at) if plain is not None else b""
                 if hops:
-                    route = routing.travelled(vhost, route, hops, content)
+                    route = routing.travelled(vhost, route, hops, content, self.seeker)
                 elif route.is_order:
                     standing = stage_methods.order(self, channel, content)
                 else:
-                    standing = routing.look(vhost, route, content, channel.staging is not None)
+                    standing = routing.look(vhost, route, content, channel.staging is not None, self.seeker)
             if vhost.tracing is not None:
                 vhost.tracing.published(self, channel, route, content)
+            if len(route.queues) > QUEUES_MAX and not channel.is_kept_back:
+                self._spread(channel, route, data, content, ttl_us, standing)
         for requester in route.replies:
             if channel.staging is not None:
                 raise ProtocolError(NOT_IMPLEMENTED, "a direct reply cannot be staged", 60, 40)
@@ -457,6 +518,8 @@ class Peer(Connection):
                     accepted = vhost.accept(route, content, mode == 2, ttl_us, self.now_us)
                     if accepted != HANDLED:
                         standing = accepted
+                    if ttl_us == 0 or route.is_brief:
+                        expire_untaken(vhost, route.queues, self.now_us)
             elif not route.is_order:
                 give_back(self, channel, route, content)
         self._ttl_us = ttl_us
@@ -464,6 +527,22 @@ class Peer(Connection):
             self._confirm(channel, 1, standing)
         channel.last_way = route
         return route.is_repeatable and scan.reply_to_at == 0 and number is None
+
+    def _spread(
+        self, channel: BrokerChannel, route: Route, data: bytes, content: bytes, ttl_us: i64, standing: i64
+    ) -> None:
+        """A publish for very many queues: Unfinished, unless streams among them look at its number."""
+        scan = self._scan_header
+        if route.has_stream and scan.headers_at != 0 and number_in(data, scan.headers_at) is not None:
+            return
+        for requester in route.replies:
+            self.vhost.reply(requester, content, route.key)
+        channel.reply_to_dropped += route.lost_replies
+        self.is_publisher = True
+        self.count(channel, route)
+        channel.last_way = route
+        self.seeker.spread = Spread(self, route, content, scan.delivery_mode == 2, ttl_us, standing)
+        raise Unfinished
 
     def publish_more(self, channel: Channel, data: bytes, start: i64, stop: i64, stride: i64, size: i64) -> None:
         assert isinstance(channel, BrokerChannel)
@@ -484,6 +563,8 @@ class Peer(Connection):
                 standing = channel.staging.publish_more(route, stretch, self.now_us)
             else:
                 standing = self.vhost.accept_stretch(route, stretch, persistent, self._ttl_us, self.now_us)
+                if self._ttl_us == 0 or route.is_brief:
+                    expire_untaken(self.vhost, route.queues, self.now_us)
         if channel.confirms is not None:
             self._confirm(channel, count, standing)
 

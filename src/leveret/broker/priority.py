@@ -56,17 +56,17 @@ class PriorityQueue(Queue):
             count += shelf.ready.count()
         return count
 
-    def peek(self) -> Entry | None:
+    def peek(self, may_wait: bool = False) -> Entry | None:
         for shelf in self.shelves:
-            entry = shelf.ready.peek()
-            if entry is not None:
+            entry = shelf.ready.peek(may_wait)
+            if entry is not None or shelf.ready.count() > 0:
                 return entry
         return None
 
     def head(self) -> Entry | Run | None:
         for shelf in self.shelves:
             found = shelf.ready.head()
-            if found is not None:
+            if found is not None or shelf.ready.count() > 0:
                 return found
         return None
 

@@ -47,12 +47,13 @@ def published_route(peer: Peer, method: bytes) -> Route:
         text = f"cannot publish to internal exchange '{name}' in vhost '{vhost.name}'"
         raise ProtocolError(ACCESS_REFUSED, text, 60, 40)
     key = fields[middle + 1 : size - 1].decode("utf-8", "surrogateescape")
-    route = routing.find(vhost, exchange, fields[: size - 1], [key])
+    route = routing.find(vhost, exchange, fields[: size - 1], [key], peer.seeker)
     route.demand(flags & 1 != 0)
     if exchange is None and key == STAGE:
         route.is_order = route.is_per_message = True
     check_publish(peer, access, route)
-    if len(routes) >= ROUTES_MAX:
-        routes.clear()
-    routes[fields] = route
+    if route.generation != routing.STALE:
+        if len(routes) >= ROUTES_MAX:
+            routes.clear()
+        routes[fields] = route
     return route

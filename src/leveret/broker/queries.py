@@ -1,19 +1,25 @@
-"""The queries of a virtual host and their stages: attached, released, aborted, expired, forgotten.
+"""The queries of a virtual host and their stages: attached, released, aborted, expired, closed, forgotten.
 
 A release is one record of the journal. What follows from it (unstaging.py) follows after a crash, too; what does not
 follow is gone with it: the other attempts of this batch and of those before.
+
+A query that nobody uses for very long is closed: a digest of its name remains. Whoever comes back is refused, since it
+is not known any more whether what it brings is a repetition.
 """
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
 from leveret.broker.log import meta_record
 from leveret.broker.query import QUERY, Query
+from leveret.broker.queue import Queue
 from leveret.broker.stage import DROP, OPEN, SHELF, Stage
 from leveret.broker.unstaging import Unstaging
+from leveret.wire.errors import quoted
 from leveret.wire.table import Value
 
 if TYPE_CHECKING:
@@ -21,10 +27,17 @@ if TYPE_CHECKING:
 
 RELEASE: Final = "query.release"
 FORGET: Final = "query.delete"
-OPS: Final = (QUERY, RELEASE, FORGET, OPEN, SHELF, DROP)
+CLOSE: Final = "query.close"
+CLOSED: Final = "query.closed"
+OPS: Final = (QUERY, RELEASE, FORGET, CLOSE, CLOSED, OPEN, SHELF, DROP)
 # of one virtual host
 QUERIES_MAX: Final = 10_000
 STAGES_MAX: Final = 100_000
+CLOSED_MAX: Final = 10_000
+# so many are closed in one turn; the next ones follow after a second
+CLOSED_IN_TURN: Final = 1000
+DAY_US: Final[i64] = 86_400_000_000
+SECOND_US: Final[i64] = 1_000_000
 
 
 class StageError(Exception):
@@ -32,24 +45,60 @@ class StageError(Exception):
 
 
 class Queries:
-    """by_name: all that are known; by_number: all stages, those that move included, by their numbers."""
+    """by_name: all that are known; by_number: all stages, those that move included, by their numbers.
+
+    closed: the owners of those that were not used for too long, by digests of their names. unused_days_max: after so
+    many days, -1 = never; no stage waits longer either. ageing: stands in the timers for them.
+    """
 
     def __init__(self, vhost: VHost) -> None:
         self.vhost = vhost
         self.by_name: dict[str, Query] = {}
         self.by_number: dict[int, Stage] = {}
         self.unstaging = Unstaging(vhost, self)
+        self.closed: dict[int, str] = {}
+        self.unused_days_max = -1
+        self.ageing = Queue(vhost, "", False, False, {})
         self._turns = 0
 
-    def of(self, name: str, owner: str) -> Query:
-        """The query of this name, made if need be. StageError if there are too many."""
+    def of(self, name: str, owner: str, now_us: i64) -> Query:
+        """The query of this name, made if need be. StageError if there are too many, or if it is closed."""
+        self.check_open(name)
+        query = self.by_name.get(name)
+        if query is not None:
+            if now_us - query.used_us >= DAY_US:
+                query.used_us = now_us
+                self.vhost.log.meta(query.record(self.vhost.name))
+            return query
+        if len(self.by_name) >= QUERIES_MAX:
+            raise StageError(f"vhost '{self.vhost.name}' knows {QUERIES_MAX} queries: forget some (forget_query)")
+        query = self._made(name, owner, now_us)
+        self.vhost.log.meta(query.record(self.vhost.name))
+        self.ageing.wake(now_us + DAY_US)
+        return query
+
+    def _made(self, name: str, owner: str, used_us: i64) -> Query:
         query = self.by_name.get(name)
         if query is None:
-            if len(self.by_name) >= QUERIES_MAX:
-                raise StageError(f"vhost '{self.vhost.name}' knows {QUERIES_MAX} queries: forget some (forget_query)")
-            query = self.by_name[name] = Query(name, owner)
-            self.vhost.log.meta(query.record(self.vhost.name))
+            query = self.by_name[name] = Query(name, owner, used_us)
         return query
+
+    def owner_of(self, name: str) -> str | None:
+        """Whose query this is, or was until it was closed. None: nobody's."""
+        query = self.by_name.get(name)
+        return self.closed.get(_digest(name)) if query is None else query.owner
+
+    def owned(self, owner: str) -> list[Query]:
+        """Those of one user."""
+        return [query for query in self.by_name.values() if query.owner == owner]
+
+    def check_open(self, name: str) -> None:
+        """StageError if the query was closed."""
+        if self.closed and _digest(name) in self.closed:
+            raise StageError(
+                f"query '{name}' was closed after {self.unused_days_max} days without use, so repeated batches are not "
+                'recognized any more: forget it (op "forget", leveret ctl forget_query) or use another name'
+            )
 
     def attach(
         self, name: str, owner: str, batch: int, attempt: str, expires_after_us: i64, now_us: i64
@@ -64,7 +113,9 @@ class Queries:
                 raise StageError(f"attempt '{attempt}' of batch {batch} of query '{name}' has a stage already")
         if len(self.by_number) >= STAGES_MAX:
             raise StageError(f"vhost '{self.vhost.name}' has {STAGES_MAX} stages: release or abort some")
-        query = self.of(name, owner)
+        query = self.of(name, owner, now_us)
+        if self.unused_days_max >= 0:
+            expires_after_us = min(expires_after_us, max(self.unused_days_max, 1) * DAY_US)
         stage = Stage(self.vhost, name, batch, attempt, expires_after_us, now_us)
         query.stages[(batch, attempt)] = stage
         self._number(stage, 0)
@@ -119,6 +170,13 @@ class Queries:
                 self.drop(stage)
         self._tidy(query)
 
+    def forget_closed(self, name: str) -> bool:
+        """Whoever uses this name begins anew. False if it is not that of a query that was closed."""
+        if self.closed.pop(_digest(name), None) is None:
+            return False
+        self.vhost.log.meta({"op": FORGET, "vhost": self.vhost.name, "query": name})
+        return True
+
     def forget(self, query: Query) -> None:
         """The query is no more, nor is what it has staged; what was released goes its way."""
         for stage in list(query.stages.values()):
@@ -134,6 +192,32 @@ class Queries:
     def _forget(self, query: Query) -> None:
         query.is_forgotten = True
         self.by_name.pop(query.name, None)
+
+    def age(self, now_us: i64) -> None:
+        """A day has passed: close those that were not used for too long. One with stages waits for them."""
+        self.ageing.alarm_us = 0
+        left = CLOSED_IN_TURN
+        unused_us_max = (self.unused_days_max + 1) * DAY_US  # use is noted to within a day
+        for query in list(self.by_name.values()) if unused_us_max > 0 else []:
+            if query.stages or now_us - query.used_us < unused_us_max:
+                continue
+            if left == 0 or len(self.closed) >= CLOSED_MAX:
+                break
+            left -= 1
+            self.vhost.log.meta({"op": CLOSE, "vhost": self.vhost.name, "query": query.name})
+            self._close(query)
+            self.vhost.on_event(
+                f"query {quoted(query.name)} in vhost {quoted(self.vhost.name)} was not used for "
+                f"{self.unused_days_max} days and is closed: a repetition of its last batch, {query.last_batch}, "
+                "or of one before is not recognized any more, so what it stages is refused "
+                "until somebody forgets it (leveret ctl forget_query)"
+            )
+        if self.by_name:
+            self.ageing.wake(now_us + (SECOND_US if left == 0 else DAY_US))
+
+    def _close(self, query: Query) -> None:
+        self._forget(query)
+        self.closed[_digest(query.name)] = query.owner
 
     def ring(self, stage: Stage, now_us: i64) -> None:
         """An alarm of this stage is due: drop it if it has expired."""
@@ -152,13 +236,6 @@ class Queries:
         """A stage goes, with what it has."""
         self.vhost.log.meta({"op": DROP, "vhost": self.vhost.name, "number": int(stage.number)})
         self._let_go(stage)
-
-    def drop_all(self) -> None:
-        """The virtual host is being deleted."""
-        for query in list(self.by_name.values()):
-            self.forget(query)
-        for stage in list(self.by_number.values()):
-            self.drop(stage)
 
     def _let_go(self, stage: Stage) -> None:
         stage.is_deleted = True
@@ -181,14 +258,23 @@ class Queries:
 
     def snapshot(self) -> list[bytes]:
         """What a journal file says of the queries at its beginning; of stages it says more."""
-        return [meta_record(query.record(self.vhost.name)) for query in self.by_name.values()]
+        records = [meta_record(query.record(self.vhost.name)) for query in self.by_name.values()]
+        digests: dict[str, list[Value]] = {}
+        for digest, owner in self.closed.items():
+            digests.setdefault(owner, []).append(digest)
+        for owner, each in digests.items():
+            fields: dict[str, Value] = {"op": CLOSED, "vhost": self.vhost.name, "owner": owner}
+            records.append(meta_record(fields | {"queries": each}))
+        return records
 
     def restore(self, record: dict[str, Value]) -> list[Stage]:
         """What a record says; returns the stages that are gone with it, of which everything is to be forgotten."""
         op, name = record["op"], str(record.get("query", ""))
         if op == QUERY:
-            query = self.of(name, str(record["owner"]))
+            query = self._made(name, str(record["owner"]), 0)
             query.last_batch = max(query.last_batch, _number(record, "last_batch"))
+            used_us = record.get("used_us")  # missing in journals of older brokers
+            query.used_us = max(query.used_us, used_us if isinstance(used_us, int) else 0)
         elif op == OPEN:
             self._restore_stage(record)
         elif op == SHELF:
@@ -196,8 +282,14 @@ class Queries:
         elif op == RELEASE:
             return self._restore_release(record)
         elif op == FORGET:
+            self.closed.pop(_digest(name), None)
             if name in self.by_name:
                 self._forget(self.by_name[name])
+        elif op == CLOSE:
+            if name in self.by_name:
+                self._close(self.by_name[name])
+        elif op == CLOSED:
+            self._restore_closed(str(record["owner"]), record["queries"])
         else:
             stage = self.by_number.get(_number(record, "number"))
             return [] if stage is None else [stage]
@@ -225,8 +317,14 @@ class Queries:
             stage.decide(turn, 0)
             self.unstaging.add(stage)
         else:
-            self.of(name, "").stages[(batch, attempt)] = stage
+            self._made(name, "", 0).stages[(batch, attempt)] = stage
         self._number(stage, number)
+
+    def _restore_closed(self, owner: str, digests: Value) -> None:
+        assert isinstance(digests, list)
+        for digest in digests:
+            assert isinstance(digest, int)
+            self.closed[digest] = owner
 
     def _restore_shelf(self, record: dict[str, Value]) -> None:
         stage = self.by_number.get(_number(record, "number"))
@@ -237,7 +335,7 @@ class Queries:
             stage.add_shelf([str(name) for name in queues], [str(name) for name in exchanges])
 
     def _restore_release(self, record: dict[str, Value]) -> list[Stage]:
-        query, numbers = self.of(str(record["query"]), ""), record["stages"]
+        query, numbers = self._made(str(record["query"]), "", 0), record["stages"]
         assert isinstance(numbers, list)
         chosen = [self.by_number[number] for number in numbers if isinstance(number, int) and number in self.by_number]
         return self._decide(query, _number(record, "batch"), [stage for stage in chosen if stage.is_open])
@@ -245,6 +343,11 @@ class Queries:
     def recovered(self, now_us: int, is_damaged: bool) -> None:
         """The journal has been read: what was decided goes on, and time counts for the others. is_damaged: a part of it
         was not to be read, and nobody knows what of the stages was in it."""
+        for query in self.by_name.values():
+            if query.used_us == 0:
+                query.used_us = now_us
+        if self.by_name:
+            self.ageing.wake(now_us + DAY_US)
         for stage in self.by_number.values():
             stage.decided_in = 0
             if stage.is_open:
@@ -257,6 +360,11 @@ class Queries:
 
 def _which(query: Query, batch: int, attempt: str) -> str:
     return f"the stage of attempt '{attempt}' of batch {batch} of query '{query.name}'"
+
+
+def _digest(name: str) -> int:
+    """What remains of the name of a query that was closed."""
+    return int.from_bytes(hashlib.blake2b(name.encode("utf-8", "surrogateescape"), digest_size=7).digest(), "big")
 
 
 def _number(record: dict[str, Value], name: str) -> int:

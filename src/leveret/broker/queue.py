@@ -18,6 +18,7 @@ from leveret.broker.policies import NO_EFFECT, Effect
 from leveret.broker.returned import returned
 from leveret.broker.run import Run
 from leveret.broker.shelf import Shelf
+from leveret.wire.errors import quoted
 from leveret.wire.table import Value
 
 if TYPE_CHECKING:
@@ -46,9 +47,11 @@ class Queue:
     messages are dropped. limits: of its length, None = none; delivery_limit: how often a message may come back, -1 = as
     often as it likes; counts_returns: it is told how often it came back; spent: messages that came back once more than
     that, refused: those without room; both are still to be buried. awaiting: so many channels are giving back messages
-    that may be its own (way_back.py): until all are here, nobody is given any. is_quorum: it is of this type;
-    keeps_all: the journal has its transient messages, too; level: which one of a delay layout it is, None = none;
-    is_parking: its dead letters that reach no queue are parked, and not dropped; parking: those that are.
+    that may be its own (way_back.py): until all are here, nobody is given any. leaving: so many lists of its messages
+    are gone and not settled yet (leaving.py). is_quorum: it is of this type; keeps_all: the journal has its transient
+    messages, too; level: which one of a delay layout it is, None = none; is_parking: its dead letters that reach no
+    queue are parked, and not dropped; parking: those that are. is_burying_slowly: some of these are being looked up
+    (slow_burials.py).
     """
 
     def __init__(self, vhost: VHost, name: str, durable: bool, auto_delete: bool, arguments: dict[str, Value]) -> None:
@@ -69,6 +72,7 @@ class Queue:
         self.shelves = [self.shelf]
         self.unacked: i64 = 0
         self.awaiting: i64 = 0
+        self.leaving: i64 = 0
         self.unplaced_below: i64 = 0
         self.counters = Counters()
         self.consumers = Consumers()
@@ -85,6 +89,7 @@ class Queue:
         self.level: Level | None = None
         self.is_parking = False
         self.parking: Parking | None = None
+        self.is_burying_slowly = False
         self.timeout_ms: i64 = NOT_GIVEN  # see ack_timeout.py
         self.spent: list[Entry] = []
         self.refused: list[Entry] = []
@@ -143,12 +148,14 @@ class Queue:
             octets += shelf.body_octets()
         return octets
 
-    def peek(self) -> Entry | None:
-        """The message that is next, left where it is."""
-        return self.shelf.ready.peek()
+    def peek(self, may_wait: bool = False) -> Entry | None:
+        """The message that is next, left where it is. may_wait: None, though count() is not 0, if it has to be waited
+        for: the queue is touched when it is here."""
+        return self.shelf.ready.peek(may_wait)
 
     def head(self) -> Entry | Run | None:
-        """The message that is next, or the run whose first remaining message it is, left where it is."""
+        """The message that is next, or the run whose first remaining message it is, left where it is; None also if it
+        has to be waited for."""
         return self.shelf.ready.head()
 
     def expires_us(self) -> i64:
@@ -202,7 +209,7 @@ class Queue:
 
     def what(self) -> str:
         """Its kind and names, for messages to people."""
-        return f"queue '{self.name}' in vhost '{self.vhost.name}'"
+        return f"queue {quoted(self.name)} in vhost {quoted(self.vhost.name)}"
 
     def record(self) -> dict[str, Value]:
         """The journal's record of it, if it is durable."""
@@ -257,13 +264,13 @@ class Queue:
                 else:
                     room -= self._give(consumer, head.entry(head.taken), now_us)
         elif consumers.count > 0:
-            entry = self.peek()
+            entry = self.peek(True)
             while entry is not None and room > 0:
                 consumer = consumers.next(is_crowded)
                 if consumer is None:
                     break
                 room -= self._give(consumer, entry, now_us)
-                entry = self.peek()
+                entry = self.peek(True)
         if consumers.count > 0 and self.count() > CROWD:
             self.vhost.crowded.append(self)
         expires_us = self.expires_us()
@@ -278,9 +285,8 @@ class Queue:
 
     def _give(self, consumer: Consumer, entry: Entry, now_us: i64) -> i64:
         """Returns how many have expired."""
-        # a message whose time ends now may still be delivered: that is what a TTL of 0 means
         self.drop_head(entry)
-        if entry.expires_us != 0 and entry.expires_us < now_us:
+        if entry.expires_us != 0 and self._is_late(entry, now_us):
             self.vhost.expire(self, entry)
             return 1
         consumer.deliver(entry)
@@ -289,6 +295,13 @@ class Queue:
         elif entry.id != 0:
             self.vhost.log.settle(entry.shelf, entry.id)
         return 0
+
+    def _is_late(self, entry: Entry, now_us: i64) -> bool:
+        """Whether its time to live is over. It may be 0: then a consumer may have the message that comes in this turn,
+        but none that comes back."""
+        if entry.redelivered:
+            return entry.expires_us <= now_us
+        return entry.expires_us < now_us and self.ttl_us != 0
 
     def _give_run(self, consumer: Consumer, run: Run) -> None:
         first = run.taken

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from leveret.broker.access import QUEUE, check, check_onward
-from leveret.broker.arguments import are_equivalent, plain, typed
+from leveret.broker.arguments import OF_QUEUES, are_equivalent, plain, typed
 from leveret.broker.ceilings import check_queues
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.consumer import Consumer
@@ -102,7 +102,9 @@ def lookup(peer: Peer, name: str) -> Queue | None:
     queue = peer.vhost.queues.get(name)
     if queue is None or queue.owner is None or queue.owner is peer or not peer.broker.has_hung_up(queue.owner):
         return queue
-    queue.owner.drop_exclusive()
+    owner = queue.owner
+    peer.vhost.delete_queue(queue)
+    owner.drop_exclusive()
     return None
 
 
@@ -201,7 +203,8 @@ def _create(peer: Peer, method: Method, name: str) -> Queue:
     check_queues(peer, method, name)
     onward = method.table("arguments").get("x-dead-letter-exchange")
     if isinstance(onward, str):
-        check_onward(peer, method, QUEUE, name, onward)
+        key = method.table("arguments").get("x-dead-letter-routing-key")
+        check_onward(peer, method, QUEUE, name, onward, key if isinstance(key, str) else None)
     check_new(peer.vhost.name, method, name)
     queue = new_queue(peer.vhost, method, name)
     if method.flag("exclusive"):
@@ -217,6 +220,7 @@ def new_queue(vhost: VHost, method: Method, name: str) -> Queue:
     """The queue that a queue.declare asks for, for the virtual host to add; it was checked, and is not there yet."""
     queue = make_queue(vhost, name, _is_durable(method), method.flag("auto_delete"), method.table("arguments"))
     queue.declared = method.tables["arguments"]
+    vhost.strangers.look(queue.arguments, OF_QUEUES, "queue", name)
     return queue
 
 
@@ -326,16 +330,23 @@ def _check_deletable(method: Method, queue: Queue, what: str) -> None:
 
 def purge(peer: Peer, channel: BrokerChannel, method: Method) -> None:
     """queue.purge"""
-    queue = find(peer, method, channel)
-    check_queue(method, queue, "queue.purge")
-    if queue.awaiting != 0:
+    queue = channel.purging
+    if queue is None:  # else this is its second turn, at least
+        queue = find(peer, method, channel)
+        check_queue(method, queue, "queue.purge")
+        if queue.awaiting != 0:
+            peer.is_unfinished = True
+            return
+        channel.purged = peer.vhost.purge(queue)
+    if queue.leaving != 0:
+        channel.purging = queue
         peer.is_unfinished = True
         return
-    count = peer.vhost.purge(queue)
+    channel.purging = None
     if queue.is_journalled:
         peer.hold_until_synced()
     if not method.flag("no_wait"):
-        peer.send(channel.number, grammar.QUEUE_PURGE_OK, message_count=count)
+        peer.send(channel.number, grammar.QUEUE_PURGE_OK, message_count=channel.purged)
 
 
 def check_queue(method: Method, queue: Queue, what: str) -> None:

@@ -24,13 +24,15 @@ if TYPE_CHECKING:
 
 # what an item takes in memory besides its content, roughly
 ITEM_OCTETS: Final[i64] = 150
+# what is this large is counted once, however many queues hold it; to look whether they do would not pay for less
+SHARED_OCTETS_MIN: Final[i64] = 16384
 
 
 class Ready:
     """A shelf's waiting messages. append, peek, drop and requeue are O(1) for the usual patterns.
 
     octets: memory that those which could be moved to disk take, roughly; the log has the sum of all shelves, so that
-    nobody need add it up.
+    nobody need add it up. In that sum a large content that several queues hold counts once, as it is in memory once.
     """
 
     def __init__(self, log: Log) -> None:
@@ -42,6 +44,7 @@ class Ready:
         self._requeued = Requeued()
         self._first: Entry | None = None  # what peek() made of the run at the head
         self._count: i64 = 0
+        self._large: i64 = 0  # how many items have a content that is counted once
         self.octets: i64 = 0
 
     def count(self) -> i64:
@@ -51,21 +54,26 @@ class Ready:
         self._items.append(entry)
         self._count += 1
         self._weigh(_octets(entry))
+        if len(entry.content) >= SHARED_OCTETS_MIN:
+            self._hold(entry.content, len(entry.content))
 
     def append_run(self, run: Run) -> None:
         self._items.append(run)
         self._count += run.stretch.count - run.taken
-        self._weigh(_octets(run))
+        octets = _octets(run)
+        self._weigh(octets)
+        if octets >= SHARED_OCTETS_MIN + ITEM_OCTETS:
+            self._hold(run.stretch, octets - ITEM_OCTETS)
 
     def append_page(self, page: Page) -> None:
         self._items.append(page)
         self._count += page.count
 
-    def peek(self) -> Entry | None:
-        """The oldest message, left where it is."""
+    def peek(self, may_wait: bool = False) -> Entry | None:
+        """The oldest message, left where it is. may_wait: None also if it is so large that it has to be waited for."""
         if self._requeued.blocks:
             return self._requeued.oldest()
-        item = self._item()
+        item = self._item(may_wait)
         if isinstance(item, Run):
             if self._first is None:
                 self._first = item.entry(item.taken)
@@ -73,8 +81,9 @@ class Ready:
         return item
 
     def head(self) -> Entry | Run | None:
-        """The oldest message, or the run whose first remaining message it is, left where it is."""
-        return self._requeued.oldest() if self._requeued.blocks else self._item()
+        """The oldest message, or the run whose first remaining message it is, left where it is; None also if it is so
+        large that it has to be waited for."""
+        return self._requeued.oldest() if self._requeued.blocks else self._item(True)
 
     def expires_us(self) -> i64:
         """When the time of the oldest message ends, 0 = never; no page is read for it, so it may be an earlier time."""
@@ -126,16 +135,18 @@ class Ready:
         """Whether the head is part of a page that was read back."""
         return len(self._loaded) > 0
 
-    def _item(self) -> Entry | Run | None:
-        """What is at the head; a page is read back."""
+    def _item(self, may_wait: bool = False) -> Entry | Run | None:
+        """What is at the head; a page is read back. may_wait: None if that is done on another thread."""
         if self._loaded:
             return self._loaded[-1]
         while self._head < len(self._items):
             item = self._items[self._head]
             if not isinstance(item, Page):
                 return item
+            if may_wait and self._log.must_wait(item):
+                return None
             self._advance()
-            self._loaded = item.shelf.queue.vhost.log.load(item)
+            self._loaded = self._log.load(item)
             self._loaded.reverse()
             for loaded in self._loaded:
                 self._count += loaded.stretch.count if isinstance(loaded, Run) else 1
@@ -153,7 +164,7 @@ class Ready:
     def _advance(self) -> None:
         items = self._items
         head = self._head
-        self._weigh(-_octets(items[head]))
+        self._let_go(items[head])
         items[head] = None
         head += 1
         size: i64 = len(items)
@@ -179,6 +190,12 @@ class Ready:
         """Remove all messages; returns the items as they were kept, holes included: they may be very many, and to copy
         them would take longer than all else."""
         items = self._items
+        index = self._head
+        while self._large > 0:
+            item = items[index]
+            if item is not None and _octets(item) >= SHARED_OCTETS_MIN:
+                self._let_go(item)
+            index += 1
         self._base += len(items)
         if self._requeued.blocks or self._loaded:
             items = [*self.items()]
@@ -195,6 +212,37 @@ class Ready:
         self.octets += octets
         self._log.ready_octets += octets
 
+    def _hold(self, content: object, octets: i64) -> None:
+        """A large content of so many octets, which were weighed, is held by one shelf more."""
+        self._large += 1
+        held = self._log.held
+        count = held.get(id(content), 0)
+        held[id(content)] = count + 1
+        if count > 0:
+            self._log.ready_octets -= octets
+
+    def _let_go(self, item: Entry | Run | Page | None) -> None:
+        """An item goes, from memory or to the disk."""
+        octets = _octets(item)
+        self._weigh(-octets)
+        if octets < SHARED_OCTETS_MIN:
+            return
+        content: object = None
+        if isinstance(item, Run):
+            octets -= ITEM_OCTETS
+            content = item.stretch
+        elif isinstance(item, Entry):
+            octets = len(item.content)
+            content = item.content
+        if octets < SHARED_OCTETS_MIN:
+            return
+        self._large -= 1
+        held = self._log.held
+        count = held.pop(id(content), 1) - 1
+        if count > 0:
+            held[id(content)] = count
+            self._log.ready_octets += octets  # others hold it still
+
     def withdraw(self, gone: set[int]) -> None:
         """Take out the items whose id() is among these, wherever they are; pages must be empty."""
         self._first = None
@@ -208,7 +256,7 @@ class Ready:
                     self._advance()
                     index = self._head  # the items may have been moved to the front
                     continue
-                self._weigh(-_octets(item))
+                self._let_go(item)
                 self._items[index] = None
             index += 1
 
@@ -290,10 +338,12 @@ class Ready:
         return int(self._base + index)
 
     def behind(self, octets: i64) -> int:
-        """The index of the first item that has so many octets of others before it."""
+        """The index of the first item with which they would be more octets than this, a large one at the head too."""
         index = self._head
-        while octets > 0 and index < len(self._items):
+        while index < len(self._items):
             octets -= _octets(self._items[index])
+            if octets < 0:
+                break
             index += 1
         return int(self._base + index)
 
@@ -320,22 +370,23 @@ class Ready:
         return found, int(index + self._base), int(end + self._base)
 
     def replace(self, page: Page) -> bool:
-        """Put a page in place of its items, unless they are gone or about to go; True if it stands there now."""
+        """Put a page in place of its items, unless some of them are gone; True if it stands there now."""
         start = page.start - self._base
         stop = page.stop - self._base
         count: i64 = 0
-        octets: i64 = 0
-        for item in self._items[max(start, self._head) : stop]:
-            octets += _octets(item)
+        items = self._items[max(start, self._head) : stop]
+        for item in items:
             if isinstance(item, Run):
                 count += item.stretch.count - item.taken
             elif isinstance(item, Entry):
                 count += 1
         # fewer: transient messages were withdrawn meanwhile, and the page does not know
-        if start <= self._head or count != page.count or count == 0:
+        if start < self._head or count != page.count or count == 0:
             return False
-        self._weigh(-octets)
+        for item in items:
+            self._let_go(item)
         self._items[start:stop] = [page]
+        self._first = None
         return True
 
 

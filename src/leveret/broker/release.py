@@ -20,6 +20,7 @@ from leveret.broker.entry import Entry
 from leveret.broker.parking import Parked, Parking
 from leveret.broker.queue import Queue
 from leveret.broker.returned import published_content
+from leveret.session.connection import Unfinished
 from leveret.wire.table import encode_short
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ class Release:
     def park(self, queue: Queue, parking: Parking, letter: Letter, trouble: str, now_us: i64) -> None:
         """Keep a dead letter that is not where it should be; trouble: why, "" if others are in front of it."""
         shelf = parking.shelf_for(letter.entry, letter.reason)
-        self._put(shelf, letter)
+        self.put(shelf, letter)
         if trouble and len(queue.told) < TOLD_MAX:
             destination = parking.destination(letter.entry.key)
             whose = f" for '{destination}'" if destination else ""
@@ -89,7 +90,8 @@ class Release:
         shelf = parking.shelf_for(entry, reason)
         return shelf.is_going and not shelf.is_tried_singly
 
-    def _put(self, shelf: Parked, letter: Letter) -> None:
+    def put(self, shelf: Parked, letter: Letter) -> None:
+        """Let it stand on this shelf from now on, and not where it was."""
         entry = letter.entry
         content = published_content(entry)
         id: i64 = 0
@@ -158,7 +160,7 @@ class Release:
     def _ask(self, shelf: Parked) -> None:
         """Whether some of a shelf may go."""
         count = shelf.ready.count()
-        if count == 0 or shelf.queue.is_deleted:
+        if count == 0 or shelf.queue.is_deleted or _is_slow(shelf):
             return
         shelf.is_tried_singly = shelf.is_mixed
         if shelf.queue.is_parking and not self._has_way(shelf):
@@ -180,7 +182,12 @@ class Release:
         exchange = vhost.exchanges.get(queue.dead_letter_exchange)
         if exchange is None:
             return False
-        route = routing.onward(vhost, exchange, encode_short(exchange.name) + encode_short(key), [key])
+        probe = vhost.slow_burials.probe
+        try:
+            route = routing.onward(vhost, exchange, encode_short(exchange.name) + encode_short(key), [key], probe)
+        except Unfinished:
+            probe.clear()
+            return True
         shelf.is_tried_singly = route.is_per_message or exchange.schedule is not None
         return shelf.is_tried_singly or len(route.queues) > 0
 
@@ -195,19 +202,26 @@ class Release:
         while self._going and room > 0 and self.vhost.log.size() < LOG_OCTETS_MAX:
             _, _, shelf = heappop(self._going)
             shelf.is_going = False
-            entry = None if shelf.queue.is_deleted else shelf.ready.peek()
+            entry = None if shelf.queue.is_deleted or _is_slow(shelf) else shelf.ready.peek()
             if entry is None:
                 continue
             room -= 1
             letter = Letter(entry, shelf.reason, entry.expires_us, shelf.reached(entry))
-            if self._send(shelf.queue, letter, now_us):
+            is_slow = False
+            try:
+                is_gone = self._send(shelf.queue, letter, now_us)
+            except Unfinished:
+                is_gone, is_slow = False, True
+            if is_slow:
+                self._slow_down(shelf, letter, now_us)
+            elif is_gone:
                 self._is_moving = True
                 shelf.drop(entry)
             elif shelf.is_tried_singly:
                 room -= VAIN_COST
                 is_vain = True
                 shelf.drop(entry)
-                self._put(shelf, letter)
+                self.put(shelf, letter)
                 shelf.left -= 1
             else:
                 shelf.note(entry, letter.reached)
@@ -216,13 +230,31 @@ class Release:
                 self._push(shelf)
         return is_vain
 
+    def _slow_down(self, shelf: Parked, letter: Letter, now_us: i64) -> None:
+        """Its lookup takes several turns."""
+        slow = self.vhost.slow_burials
+        slow.probe.clear()
+        shelf.drop(letter.entry)
+        slow.take(shelf.queue, letter, now_us)
+        if shelf.is_tried_singly:
+            shelf.left -= 1
+
     def _send(self, queue: Queue, letter: Letter, now_us: i64) -> bool:
-        """True if it is where it should be, or dropped, because a policy does not ask for more any longer."""
+        """True if it is where it should be, or dropped, because a policy does not ask for more any longer.
+
+        Unfinished, and nothing is done, if its lookup takes several turns.
+        """
         if queue.is_parking:
-            return burial.send(self.vhost, queue, letter, now_us) == ""
+            return burial.send(self.vhost, queue, letter, now_us, self.vhost.slow_burials.probe) == ""
         entry = letter.entry
         if not letter.reached:
-            burial.bury(self.vhost, queue, entry, letter.reason, letter.died_us)
+            probe = self.vhost.slow_burials.probe
+            burial.give(self.vhost, queue, entry, letter.reason, letter.died_us, probe)
         elif entry.id != 0:
             self.vhost.log.settle(entry.shelf, entry.id)  # some queue has it, so it is not lost
         return True
+
+
+def _is_slow(shelf: Parked) -> bool:
+    """Whether what stands there is being looked up by slow_burials.py."""
+    return shelf.is_mixed and shelf.queue.is_burying_slowly

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
@@ -13,6 +13,9 @@ from leveret.broker.queue import Queue
 if TYPE_CHECKING:
     from leveret.broker.exchange import Exchange
 
+# so many get a message in one go, and by one record of the journal
+QUEUES_MAX: Final[i64] = 4096
+
 
 class Route:
     """key: exchange and routing key as two short strings, as basic.deliver carries them. exchange is None for "".
@@ -22,11 +25,13 @@ class Route:
     the firehose is on. plain: where exchanges on the way look at hops (x-federation-upstream) and at nothing else, the
     route of messages that have not come over a link; travelled: those of messages that have, by their hops. replies:
     the requesters whose direct reply-to names are among the routing keys. keys: the routing key, then those of CC and
-    BCC. lost_replies: how many of them are such names that nobody has any more. is_limited: some queue has limits.
-    is_delayed: among the queues are schedules, where delayed exchanges hold the message. has_stream: among them are
-    streams. is_repeatable: messages that differ in their bodies only may be handled as one. passes: there is one queue,
-    which may hand what comes to a consumer at once. is_order: it says what becomes of stages. published: messages that
-    nobody's counters have seen yet.
+    BCC. lost_replies: how many of them are such names that nobody has any more. is_limited: some queue has limits, or
+    there are very many.
+    is_brief: what comes to some queue has no time to wait there. is_delayed: among the queues are schedules, where
+    delayed exchanges hold the message. has_stream: among them are streams. is_repeatable: messages that differ in their
+    bodies only may be handled as one. passes: there is one queue, which may hand what comes to a consumer at once.
+    is_order: it says what becomes of stages. is_wide: there are more than QUEUES_MAX, found once for all; it
+    is_per_message, so that somebody looks (spread.py). published: messages that nobody's counters have seen yet.
     """
 
     def __init__(self, generation: i64, key: bytes, exchange: Exchange | None, keys: list[str]) -> None:
@@ -42,11 +47,13 @@ class Route:
         self.travelled: dict[bytes, Route] = {}
         self.is_mandatory = False
         self.is_limited = False
+        self.is_brief = False
         self.is_delayed = False
         self.has_stream = False
         self.is_repeatable = False
         self.passes = False
         self.is_order = False
+        self.is_wide = False
         self.replies: list[Consumer] = []
         self.lost_replies: i64 = 0
         self.published: i64 = 0
@@ -62,12 +69,15 @@ class Route:
         self.queues = queues
         self.durable = [queue for queue in queues if queue.is_journalled]
         self.keeping = [queue for queue in queues if queue.keeps_all]
-        self.is_limited = False
+        self.is_limited = len(queues) > QUEUES_MAX
+        self.is_brief = False
         self.is_delayed = False
         self.has_stream = False
         for queue in queues:
             if queue.limits is not None:
                 self.is_limited = True
+            if queue.ttl_us == 0:
+                self.is_brief = True
             if queue.is_schedule:
                 self.is_delayed = True
             if queue.is_stream:

@@ -24,12 +24,15 @@ from leveret.broker.deadletter import HEADER_AT
 from leveret.broker.delay import delay_us_of, released
 from leveret.broker.entry import Entry
 from leveret.broker.kinds.envelope import Envelope
+from leveret.broker.lookup import Seeker
 from leveret.broker.page import Page
 from leveret.broker.queue import Queue
 from leveret.broker.route import Route
 from leveret.broker.run import Stretch
 from leveret.broker.shelf import Shelf
 from leveret.session.confirms import HANDLED, JOURNALLED
+from leveret.session.connection import Unfinished
+from leveret.wire.errors import quoted
 from leveret.wire.scan import HeaderScan
 
 if TYPE_CHECKING:
@@ -140,6 +143,8 @@ class Schedule(Queue):
         self._pushed = 0
         self._scan = HeaderScan()
         self._last_route: Route | None = None
+        self._seeker = Seeker(vhost.share)
+        self._sought: Entry | None = None  # whose lookup is not finished
 
     # -- what is held --------------------------------------------------------------------------------------------------
 
@@ -213,10 +218,12 @@ class Schedule(Queue):
         self._near.clear()
         self._slices.clear()
         self._last_route = None
+        self._sought = None
+        self._seeker.clear()
         self.exchange.schedule = None
 
     def what(self) -> str:
-        return f"exchange '{self.name}' in vhost '{self.vhost.name}'"
+        return f"exchange {quoted(self.name)} in vhost {quoted(self.vhost.name)}"
 
     # -- time ----------------------------------------------------------------------------------------------------------
 
@@ -261,15 +268,23 @@ class Schedule(Queue):
         return self._near_octets < HEAP_OCTETS_MAX and self.vhost.log.size() < LOG_OCTETS_MAX
 
     def _release(self, now_us: i64) -> None:
-        """Route what is due."""
+        """Route what is due. Where a lookup takes several turns, what stands behind waits for it."""
         near = self._near
+        if not self._seeker.go_on():
+            return
         left = TURN_MESSAGES
         while near and left > 0 and near[0][0] <= now_us and self.vhost.log.size() < LOG_OCTETS_MAX:
             left -= 1
-            _, _, entry = heappop(near)
+            entry = near[0][2]
+            content = released(entry.content)
+            try:
+                route = self._way(entry, content)
+            except Unfinished:
+                break
+            heappop(near)
             self._near_octets -= len(entry.content) + ENTRY_OCTETS
             self.vhost.log.measures.late_us.add(max(now_us - entry.expires_us, 0))
-            self._send(entry, now_us)
+            self._send(entry, content, route, now_us)
 
     def _set_alarm(self, now_us: i64) -> None:
         when_us: i64 = 0
@@ -287,12 +302,23 @@ class Schedule(Queue):
 
     # -- what is due ---------------------------------------------------------------------------------------------------
 
-    def _send(self, entry: Entry, now_us: i64) -> None:
-        """A message is due: it goes where the exchange's bindings of this moment lead it."""
-        content = released(entry.content)
+    def _way(self, entry: Entry, content: bytes) -> Route:
+        """A message is due: it goes where the exchange's bindings of this moment lead it. Unfinished."""
+        if self._sought is not None and self._sought is not entry:
+            self._seeker.clear()  # that one is gone, or this one was due before
+        self._sought = None
+        self._scan.scan(content, HEADER_AT, HEADER_AT + i64(read_i32_be(content, 3)))
+        try:
+            route = self._route(entry.key, content)
+        except Unfinished:
+            self._sought = entry
+            raise
+        if not self._seeker.is_idle:
+            self._seeker.clear()
+        return route
+
+    def _send(self, entry: Entry, content: bytes, route: Route, now_us: i64) -> None:
         scan = self._scan
-        scan.scan(content, HEADER_AT, HEADER_AT + i64(read_i32_be(content, 3)))
-        route = self._route(entry.key, content)
         standing = HANDLED
         if route.queues:
             ttl_us: i64 = -1
@@ -316,10 +342,11 @@ class Schedule(Queue):
             keys = [copies.split_key(key)[1], *copies.blind_keys(key)]
             if has_copies:
                 keys += copies.Copies(content).cc
-            route = routing.onward(self.vhost, self.exchange, key, keys)
+            route = routing.onward(self.vhost, self.exchange, key, keys, self._seeker)
             self._last_route = None if has_copies else route
         if route.is_per_message:
-            route.set_queues(routing.targets(self.vhost, self.exchange, Envelope(route.keys, key, content)))
+            envelope = Envelope(route.keys, key, content)
+            route.set_queues(routing.targets(self.vhost, self.exchange, envelope, self._seeker))
         return route
 
 

@@ -35,6 +35,7 @@ class Shelf:
         # pages with journalled messages, by id; they never overlap; every id below paged_below may be in one
         self.pages: list[Page] = []
         self.paged_below: i64 = 0
+        self.is_leaving = False  # its queue is gone, and its pages stay until all messages in them are settled
         self._position: i64 = 0
 
     @property

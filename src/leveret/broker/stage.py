@@ -18,6 +18,7 @@ from leveret.broker.queue import Queue
 from leveret.broker.route import Route
 from leveret.broker.run import Stretch
 from leveret.broker.shelf import Shelf
+from leveret.wire.errors import quoted
 from leveret.wire.table import Value
 
 if TYPE_CHECKING:
@@ -201,8 +202,8 @@ class Stage(Queue):
         self.is_touched = True
 
     def what(self) -> str:
-        where = f"query '{self.query}' in vhost '{self.vhost.name}'"
-        return f"stage of attempt '{self.attempt}' of batch {self.batch} of {where}"
+        where = f"query {quoted(self.query)} in vhost {quoted(self.vhost.name)}"
+        return f"stage of attempt {quoted(self.attempt)} of batch {self.batch} of {where}"
 
     def ends_us(self) -> i64:
         """When it expires if nothing comes until then."""

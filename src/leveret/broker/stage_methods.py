@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
+from leveret.broker.access import EXCHANGE, check
+from leveret.broker.ceilings import check_staged_producers
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.deadletter import body_of
 from leveret.broker.delay import DELAY_MS_MAX
@@ -19,6 +21,7 @@ from leveret.broker.query import Query
 from leveret.broker.queue_methods import fail
 from leveret.broker.stage import Stage
 from leveret.broker.staging import Staging
+from leveret.broker.users import WRITE
 from leveret.session.confirms import HANDLED, JOURNALLED, SYNCING
 from leveret.wire.errors import ACCESS_REFUSED, PRECONDITION_FAILED, ProtocolError
 from leveret.wire.method import Method
@@ -38,8 +41,10 @@ def attach(peer: Peer, channel: BrokerChannel, method: Method, tag: str) -> None
     """basic.consume from the pseudo-queue: from here on what the channel publishes is staged.
 
     Answered when the stage is on disk. 406 for arguments that are missing or wrong, for an attempt that has a stage,
-    and for a channel that has one, or a transaction; 403 for another user's query.
+    for a channel that has one, or a transaction, and where the user has too many; 403 for another user's query, and for
+    who may not write the default exchange: without that nobody could release what is staged.
     """
+    check(peer, method, WRITE, EXCHANGE, "")
     if not method.flag("no_ack"):
         raise fail(method, PRECONDITION_FAILED, "who attaches to a stage cannot acknowledge")
     if channel.tx is not None:
@@ -56,7 +61,11 @@ def attach(peer: Peer, channel: BrokerChannel, method: Method, tag: str) -> None
             raise StageError(f"x-leveret-expires-ms must be an integer from 1 to {DELAY_MS_MAX}")
         assert isinstance(expires_ms, int)
         queries = peer.vhost.queries
-        _check_owner(peer, queries.by_name.get(name), 60, 20)
+        _check_owner(peer, name, 60, 20)
+        queries.check_open(name)
+        known = queries.by_name.get(name)
+        if known is None or batch > known.last_batch:
+            check_staged_producers(peer, known)
         query, stage = queries.attach(name, peer.user, batch, attempt, expires_ms * 1000, peer.now_us)
     except StageError as error:
         raise fail(method, PRECONDITION_FAILED, str(error)) from None
@@ -85,17 +94,21 @@ def order(peer: Peer, channel: BrokerChannel, content: bytes) -> i64:
             raise StageError("the body must be a JSON object")
         op = fields.get("op")
         name = _name(fields.get("query"), "query")
-        query = peer.vhost.queries.by_name.get(name)
-        _check_owner(peer, query, 60, 40)
+        queries = peer.vhost.queries
+        query = queries.by_name.get(name)
+        _check_owner(peer, name, 60, 40)
+        if op != "forget":
+            queries.check_open(name)
         if op == "release":
             _release(peer, query, name, fields)
         elif op == "abort":
             batch = _batch(fields.get("batch"), "batch")
             if query is not None:
-                peer.vhost.queries.abort(query, batch)
+                queries.abort(query, batch)
         elif op == "forget":
+            queries.forget_closed(name)
             if query is not None:
-                peer.vhost.queries.forget(query)
+                queries.forget(query)
         else:
             raise StageError('"op" must be "release", "abort" or "forget"')
     except StageError as error:
@@ -112,7 +125,8 @@ def _release(peer: Peer, query: Query | None, name: str, fields: dict[str, objec
     if query is None:
         if attempts:
             raise StageError(f"query '{name}' is not known: no attempt of batch {batch} is there")
-        query = queries.of(name, peer.user)
+        check_staged_producers(peer, None)
+    query = queries.of(name, peer.user, peer.now_us)
     queries.release(query, batch, attempts)
 
 
@@ -126,11 +140,16 @@ def _standing(peer: Peer) -> i64:
 
 
 def told(peer: Peer, method: Method, name: str) -> dict[str, Value] | None:
-    """What is known of a query, for basic.get; None if nothing. 403 if it is another user's."""
-    query = peer.vhost.queries.by_name.get(name)
+    """What is known of a query, for basic.get; None if nothing. 403 if it is another user's, 406 if it was closed."""
+    queries = peer.vhost.queries
+    _check_owner(peer, name, method.spec.class_id, method.spec.method_id)
+    try:
+        queries.check_open(name)
+    except StageError as error:
+        raise fail(method, PRECONDITION_FAILED, str(error)) from None
+    query = queries.by_name.get(name)
     if query is None:
         return None
-    _check_owner(peer, query, method.spec.class_id, method.spec.method_id)
     peer.hold_until_synced()  # what it says must not be undone
     stages: list[Value] = [_stage_facts(stage, peer.now_us) for stage in query.stages.values()]
     facts: dict[str, Value] = {"query": name, "last_batch": None, "stages": stages}
@@ -146,9 +165,10 @@ def _stage_facts(stage: Stage, now_us: int) -> dict[str, Value]:
     return facts | {"octets": int(stage.octets), "expires_ms": expires_ms}
 
 
-def _check_owner(peer: Peer, query: Query | None, class_id: int, method_id: int) -> None:
-    if query is not None and query.owner != peer.user and not peer.broker.users.has_tag(peer.user, ADMINISTRATOR):
-        text = f"access to query '{query.name}' in vhost '{peer.vhost.name}' refused for user '{peer.user}'"
+def _check_owner(peer: Peer, name: str, class_id: int, method_id: int) -> None:
+    owner = peer.vhost.queries.owner_of(name)
+    if owner not in (None, peer.user) and not peer.broker.users.has_tag(peer.user, ADMINISTRATOR):
+        text = f"access to query '{name}' in vhost '{peer.vhost.name}' refused for user '{peer.user}'"
         raise ProtocolError(ACCESS_REFUSED, text, class_id, method_id)
 
 

@@ -22,8 +22,12 @@ from mypy_extensions import i64
 from leveret.broker import copies, routing
 from leveret.broker.deadletter import HEADER_AT, header_of
 from leveret.broker.kinds.envelope import Envelope
+from leveret.broker.lookup import Seeker
 from leveret.broker.names import REPLY_PREFIX
+from leveret.broker.queue import Queue
+from leveret.broker.route import Route
 from leveret.session.confirms import ACKED, NACKED
+from leveret.session.connection import Unfinished
 from leveret.wire.errors import ProtocolError
 from leveret.wire.frames import content_frames
 from leveret.wire.properties import Properties, encode_header, property_spans
@@ -32,8 +36,6 @@ from leveret.wire.table import Value, decode_table, encode_short, encode_table, 
 if TYPE_CHECKING:
     from leveret.broker.channel import BrokerChannel
     from leveret.broker.entry import Entry
-    from leveret.broker.queue import Queue
-    from leveret.broker.route import Route
     from leveret.broker.vhost import VHost
     from leveret.session.connection import Connection
 
@@ -59,6 +61,9 @@ class Tracing:
         self.is_public = False
         self.listener: Listener | None = None
         self._told: list[tuple[str, list[tuple[bytes, bytes]], bytes]] = []
+        self._events: list[tuple[str, bytes]] = []  # the same as messages, to be published
+        self._seeker = Seeker(vhost.share)
+        self._alarm = Queue(vhost, "", False, False, {})  # rings for another turn
         self._generation: i64 = 0  # of the bindings when is_audited was found out
         self._is_audited = False
 
@@ -116,7 +121,7 @@ class Tracing:
         self._tell(f"deliver.{queue.name}", entries + self._circumstances(connection, channel), content, [])
 
     def emit(self, now_us: int) -> bool:
-        """Publish what was told; False if that was nothing."""
+        """Publish what was told; False if that was nothing. Where a lookup takes several turns, the others wait."""
         told = self._told
         self._told = []
         vhost = self.vhost
@@ -125,11 +130,24 @@ class Tracing:
         for name, entries, told_content in told:
             if self.is_audited:
                 entries.append((b"timestamp_in_us", time))
-            content = _event(entries, told_content)
-            route = routing.find(vhost, exchange, _EXCHANGE_KEY + encode_short(name), [name])
-            route.set_queues(routing.targets(vhost, exchange, Envelope(route.keys, route.key, content)))
+            self._events.append((name, _event(entries, told_content)))
+        count = 0
+        seeker = self._seeker
+        while count < len(self._events) and seeker.go_on():
+            name, content = self._events[count]
+            key = _EXCHANGE_KEY + encode_short(name)
+            route = Route(vhost.generation, key, exchange, [name])
+            try:
+                route.set_queues(routing.targets(vhost, exchange, Envelope(route.keys, key, content), seeker))
+            except Unfinished:
+                break
+            seeker.clear()
             vhost.accept(route, content, False, -1, now_us)
-        return len(told) > 0
+            count += 1
+        del self._events[:count]
+        if self._events:
+            self._alarm.wake(now_us + 1)
+        return count > 0
 
     def _message(self, exchange: str, keys: list[str], content: bytes) -> list[tuple[bytes, bytes]]:
         names: list[Value] = [*keys]

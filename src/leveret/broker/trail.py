@@ -15,7 +15,7 @@ from librt.strings import BytesWriter, read_i16_be, read_i32_be, write_i32_be, w
 from mypy_extensions import i32, i64
 
 from leveret.broker.copies import SIZES, is_claimed, is_sound, split_key
-from leveret.broker.deadletter import HEADER_AT
+from leveret.broker.deadletter import HEADER_AT, behind
 from leveret.broker.entry import Entry
 from leveret.broker.shelf import Shelf
 from leveret.wire.scan import HeaderScan
@@ -112,8 +112,7 @@ class Trail:
         out.write(_X_DEATH)
         write_i32_be(out, i32(len(self.deaths)))
         out.write(self.deaths)
-        out.write(content[end:])
-        return out.getvalue()
+        return behind(out.getvalue(), content, int(end))
 
 
 class Dead(Entry):
@@ -175,8 +174,8 @@ def _read(content: bytes, persistent: bool, headers_at: i64, start: i64, end: i6
     out.write(content[HEADER_AT:headers_at])
     write_i32_be(out, i32(start - headers_at - 4))
     out.write(content[headers_at + 4 : start])
-    out.write(content[end:])
-    return Trail(out.getvalue(), persistent, content[start : places[3]], content[places[3] : at], content[deaths:end])
+    bare = behind(out.getvalue(), content, int(end))
+    return Trail(bare, persistent, content[start : places[3]], content[places[3] : at], content[deaths:end])
 
 
 def _headers_at(content: bytes, flags: i64) -> i64:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from leveret.broker.acknowledgement import settle
 from leveret.broker.basic_methods import REJECTIONS, check_returnable, entries_of, put_away
 from leveret.broker.channel import BrokerChannel
+from leveret.broker.overflow import expire_untaken
 from leveret.broker.queue_methods import fail
 from leveret.broker.streams.numbers import accept_numbered
 from leveret.broker.transaction import ACK, REQUEUE, HeldPublish, HeldSettlement, Transaction
@@ -88,6 +89,8 @@ def _enqueue(peer: Peer, channel: BrokerChannel, publish: HeldPublish) -> bool:
     peer.count(channel, route)
     if route.queues:
         standing = vhost.accept(route, publish.content, publish.persistent, publish.ttl_us, peer.now_us)
+        if publish.ttl_us == 0 or route.is_brief:
+            expire_untaken(vhost, route.queues, peer.now_us)
         return standing == REFUSED
     give_back(peer, channel, route, publish.content)
     return False

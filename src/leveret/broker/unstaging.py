@@ -17,7 +17,7 @@ from mypy_extensions import i64
 from leveret.broker.deadletter import HEADER_AT
 from leveret.broker.entry import Entry
 from leveret.broker.limits import body_octets
-from leveret.broker.overflow import trim
+from leveret.broker.overflow import expire_untaken, trim
 from leveret.broker.queue import Queue
 from leveret.broker.route import Route
 from leveret.broker.run import Run, Stretch
@@ -134,11 +134,15 @@ class Unstaging:
         if run is not None and not destination.schedules and not destination.limited:
             taken = run.taken
             ready.drop_run(run, run.stretch.count - taken)
-            return self._move_run(stage, run, taken, destination, ttl_us, now_us)
-        ready.drop()
-        stage.octets = max(0, stage.octets - body_octets(entry.content))
-        self._move_entry(entry, destination, ttl_us, now_us)
-        return len(entry.content)
+            octets = self._move_run(stage, run, taken, destination, ttl_us, now_us)
+        else:
+            ready.drop()
+            stage.octets = max(0, stage.octets - body_octets(entry.content))
+            self._move_entry(entry, destination, ttl_us, now_us)
+            octets = len(entry.content)
+        if ttl_us == 0 or destination.route.is_brief:
+            expire_untaken(self.vhost, destination.route.queues, now_us)
+        return octets
 
     def _move_run(self, stage: Stage, run: Run, taken: i64, destination: Destination, ttl_us: i64, now_us: i64) -> i64:
         data = run.stretch.contents_from(taken)

@@ -60,13 +60,18 @@ class User:
 
     def accepts(self, password: str) -> bool:
         """Whether this is the password. RabbitMQ lets nobody in with an empty one."""
-        if not self.password_hash or not password or self.algorithm not in ALGORITHMS:
+        if not password or not self.has_password:
             return False
         octets = password.encode("utf-8", "surrogateescape")
         if self.is_slow:
             return argon2id.accepts(self.password_hash.decode("ascii", "replace"), octets)
         salt, digest = self.password_hash[:SALT_OCTETS], self.password_hash[SALT_OCTETS:]
         return hmac.compare_digest(_digest(self.algorithm, salt, octets), digest)
+
+    @property
+    def has_password(self) -> bool:
+        """Whether any password will do."""
+        return len(self.password_hash) > 0 and self.algorithm in ALGORITHMS
 
     @property
     def is_slow(self) -> bool:
@@ -83,20 +88,41 @@ class Users:
     """All users by name, kept true by the definitions. generation: grows with each change.
 
     hashing: the algorithm of new passwords.
+
+    A wrong password takes the same hashes whoever it is said to be of: where some passwords take long, it takes one
+    that does. A right one of a quick hash need not, as who knows it learns nothing.
     """
 
     def __init__(self, hashing: str = SHA256) -> None:
-        self._nobody = _SLOW_NOBODY if hashing == ARGON2ID else _NOBODY
+        self._hashes_slowly = hashing == ARGON2ID
+        self._slow_count = 0
         self.by_name: dict[str, User] = {}
         self.generation = 1
 
-    def accepts(self, name: str, password: str) -> bool:
-        """Whether there is this user, with this password; takes the same time for users that do not exist."""
-        return self.candidate(name).accepts(password) and name in self.by_name
+    @property
+    def is_slow(self) -> bool:
+        """Whether some passwords take long: those that are set from now on, or those of a user."""
+        return self._hashes_slowly or self._slow_count > 0
 
-    def candidate(self, name: str) -> User:
-        """The user of this name, or one with a password that nobody knows: it takes as long to find that out."""
-        return self.by_name.get(name, self._nobody)
+    def accepts(self, name: str, password: str) -> bool:
+        """Whether there is this user, with this password; may take long if is_slow."""
+        answer = self.quick_answer(name, password)
+        return self.slow(name).accepts(password) if answer is None else answer
+
+    def quick_answer(self, name: str, password: str) -> bool | None:
+        """The same, if that takes a moment; None: the answer is that of `slow`, which belongs on a thread."""
+        user = self.by_name.get(name)
+        if user is None or not user.has_password:
+            user = _NOBODY
+        if user.is_slow:
+            return None
+        is_right = user.accepts(password)
+        return None if self.is_slow and not is_right else is_right
+
+    def slow(self, name: str) -> User:
+        """The user, if that password takes long; or one with a password that nobody knows, which takes as long."""
+        user = self.by_name.get(name)
+        return user if user is not None and user.has_password and user.is_slow else _SLOW_NOBODY
 
     def has_tag(self, name: str, tag: str) -> bool:
         """Whether there is this user, with this tag."""
@@ -117,9 +143,13 @@ class Users:
 
     def _set_user(self, name: str, definition: Definition | None) -> None:
         before = self.by_name.pop(name, None)
+        if before is not None and before.is_slow:
+            self._slow_count -= 1
         if definition is None:
             return
         user = User(definition)
+        if user.is_slow:
+            self._slow_count += 1
         if before is not None:
             user.permissions, user.topic_permissions = before.permissions, before.topic_permissions
         self.by_name[name] = user
@@ -139,7 +169,7 @@ class Users:
             user.topic_permissions[(key[1], key[2])] = _patterns(definition, (WRITE, READ))
 
 
-# who asks for a user that does not exist waits for as long as for another one
+# the password of users that do not exist or have none
 _NOBODY: Final = User({"name": "", "password_hash": b64encode(bytes(SALT_OCTETS + 32)).decode()})
 _SLOW_NOBODY: Final = User(
     {"name": "", "password_hash": b64encode(argon2id.NOBODY.encode()).decode(), "hashing_algorithm": ARGON2ID}

@@ -9,6 +9,7 @@ from mypy_extensions import i64
 
 from leveret.broker import burial, enforcement, hop, overflow, schedule
 from leveret.broker.ack_timeout import AckTimeout
+from leveret.broker.arguments import Strangers
 from leveret.broker.binding import Binding, Destination
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.consumer import Consumer
@@ -17,6 +18,7 @@ from leveret.broker.delay import DELAYED
 from leveret.broker.entry import Entry
 from leveret.broker.exchange import Exchange
 from leveret.broker.log import Log
+from leveret.broker.lookup import LEAST, Share
 from leveret.broker.names import RandomBytes
 from leveret.broker.policies import EXCHANGE, Policies
 from leveret.broker.queries import Queries
@@ -27,6 +29,7 @@ from leveret.broker.route import Route
 from leveret.broker.run import Stretch
 from leveret.broker.schedule import Schedule
 from leveret.broker.shelf import Shelf
+from leveret.broker.slow_burials import SlowBurials
 from leveret.broker.stage import Stage
 from leveret.broker.tally import Tally
 from leveret.broker.timeline import Timeline
@@ -54,7 +57,7 @@ class VHost:
     """touched: queues to look at at the end of the turn; generation: grows when a cached route may be wrong.
 
     over: queues that may hold more than their limits allow; crowded: queues of this turn with many messages that their
-    consumers may not take yet; on_event: hears of what is dropped, once for each kind.
+    consumers may not take yet; on_event: hears of what is dropped, once for each kind. is_leaving: it is being deleted.
     """
 
     def __init__(
@@ -69,6 +72,7 @@ class VHost:
         self.on_event = on_event
         self.random_bytes = random_bytes
         self.ways_back = ways_back
+        self.share = Share(LEAST)  # of lookups that no connection waits for
         self.policies = Policies()
         self.watcher = Watcher()
         self.ungoverned: list[Queue | Exchange] = []  # on which policies have not yet taken effect
@@ -78,7 +82,7 @@ class VHost:
         self.touched: list[Queue] = []
         self.over: list[Queue] = []
         self.crowded: list[Queue] = []
-        self.is_trimming = False
+        self.is_trimming = self.is_leaving = False
         self.generation: i64 = 1
         self.routes: dict[bytes, Route] = {}
         self.plain: set[str] = set()  # exchanges found to look at keys only, until something changes
@@ -86,7 +90,9 @@ class VHost:
         self.replies: dict[str, Consumer] = {}
         self.channels: set[BrokerChannel] = set()
         self.discards: dict[str, int] = {}
+        self.strangers = Strangers(on_event)
         self.release = Release(self)
+        self.slow_burials = SlowBurials(self)
         self.queries = Queries(self)
         self.connection_count = self.binding_count = 0
         self.limit({})
@@ -253,7 +259,7 @@ class VHost:
         self.timers.forget_deleted()
         del self.queues[queue.name]
         if queue.owner is not None:
-            del queue.owner.exclusive[queue.name]
+            queue.owner.exclusive.pop(queue.name, None)
         self._drop([queue] if queue.incoming else [])
         for consumer in queue.consumers.all():
             queue.consumers.remove(consumer)
@@ -374,7 +380,7 @@ class VHost:
         """The time to live of an entry that was taken out of its queue has ended."""
         self.tally.deaths.add(queue, EXPIRED)
         # while parked messages are being released, none must overtake them
-        if self.release.is_busy or not hop.go_on(self, queue, entry):
+        if self.release.is_busy or queue.is_burying_slowly or not hop.go_on(self, queue, entry):
             burial.bury(self, queue, entry, EXPIRED, entry.expires_us)
 
     def bury(self, queue: Queue, entry: Entry, reason: str, now_us: i64) -> None:
@@ -423,14 +429,22 @@ class VHost:
         if queue is self.release.alarm:
             self.release.ring(now_us)
             return 1
+        if queue is self.slow_burials.alarm:
+            self.slow_burials.ring(now_us)
+            return 1
         if queue is self.queries.unstaging.alarm:
             self.queries.unstaging.ring(now_us)
+            return 1
+        if queue is self.queries.ageing:
+            self.queries.age(now_us)
             return 1
         if isinstance(queue, Stage):
             self.queries.ring(queue, now_us)
             return 1
         if queue.alarm_us != 0 and queue.alarm_us <= now_us:
             queue.alarm_us = 0
+        if queue.ttl_us == 0 and queue.is_touched:
+            queue.serve(now_us)  # what has come to it in this turn may be taken
         due_us = queue.expires_us()
         steps = 1 + hop.expire(self, queue, until_us, most)
         if steps > 1 and queue.level is not None:

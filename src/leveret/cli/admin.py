@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import logging
 import os
 import socket
+from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
 import click
 
-from leveret.admin.process import HOST, KEY_PASSWORD, PORT, AdminProcess, bind, is_installed
+from leveret.admin.process import HOST, KEY_PASSWORD, PORT, AdminProcess, bind, missing
 from leveret.cli.configuration.chosen import Chosen
 from leveret.net import logs
 from leveret.net.certificates import TlsSettings
@@ -21,6 +24,10 @@ logger = logging.getLogger("leveret")
 EXIT_OPTIONS: Final = 2
 EXIT_ADDRESS: Final = 4
 
+# the HTTP API's process of a broker that was killed ends when it hears of that: so often, and so long each time, its
+# address is waited for
+WAITS_MAX: Final = 200
+WAIT_S: Final = 0.05
 
 # protocol -> the option by which the process gets its socket, and what is there
 DOORS: Final[dict[str, tuple[str, str]]] = {
@@ -62,38 +69,69 @@ def settings(chosen: Chosen, security: TlsSettings | None) -> AdminSettings:
     )  # fmt: skip
 
 
-def admin_sockets(settings: AdminSettings) -> dict[str, socket.socket]:
+async def _pause() -> None:
+    await asyncio.sleep(WAIT_S)
+
+
+async def admin_sockets(
+    settings: AdminSettings, was_killed: bool, pause: Callable[[], Awaitable[None]] = _pause
+) -> dict[str, socket.socket]:
     """Sockets that listen for the HTTP API, by their protocol. Without a host and a port it is offered, not asked for.
 
-    AdminRefused if it was asked for and can't be had.
+    was_killed: the broker before this one, so that its HTTP API may still be there for a moment: an address that is in
+    use is waited for. AdminRefused if the API was asked for and can't be had.
     """
     is_asked = settings.host is not None or bool(settings.port)
     host, port = settings.host or HOST, PORT if settings.port is None else settings.port
-    if not is_installed():
-        if is_asked or settings.tls_port is not None or settings.metrics_port:
-            raise AdminRefused(EXIT_OPTIONS, "the HTTP API is not installed: pip install 'leveret[admin]'")
+    if what := missing():
+        if asking := _asking(settings):
+            doing = f"the broker has not started: {asking} asks for the HTTP API, which can't be had: {what}"
+            raise AdminRefused(EXIT_OPTIONS, f"{doing}. Without {asking}, and with --admin-port 0, it does without")
+        if port:
+            logger.warning("there is no HTTP API and no web page: %s. --admin-port 0 does without", what)
         return {}
+
+    async def listen(host: str, port: int) -> socket.socket:
+        for count in range(WAITS_MAX if was_killed else 0):
+            try:
+                return bind(host, port)
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise
+            if count == 0:
+                logger.info("%s port %d is in use, perhaps still by the broker that was killed: waiting", host, port)
+            await pause()
+        return bind(host, port)
+
+    async def asked_for(host: str, port: int) -> socket.socket:
+        try:
+            return await listen(host, port)
+        except OSError as error:
+            raise AdminRefused(EXIT_ADDRESS, f"can't listen on {host} port {port}: {error.strerror or error}") from None
+
     found = {}
     if settings.metrics_port:
-        found["http/prometheus"] = _asked_for(settings.metrics_host, settings.metrics_port)
+        found["http/prometheus"] = await asked_for(settings.metrics_host, settings.metrics_port)
     if settings.tls_port is not None:
-        found["https"] = _asked_for(host, settings.tls_port)
+        found["https"] = await asked_for(host, settings.tls_port)
     if port and is_asked:
-        found["http"] = _asked_for(host, port)
+        found["http"] = await asked_for(host, port)
     elif port:
         try:
-            found["http"] = bind(host, port)
+            found["http"] = await listen(host, port)
         except OSError as error:
             reason = f"can't listen on {host} port {port}: {error.strerror or error}"
             logger.warning("there is no HTTP API: %s; --admin-port chooses another port, or 0 for none", reason)
     return found
 
 
-def _asked_for(host: str, port: int) -> socket.socket:
-    try:
-        return bind(host, port)
-    except OSError as error:
-        raise AdminRefused(EXIT_ADDRESS, f"can't listen on {host} port {port}: {error.strerror or error}") from None
+def _asking(settings: AdminSettings) -> str:
+    """The options that ask for the HTTP API, or for its metrics."""
+    said = {
+        "--admin-port": settings.port, "--admin-host": settings.host, "--admin-tls-port": settings.tls_port,
+        "--metrics-port": settings.metrics_port,
+    }  # fmt: skip
+    return " and ".join(option for option, value in said.items() if value)
 
 
 def start_admin(

@@ -13,6 +13,8 @@ from typing import Any, Final
 
 import click
 
+from leveret.cli.options import Group
+from leveret.cli.plain_words import plain_words
 from leveret.client import ChannelClosed, ClientError, Connection, connect
 from leveret.client.url import Address, parse_url
 from leveret.delay import LAYOUTS, Layout
@@ -93,7 +95,7 @@ def _moving_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-@click.group()
+@click.group(cls=Group)
 def command() -> None:
     """Delay levels on leveret or RabbitMQ: create, verify, migrate, transfer.
 
@@ -243,6 +245,6 @@ def _run(work: Coroutine[Any, Any, int]) -> None:
         code, text = EXIT_UNUSABLE, str(error)
     else:
         sys.exit(code)
-    click.echo(text, err=True)
+    click.echo(plain_words(text), err=True)
     sys.exit(code)
 

@@ -19,9 +19,11 @@ from typing import Any, Final
 import click
 
 from leveret.cli.data_dir import default_data_dir
+from leveret.cli.options import Group
 from leveret.control.blocking import ControlClient
 from leveret.control.line import Caller
 from leveret.control.refusal import Refused
+from leveret.net.logs import TextFormatter
 from leveret.store.tables import TABLES_DIRECTORY
 
 EXIT_LEFT: Final = 1
@@ -30,7 +32,7 @@ HOLDER: Final = "iceberg"
 CALLER: Final = Caller(interface="lake")
 
 
-@click.group("lake")
+@click.group("lake", cls=Group)
 def command() -> None:
     """Tables of streams (docs/STREAMS_AS_TABLES.md)."""
 
@@ -86,7 +88,8 @@ def register(
     from leveret.lake.iceberg import open_catalog
     from leveret.lake.registrar import SECOND_US, Policy, Registrar
 
-    logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
+    logging.getLogger().handlers[0].setFormatter(TextFormatter("%(message)s"))
     logging.getLogger("pyiceberg").setLevel(logging.ERROR)  # it tells of each column without statistics
     home = os.path.abspath(data_dir or default_data_dir())
     tables = os.path.abspath(tables_dir or os.path.join(home, TABLES_DIRECTORY))

@@ -10,7 +10,8 @@ from typing import Any, Final
 
 import click
 
-from leveret import __version__
+from leveret import _CORE, __version__
+from leveret.cli.options import Group
 
 # command -> (module, attribute, one line of help)
 COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
@@ -38,11 +39,14 @@ LINKS: Final[dict[str, str]] = {
 }  # fmt: skip
 
 
-class LazyGroup(click.Group):
+class LazyGroup(Group):
     """A group whose commands are imported when they are needed."""
 
     def main(self, args: Sequence[str] | None = None, *more: Any, **options: Any) -> Any:
         """What the executable's name says, if it is a link with a name of RabbitMQ's."""
+        if _CORE.is_refused:
+            print(f"leveret: LEVERET_CORE={os.environ['LEVERET_CORE']}: {_CORE.reason}", file=sys.stderr)
+            sys.exit(2)
         name = os.path.basename(sys.argv[0])
         if args is None and name in LINKS:
             group = getattr(importlib.import_module("leveret.cli.ctl.group"), LINKS[name])
@@ -66,7 +70,7 @@ class LazyGroup(click.Group):
 
 
 @click.group(cls=LazyGroup)
-@click.version_option(__version__, prog_name="leveret")
+@click.version_option(__version__, prog_name="leveret", message=f"%(prog)s %(version)s, {_CORE}")
 def main() -> None:
     """A RabbitMQ-compatible message broker with a Spark pipeline."""
 

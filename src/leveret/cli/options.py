@@ -1,9 +1,11 @@
-"""Options that several commands share."""
+"""What several commands share: options, and groups that know what was meant."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+
+import click
 
 Function = Callable[..., Any]
 
@@ -17,3 +19,18 @@ def options(*given: Function) -> Callable[[Function], Function]:
         return function
 
     return add
+
+
+class Group(click.Group):
+    """A group that names the command which was probably meant, whether or not it is imported yet."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if not ctx.resilient_parsing and args[0][:1] != "-" and self.get_command(ctx, args[0]) is None:
+            import difflib  # only for who has mistyped
+
+            near = difflib.get_close_matches(args[0], self.list_commands(ctx), 1)
+            hint = f"Did you mean {near[0]!r}?" if near else f"'{ctx.command_path} --help' lists all commands."
+            raise click.UsageError(f"There is no command {args[0]!r}. {hint}", ctx)
+        return super().resolve_command(ctx, args)

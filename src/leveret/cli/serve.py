@@ -23,7 +23,7 @@ from typing import Final
 
 import click
 
-from leveret import __version__, core
+from leveret import __version__, core, core_reason
 from leveret.broker.broker import Broker
 from leveret.broker.peer import Peer
 from leveret.broker.records import RecordError
@@ -48,12 +48,13 @@ from leveret.net.notify import Notifier
 from leveret.net.poller import Poller
 from leveret.net.resources import gauges
 from leveret.net.server import Server
-from leveret.net.tables import Tables
-from leveret.store.data_directory import open_directory
+from leveret.net.tables import Tables, are_possible
+from leveret.store.data_directory import check_directory, check_place, open_directory
 from leveret.store.disk import RealDisk
 from leveret.store.format import JournalVersionError
 from leveret.store.journal import JournalFailed, JournalFull
 from leveret.store.lock import DataDirectoryInUse, DirectoryLock
+from leveret.wire.errors import quoted
 
 logger = logging.getLogger("leveret")
 
@@ -113,6 +114,7 @@ def command(config: str | None, print_config: bool, check_config: bool, **parame
         logger.warning("%s", warning)
     directory = str(chosen["data_dir"] or default_data_dir())
     try:
+        check_place(directory)
         lock = DirectoryLock(directory)
     except DataDirectoryInUse as error:
         logger.critical("%s", error)
@@ -136,7 +138,11 @@ add_options(command)
 def _is_to_serve_again(directory: str, notifier: Notifier) -> bool:
     from leveret.cli.parking import parked
 
-    return asyncio.run(parked(directory, notifier))
+    try:
+        return asyncio.run(parked(directory, notifier))
+    except OSError as error:
+        logger.critical("the control socket in %s can't be made, so nobody could say start_app: %s", directory, error)
+        sys.exit(EXIT_ADDRESS)
 
 
 def _check(begun: Wanted) -> None:
@@ -205,6 +211,7 @@ async def _serve(
     broker.on_event = _told(broker)
     disk = RealDisk()
     try:
+        check_directory(directory)
         parts = open_directory(disk, directory, chosen["journal_spare_files"], begun.tables_dir)
         server = Server(broker, *parts, Alarms(begun.limits, gauges(directory)), poller=poller)
         count = server.recover()
@@ -218,6 +225,8 @@ async def _serve(
     if not _prepare(broker, server, chosen):
         return EXIT_OPTIONS
     logger.info("leveret %s (%s core), %d messages recovered from %s", __version__, core(), count, directory)
+    if core() == "interpreted":
+        logger.warning("the core is interpreted, and two to ten times as slow as the compiled one: %s", core_reason())
     for line in parts.journal.report.lines():
         logger.warning("%s", line)
     loop = asyncio.get_running_loop()
@@ -232,14 +241,14 @@ async def _serve(
         logger.critical("can't listen on %s: %s", control.path, error.strerror or error)
         return EXIT_ADDRESS
     try:
-        sockets = admin.admin_sockets(begun.admin)
+        sockets = await admin.admin_sockets(begun.admin, control.was_killed)
     except admin.AdminRefused as refused:
         logger.critical("%s", refused)
         return refused.status
     if not await _listen(server, chosen, certificates):
         return EXIT_ADDRESS
     child = admin.start_admin(sockets, begun.admin, server, directory) if sockets else None
-    tables = Tables(server, parts.streams.tables_dir) if chosen["tables_dir"] != OFF else None
+    tables = _tables(server, chosen, parts.streams.tables_dir)
     notifier.ready(f"serving {directory}")
     notifier.watch(loop)
     await server.run()
@@ -258,6 +267,17 @@ async def _serve(
     return 0
 
 
+def _tables(server: Server, chosen: Chosen, directory: str) -> Tables | None:
+    """What makes tables of streams, unless that is off or not possible, which the log then says."""
+    if chosen["tables_dir"] == OFF:
+        return None
+    if not are_possible():
+        packages = "pyarrow and fastavro are not installed: pip install 'leveret[lake]' brings them"
+        logger.info("streams have no tables: %s, --tables-dir off does without", packages)
+        return None
+    return Tables(server, directory)
+
+
 def _leave(server: Server, notifier: Notifier) -> None:
     notifier.stopping()
     server.departure.leave()
@@ -274,10 +294,10 @@ def _prepare(broker: Broker, server: Server, chosen: Chosen) -> bool:
         return False
     for name in chosen["trace"]:
         if name not in broker.vhosts:
-            logger.critical("--trace: there is no virtual host %r", name)
+            logger.critical("--trace: there is no virtual host %s", quoted(name))
             return False
         broker.trace(name, True)
-        logger.info("the firehose of virtual host %r is on", name)
+        logger.info("the firehose of virtual host %s is on", quoted(name))
     if reason := logins.nobody_from_afar(broker, chosen["host"]):
         logger.log(logging.CRITICAL if chosen["remote_user_required"] else logging.WARNING, "%s", reason)
         return not chosen["remote_user_required"]

@@ -37,6 +37,7 @@ from leveret.broker.records import Arrived, Began, Declared, Moved, Paged, Passe
 from leveret.broker.run import Run, Stretch
 from leveret.broker.shelf import INDEX_SHIFT, QUEUE_MASK
 from leveret.broker.streams.chunk import decode
+from leveret.cli.options import Group
 from leveret.store.disk import RealDisk
 from leveret.store.format import BATCH_HEADER_SIZE, JournalVersionError
 from leveret.store.inspection import Inspection, NoDataDirectory
@@ -60,7 +61,7 @@ UNREADABLE: Final = (RecordError, ProtocolError, LookupError, ValueError, TypeEr
 POSITIONS: Final = {REACHED: "reached", REFUSED: "refused", TAKEN: "taken", FORGOTTEN: "forgotten"}
 
 
-@click.group()
+@click.group(cls=Group)
 def command() -> None:
     """Look into the data directory of a broker that is not running; nothing is changed.
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from leveret.cli.options import Group
 from leveret.client import ClientError, Connection, ConnectionClosed, connect
 from leveret.delay import LAYOUTS
 from leveret.delay.routing import RoutingTopology
@@ -25,6 +26,7 @@ from leveret.endpoint.timeouts.clock import Clock
 from leveret.endpoint.timeouts.manager import open_store
 from leveret.endpoint.timeouts.removal import remove
 from leveret.endpoint.timeouts.timeout import instant
+from leveret.net import logs
 
 if TYPE_CHECKING:
     from leveret.endpoint.timeouts.importing import Imported
@@ -55,7 +57,7 @@ class Place:
         return open_store(self.endpoint, self.database)
 
 
-@click.group("timeouts")
+@click.group("timeouts", cls=Group)
 def command() -> None:
     """Timeouts of endpoints that know no native delay (docs/TIMEOUTS.md)."""
 
@@ -136,7 +138,7 @@ def status(place: Place, as_json: bool) -> None:
 @_options
 def run(place: Place) -> None:
     """Run the timeout manager alone, until SIGTERM or SIGINT: for an endpoint that is not run any more."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    logs.configure("info", "text")
     _guarded(lambda: _run(place))
 
 

@@ -82,11 +82,24 @@ class _Socket(asyncio.BufferedProtocol):
         while self._must_wait():
             resumed: asyncio.Future[None] = self._loop.create_future()
             self._resumed.append(resumed)
-            await resumed
+            try:
+                await resumed
+            except asyncio.CancelledError:
+                if resumed in self._resumed:
+                    self._resumed.remove(resumed)
+                raise
 
     def start_ticking(self) -> None:
         if self._core.tick_interval_s:
             self._tick_timer = self._loop.call_later(self._core.tick_interval_s, self._tick)
+
+    def close(self, timeout_s: float) -> None:
+        """Close without waiting: what was said goes out, if the other side takes it within timeout_s seconds."""
+        self.flush()
+        if self._transport is not None:
+            if self._transport.get_write_buffer_size():
+                self._loop.call_later(timeout_s, self.abort)
+            self._transport.close()
 
     def abort(self) -> None:
         if self._transport is not None:
@@ -151,12 +164,20 @@ class Connection:
         return await Rpc.open(self, reply_queue)
 
     async def close(self, timeout_s: float = 5.0) -> None:
-        """Close: what was published before is written first. After timeout_s without an answer the socket is cut."""
+        """Close: what was published before is written first. After timeout_s without an answer the socket is cut.
+
+        Where the caller is cancelled, the connection is closed all the same, and the answer is not waited for.
+        """
         self._core.close()
+        self._stream.flush()
         try:
             await asyncio.wait_for(self.wait(self._core.closed), timeout_s)
         except TimeoutError:
             self._core.fail(ConnectionClosed(0, f"the server did not answer connection.close within {timeout_s:g} s"))
+        except asyncio.CancelledError:
+            self._core.fail(ConnectionClosed(0, "the connection was closed by this client, which awaited no answer"))
+            self._stream.close(timeout_s)
+            raise
         self._stream.abort()
 
     async def __aenter__(self) -> Connection:
@@ -182,13 +203,23 @@ class Connection:
         """Wait until the socket takes more, and the broker does not ask publishers to wait."""
         await self._stream.drain()
 
-    async def wait(self, waiter: Waiter[T]) -> T:
-        """Write what is due and wait for an answer; for this package."""
+    async def wait(self, waiter: Waiter[T], undo: Callable[[], None] | None = None) -> T:
+        """Write what is due and wait for an answer; for this package.
+
+        undo: called where the caller is cancelled, before the answer or in the turn in which it came: nobody will use
+        what it brings.
+        """
         self._stream.flush()
         if not waiter.done:
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            waiter.on_done = lambda: None if future.done() else future.set_result(None)
-            await future
+            waiter.when_done(lambda: None if future.done() else future.set_result(None))
+            try:
+                await future
+            except asyncio.CancelledError:
+                if undo is not None:
+                    undo()
+                    self._stream.schedule_flush()
+                raise
         return waiter.result()
 
 

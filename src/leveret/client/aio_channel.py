@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from types import TracebackType
 from typing import Final, Protocol, TypeVar
 
@@ -20,7 +21,7 @@ from leveret.wire.method import Method
 from leveret.wire.properties import Properties
 
 T = TypeVar("T")
-# failed publishes that wait_for_confirms remembers; asyncio logs those beyond if nobody looks at their futures
+# futures of failed publishes that wait_for_confirms looks at; asyncio logs those beyond if nobody else does
 FAILED_MAX: Final = 1024
 
 
@@ -34,11 +35,14 @@ class Link(Protocol):
 
     async def drain(self) -> None: ...
 
-    async def wait(self, waiter: Waiter[T]) -> T: ...
+    async def wait(self, waiter: Waiter[T], undo: Callable[[], None] | None = None) -> T: ...
 
 
 class Consumer:
-    """The deliveries of one consumer, as an async iterator. Ends after cancel(), or with what the broker ended it."""
+    """The deliveries of one consumer, as an async iterator. Ends after cancel(), or with what the broker ended it.
+
+    A task that is cancelled while it waits for the next delivery takes none: it is there for the next who asks.
+    """
 
     def __init__(self, channel: Channel, tag: str) -> None:
         self.tag = tag
@@ -46,30 +50,51 @@ class Consumer:
         self._ready: deque[Delivery] = deque()
         self._waiting: list[asyncio.Future[None]] = []
         self._error: ClientError | None = None
-        self._is_cancelled = False
+        self._ending: Waiter[Answer] | None = None
+        self._is_over = False
 
     def __aiter__(self) -> Consumer:
         return self
 
     async def __anext__(self) -> Delivery:
         while not self._ready:
-            if self._is_cancelled:
+            if self._is_over:
                 raise StopAsyncIteration
             if self._error is not None:
                 raise self._error.with_traceback(None)
             waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append(waiting)
-            await waiting
+            try:
+                await waiting
+            except asyncio.CancelledError:
+                if waiting in self._waiting:
+                    self._waiting.remove(waiting)
+                raise
         return self._ready.popleft()
 
     async def cancel(self) -> None:
-        """Stop consuming. What was delivered before can still be iterated; then the iteration ends."""
-        if not self._is_cancelled:
-            self._is_cancelled = True
+        """Stop consuming. What was delivered before can still be iterated; then the iteration ends.
+
+        Where the caller is cancelled, the consumer ends all the same, with the broker's answer.
+        """
+        if self._is_over:
+            return
+        if self._ending is None:
             try:
-                await self._channel.stop_consuming(self.tag, self._error is None)
-            finally:
-                self._wake()
+                self._ending = self._channel.stop_consuming(self.tag, self._error is None)
+            except ClientError:
+                self._finish()
+                raise
+        if self._ending is None:
+            self._finish()
+        else:
+            self._ending.when_done(self._finish)
+            await self._channel.answered(self._ending)
+
+    def take_all(self) -> deque[Delivery]:
+        """What was delivered and not iterated; for this package."""
+        taken, self._ready = self._ready, deque()
+        return taken
 
     def deliver(self, delivery: Delivery) -> None:
         """Called with every delivery; for this package."""
@@ -80,6 +105,11 @@ class Consumer:
     def ended(self, error: ClientError) -> None:
         """Called when no more can come; for this package."""
         self._error = error
+        self._wake()
+
+    def _finish(self) -> None:
+        """Nothing more comes, as was asked for."""
+        self._is_over = True
         self._wake()
 
     def _wake(self) -> None:
@@ -98,6 +128,7 @@ class Channel:
         self._core: ChannelCore[asyncio.Future[None]] = link.core.open_channel(self._settled, self._closed)
         self._sent: asyncio.Future[None] = self._loop.create_future()
         self._sent.set_result(None)
+        self._failure: ClientError | None = None  # the first one since wait_for_confirms has raised one
         self._failed: list[asyncio.Future[None]] = []
         self._tags = 0
 
@@ -105,7 +136,7 @@ class Channel:
     async def open(cls, link: Link) -> Channel:
         """Open a channel on a connection; use Connection.channel()."""
         channel = cls(link)
-        await channel._call(requests.open_channel())
+        await link.wait(channel._core.request(requests.open_channel()), channel.abandon)
         return channel
 
     @property
@@ -114,8 +145,16 @@ class Channel:
         return self._core.error is not None
 
     async def close(self) -> None:
-        """Close the channel. Without effect if it is closed already."""
+        """Close the channel. Without effect if it is closed already.
+
+        Where the caller is cancelled, it is closed all the same, with the broker's answer.
+        """
         await self._link.wait(self._core.close())
+
+    def abandon(self) -> None:
+        """Close without waiting: the caller that opened the channel is gone. For this package."""
+        self._core.abandon()
+        self._link.written()
 
     async def __aenter__(self) -> Channel:
         return self
@@ -166,7 +205,10 @@ class Channel:
         arguments: Arguments = None,
     ) -> QueueInfo:
         """Create a queue, or check that it is there just so; "" lets the broker make the name."""
-        answer = await self._call(requests.declare_queue(name, durable, exclusive, auto_delete, passive, arguments))
+        request = requests.declare_queue(name, durable, exclusive, auto_delete, passive, arguments)
+        waiter = self._core.request(request)
+        is_unknown = not name and not passive  # to everybody, if its name is not heard
+        answer = await self._link.wait(waiter, partial(self._core.abandon_queue, waiter) if is_unknown else None)
         return requests.queue_info(_method(answer))
 
     async def bind_queue(self, queue: str, exchange: str, routing_key: str = "", arguments: Arguments = None) -> None:
@@ -189,9 +231,7 @@ class Channel:
 
     async def confirm_select(self) -> None:
         """From here on every publish is confirmed by the broker. Cannot be undone."""
-        answer = self._core.request(requests.confirm_select())
-        self._core.start_confirms()  # the broker counts what follows confirm.select, not what follows its answer
-        await self._link.wait(answer)
+        await self._link.wait(self._core.confirm_select())
 
     def publish(
         self,
@@ -205,7 +245,8 @@ class Channel:
 
         In confirm mode the future is done when the broker has taken responsibility, and raises Nacked, or Unroutable
         for a mandatory message that no queue took; else it is done at once. A caller who sends much awaits drain() now
-        and then. ValueError for a routing key or a property over 255 octets.
+        and then. A message whose future is cancelled is sent all the same, and wait_for_confirms still waits for it.
+        ValueError for a routing key or a property over 255 octets, TypeError for an argument of another type.
         """
         core = self._core
         future = self._sent if core.confirms is None else self._loop.create_future()
@@ -220,17 +261,23 @@ class Channel:
     async def wait_for_confirms(self) -> None:
         """Wait until everything published so far is confirmed.
 
-        Raises the first failure among it and what failed since the last call, also where a future told it already.
+        Raises the first failure among it and what failed since the last call, also where a future told it already, or
+        was cancelled.
         """
         if self._core.confirms is not None:
             await self._link.drain()
-            for future in list(self._core.confirms.outstanding.values()):
-                if not future.done():
+            outstanding = self._core.confirms.outstanding
+            for number in list(outstanding):
+                while (future := outstanding.get(number)) is not None:
+                    if future.done():  # its caller gave up waiting; the broker has still to answer
+                        future = outstanding[number] = self._loop.create_future()
                     await asyncio.wait((future,))
+        failure, self._failure = self._failure, None
         failed, self._failed = self._failed, []
-        errors = [future.exception() for future in failed]
-        if errors and errors[0] is not None:
-            raise errors[0].with_traceback(None)
+        for each in failed:
+            each.exception()  # asyncio need not log it
+        if failure is not None:
+            raise failure.with_traceback(None)
 
     @property
     def outstanding(self) -> int:
@@ -270,34 +317,47 @@ class Channel:
     ) -> Consumer:
         """Start a consumer. What the broker sends is kept here until it is iterated, so limit it by qos().
 
-        tag: its name on the channel; "" makes one.
+        tag: its name on the channel; "" makes one. Where the caller is cancelled, the consumer is ended, and what it
+        was sent goes back to the queue; with no_ack it cannot, and is kept for the channel's next get or consume of
+        that queue with no_ack.
         """
         consumer = Consumer(self, tag or self._new_tag())
         sink = Sink(consumer.tag, consumer.deliver, consumer.ended)
-        await self.consume_into(sink, queue, no_ack, exclusive, arguments)
+        try:
+            await self.consume_into(sink, queue, no_ack, exclusive, arguments)
+        except asyncio.CancelledError:
+            for delivery in consumer.take_all():
+                self._core.put_back(delivery, queue, no_ack)
+            raise
         return consumer
 
     async def consume_into(
         self, sink: Sink, queue: str, no_ack: bool, exclusive: bool = False, arguments: Arguments = None
     ) -> None:
         """Start a consumer whose deliveries go straight to a sink; for this package."""
-        self._core.add_sink(sink)
-        try:
-            await self._call(requests.consume(queue, sink.tag, no_ack, exclusive, arguments))
-        except BaseException:
-            self._core.remove_sink(sink.tag)
-            raise
+        answer = self._core.consume(sink, queue, no_ack, exclusive, arguments)
+        await self._link.wait(answer, lambda: self._core.abandon_consumer(sink, answer, queue, no_ack))
 
-    async def stop_consuming(self, tag: str, is_known: bool) -> None:
-        """Cancel a consumer by its tag; is_known: whether the broker still has it. For this package."""
+    def stop_consuming(self, tag: str, is_known: bool) -> Waiter[Answer] | None:
+        """Cancel a consumer by its tag; None if there is nothing to wait for. is_known: whether the broker still has
+        it. For this package."""
         if is_known and self._core.error is None:
-            await self._call(requests.cancel(tag))
+            return self._core.cancel(tag)
         self._core.remove_sink(tag)
+        return None
+
+    async def answered(self, answer: Waiter[Answer]) -> None:
+        """Wait for an answer; for this package."""
+        await self._link.wait(answer)
 
     async def get(self, queue: str, no_ack: bool = False) -> Delivery | None:
-        """Fetch one message, or None if the queue is empty."""
-        answer = await self._call(requests.get(queue, no_ack))
-        return answer if isinstance(answer, Delivery) else None
+        """Fetch one message, or None if the queue is empty.
+
+        Where the caller is cancelled, the message goes back to the queue; with no_ack it cannot, and is kept for the
+        channel's next get or consume of that queue with no_ack.
+        """
+        fetched = self._core.get(queue, no_ack)
+        return await self._link.wait(fetched, lambda: self._core.abandon_get(fetched, queue, no_ack))
 
     def ack(self, tag: int, multiple: bool = False) -> None:
         """Acknowledge a delivery, or (multiple) all up to it. tag: Delivery.delivery_tag."""
@@ -326,11 +386,13 @@ class Channel:
         return f"leveret-{self._tags}"
 
     def _settled(self, future: asyncio.Future[None], error: PublishError | None) -> None:
-        if future.done():  # its caller gave up waiting
-            return
         if error is None:
-            future.set_result(None)
-        else:
+            if not future.done():  # else its caller gave up waiting
+                future.set_result(None)
+            return
+        if self._failure is None:
+            self._failure = error
+        if not future.done():
             future.set_exception(error)
             if len(self._failed) < FAILED_MAX:
                 self._failed.append(future)
@@ -339,12 +401,14 @@ class Channel:
         """All unconfirmed publishes fail. They are marked as seen: asyncio would log each of thousands."""
         if self._core.confirms is None:
             return
-        unconfirmed = [future for future in self._core.confirms.outstanding.values() if not future.done()]
+        unconfirmed = list(self._core.confirms.outstanding.values())
         self._core.confirms.outstanding.clear()
+        if unconfirmed and self._failure is None:
+            self._failure = error
         for future in unconfirmed:
-            future.set_exception(error)
-            future.exception()
-        self._failed.extend(unconfirmed[:1])
+            if not future.done():
+                future.set_exception(error)
+                future.exception()
 
 
 def _method(answer: Answer) -> Method:

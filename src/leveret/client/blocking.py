@@ -91,7 +91,12 @@ class BlockingConnection:
     def rpc(self, reply_queue: bool = False) -> BlockingRpc:
         """A caller with a channel of its own. Replies come by direct reply-to, or by a queue if reply_queue is set."""
         with self.lock:
-            return BlockingRpc(self.channel(), reply_queue)
+            channel = self.channel()
+            try:
+                return BlockingRpc(channel, reply_queue)
+            except BaseException:
+                channel.abandon()
+                raise
 
     def flush(self) -> None:
         """Write what publish and ack have buffered."""
@@ -99,15 +104,18 @@ class BlockingConnection:
             self.pump(0)
 
     def close(self, timeout_s: float = 5.0) -> None:
-        """Close: what was buffered is written first. After timeout_s without an answer the socket is cut."""
+        """Close: what was buffered is written first. After timeout_s without an answer, or where it is interrupted, the
+        socket is cut."""
         self._idle.set()
         with self.lock:
-            self.core.close()
-            if not self.wait(self.core.closed, timeout_s):
-                self.core.fail(
-                    ConnectionClosed(0, f"the server did not answer connection.close within {timeout_s:g} s")
-                )
-            self._stream.close()
+            reason = "the connection was closed by this client, which awaited no answer"  # if it is interrupted
+            try:
+                self.core.close()
+                if not self.wait(self.core.closed, timeout_s):
+                    reason = f"the server did not answer connection.close within {timeout_s:g} s"
+            finally:
+                self.core.fail(ConnectionClosed(0, reason))
+                self._stream.close()
 
     def __enter__(self) -> BlockingConnection:
         return self
@@ -137,6 +145,9 @@ class BlockingConnection:
         core = self.core
         if core.error is not None:
             return False
+        if self._stream.is_torn:
+            core.lost("a call was interrupted while it moved bytes, and nobody knows how far they came")
+            return False
         try:
             self._write()
             if core.tick_interval_s:
@@ -145,14 +156,13 @@ class BlockingConnection:
                     self._tick()
                     left = core.tick_interval_s
                 timeout_s = left if timeout_s is None else min(timeout_s, left)
-            data = self._stream.read(timeout_s)
-            if data:
-                core.receive(data)
+            is_read = self._stream.read(timeout_s, core.receive)
+            if is_read:
                 self._write()  # what the protocol answers by itself, such as close-ok
         except OSError as error:
             core.lost(str(error))
             return False
-        return bool(data)
+        return is_read
 
     def keep_alive(self) -> None:
         """One turn of the heartbeat thread, if no call is running: that one keeps the connection alive itself."""
@@ -165,8 +175,8 @@ class BlockingConnection:
                 self.lock.release()
 
     def _write(self) -> None:
-        if self.core.outbox_size:
-            self._stream.write(self.core.take(), self.core.receive)
+        if self.core.outbox_size or self._stream.has_unsent:
+            self._stream.write(self.core.take, self.core.receive)
 
     def _tick(self) -> None:
         self._next_tick = monotonic() + self.core.tick_interval_s

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from time import monotonic
 from types import TracebackType
 from typing import Any, Final, Protocol, TypeVar
@@ -39,7 +40,8 @@ class BlockingLink(Protocol):
 class BlockingChannel:
     """An AMQP channel. Every method raises ChannelClosed or ConnectionClosed when the broker refuses or is gone.
 
-    confirm_window (int): publish waits by itself while so many publishes are unconfirmed.
+    A call that is interrupted while it waits (KeyboardInterrupt) leaves the channel usable; docs/CLIENT.md says what
+    holds afterwards. confirm_window (int): publish waits by itself while so many publishes are unconfirmed.
     """
 
     def __init__(self, link: BlockingLink) -> None:
@@ -52,7 +54,7 @@ class BlockingChannel:
         self._ended: ClientError | None = None
         self._interruption: ClientError | None = None
         self._tags = 0
-        self._call(requests.open_channel())
+        self._call(requests.open_channel(), self.abandon)
 
     @property
     def number(self) -> int:
@@ -73,6 +75,10 @@ class BlockingChannel:
         """Close the channel. Without effect if it is closed already."""
         with self._lock:
             self._link.wait(self._core.close())
+
+    def abandon(self) -> None:
+        """Close without waiting, with the next call that writes: whoever opened it is gone. For this package."""
+        self._core.abandon()
 
     def __enter__(self) -> BlockingChannel:
         return self
@@ -121,7 +127,12 @@ class BlockingChannel:
         arguments: Arguments = None,
     ) -> QueueInfo:
         """Create a queue, or check that it is there just so; "" lets the broker make the name."""
-        answer = self._call(requests.declare_queue(name, durable, exclusive, auto_delete, passive, arguments))
+        with self._lock:
+            waiter = self._core.request(
+                requests.declare_queue(name, durable, exclusive, auto_delete, passive, arguments)
+            )
+            is_unknown = not name and not passive  # to everybody, if its name is not heard
+            answer = self._wait(waiter, partial(self._core.abandon_queue, waiter) if is_unknown else None)
         return requests.queue_info(_method(answer))
 
     def bind_queue(self, queue: str, exchange: str, routing_key: str = "", arguments: Arguments = None) -> None:
@@ -145,10 +156,7 @@ class BlockingChannel:
     def confirm_select(self) -> None:
         """From here on every publish is confirmed by the broker. Cannot be undone."""
         with self._lock:
-            answer = self._core.request(requests.confirm_select())
-            self._core.start_confirms()  # the broker counts what follows confirm.select, not what follows its answer
-            self._link.wait(answer)
-            answer.result()
+            self._wait(self._core.confirm_select())
 
     def publish(
         self,
@@ -249,7 +257,7 @@ class BlockingChannel:
         a day). StagesMissing if the broker has none; ChannelClosed (406) for a name that is in use.
         """
         arguments = stage.attach_arguments(query, batch, attempt, expires_ms)
-        self._ask_stages(requests.consume(stage.STAGE, stage.TAG, True, False, arguments))
+        self._ask_stages(requests.consume(stage.STAGE, stage.TAG, True, False, arguments), self._abandon_stage)
 
     def detach_stage(self) -> None:
         """What is published from here on is not staged. The stage stays as it is."""
@@ -283,11 +291,16 @@ class BlockingChannel:
         answer = self._ask_stages(requests.get(stage.QUERY_PREFIX + query, True))
         return stage.query_in(answer) if isinstance(answer, Delivery) else None
 
-    def _ask_stages(self, request: Request) -> Answer:
+    def _ask_stages(self, request: Request, undo: Callable[[], None] | None = None) -> Answer:
         try:
-            return self._call(request)
+            return self._call(request, undo)
         except ClientError as error:
             raise stage.missing(error) or error from None
+
+    def _abandon_stage(self) -> None:
+        """Who does not know that the channel is attached must not publish into a stage."""
+        if self._core.is_open:
+            self._core.cancel(stage.TAG)
 
     def _say_to_stages(self, body: bytes) -> None:
         self.confirm_select()
@@ -324,18 +337,14 @@ class BlockingChannel:
             self._tags += 1
             sink = Sink(tag or f"leveret-{self._tags}", deliver or self._ready.append, self._on_ended)
             self._ended = None
-            self._core.add_sink(sink)
-            try:
-                self._call(requests.consume(queue, sink.tag, no_ack, exclusive, arguments))
-            except ClientError:
-                self._core.remove_sink(sink.tag)
-                raise
+            answer = self._core.consume(sink, queue, no_ack, exclusive, arguments)
+            self._wait(answer, lambda: self._abandon_consumer(sink, answer, queue, no_ack))
             return sink.tag
 
     def cancel(self, tag: str) -> None:
         """Stop a consumer by its tag. What was delivered before can still be taken."""
-        self._call(requests.cancel(tag))
-        self._core.remove_sink(tag)
+        with self._lock:
+            self._wait(self._core.cancel(tag))
 
     def next_delivery(self, timeout_s: float | None = None) -> Delivery | None:
         """The next delivery, or None if none comes within timeout_s seconds (None = wait without end).
@@ -383,9 +392,14 @@ class BlockingChannel:
         self._interruption = error
 
     def get(self, queue: str, no_ack: bool = False) -> Delivery | None:
-        """Fetch one message, or None if the queue is empty."""
-        answer = self._call(requests.get(queue, no_ack))
-        return answer if isinstance(answer, Delivery) else None
+        """Fetch one message, or None if the queue is empty.
+
+        Where the call is interrupted (KeyboardInterrupt), the message goes back to the queue; with no_ack it cannot,
+        and is kept for the channel's next get or consume of that queue with no_ack.
+        """
+        with self._lock:
+            fetched = self._core.get(queue, no_ack)
+            return self._wait(fetched, lambda: self._core.abandon_get(fetched, queue, no_ack))
 
     def stream_facts(self, name: str) -> dict[str, Any]:
         """Where a stream of leveret stands: "name", "vhost", "creation" (16 hex digits that no other stream has),
@@ -423,11 +437,29 @@ class BlockingChannel:
         """Have all unacknowledged deliveries of the channel requeued."""
         self._call(requests.recover(requeue))
 
-    def _call(self, request: Request) -> Answer:
+    def _call(self, request: Request, undo: Callable[[], None] | None = None) -> Answer:
         with self._lock:
-            waiter = self._core.request(request)
+            return self._wait(self._core.request(request), undo)
+
+    def _wait(self, waiter: Waiter[T], undo: Callable[[], None] | None = None) -> T:
+        """Wait for an answer. undo: called where that is interrupted, and nobody will use what the answer brings."""
+        try:
             self._link.wait(waiter)
-            return waiter.result()
+        except BaseException:
+            if undo is not None:
+                undo()
+            raise
+        return waiter.result()
+
+    def _abandon_consumer(self, sink: Sink, answer: Waiter[Answer], queue: str, no_ack: bool) -> None:
+        self._core.abandon_consumer(sink, answer, queue, no_ack)
+        ready = list(self._ready)
+        self._ready.clear()
+        for delivery in ready:
+            if delivery.consumer_tag == sink.tag:
+                self._core.put_back(delivery, queue, no_ack)
+            else:
+                self._ready.append(delivery)
 
     def _acknowledged(self) -> None:
         if not self._ready or self._link.core.outbox_size >= WRITE_SIZE:

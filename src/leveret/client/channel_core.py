@@ -8,11 +8,14 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
-from leveret.client.confirms import Confirms
+from leveret.client import requests
+from leveret.client.arguments import WRONG, check_fields, raise_explained, raise_publish_explained
+from leveret.client.confirms import Confirms, nobody_waits
 from leveret.client.errors import ChannelClosed, ClientError, ConsumerCancelled, PublishError, Unroutable
 from leveret.client.model import Delivery
 from leveret.client.publishing import PublishEncoder
-from leveret.client.requests import Request
+from leveret.client.requests import Arguments, Request
+from leveret.client.unclaimed import Unclaimed
 from leveret.client.waiter import Waiter
 from leveret.wire import grammar
 from leveret.wire.errors import COMMAND_INVALID, UNEXPECTED_FRAME, ProtocolError
@@ -77,12 +80,17 @@ class ChannelCore(Generic[T]):
         self._awaited: deque[tuple[tuple[int, ...], Waiter[Answer]]] = deque()
         self._content: _Content | None = None
         self._closing: Waiter[None] | None = None
+        self._unclaimed = Unclaimed()
 
     # what the user asks for
 
     def request(self, request: Request) -> Waiter[Answer]:
-        """Send a synchronous method; the waiter gets its answer. ClientError if the channel is closed."""
+        """Send a synchronous method; the waiter gets its answer. ClientError if the channel is closed.
+
+        The answer may be waited for or not: answers come in the order of the requests, so each finds its own waiter.
+        """
         self.check_open()
+        check_fields(request.spec, request.values)
         self._send(request.spec, request.values)
         waiter: Waiter[Answer] = Waiter()
         self._awaited.append((request.replies, waiter))
@@ -100,28 +108,77 @@ class ChannelCore(Generic[T]):
         """Send a message: its confirm number, or 0 where confirms are off. ClientError if the channel is closed."""
         if self.error is not None or self._closing is not None:
             self.check_open()
-        self._outbox.send(self._encoder.encode(body, exchange, routing_key, properties, mandatory))
+        try:
+            frames = self._encoder.encode(body, exchange, routing_key, properties, mandatory)
+        except (*WRONG, struct.error) as error:
+            raise_publish_explained(body, exchange, routing_key, properties, error)
         confirms = self.confirms
         if confirms is None:
+            self._outbox.send(frames)
             return 0
+        # counted before it is sent: an interrupt in between (KeyboardInterrupt) leaves one that is never confirmed,
+        # while one that is sent and not counted would have its confirm taken for that of the next
         number = confirms.add(token)
         if mandatory:
             confirms.expect_return(number, exchange, routing_key, body, properties)
+        self._outbox.send(frames)
         return number
 
     def publish_frames(self, tokens: Sequence[T], frames: bytes) -> int:
         """Send messages that are frames already, one for each token: the number of the first, or 0 without confirms."""
         self.check_open()
+        number = self.confirms.add_run(tokens) if self.confirms is not None else 0  # before: see publish
         self._outbox.send(frames)
-        return self.confirms.add_run(tokens) if self.confirms is not None else 0
+        return number
+
+    def confirm_select(self) -> Waiter[Answer]:
+        """Have publishes confirmed. The broker counts what follows confirm.select, not what follows its answer."""
+        self.check_open()
+        self.start_confirms()
+        return self.request(requests.confirm_select())
 
     def start_confirms(self) -> None:
         """Count publishes from here on: call it as confirm.select is sent. Without effect the second time."""
         if self.confirms is None:
             self.confirms = Confirms(self._on_settled)
 
+    def consume(
+        self, sink: Sink, queue: str, no_ack: bool, exclusive: bool, arguments: Arguments
+    ) -> Waiter[Answer]:
+        """Start a consumer. Deliveries follow the answer, so its sink is there from the answer on."""
+        answer = self.request(requests.consume(queue, sink.tag, no_ack, exclusive, arguments))
+        answer.when_succeeded(lambda _: self._start_consumer(sink, queue, no_ack))
+        return answer
+
+    def cancel(self, tag: str) -> Waiter[Answer]:
+        """End a consumer; its sink has what the broker sends before the answer, and goes with it."""
+        answer = self.request(requests.cancel(tag))
+        answer.when_succeeded(lambda _: self.remove_sink(tag))
+        return answer
+
+    def get(self, queue: str, no_ack: bool) -> Waiter[Delivery | None]:
+        """Fetch a message; None if there is none."""
+        self.check_open()
+        fetched: Waiter[Delivery | None] = Waiter()
+        kept = self._unclaimed.take(queue) if no_ack and self._unclaimed else None
+        if kept is not None:
+            fetched.succeed(kept)
+            return fetched
+        answer = self.request(requests.get(queue, no_ack))
+
+        def arrived() -> None:
+            if answer.error is not None:
+                fetched.fail(answer.error)
+                return
+            came = answer.result()
+            delivery = came if isinstance(came, Delivery) else None
+            fetched.succeed(self._unclaimed.exchange(queue, delivery) if no_ack else delivery)
+
+        answer.when_done(arrived)
+        return fetched
+
     def add_sink(self, sink: Sink) -> None:
-        """Register a consumer before basic.consume goes out, since deliveries may follow the answer at once."""
+        """Register a consumer whose basic.consume the caller sends, before it goes out."""
         self.sinks[encode_short(sink.tag)] = sink
 
     def remove_sink(self, tag: str) -> None:
@@ -130,22 +187,33 @@ class ChannelCore(Generic[T]):
     def acknowledge(self, spec: MethodSpec, delivery_tag: int, **flags: bool) -> None:
         """Send basic.ack, nack or reject. ClientError if the channel is closed."""
         self.check_open()
-        self._send(spec, {"delivery_tag": delivery_tag, **flags})
+        values: dict[str, object] = {"delivery_tag": delivery_tag, **flags}
+        try:
+            self._send(spec, values)
+        except WRONG as error:
+            raise_explained(spec, values, error)
 
     def ack(self, delivery_tag: int, multiple: bool) -> None:
         """Send basic.ack: the frame is written out here because it is sent as often as messages come."""
         self.check_open()
-        self._outbox.send(_pack_ack(1, self.number, 13, grammar.BASIC_ACK.key, delivery_tag, multiple, 0xCE))
+        try:
+            frame = _pack_ack(1, self.number, 13, grammar.BASIC_ACK.key, delivery_tag, multiple, 0xCE)
+        except struct.error as error:
+            raise_explained(grammar.BASIC_ACK, {"delivery_tag": delivery_tag, "multiple": multiple}, error)
+        self._outbox.send(frame)
 
     def close(self) -> Waiter[None]:
-        """Send channel.close; the waiter is done when the broker has answered."""
-        waiter: Waiter[None] = Waiter()
-        if self.error is not None:
-            waiter.succeed(None)
-        else:
-            self._closing = waiter
-            self._send(grammar.CHANNEL_CLOSE, {"reply_code": 200, "reply_text": "done"})
-        return waiter
+        """Send channel.close, unless it was sent; the waiter is done when the broker has answered.
+
+        Nobody has to wait: the channel's number is free with the answer.
+        """
+        if self._closing is None:
+            self._closing = Waiter()
+            if self.error is not None:
+                self._closing.succeed(None)
+            else:
+                self._send(grammar.CHANNEL_CLOSE, {"reply_code": 200, "reply_text": "done"})
+        return self._closing
 
     def check_open(self) -> None:
         """ClientError if nothing can be sent any more."""
@@ -153,6 +221,44 @@ class ChannelCore(Generic[T]):
             raise self.error.with_traceback(None)
         if self._closing is not None:
             raise ChannelClosed(200, "the channel is being closed by this client")
+
+    # what a caller does not wait for any more: the broker does it all the same, so it is undone
+
+    def abandon(self) -> None:
+        """Close a channel whose owner is gone, once everything that was asked for is answered and undone."""
+        if self._awaited:
+            self._awaited[-1][1].when_done(self.abandon)
+        else:
+            self.close()
+
+    def abandon_consumer(self, sink: Sink, answer: Waiter[Answer], queue: str, no_ack: bool) -> None:
+        """End a consumer whose caller is gone. What is delivered before the end is put back."""
+        key = encode_short(sink.tag)
+        if not self.is_open or (answer.done and self.sinks.get(key) is not sink):
+            return  # the broker has ended it already
+        rest = Sink(sink.tag, lambda delivery: self.put_back(delivery, queue, no_ack), lambda _error: None)
+        answer.when_succeeded_instead(lambda _: self.add_sink(rest))
+        self.cancel(sink.tag)  # at once, not with the answer: so that it is sent as little as possible
+
+    def abandon_get(self, fetched: Waiter[Delivery | None], queue: str, no_ack: bool) -> None:
+        """Put back what a get fetches whose caller is gone."""
+        fetched.when_succeeded(lambda delivery: self.put_back(delivery, queue, no_ack) if delivery else None)
+
+    def abandon_queue(self, answer: Waiter[Answer]) -> None:
+        """Delete a queue that the broker names for a caller who is gone: nobody else learns its name."""
+        answer.when_succeeded(lambda declared: self._delete_queue(declared) if isinstance(declared, Method) else None)
+
+    def put_back(self, delivery: Delivery, queue: str, no_ack: bool) -> None:
+        """Nobody takes a delivery. It is requeued, or kept for the next who asks where the broker has forgotten it."""
+        if no_ack:
+            self._unclaimed.add(queue, delivery)
+        elif self.is_open:  # else the end of the channel requeues it
+            self.acknowledge(grammar.BASIC_REJECT, delivery.delivery_tag, requeue=True)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether anything can be sent still."""
+        return self.error is None and self._closing is None
 
     # what the broker sends
 
@@ -213,10 +319,28 @@ class ChannelCore(Generic[T]):
             sink.ended(error)
         if self._closing is not None:
             self._closing.succeed(None)
+        if self._unclaimed:
+            log.warning(_LOST, len(self._unclaimed))
+            self._unclaimed = Unclaimed()
         self._on_failed(error)
+        # the face knows us: without these it goes, with all that it holds, as soon as its user lets go of it
+        self._on_settled, self._on_failed, self.on_return = nobody_waits, _nobody_hears, _log_return
+        if self.confirms is not None:
+            self.confirms.close()
 
     def _send(self, spec: MethodSpec, values: dict[str, object]) -> None:
         self._outbox.send(method_frame(self.number, spec, **values))
+
+    def _start_consumer(self, sink: Sink, queue: str, no_ack: bool) -> None:
+        self.add_sink(sink)
+        if no_ack and self._unclaimed:
+            for delivery in self._unclaimed.take_all(queue):
+                delivery.consumer_tag = sink.tag
+                sink.deliver(delivery)
+
+    def _delete_queue(self, declared: Method) -> None:
+        if self.is_open:
+            self.request(requests.delete_queue(declared.text("queue"), False, False))
 
     def _finish(self, content: _Content, header: bytes) -> None:
         self._content = None
@@ -297,9 +421,17 @@ _HANDLERS: Final[dict[int, Callable[[ChannelCore[Any], Method], None]]] = {
     grammar.CHANNEL_CLOSE_OK.key: ChannelCore._on_close_ok,
 }
 
+_LOST: Final = (
+    "%d messages are lost: the broker sent them without acknowledgement for a get or consume that was cancelled, and "
+    "the channel ended before it was asked for them again; ask with acknowledgements where none may be lost"
+)
 _ACK: Final = grammar.BASIC_ACK.key.to_bytes(4, "big")
 _pack_ack: Final = struct.Struct(">BHIIQBB").pack
 
 
 def _log_return(error: Unroutable) -> None:
     log.warning("message returned: %s", error)
+
+
+def _nobody_hears(error: ClientError) -> None:
+    """It has heard already."""

@@ -74,6 +74,13 @@ class Confirms(Generic[T]):
         for tag in covered:
             self._settle(tag, accepted)
 
+    def close(self) -> None:
+        """The channel is gone: nothing is answered any more, nor does anything come back."""
+        self._on_settled = nobody_waits
+        self._mandatory.clear()
+        self._by_content.clear()
+        self._returned.clear()
+
     def _settle(self, number: int, accepted: bool) -> None:
         token = self.outstanding.pop(number)
         error: PublishError | None = None
@@ -92,3 +99,7 @@ class Confirms(Generic[T]):
         if not numbers:
             del self._by_content[content]
         return self._returned.pop(number, None)
+
+
+def nobody_waits(token: object, error: PublishError | None) -> None:
+    """Nobody waits for publishes of a channel that is gone."""

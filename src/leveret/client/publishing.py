@@ -6,6 +6,7 @@ import struct
 from operator import attrgetter
 from typing import Final
 
+from leveret.client.arguments import check
 from leveret.wire import grammar
 from leveret.wire.frames import FRAME_BODY, FRAME_HEADER, FRAME_OVERHEAD, content_frames
 from leveret.wire.method import method_frame
@@ -60,6 +61,8 @@ class PublishEncoder:
         )
 
     def _encode_route(self, exchange: str, routing_key: str, mandatory: bool) -> bytes:
+        for name in (exchange, routing_key):
+            check("a name", name, str, "str")  # None would be taken for ""
         route = method_frame(
             self._channel, grammar.BASIC_PUBLISH, exchange=exchange, routing_key=routing_key, mandatory=mandatory
         )

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
+from leveret.client.arguments import table
 from leveret.client.model import Delivery, QueueInfo
 from leveret.wire import grammar
 from leveret.wire.grammar import MethodSpec
@@ -49,7 +50,7 @@ def declare_exchange(
         auto_delete=auto_delete,
         internal=internal,
         passive=passive,
-        arguments=dict(arguments or {}),
+        arguments=table(arguments),
     )
 
 
@@ -66,7 +67,7 @@ def bind_exchange(destination: str, source: str, routing_key: str, arguments: Ar
         destination=destination,
         source=source,
         routing_key=routing_key,
-        arguments=dict(arguments or {}),
+        arguments=table(arguments),
     )
 
 
@@ -78,7 +79,7 @@ def unbind_exchange(destination: str, source: str, routing_key: str, arguments: 
         destination=destination,
         source=source,
         routing_key=routing_key,
-        arguments=dict(arguments or {}),
+        arguments=table(arguments),
     )
 
 
@@ -94,7 +95,7 @@ def declare_queue(
         exclusive=exclusive,
         auto_delete=auto_delete,
         passive=passive,
-        arguments=dict(arguments or {}),
+        arguments=table(arguments),
     )
 
 
@@ -106,7 +107,7 @@ def bind_queue(queue: str, exchange: str, routing_key: str, arguments: Arguments
         queue=queue,
         exchange=exchange,
         routing_key=routing_key,
-        arguments=dict(arguments or {}),
+        arguments=table(arguments),
     )
 
 
@@ -118,7 +119,7 @@ def unbind_queue(queue: str, exchange: str, routing_key: str, arguments: Argumen
         queue=queue,
         exchange=exchange,
         routing_key=routing_key,
-        arguments=dict(arguments or {}),
+        arguments=table(arguments),
     )
 
 
@@ -146,7 +147,7 @@ def consume(queue: str, tag: str, no_ack: bool, exclusive: bool, arguments: Argu
         consumer_tag=tag,
         no_ack=no_ack,
         exclusive=exclusive,
-        arguments=dict(arguments or {}),
+        arguments=table(arguments),
     )
 
 

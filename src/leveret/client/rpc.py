@@ -32,13 +32,17 @@ class Rpc:
     async def open(cls, link: Link, reply_queue: bool) -> Rpc:
         """Open a caller on a connection; use Connection.rpc()."""
         channel = await Channel.open(link)
-        reply_to = REPLY_TO
-        if reply_queue:
-            info = await channel.declare_queue("", durable=False, exclusive=True, auto_delete=True)
-            reply_to = info.name
-        rpc = cls(channel, reply_to)
-        channel.on_return(rpc._on_return)
-        await channel.consume_into(Sink("leveret-rpc", rpc._on_reply, rpc._on_ended), reply_to, no_ack=True)
+        try:
+            reply_to = REPLY_TO
+            if reply_queue:
+                info = await channel.declare_queue("", durable=False, exclusive=True, auto_delete=True)
+                reply_to = info.name
+            rpc = cls(channel, reply_to)
+            channel.on_return(rpc._on_return)
+            await channel.consume_into(Sink("leveret-rpc", rpc._on_reply, rpc._on_ended), reply_to, no_ack=True)
+        except BaseException:
+            channel.abandon()
+            raise
         return rpc
 
     async def call(
@@ -52,9 +56,9 @@ class Rpc:
     ) -> Delivery:
         """Send a request and wait for its reply.
 
-        properties: of the request; reply_to and correlation_id are set here. RpcTimeout after timeout_s seconds (a
-        later reply is dropped); Unroutable if mandatory and no queue took it; ChannelClosed or ConnectionClosed if
-        either is lost meanwhile.
+        properties: of the request; reply_to and correlation_id are set here. RpcTimeout after timeout_s seconds;
+        Unroutable if mandatory and no queue took it; ChannelClosed or ConnectionClosed if either is lost meanwhile. A
+        reply that comes after the timeout, or after the caller was cancelled, is dropped.
         """
         correlation_id = self._correlation.next_id()
         request = request_properties(properties, correlation_id, self.reply_to)
@@ -69,6 +73,9 @@ class Rpc:
             raise RpcTimeout(correlation_id, timeout_s) from None
         finally:
             del self._pending[correlation_id]
+            future.cancel()
+            if not future.cancelled():
+                future.exception()  # asyncio need not log what came in the turn in which the caller was cancelled
 
     @property
     def outstanding(self) -> int:

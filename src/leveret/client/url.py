@@ -6,6 +6,8 @@ import ssl
 from dataclasses import dataclass, field
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from leveret.client.arguments import check
+
 PORTS = {"amqp": 5672, "amqps": 5671}
 # options that are numbers, and what others may be
 NUMBERS = ("heartbeat", "connection_timeout")
@@ -81,6 +83,7 @@ def parse_url(url: str) -> Address:
 
     ValueError that names the part which is wrong; the password is never in its text.
     """
+    check("a connection URL", url, str, "str")
     parts = urlsplit(url)
     if parts.scheme not in PORTS:
         raise ValueError(f"a connection URL begins with amqp:// or amqps://, not {parts.scheme or '(nothing)'!r}")

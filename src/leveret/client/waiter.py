@@ -9,14 +9,14 @@ T = TypeVar("T")
 
 
 class Waiter(Generic[T]):
-    """Filled once by the core, with a value or an error. The asyncio face sets on_done, the blocking one polls done."""
+    """Filled once by the core, with a value or an error. The asyncio face listens, the blocking one polls done."""
 
-    __slots__ = ("_value", "done", "error", "on_done")
+    __slots__ = ("_listeners", "_value", "done", "error")
 
     def __init__(self) -> None:
         self.done = False
         self.error: Exception | None = None
-        self.on_done: Callable[[], None] | None = None
+        self._listeners: list[Callable[[], None]] = []
         self._value: list[T] = []
 
     def succeed(self, value: T) -> None:
@@ -38,7 +38,25 @@ class Waiter(Generic[T]):
             raise self.error
         return self._value[0]
 
+    def when_done(self, listener: Callable[[], None]) -> None:
+        """Have listener called when it is filled; at once if it is. Listeners are called in the order they came."""
+        if self.done:
+            listener()
+        else:
+            self._listeners.append(listener)
+
+    def when_succeeded(self, use: Callable[[T], None]) -> None:
+        """Have use called with the value, before anything that follows it on the wire is looked at; an error is
+        dropped."""
+        self.when_done(lambda: use(self._value[0]) if self.error is None else None)
+
+    def when_succeeded_instead(self, use: Callable[[T], None]) -> None:
+        """The same in place of all that was to be called: who asked for it is gone."""
+        self._listeners.clear()
+        self.when_succeeded(use)
+
     def _finish(self) -> None:
         self.done = True
-        if self.on_done is not None:
-            self.on_done()
+        listeners, self._listeners = self._listeners, []
+        for listener in listeners:
+            listener()

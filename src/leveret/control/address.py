@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 SOCKET_NAME: Final = "control.sock"
 LINE_OCTETS_MAX: Final = 64 << 20
+"""Of a call; an answer may have any length."""
 ADDRESS_OCTETS_MAX: Final = 107  # of a Unix socket, on Linux
 PEER: Final = struct.Struct("3i")  # pid, uid, gid: ucred in unix(7)
 

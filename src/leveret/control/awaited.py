@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
 from leveret.control.address import NOBODY, Sender
@@ -26,11 +27,12 @@ class Awaited:
         self._facts = (name, data_dir, version, core)
         self._control: Control | None = None
 
-    async def answer(self, line: bytes, sender: Sender = NOBODY) -> list[bytes]:
-        """The answer to one line, without its line end, in pieces. Never raises."""
+    async def answer(self, line: bytes, sender: Sender = NOBODY) -> AsyncIterator[bytes]:
+        """The answer to one line, without its line end, in pieces: see Control.answer."""
         if self._control is None:
             await asyncio.to_thread(importlib.import_module, "leveret.control.control")
-        return await self._the_control().answer(line, sender)
+        async for piece in self._the_control().answer(line, sender):
+            yield piece
 
     def _the_control(self) -> Control:
         if self._control is None:

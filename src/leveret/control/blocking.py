@@ -6,8 +6,9 @@ import socket
 from types import TracebackType
 from typing import Any, Final, Self
 
-from leveret.control.address import PEER, socket_address
+from leveret.control.address import LINE_OCTETS_MAX, PEER, socket_address
 from leveret.control.line import Caller, call_line, result_of
+from leveret.control.refusal import BAD_REQUEST, Refused
 
 READ_OCTETS: Final = 1 << 16
 CTL: Final = Caller(interface="ctl")
@@ -37,8 +38,24 @@ class ControlClient:
         self.close()
 
     def call(self, command: str, **fields: Any) -> Any:
-        """Carry out a command. Refused if it can't be done; ConnectionError if the broker has gone."""
-        self._socket.sendall(call_line(command, fields, self._by))
+        """Carry out a command. Refused if it can't be done; ConnectionError if the broker has gone.
+
+        A call that ends early (TimeoutError, KeyboardInterrupt) closes the connection: its answer may still come, and
+        would be taken for that of the next call.
+        """
+        call = call_line(command, fields, self._by)
+        if len(call) > LINE_OCTETS_MAX:
+            reason = f"the broker takes {LINE_OCTETS_MAX >> 20} MiB at once, and this is {len(call)} octets"
+            raise Refused(BAD_REQUEST, f"{command}: {reason}")
+        try:
+            line = self._exchange(call)
+        except BaseException:
+            self.close()
+            raise
+        return result_of(line)
+
+    def _exchange(self, call: bytes) -> bytes:
+        self._socket.sendall(call)
         parts = [self._rest]
         while b"\n" not in parts[-1]:
             part = self._socket.recv(READ_OCTETS)
@@ -46,7 +63,7 @@ class ControlClient:
                 raise ConnectionError("the broker closed the control socket")
             parts.append(part)
         line, _, self._rest = b"".join(parts).partition(b"\n")
-        return result_of(line)
+        return line
 
     def server_pid(self) -> int:
         """The process at the other end."""

@@ -20,7 +20,7 @@ def user_named(node: Node, name: str) -> User:
 def vhost_named(node: Node, name: str) -> VHost:
     """The virtual host of this name, or Refused."""
     vhost = node.broker.vhosts.get(name)
-    if vhost is None:
+    if vhost is None or vhost.is_leaving:
         raise not_found(f"Virtual host '{name}' does not exist")
     return vhost
 

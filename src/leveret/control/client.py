@@ -3,44 +3,119 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import AsyncIterator
+from typing import Any, Final
 
-from leveret.control.address import LINE_OCTETS_MAX, socket_address
+from leveret.control.address import socket_address
 from leveret.control.blocking import ControlClient
 from leveret.control.line import SOMEBODY, Caller, call_line, result_of
-from leveret.control.refusal import INTERNAL, Refused
+from leveret.control.refusal import ANSWER_TOO_LONG, BUSY, INTERNAL, Refused
+from leveret.control.turns import Turns
 
-__all__ = ["AsyncControlClient", "ControlClient"]
+__all__ = ["AsyncControlClient", "ControlClient", "Rest"]
+
+READ_OCTETS: Final = 1 << 16
+# so much of an answer is waited for before it is passed on while it comes
+FIRST_OCTETS: Final = 1 << 20
+# the most of an answer that has to be had whole, because something is made of it
+WHOLE_OCTETS_MAX: Final = 64 << 20
+# so many long answers may be on their way at the same time: whoever reads one slowly holds up nobody else
+LONG_MAX: Final = 16
+
+
+class Rest:
+    """What follows of a long answer, line end included. It must be read to its end, or closed."""
+
+    def __init__(self, client: AsyncControlClient, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._client: AsyncControlClient | None = client
+        self._reader = reader
+        self._writer = writer
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        try:
+            while self._client is not None:
+                piece = await _read(self._reader)
+                if piece.endswith(b"\n"):
+                    self._client.take_back(self._reader, self._writer)
+                    self._client = None
+                yield piece
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Nobody waits for it any more."""
+        if self._client is not None:
+            self._client.give_up(self._writer)
+            self._client = None
 
 
 class AsyncControlClient:
     """Connections for asyncio: calls may overlap, each takes a connection that is idle, or a new one.
 
-    calls_max: so many may be on their way; others wait for their turn.
+    calls_max: so many may be on their way, of which one address that calls come from has half at most; others wait for
+    their turn (`Turns`). first, whole: FIRST_OCTETS and WHOLE_OCTETS_MAX.
     """
 
-    def __init__(self, data_dir: str, calls_max: int = 16) -> None:
+    def __init__(
+        self, data_dir: str, calls_max: int = 16, first: int = FIRST_OCTETS, whole: int = WHOLE_OCTETS_MAX
+    ) -> None:
         self._data_dir = data_dir
-        self._turns = asyncio.Semaphore(calls_max)
+        self._turns = Turns(calls_max)
+        self._first = first
+        self._whole = whole
+        self._long = 0
         self._idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
 
     async def raw(self, command: str, fields: dict[str, Any], by: Caller) -> bytes:
-        """The answer's line as it came, for who can use it undecoded. OSError if the broker has gone."""
-        async with self._turns:
-            return await self._exchange(call_line(command, fields, by))
+        """The answer's line as it came, for who can use it undecoded. OSError if the broker has gone.
 
-    async def _exchange(self, call: bytes) -> bytes:
-        reader, writer = self._idle.pop() if self._idle else await self._connect()
-        try:
-            writer.write(call)
-            line = await reader.readline()
-            if not line.endswith(b"\n"):
-                raise ConnectionError("the broker closed the control socket")
-        except BaseException:
-            writer.close()  # an answer may still come that nobody waits for
-            raise
-        self._idle.append((reader, writer))
+        Refused if it is longer than what may be in memory at once.
+        """
+        line, rest = await self._begin(command, fields, by, self._whole)
+        if rest is not None:
+            rest.close()
+            reason = f"the answer is longer than {self._whole >> 20} MiB: ask for pages, fewer columns, or a part of it"
+            raise Refused(ANSWER_TOO_LONG, reason)
         return line
+
+    async def begin(self, command: str, fields: dict[str, Any], by: Caller) -> tuple[bytes, Rest | None]:
+        """The same, whatever its length: a short one whole, of a long one the beginning, and what follows.
+
+        Refused if too many long answers are on their way.
+        """
+        return await self._begin(command, fields, by, self._first)
+
+    async def _begin(self, command: str, fields: dict[str, Any], by: Caller, limit: int) -> tuple[bytes, Rest | None]:
+        async with self._turns.turn(by.address):
+            reader, writer = self._idle.pop() if self._idle else await self._connect()
+            try:
+                writer.write(call_line(command, fields, by))
+                line = await _read(reader)
+                if not line.endswith(b"\n"):
+                    line = await _more(reader, bytearray(line), limit)
+            except BaseException:
+                writer.close()  # an answer may still come that nobody waits for
+                raise
+        if line.endswith(b"\n"):
+            self._idle.append((reader, writer))
+            return line, None
+        self._long += 1
+        rest = Rest(self, reader, writer)
+        if self._long > LONG_MAX:
+            rest.close()
+            reason = f"{LONG_MAX} long answers are being read already: try again later, or ask for pages"
+            raise Refused(BUSY, reason)
+        return line, rest
+
+    def take_back(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """A long answer has been read."""
+        self._long -= 1
+        self._idle.append((reader, writer))
+
+    def give_up(self, writer: asyncio.StreamWriter) -> None:
+        """A long answer will not be read."""
+        self._long -= 1
+        writer.close()
 
     async def call(self, command: str, fields: dict[str, Any] | None = None, by: Caller = SOMEBODY) -> Any:
         """What a command answers. Refused if it can't be done; its kind is internal_error if the broker has gone."""
@@ -51,4 +126,19 @@ class AsyncControlClient:
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         with socket_address(self._data_dir) as address:
-            return await asyncio.open_unix_connection(address, limit=LINE_OCTETS_MAX)
+            return await asyncio.open_unix_connection(address, limit=READ_OCTETS)
+
+
+async def _more(reader: asyncio.StreamReader, line: bytearray, limit: int) -> bytes:
+    """What has come so far, with what follows up to the line's end, or until it is limit octets."""
+    while not line.endswith(b"\n") and len(line) < limit:
+        line += await _read(reader)
+    return bytes(line)
+
+
+async def _read(reader: asyncio.StreamReader) -> bytes:
+    """Some of the answer. No JSON has a line end in it, so that of the line stands at the end of the last piece."""
+    piece = await reader.read(READ_OCTETS)
+    if not piece:
+        raise ConnectionError("the broker closed the control socket")
+    return piece

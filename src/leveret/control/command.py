@@ -36,7 +36,7 @@ class Command(
 
     def run(self, node: Node) -> object:
         """Do it. Returns what JSON can say, or what can be awaited for that, or an iterator of such things: then the
-        answer is an array, made item by item.
+        answer is an array, made item by item while it is sent (None: a pause).
 
         Refused if it can't be done; then nothing was changed.
         """

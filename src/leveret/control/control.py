@@ -6,7 +6,7 @@ import asyncio
 import difflib
 import logging
 import time
-from collections.abc import Awaitable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Iterator
 from typing import Any, Final
 
 import msgspec
@@ -24,6 +24,13 @@ logger = logging.getLogger("leveret.control")
 
 # so long may an answer keep the loop; then messages have their turn (bench/admin_latency.py says what that costs them)
 SLICE_NS: Final = 100_000
+# a long answer is sent in pieces of about this size, and the next one is made when the caller has taken the last
+PIECE_OCTETS: Final = 1 << 15
+INTERNAL_ERROR: Final = "internal error; the broker's log says more"
+
+
+class AnswerBroken(ConnectionError):
+    """A defect showed up after the beginning of an answer had been sent: nobody must take that for a whole one."""
 
 
 class Control:
@@ -36,8 +43,11 @@ class Control:
         self._calls = msgspec.json.Decoder(Call)
         self._decoders: dict[str, msgspec.json.Decoder[Any]] = {}
 
-    async def answer(self, line: bytes, sender: Sender = NOBODY) -> list[bytes]:
-        """The answer to one line, without its line end, in pieces: to copy a long one takes long. Never raises.
+    async def answer(self, line: bytes, sender: Sender = NOBODY) -> AsyncIterator[bytes]:
+        """The answer to one line, without its line end, in pieces.
+
+        A long one is made while it is taken, so that no more than a piece of it is in memory. AnswerBroken if a defect
+        shows up after the first piece.
 
         sender: whom the socket knows at its other end, for calls that do not say on whose behalf they are.
         """
@@ -45,32 +55,46 @@ class Control:
             call = self._calls.decode(line)
             command = self._decode(call.call)
         except msgspec.MsgspecError as error:
-            return [refusal(BAD_REQUEST, str(error))]
+            yield refusal(BAD_REQUEST, str(error))
+            return
         except Refused as refused:
-            return [refusal(refused.kind, refused.reason)]
+            yield refusal(refused.kind, refused.reason)
+            return
         outcome = "ok"
+        pieces: AsyncIterator[bytes] = _in_slices(iter(()))
         try:
             result = command.run(self.node)
             if isinstance(result, Awaitable):
                 result = await result
             if isinstance(result, Sliced):
-                result = await self._result_of(result)
-            if isinstance(result, Iterator):
-                answer = await self._in_slices(result)
+                pieces = _in_slices(self._parts(await self._result_of(result)))
+            elif isinstance(result, Iterator):
+                pieces = _in_slices(self._parts(result))
             else:
-                answer = [b'{"ok":' + self._encoder.encode(result) + b"}"]
+                pieces = _in_slices(iter([b'{"ok":' + self._encoder.encode(result) + b"}"]))
+            # a change is made as a whole; of what is only asked the first piece shows whether it is refused
+            ready = [piece async for piece in pieces] if command.changes else [await anext(pieces)]
         except Refused as refused:
             outcome = refused.kind
-            answer = [refusal(refused.kind, refused.reason)]
+            ready = [refusal(refused.kind, refused.reason)]
         except Exception:
             # a defect of ours must not end the broker
             logger.exception("internal error in %s", type(command).__name__)
             outcome = INTERNAL
-            answer = [refusal(INTERNAL, "internal error; the broker's log says more")]
+            ready = [refusal(INTERNAL, INTERNAL_ERROR)]
         if command.changes:
             await self.node.host.settled()
             self._audit.note(call.by.known_as(sender), command, outcome)
-        return answer
+        for piece in ready:
+            yield piece
+        if outcome != "ok":
+            return
+        try:
+            async for piece in pieces:
+                yield piece
+        except Exception as error:
+            logger.exception("internal error in %s", type(command).__name__)
+            raise AnswerBroken(INTERNAL_ERROR) from error
 
     def _decode(self, table: msgspec.Raw) -> Command:
         name = named(table)
@@ -94,22 +118,50 @@ class Control:
                 await _let_others()
                 until_ns = time.perf_counter_ns() + SLICE_NS
 
-    async def _in_slices(self, items: Iterator[object]) -> list[bytes]:
-        pieces: list[bytes] = []
-        parts: list[bytes] = [b'{"ok":[']
-        until_ns = time.perf_counter_ns() + SLICE_NS
+    def _parts(self, result: object) -> Iterator[bytes | None]:
+        """The JSON of an answer, of which an array, or one in a table, may be long. None: a pause, nothing is ready."""
+        yield b'{"ok":'
+        if isinstance(result, dict):
+            before = b"{"
+            for name, value in result.items():
+                yield before + self._encoder.encode(name) + b":"
+                yield from self._array(value)
+                before = b","
+            yield b"}" if before == b"," else b"{}"
+        else:
+            yield from self._array(result)
+        yield b"}"
+
+    def _array(self, items: object) -> Iterator[bytes | None]:
+        if not isinstance(items, Iterator | list):
+            yield self._encoder.encode(items)
+            return
+        before = b"["
         for item in items:
-            parts += (self._encoder.encode(item), b",")
-            if time.perf_counter_ns() > until_ns:
-                pieces.append(b"".join(parts))
-                parts = []
-                await _let_others()
-                until_ns = time.perf_counter_ns() + SLICE_NS
-        if parts and parts[-1] == b",":
-            parts.pop()
-        elif pieces:
-            pieces[-1] = pieces[-1].removesuffix(b",")
-        return [*pieces, b"".join(parts), b"]}"]
+            if item is None and not isinstance(items, list):
+                yield None
+            else:
+                yield before + self._encoder.encode(item)
+                before = b","
+        yield b"]" if before == b"," else b"[]"
+
+
+async def _in_slices(parts: Iterator[bytes | None]) -> AsyncIterator[bytes]:
+    """The parts, many in a piece, with pauses in which others have their turn."""
+    ready: list[bytes] = []
+    size = 0
+    until_ns = time.perf_counter_ns() + SLICE_NS
+    for part in parts:
+        if part is not None:
+            ready.append(part)
+            size += len(part)
+        if size >= PIECE_OCTETS:
+            yield b"".join(ready)
+            ready, size = [], 0
+        if time.perf_counter_ns() > until_ns:
+            await _let_others()
+            until_ns = time.perf_counter_ns() + SLICE_NS
+    yield b"".join(ready)
 
 
 async def _let_others() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import msgspec
@@ -103,9 +103,13 @@ class Listing(Query):
                 reason = f"Page out of range, page: {self.page} page size: {self._size()}, len: {filtered}"
                 raise Refused(PAGE_OUT_OF_RANGE, reason)
             found = found[first : first + self._size()]
-        items = yield from self._encoded(node, found)
         if self.page is None:
-            return iter(items)  # many: they are put together in slices, too
+            return self._encoded(node, found)  # many: each is made when it is sent
+        items = []
+        for item in self._encoded(node, found):
+            if item is not None:
+                items.append(item)
+            yield
         return {
             "filtered_count": filtered,
             "item_count": len(items),
@@ -127,14 +131,13 @@ class Listing(Query):
         pairs = yield from sort(pairs, lambda pair: pair[0], self.sort_reverse)
         return [item for _, item in pairs]
 
-    def _encoded(self, node: Node, found: list[Any]) -> Steps[list[msgspec.Raw]]:
+    def _encoded(self, node: Node, found: list[Any]) -> Iterator[msgspec.Raw | None]:
+        """Items as JSON; None: a pause."""
         paths = [column.split(".") for column in self.columns]
-        items: list[msgspec.Raw] = []
         for item in found:
             view = yield from self.look(node, item)
             if view is not None:
-                items.append(encode(only(view, paths) if paths else view))
-        return items
+                yield encode(only(view, paths) if paths else view)
 
 
 def only(view: View, paths: list[list[str]]) -> View:

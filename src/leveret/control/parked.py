@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Final
 
@@ -39,16 +39,19 @@ class Parked:
             "ping": lambda: None,
         }
 
-    async def answer(self, line: bytes, sender: Sender = NOBODY) -> list[bytes]:
-        """The answer to one line, without its line end, in one piece. Never raises."""
+    async def answer(self, line: bytes, sender: Sender = NOBODY) -> AsyncIterator[bytes]:
+        """The answer to one line, without its line end, in one piece."""
+        yield self._answered(line, sender)
+
+    def _answered(self, line: bytes, sender: Sender) -> bytes:
         try:
             call = msgspec.json.decode(line, type=Call)
             name = named(call.call)
             if name not in self._commands:
-                return [refusal(NOT_RUNNING, ASLEEP)]
+                return refusal(NOT_RUNNING, ASLEEP)
             command: Command = msgspec.json.decode(call.call, type=COMMANDS[name])
         except msgspec.MsgspecError as error:
-            return [refusal(BAD_REQUEST, str(error))]
+            return refusal(BAD_REQUEST, str(error))
         answer, outcome = b'{"ok":null}', "ok"
         try:
             self._commands[name]()
@@ -56,7 +59,7 @@ class Parked:
             answer, outcome = refusal(INTERNAL, f"{error.filename}: {error.strerror}"), INTERNAL
         if command.changes:
             self._audit.note(call.by.known_as(sender), command, outcome)
-        return [answer]
+        return answer
 
     def _start(self) -> None:
         self.starts = True

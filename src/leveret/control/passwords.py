@@ -2,38 +2,36 @@
 
 from __future__ import annotations
 
-import asyncio
 from ipaddress import ip_address
 
 from leveret.broker.definitions import Definition
 from leveret.broker.users import ARGON2ID, User, hash_password
 from leveret.control.node import Node
 from leveret.control.refusal import NOT_AUTHORISED, Refused
+from leveret.wire.errors import quoted
 
 
 async def authenticated(
-    node: Node, name: str, password: str, address: str, protocol: str, is_direct: bool = True
+    node: Node, name: str, password: str, address: str, protocol: str, is_direct: bool = True, due_us: int = 0
 ) -> User:
     """The user, if this is the password. Refused if not, or if this user may not come from that address, or
-    may from this machine only and somebody else stands between (is_direct).
+    may from this machine only and somebody else stands between (is_direct). Held if it is too early for an answer
+    (`Logins.check`); due_us: of the Held of the same attempt before.
 
-    Attempts are counted, and wait, by address; those of nobody's ("") are neither.
+    Attempts are counted, and wait, by address and user; those of nobody's address ("") are neither.
     """
     broker = node.broker
-    wait_us = broker.attempts.wait_us(address, node.host.now_us()) if address else 0
-    if wait_us > 0:
-        await asyncio.sleep(wait_us / 1e6)
-    user = broker.users.candidate(name)
-    is_right = False
-    if wait_us >= 0:
-        is_right = await node.host.logins.on_thread(user.accepts, password) if user.is_slow else user.accepts(password)
-    is_right = is_right and broker.users.by_name.get(name) is user
+    is_right = await node.host.logins.check(address, name, password, due_us)
+    user = broker.users.by_name.get(name)
     is_here = name not in broker.settings.loopback_users or (is_direct and _is_loopback(address))
-    if address:
-        broker.attempts.done(address, protocol, is_right and is_here, node.host.now_us())
-    if not is_right:
+    if address and is_right is None:
+        broker.attempts.count(protocol, False)
+    elif address:
+        broker.attempts.done(address, name, protocol, bool(is_right) and is_here, node.host.now_us())
+    if not is_right or user is None:
         if address:
-            broker.on_event(f"{address}: user '{name}' refused by {protocol}: wrong credentials")
+            why = "wrong credentials" if is_right is not None else "unseen, as too many logins have failed"
+            broker.on_event(f"{address}: user {quoted(name)} refused by {protocol}: {why}")
         raise Refused(NOT_AUTHORISED, f"user '{name}' - invalid credentials")
     if not is_here:
         raise Refused(NOT_AUTHORISED, "User can only log in via localhost")

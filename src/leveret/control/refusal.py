@@ -11,6 +11,8 @@ NOT_AUTHORISED: Final = "not_authorised"
 ACCESS_REFUSED: Final = "access_refused"
 NOT_RUNNING: Final = "not_running"
 INTERNAL: Final = "internal_error"
+ANSWER_TOO_LONG: Final = "answer_too_long"
+BUSY: Final = "busy"
 
 
 class Refused(Exception):

@@ -7,6 +7,7 @@ import contextlib
 import os
 import pwd
 import socket
+from collections.abc import AsyncIterator
 from typing import Final, Protocol
 
 from leveret.control.address import LINE_OCTETS_MAX, PEER, SOCKET_NAME, Sender, socket_address
@@ -17,8 +18,8 @@ ANSWER_S_MAX: Final = 1.0
 class Answers(Protocol):
     """Control, or what stands in for it while the broker is stopped."""
 
-    async def answer(self, line: bytes, sender: Sender) -> list[bytes]:
-        """The answer to one line, without its line end, in pieces. Never raises."""
+    def answer(self, line: bytes, sender: Sender) -> AsyncIterator[bytes]:
+        """The answer to one line, without its line end, in pieces. A ConnectionError ends the connection."""
 
 
 class ControlSocket:
@@ -26,6 +27,7 @@ class ControlSocket:
 
     def __init__(self, control: Answers, data_dir: str) -> None:
         self.path = os.path.join(data_dir, SOCKET_NAME)
+        self.was_killed = os.path.lexists(self.path)  # the broker before: who ends in order takes its socket away
         self._data_dir = data_dir
         self._control = control
         self._server: asyncio.Server | None = None
@@ -57,11 +59,10 @@ class ControlSocket:
             self._callers[task] = False
             while not self._is_closing and (line := await reader.readline()):
                 self._callers[task] = True
-                *pieces, last = await self._control.answer(line, sender)
-                for piece in pieces:
+                async for piece in self._control.answer(line, sender):
                     writer.write(piece)
-                    await writer.drain()
-                writer.write(last + b"\n")
+                    await writer.drain()  # the next piece is made when the caller has taken this one
+                writer.write(b"\n")
                 await writer.drain()
                 self._callers[task] = False
         except (ConnectionError, ValueError, asyncio.CancelledError):
@@ -69,6 +70,11 @@ class ControlSocket:
         finally:
             self._callers.pop(task, None)
             writer.close()
+            failure = reader.exception()
+            if failure is not None:  # its frames know the reader, which knows it, and the collector is off
+                with contextlib.suppress(Exception):
+                    await writer.wait_closed()  # it is closed, and has a traceback of its own
+                failure.__traceback__ = None
 
     async def close(self) -> None:
         """Stop listening. Who waits for an answer gets it, if it comes soon: who asked us to stop does so."""
@@ -79,7 +85,7 @@ class ControlSocket:
             await asyncio.wait(waiting, timeout=ANSWER_S_MAX)
         for task in self._callers:
             task.cancel()
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(OSError):  # a file system may have gone read-only; the next start replaces the socket
             os.unlink(self.path)
 
 

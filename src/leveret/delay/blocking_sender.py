@@ -116,6 +116,10 @@ class BlockingSender:
 
     def _open(self) -> BlockingChannel:
         channel = self._connection.channel()
-        channel.confirm_select()
-        self._layout.declare_blocking(channel)
+        try:
+            channel.confirm_select()
+            self._layout.declare_blocking(channel)
+        except BaseException:
+            channel.abandon()
+            raise
         return channel

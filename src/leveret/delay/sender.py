@@ -80,7 +80,11 @@ class Sender:
         async with self._is_opening:
             if self._channel is None or self._channel.is_closed:
                 channel = await self._connection.channel()
-                await channel.confirm_select()
-                await self._layout.declare(channel)
+                try:
+                    await channel.confirm_select()
+                    await self._layout.declare(channel)
+                except BaseException:
+                    channel.abandon()
+                    raise
                 self._channel = channel
             return self._channel

@@ -14,7 +14,7 @@ from leveret.demo.copies import SCHEMA as COPIES_SCHEMA
 from leveret.demo.copies import without_repeats
 from leveret.demo.data import CODES, LATE_MINUTES, NUMBERS
 from leveret.demo.lookups import look_up
-from leveret.demo.plan import AIRPORTS, DELAY_HEADER, FLIGHTS_QUEUE, NOTICES_QUEUE, Plan
+from leveret.demo.plan import AIRPORTS, DELAY_HEADER, FLIGHTS_QUEUE, HASTY_MS, HOUR_MS, NOTICES_QUEUE, Plan
 from leveret.demo.timed import TimedDataSource
 from leveret.pipelines.watch import WatchedQuery
 
@@ -82,13 +82,15 @@ class Job:
     def _notices(self, schema: StructType, hasty: str | None) -> DataFrame:
         flights = self._spark.readStream.schema(schema).parquet(str(self._plan.enriched))
         late = flights.where(f.col("arr_delay") >= LATE_MINUTES)
-        delay_ms = f.round(f.col("air_time") * self._plan.hour_ms / 60).cast("int")
-        asked_s = f.when(f.col("message_id") == f.lit(hasty), 0.0).otherwise(delay_ms / 1000)
+        delay_ms = f.round(f.col("air_time") * HOUR_MS / 60).cast("int")
+        is_hasty = f.col("message_id") == f.lit(hasty)
+        asked_s = f.when(is_hasty, 0.0).otherwise(delay_ms / 1000)
+        told_ms = f.when(is_hasty, HASTY_MS).otherwise(delay_ms)
         notice = f.struct("message_id", "carrier", "flight", "origin", "dest", "arr_delay", "plane.model")
         return late.select(
             f.to_json(notice).cast("binary").alias("body"),
             "message_id",
-            f.create_map(f.lit(DELAY_HEADER), delay_ms.cast("string")).alias("headers"),
+            f.create_map(f.lit(DELAY_HEADER), told_ms.cast("string")).alias("headers"),
             asked_s.cast("double").alias("delay"),
         )
 

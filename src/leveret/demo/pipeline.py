@@ -18,12 +18,13 @@ from leveret.demo.copies import FOLDER
 from leveret.demo.crossing import Copies
 from leveret.demo.data import Flights, load_flights
 from leveret.demo.job import Job
-from leveret.demo.plan import Plan
+from leveret.demo.plan import HOUR_MS, Plan
 from leveret.demo.progress import Display
 from leveret.demo.reconcile import Notice, Records
 from leveret.demo.senders import Senders
 from leveret.pipelines import Summary
 from leveret.pipelines.engine import started
+from leveret.spark.java import short_lived
 
 POLL_S = 0.2
 
@@ -39,7 +40,7 @@ SETTINGS: Final[dict[str, str]] = {
     "spark.master": "local[2]",
     "spark.driver.memory": "1g",
     # A run is over before the second compiler pays: with it, Java took almost twice the processor time.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.extraJavaOptions": short_lived(),
     # Tasks of both queries take turns, or the second waits until the first has none left.
     "spark.scheduler.mode": "FAIR",
     "spark.sql.adaptive.enabled": "false",
@@ -152,7 +153,7 @@ class Pipeline:
         job.writing.stop()
         written = min(job.writing.rows, self._plan.flights)  # what publishers repeated is written once
         self._settle(lambda: job.noticing.rows, written, job, lambda: job.noticing.busy)
-        longest_s = LONGEST_FLIGHT_H * self._plan.hour_ms / 1000
+        longest_s = LONGEST_FLIGHT_H * HOUR_MS / 1000
         last_s = time.monotonic()
         self._settle(lambda: collector.count, due, job, lambda: time.monotonic() < last_s + longest_s)
 

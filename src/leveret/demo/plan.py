@@ -25,8 +25,8 @@ AUDIT_STREAM = "leveret.demo.audit"
 HOUR_MS = 20
 """A notice is delayed by this many milliseconds per hour in the air."""
 
-SLOW_HOUR_MS = 1500
-"""The same where a fault is injected: a notice without its delay is then early, however busy the machine is."""
+HASTY_MS = 3_600_000
+"""The delay that a notice calls for where it is sent without one: it comes early, however busy the machine is."""
 
 SENT_HEADER = "x-sent-ns"
 """Header of a notice: when the sink published it, nanoseconds since the epoch."""
@@ -54,7 +54,6 @@ class Plan:
         seed: of the sample when fewer than all.
         output: absolute path of the directory for results.
         faults: faults to inject, members of ``FAULTS``.
-        hour_ms: a notice is delayed by this many milliseconds per hour in the air.
         federated: whether the flights come by links from their airports' brokers; ``url`` is then that of ``hq``.
         cluster: whether they come to ``hq`` into a partitioned stream, which a Spark cluster reads.
     """
@@ -64,7 +63,6 @@ class Plan:
     seed: int
     output: Path
     faults: tuple[str, ...] = ()
-    hour_ms: int = HOUR_MS
     federated: bool = False
     cluster: bool = False
 

@@ -20,7 +20,7 @@ from leveret.demo.data import DataMissing, load_airlines, load_flights
 from leveret.demo.errors import DemoError
 from leveret.demo.federation import Brokers, four_brokers
 from leveret.demo.pipeline import Outcome, Pipeline
-from leveret.demo.plan import HOUR_MS, SLOW_HOUR_MS, Plan
+from leveret.demo.plan import Plan
 from leveret.demo.progress import FEDERATED, STAGES, Display
 from leveret.demo.reconcile import Reconciliation, reconcile
 from leveret.demo.senders import OnePublisher
@@ -91,9 +91,8 @@ class Show:
         shutil.rmtree(data, ignore_errors=True)
 
     def _plan(self, url: str) -> Plan:
-        hour_ms = SLOW_HOUR_MS if self.faults else HOUR_MS
         output = self.output.resolve()
-        return Plan(url, self.flights, self.seed, output, self.faults, hour_ms, self.federated, self.cluster)
+        return Plan(url, self.flights, self.seed, output, self.faults, self.federated, self.cluster)
 
     def _senders(self, plan: Plan, place: str | Brokers) -> OnePublisher | Airports:
         if isinstance(place, str):

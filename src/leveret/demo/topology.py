@@ -61,6 +61,8 @@ def _declare(connection: BlockingConnection, plan: Plan) -> str:
     MILLISECONDS.declare_blocking(channel)
     MILLISECONDS.bind_destination_blocking(channel, NOTICES_QUEUE)
     properties = connection.server_properties
+    if own := properties.get("leveret_version"):
+        return f"leveret {own!s}"
     return f"{properties.get('product', 'broker')!s} {properties.get('version', '')!s}".strip()
 
 

@@ -29,8 +29,12 @@ class Replies:
         async with self._is_opening:
             if self._channel is None or self._channel.is_closed:
                 channel = await self._connection.channel()
-                await self._topology.declare_private(channel, self._address)
-                consumer = await channel.consume(self._address, no_ack=True)
+                try:
+                    await self._topology.declare_private(channel, self._address)
+                    consumer = await channel.consume(self._address, no_ack=True)
+                except BaseException:
+                    channel.abandon()
+                    raise
                 self._reader = asyncio.create_task(self._read(consumer))
                 self._channel = channel
         return self._address

@@ -135,6 +135,7 @@ class Attempt:
         """Leave; the owner hears nothing more."""
         self.state = at.OVER
         self._crossing.close()
+        self._commands = self._stream = self._consumer = self._swap = None  # they know us, and the collector is off
 
     def _flush(self) -> None:
         """Bindings that came and went in the last turn go out."""
@@ -181,7 +182,7 @@ class Attempt:
         except ClientError as error:  # the channel is gone, or the connection
             self._end(f"{state}: {error}")
             return
-        waiter.on_done = lambda: self._told(step, waiter)
+        waiter.when_done(lambda: self._told(step, waiter))
 
     def _told(self, step: Step, waiter: Waiter[Answer]) -> None:
         """An answer, or a refusal that closed the channel."""
@@ -383,7 +384,7 @@ class Attempt:
         assert self._swap is not None
         self._swap.again()
         waiter = self._look_at_queue()
-        waiter.on_done = lambda: self._checked(waiter)
+        waiter.when_done(lambda: self._checked(waiter))
         self._crossing.pump()
 
     def _checked(self, waiter: Waiter[Answer]) -> None:

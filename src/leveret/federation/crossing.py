@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final, Protocol
 
 from leveret.broker.vhost import VHost
+from leveret.client.errors import ConnectionClosed
 from leveret.client.protocol import ConnectionCore
 from leveret.federation.alarms import Alarms
 from leveret.federation.surroundings import Door, Line, Surroundings
@@ -33,6 +34,25 @@ class Traveller(Protocol):
         """A message with this reply-to came, which means nothing here."""
 
 
+class _Nobody:
+    """Who uses a crossing that is over."""
+
+    def opened(self) -> None:
+        pass
+
+    def moved(self) -> None:
+        pass
+
+    def broken(self, reason: str) -> None:
+        pass
+
+    def dead_reply(self, name: str) -> None:
+        pass
+
+
+_NOBODY: Final = _Nobody()
+
+
 class Crossing:
     """name: of both connections. core: what is said to the upstream goes by it, and leaves with `pump`."""
 
@@ -41,12 +61,12 @@ class Crossing:
         self.door: Door | None = None
         self.transfer: Transfer | None = None
         self.alarms = Alarms(surroundings)
-        self._user = user
+        self._user: Traveller = user
         self._surroundings = surroundings
         self._is_connected = self._is_held = self._is_beating = False
         wish = place.address.options.get("heartbeat", "")
         self.core = ConnectionCore(place.address, int(wish) if wish.isdecimal() else HEARTBEAT_S, name)
-        self.core.opened.on_done = self._opened
+        self.core.opened.when_done(self._opened)
         self.alarms.set("handshake", HANDSHAKE_US, self._unanswered)
         self._line: Line = surroundings.dial(place.address, self)
 
@@ -70,6 +90,9 @@ class Crossing:
             self.alarms.clear()
             self.leave()
             self._line.close()
+            # what knows each other is parted: the collector is off
+            self._user = _NOBODY
+            self.core.fail(ConnectionClosed(200, "the link has left"))
 
     def pump(self) -> None:
         """What came goes on: messages into the own broker, all else to the upstream."""

@@ -21,6 +21,7 @@ from leveret.federation.plan import Plan
 from leveret.federation.status import ERROR, PAUSED, REFUSED, RUNNING, STARTING, LinkStatus
 from leveret.federation.surroundings import Alarm, Surroundings
 from leveret.federation.upstream import NEVER, Place
+from leveret.wire.errors import quoted
 
 logger: Final = logging.getLogger("leveret.federation")
 
@@ -30,6 +31,8 @@ CLEANINGS_MAX: Final = 3
 STEADY_US: Final = 60_000_000
 """Who has run for so long may say again what it has said before."""
 SELDOM_US: Final = 600_000_000
+# so many warnings are remembered, that they are not said too often
+TEXTS_MAX: Final = 64
 """So often a link says the same again while it goes on."""
 
 IDLE: Final = "idle"
@@ -137,7 +140,7 @@ class Link:
         """A message came here that wants a direct reply."""
         if not self._has_dead_replies:
             self._has_dead_replies = True
-            text = f"a message has the reply-to name {name}, which is dead on this side of the link: direct reply-to"
+            text = f"a message has the reply-to name {quoted(name)}, which is dead on this side: direct reply-to"
             self._say(logging.WARNING, f"{text} does not cross links; replies to it reach nobody (said once per link)")
 
     def swapped(self) -> None:
@@ -172,7 +175,7 @@ class Link:
     def _dial(self) -> None:
         rival = self._rival(self)
         if rival:  # two would only take the queue from each other, for ever
-            self._error = f"upstream {rival!r} leads to the same queue, and has a link"
+            self._error = f"upstream {quoted(rival)} leads to the same queue, and has a link"
             self._enter(YIELDING)
             self._say(logging.INFO, self._error)
             self._later(self._wait_us())
@@ -288,11 +291,14 @@ class Link:
         last_us = self._said.get(text)
         is_news = last_us is None or now_us - last_us >= SELDOM_US if level > logging.INFO else self._last != text
         if is_news:
+            if len(self._said) >= TEXTS_MAX:  # the other side chooses what it says
+                self._said.clear()
             self._said[text] = now_us
             self._last = text
             plan = self.plan
-            where = f"federation link {plan.id} (exchange {plan.exchange!r} in vhost {plan.vhost!r}"
-            logger.log(level, "%s, upstream %r): %s", where, plan.upstream.name, text)
+            where = f"exchange {quoted(plan.exchange)} in vhost {quoted(plan.vhost)}"
+            where = f"federation link {plan.id} ({where}, upstream {quoted(plan.upstream.name)})"
+            logger.log(level, "%s: %s", where, text)
 
     # -- how it stands -----------------------------------------------------------------------------------------------
 

@@ -103,7 +103,7 @@ class Swap:
 
         if self._asks:
             waiter = self._channel.request(self._whole_way())
-            waiter.on_done = lambda: arrived() if waiter.error is None else None
+            waiter.when_succeeded(lambda _: arrived())
         else:
             arrived()
 

@@ -17,7 +17,7 @@ from leveret.broker.link_peer import CHANNEL, FRAME_OCTETS_MAX, LinkPeer
 from leveret.federation.rewriting import Origin, Rewriter
 from leveret.federation.window import Window
 from leveret.wire import grammar
-from leveret.wire.errors import FRAME_ERROR, ProtocolError
+from leveret.wire.errors import FRAME_ERROR, ProtocolError, quoted
 from leveret.wire.frames import FRAME_BODY, FRAME_METHOD, FRAME_OVERHEAD, frame
 from leveret.wire.method import decode_method, method_frame
 from leveret.wire.table import encode_short
@@ -266,7 +266,7 @@ class Transfer:
         if self._has_acks:
             self._window.bury(tag)
         key = route[2 + route[0] :].decode("utf-8", "replace")
-        self._peer.complain(f"a message with routing key '{key}' was dropped: {reason}")
+        self._peer.complain(f"a message with routing key {quoted(key)} was dropped: {reason}")
 
     # -- the own broker ----------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Resource alarms: while the disk or the memory runs short, the broker takes no messages.
+"""Alarms: while the disk or the memory runs short, or publishers wait for the disk, the broker takes no messages.
 
 RabbitMQ's alarms of the same names (3.10.8, measured): texts, defaults, and that consumers go on. Ours end only when
 the resource is better than its limit by a twentieth (50 MB at most), lest they come and go with every message.
@@ -15,6 +15,13 @@ logger = logging.getLogger("leveret")
 DISK_FREE_LIMIT_OCTETS = 50_000_000
 MEMORY_SHARE = 0.4
 _MARGIN_OCTETS_MAX = 50_000_000
+# what is late: "sync" holds up nobody who publishes without confirms
+HOLDING = ("journal", "pages")
+LATE = {
+    "journal": "the journal has more to write than it should for 5 s; publishers are blocked until it has caught up",
+    "pages": "messages could not be moved out of memory for 5 s; publishers are blocked until they are",
+    "sync": "a batch of the journal is not on it after 5 s; confirms and answers wait for it",
+}
 
 
 class Limits(NamedTuple):
@@ -39,12 +46,21 @@ class Alarms:
         self.limits = limits
         self._gauges = gauges
         self._is_on = {"disk": False, "memory": False}
+        self._waits_for = ""
 
     @property
     def reason(self) -> str:
-        """What connection.blocked says: "low on disk", "low on memory", "low on disk & memory"; empty without alarm."""
+        """What connection.blocked says: "low on disk", "low on memory", "low on disk & memory", "waiting for the disk";
+        empty if nobody is blocked."""
         names = [name for name, is_on in self._is_on.items() if is_on]
-        return f"low on {' & '.join(names)}" if names else ""
+        if names:
+            return f"low on {' & '.join(names)}"
+        return "waiting for the disk" if self._waits_for in HOLDING else ""
+
+    @property
+    def is_waiting_for_disk(self) -> bool:
+        """Publishers, or their confirms, have waited for the disk for too long."""
+        return self._waits_for != ""
 
     @property
     def is_low_on_disk(self) -> bool:
@@ -68,8 +84,10 @@ class Alarms:
         """Give freed memory back to the system."""
         self._gauges.give_back()
 
-    def check(self, is_journal_full: bool) -> str:
-        """Measure; returns `reason`. is_journal_full: the journal lacks room, whatever the measurement says."""
+    def check(self, is_journal_full: bool, waits_for: str = "") -> str:
+        """Measure; returns `reason`. is_journal_full: the journal lacks room, whatever the measurement says.
+        waits_for: what of the disk is late, a key of LATE, "" = nothing (net/pressure.py)."""
+        self._wait("" if is_journal_full else waits_for)
         free, limit = self._gauges.free_octets(), self.limits.disk_free_octets
         needed = limit + _margin(limit) if self._is_on["disk"] else limit
         figures = f"{_mb(free)} free, the limit is {_mb(limit)}"
@@ -85,6 +103,13 @@ class Alarms:
             allowed = limit
         self._set("memory", used > allowed, f"{_mb(used)} in use, the high watermark is {_mb(limit)}")
         return self.reason
+
+    def _wait(self, what: str) -> None:
+        was, self._waits_for = self._waits_for, what
+        if what and not was:
+            logger.warning("waiting for the disk: %s", LATE[what])
+        elif was and not what:
+            logger.warning("no longer waiting for the disk")
 
     def _set(self, name: str, is_on: bool, figures: str) -> None:
         if is_on == self._is_on[name]:

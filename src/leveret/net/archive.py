@@ -12,11 +12,20 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from leveret.broker.streams.chunk import encode
+from leveret.broker.streams.chunk import encode_pieces
 from leveret.broker.streams.filter import digest_of
 from leveret.broker.streams.history import Fetched, History
 from leveret.broker.streams.stream import Stream
-from leveret.store.stream_files import APPEND_OCTETS_MAX, Appended, Chunk, Place, Segment, StreamDamaged, StreamFiles
+from leveret.store.stream_files import (
+    APPEND_OCTETS_MAX,
+    LARGE_OCTETS,
+    Appended,
+    Chunk,
+    Place,
+    Segment,
+    StreamDamaged,
+    StreamFiles,
+)
 
 logger = logging.getLogger("leveret")
 
@@ -108,7 +117,7 @@ class Archive:
                 first, last = part[0], part[-1]
                 count = int(last.end - first.offset)
                 times = int(first.time_us), int(last.time_us)
-                chunks.append(Chunk(int(first.offset), count, *times, encode(part), digest_of(part)))
+                chunks.append(Chunk(int(first.offset), count, *times, encode_pieces(part), digest_of(part)))
             return self.files.append(chunks, segment_octets)
 
         self._submit(work, self._written)
@@ -142,7 +151,7 @@ class Archive:
             following = (place.first for place in segment.places if place.first > offset)
             return Fetched(offset, next(following, max(segment.end, offset + 1)), b"")
         payload = self._cache.get(int(self.stream.number), place.first)
-        if payload is None:
+        if payload is None and place.octets <= LARGE_OCTETS:
             payload = self._read(segment, place, is_cached=True)
             self._keep(place, payload)
         if payload is None:

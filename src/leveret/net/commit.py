@@ -90,7 +90,7 @@ class Committer:
             self._work.submit(batch, data, self._broker.snapshot())
             log.start_file(number)
             self._paging.is_due = True
-        elif len(data) > WRITTEN_HERE_OCTETS_MAX or not self._work.begin(batch, data):
+        elif sum(map(len, data)) > WRITTEN_HERE_OCTETS_MAX or not self._work.begin(batch, data):
             self._work.submit(batch, data)
         # in turn: a file goes when the batch is on disk that says that nothing in it is alive
         # after an orderly stop none goes: it may hold what the stop says of messages that are in pages

@@ -13,8 +13,18 @@ import os
 import resource
 from typing import Final
 
+# of a broker's for the journal, segments, streams, listeners, the control socket and whoever asks there
+KEPT_FILES: Final = 200
 # eight octets each, in the kernel's memory
 ROOM: Final = 1 << 14
+
+
+def room_for_sockets() -> int:
+    """How many sockets this process may have and still open KEPT_FILES other files."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return 1 << 30
+    return max(soft - KEPT_FILES, soft // 2)
 
 
 def take_room() -> None:

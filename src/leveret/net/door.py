@@ -18,6 +18,7 @@ from leveret.wire.method import decode_method
 
 if TYPE_CHECKING:
     from leveret.federation.surroundings import DoorUser
+    from leveret.net.entrance import Place
     from leveret.net.links import Links
 
 
@@ -42,6 +43,8 @@ class DoorTransport:
 
     def __init__(self, links: Links, protocol: DoorProtocol, user: DoorUser) -> None:
         self.peername = self.sockname = ("", 0)
+        self.place: Place | None = None
+        self.taken = 0
         self._links = links
         self._protocol = protocol
         self._user: DoorUser | None = user  # until the door is closed, by either side
@@ -83,6 +86,9 @@ class DoorTransport:
         self._links.loop.call_soon(self._shut, "the broker has closed it")
 
     def abort(self) -> None:
+        self.close()
+
+    def reset(self) -> None:
         self.close()
 
     def leave(self) -> None:

@@ -196,8 +196,11 @@ def look_up(address: Address) -> tuple[list[Place], ssl.SSLContext | None]:
     return list(socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)), context
 
 
-async def on_daemon(function: Callable[[], T]) -> T:
-    """Do what may hang on a thread that nobody waits for at the end: names are resolved so, and files read."""
+def on_daemon(function: Callable[[], T]) -> asyncio.Future[T]:
+    """Do what may hang on a thread that nobody waits for at the end: names are resolved so, and files read.
+
+    An error comes without its traceback: its frames know the future, which knows the error, and the collector is off.
+    """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
 
@@ -214,9 +217,9 @@ async def on_daemon(function: Callable[[], T]) -> T:
         try:
             result = function()
         except Exception as error:
-            failure = error
+            failure = error.with_traceback(None)
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
             loop.call_soon_threadsafe(settle, result, failure)
 
     threading.Thread(target=work, daemon=True, name="leveret-dial").start()
-    return await future
+    return future

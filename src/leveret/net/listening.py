@@ -10,12 +10,14 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from leveret.net import loopback
+from leveret.net.entrance import Place
 from leveret.net.listener import Listener
 from leveret.net.stream import Stream, User
 
 logger = logging.getLogger("leveret.net")
 
 Accept = Callable[[], User]
+Admit = Callable[[str], Place | None]
 BACKLOG: Final = 1024
 # a burst of connections is let in by parts, so that those who are in are served meanwhile
 ACCEPTED_PER_TURN: Final = 32
@@ -25,10 +27,11 @@ NO_ROOM_S: Final = 1.0
 
 
 class Listening:
-    """One for all addresses of AMQP."""
+    """One for all addresses of AMQP. admit: asked for a place for a socket from an address (`Entrance.admit`)."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, admit: Admit) -> None:
         self._loop = loop
+        self._admit = admit
         self._places: list[tuple[Listener, Accept]] = []
         self._sockets: list[socket.socket] = []
 
@@ -85,8 +88,12 @@ class Listening:
                 self._loop.remove_reader(listening)
                 self._loop.call_later(NO_ROOM_S, self._look_again, listening, accept)
                 return
+            place = self._admit(address[0])
+            if place is None:
+                connection.close()
+                continue
             connection.setblocking(False)
-            Stream(self._loop, connection, address, accept())
+            Stream(self._loop, connection, address, accept(), place)
 
     def _look_again(self, listening: socket.socket, accept: Accept) -> None:
         if listening in self._sockets:

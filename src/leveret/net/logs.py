@@ -1,6 +1,7 @@
 """Lines of the log: text for people, or one object of JSON each for those who collect them.
 
-No name that a client gives to anything can begin another line or act on a terminal: control characters are escaped.
+No name that a client gives to anything can begin another line, act on a terminal or fill the log: control characters
+are escaped, and what is long is cut. Those who log a name put it into quotes (`leveret.wire.errors.quoted`).
 A record may have `fields`, of whom it is (`about`); JSON has them beside the event.
 """
 
@@ -25,19 +26,34 @@ _CONTROLS: Final = {
 } | {0x0A: "\\n", 0x0D: "\\r", 0x09: "\\t"}
 
 
-class TextFormatter(logging.Formatter):
-    """TIME LEVEL EVENT; a traceback follows, each line of it indented."""
+# so much of an event is said, and of each line of a traceback; audit lines have limits of their own
+EVENT_CHARS_MAX: Final = 2000
+AUDIT: Final = "leveret.audit"
 
-    def __init__(self) -> None:
-        super().__init__("%(asctime)s %(levelname)s %(message)s")
+
+def _short(text: str) -> str:
+    return text if len(text) <= EVENT_CHARS_MAX else f"{text[:EVENT_CHARS_MAX]}… ({len(text)} characters)"
+
+
+def _event(record: logging.LogRecord) -> str:
+    return record.getMessage() if record.name == AUDIT else _short(record.getMessage())
+
+
+class TextFormatter(logging.Formatter):
+    """TIME LEVEL EVENT, if form says nothing else; a traceback follows, each line of it indented."""
+
+    def __init__(self, form: str = "%(asctime)s %(levelname)s %(message)s") -> None:
+        super().__init__(form)
 
     def formatMessage(self, record: logging.LogRecord) -> str:
+        record.message = _event(record)
         if not record.message.isprintable():
             record.message = record.message.translate(_CONTROLS)
         return super().formatMessage(record)
 
     def formatException(self, ei: Any) -> str:
-        return "\n".join(f"    {line.translate(_CONTROLS)}" for line in super().formatException(ei).splitlines())
+        lines = super().formatException(ei).splitlines()
+        return "\n".join(f"    {_short(line).translate(_CONTROLS)}" for line in lines)
 
 
 class JsonFormatter(logging.Formatter):
@@ -49,9 +65,10 @@ class JsonFormatter(logging.Formatter):
             "time": instant.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "event": record.getMessage(),
+            "event": _event(record),
         }
-        line |= getattr(record, "fields", {})
+        fields: dict[str, object] = getattr(record, "fields", {})
+        line |= {name: _short(value) if isinstance(value, str) else value for name, value in fields.items()}
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
         return json.dumps(line, default=str)

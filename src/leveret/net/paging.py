@@ -10,9 +10,11 @@ import logging
 from collections.abc import Callable
 
 from leveret.broker.broker import Broker
+from leveret.broker.page import CUT_OCTETS, Page, cut
 from leveret.broker.pager import Pager
 from leveret.broker.recovery import Recovery
 from leveret.store.segment import SegmentDamaged, SegmentStore
+from leveret.wire.errors import quoted
 
 logger = logging.getLogger("leveret")
 
@@ -36,7 +38,7 @@ class Paging:
         broker: Broker,
         pager: Pager,
         segments: SegmentStore,
-        write: Callable[[int, list[bytes]], None],
+        write: Callable[[int, list[list[bytes]]], None],
         remove: Callable[[int], None],
         octets_max: int = READY_OCTETS_MAX,
     ) -> None:
@@ -51,6 +53,7 @@ class Paging:
         self._received = 0
         self._is_relieving = False  # they have taken more, and half of it is the goal now
         self._is_full = False  # messages take far more memory than they should
+        self._immovable = 0  # what they took when nothing more of them could be moved: nobody waits for that
         self._cleared_below = 0
         broker.log.read_page = self._read
 
@@ -59,7 +62,8 @@ class Paging:
         numbers = self._segments.numbers()
         count = recovery.finish(numbers)
         for name, lost in recovery.lost.items():
-            logger.error("queue '%s': %d messages are lost: the segments that held them are not there", name, lost)
+            reason = "the segments that held them are not there"
+            logger.error("queue %s: %d messages are lost: %s", quoted(name), lost, reason)
         for number in numbers:
             if number not in recovery.segments:
                 self._segments.remove(number)
@@ -81,7 +85,8 @@ class Paging:
         if self.pager.is_idle and octets > self._octets_max:
             self._relieve()
             self.is_due = True
-        self._is_full = octets > BEHIND * self._octets_max
+        self._immovable = min(self._immovable, octets)
+        self._is_full = octets - self._immovable > BEHIND * self._octets_max
 
     def _relieve(self) -> None:
         """Move what is too much. More may come meanwhile, and then that, too: what waits at rest takes little."""
@@ -124,7 +129,9 @@ class Paging:
         if found is not None:
             self._write(*found)
         else:
-            self._is_relieving = False  # what is left cannot be moved: a single large message
+            if self._is_relieving:
+                self._immovable, self._is_full = self.pager.octets(), False
+            self._is_relieving = False  # what is left cannot be moved: it is on the disk, and was at the head
         return is_busy
 
     def written(self, places: list[tuple[int, int]] | None, error: BaseException | None) -> None:
@@ -138,6 +145,13 @@ class Paging:
         self.saves_room = True  # until the owner has looked at the disk: it would else be tried again at once
         self.pager.failed()
         self._cleared_below = 0
+
+    def fetch(self, page: Page) -> list[bytes]:
+        """A large page, as Log.fetched wants it; on any thread."""
+        try:
+            return self._segments.read_pieces(int(page.segment), int(page.offset), int(page.size), CUT_OCTETS, cut)
+        except (SegmentDamaged, OSError):
+            return []
 
     def _read(self, segment: int, offset: int, size: int) -> bytes | None:
         try:

@@ -14,6 +14,7 @@ from leveret.session.connection import FLOOD_OCTETS
 from leveret.session.output import Buffer
 
 if TYPE_CHECKING:
+    from leveret.net.entrance import Place
     from leveret.net.server import Server
 
 # Linux tells a half-closed connection, too
@@ -25,11 +26,14 @@ ADDRESSES_MAX = 1024
 
 
 class Transport(Protocol):
-    """What is below: a `Stream`, TLS, or a door into the own broker."""
+    """What is below: a `Stream`, TLS, or a door into the own broker. place: of its socket (net/entrance.py)."""
 
+    place: Place | None
     peername: tuple[Any, ...]
     sockname: tuple[Any, ...]
 
+    @property
+    def taken(self) -> int: ...
     def writelines(self, buffers: list[Buffer], /) -> None: ...
     def get_write_buffer_size(self) -> int: ...
     def pause_reading(self) -> None: ...
@@ -37,16 +41,18 @@ class Transport(Protocol):
     def is_closing(self) -> bool: ...
     def close(self) -> None: ...
     def abort(self) -> None: ...
+    def reset(self) -> None: ...
     def fileno(self) -> int: ...
 
 
 class PeerProtocol:
     """is_paused: it is not read from (net/pressure.py); is_choked: its socket takes no more; is_stuck: for a while;
-    is_going_on: another turn of it is on its way. security: what TLS says of it, if it is below."""
+    is_going_on: another turn of it is on its way. security: what TLS says of it, if it is below. taken_us: when its
+    socket has taken something at last, or nothing waited for it, as of the last look."""
 
     __slots__ = (
-        "_admitted", "_security", "_unread_octets", "is_choked", "is_going_on", "is_paused", "is_stuck", "opened_us",
-        "peer", "server", "transport",
+        "_security", "_taken", "_unread_octets", "is_choked", "is_going_on", "is_paused", "is_stuck", "opened_us",
+        "peer", "server", "taken_us", "transport",
     )  # fmt: skip
 
     def __init__(self, server: Server, security: Security | None = None) -> None:
@@ -56,18 +62,13 @@ class PeerProtocol:
         self.is_choked = False
         self.is_stuck = False
         self.is_going_on = False
-        self.opened_us = server.now_us()
+        self.opened_us = self.taken_us = server.now_us()
+        self._taken = 0
         self._unread_octets = 0  # written since it is choked
-        self._admitted = ""  # the address that the entrance counts it by; below TLS somebody else does
 
     def connection_made(self, transport: Transport) -> None:
         self.transport = transport
         host, port = transport.peername[:2]
-        if self._security is None:
-            if not self.server.entrance.admits(host, self.opened_us):
-                self.transport.abort()
-                return
-            self._admitted = host
         self.peer = Peer(self.server.broker, f"{host}:{port}", _is_loopback(host))
         self.peer.security = self._security
         own_host, own_port = transport.sockname[:2]
@@ -94,6 +95,14 @@ class PeerProtocol:
             self.server.overrun(self)
             return
         self.transport.writelines(buffers)
+
+    def has_stopped_reading(self, now_us: int, most_us: int) -> bool:
+        """Asked once in a second: whether output waits of which the socket has taken nothing for longer than this."""
+        transport = self.transport
+        if not transport.get_write_buffer_size() or transport.taken != self._taken:
+            self._taken = transport.taken
+            self.taken_us = now_us
+        return now_us - self.taken_us > most_us
 
     def data_received(self, data: bytes) -> None:
         if self.peer.state < lifecycle.RUNNING:
@@ -127,10 +136,6 @@ class PeerProtocol:
         self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._admitted:
-            self.server.entrance.leave(self._admitted)
-        elif self._security is None:
-            return  # it never came in
         self.server.lost(self, exc)
 
 

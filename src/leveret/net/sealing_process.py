@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib.util
 import logging
 import sys
 import time
@@ -28,12 +27,6 @@ ANSWER_S_MAX: Final = 600.0
 IDLE_S_MAX: Final = 300.0
 STOP_S_MAX: Final = 2.0
 ANSWER_OCTETS_MAX: Final = 16 << 20
-NEEDED: Final = ("pyarrow", "fastavro")
-
-
-def is_installed() -> bool:
-    """Whether the extra leveret[lake] is."""
-    return all(importlib.util.find_spec(module) is not None for module in NEEDED)
 
 
 class SealingProcess:

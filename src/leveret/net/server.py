@@ -17,9 +17,10 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from leveret.broker.broker import Broker
+from leveret.broker.page import Page
 from leveret.broker.pager import Pager
 from leveret.broker.peer import Peer
-from leveret.net.alarms import Alarms, Limits
+from leveret.net.alarms import HOLDING, Alarms, Limits
 from leveret.net.backup import Backups
 from leveret.net.batches import Batches
 from leveret.net.certificates import Certificates
@@ -99,10 +100,11 @@ class Server:
         broker.has_hung_up = self._has_hung_up
         self.loop = asyncio.get_running_loop()
         self.listeners: list[Listener] = []
-        self.listening = Listening(self.loop)
         self.entrance = Entrance(broker)
+        self.listening = Listening(self.loop, lambda host: self.entrance.admit(host, self.now_us()))
+        broker.on_opened = self._logged_in
         self._protocols: dict[Peer, PeerProtocol] = {}
-        self._pressure = Pressure(self._protocols)
+        self._pressure = Pressure(self._protocols, self._loop_us)
         self._fairness = Fairness(self._pressure, self._look_after)
         self.newcomers = Newcomers(self.loop, self._received_early)
         self.logins = Logins(broker, self.now_us, self._go_on)
@@ -116,6 +118,7 @@ class Server:
         self._removals = Removals(self.loop, segments, self._pages_thread)
         self.backups = Backups(journal, segments, self.streams, self._sync, self._removals)
         self._paging = Paging(broker, Pager(broker), segments, self._write_segment, self.backups.remove_segment)
+        broker.log.fetch_page = self._fetch_page
         self._committer = Committer(broker, journal, self._sync, self._paging)
         self._wakeup = Wakeup(self.loop, self.now_us, self.ring)
         self.federator = Federation(self)
@@ -257,7 +260,7 @@ class Server:
         """Deliver what has become deliverable; return when all that is recorded so far is on disk."""
         is_left = True
         while is_left:
-            is_left = self.broker.enforce_policies(self.now_us()) or self.broker.ways_back.is_busy
+            is_left = self.broker.enforce_policies(self.now_us()) or self.broker.is_busy
             self.broker.end_turn(self.now_us())
             self.broker.log.is_awaited = True
             self.end_turn()
@@ -300,7 +303,7 @@ class Server:
         if needs_look or protocol.is_paused or self._pressure.is_on:
             self._look_at(protocol, now_us)
         if self._paging.received(len(data)):
-            self._pressure.pages(self._paging.is_behind or self.streams.is_behind)
+            self._review_pages()
 
     def _look_at(self, protocol: PeerProtocol, now_us: int) -> None:
         """Whether this connection may go on as it does."""
@@ -311,7 +314,7 @@ class Server:
             protocol.is_going_on = True
             self.loop.call_soon(self._go_on, peer)
         if self._paging.received(peer.cost):
-            self._pressure.pages(self._paging.is_behind or self.streams.is_behind)
+            self._review_pages()
 
     def _go_on(self, peer: Peer) -> None:
         """Another turn for what one turn was too short for, or what waited for a login."""
@@ -325,7 +328,9 @@ class Server:
         peer = protocol.peer
         if self._protocols.pop(peer, None) is None:
             return
-        if peer.state < lifecycle.CLOSING and not self.stopping.is_set():
+        place = protocol.transport.place
+        has_given_way = place is not None and place.has_given_way  # which the entrance has told
+        if peer.state < lifecycle.CLOSING and not has_given_way and not self.stopping.is_set():
             reason = f": {error}" if error else ""
             logger.warning("%s: connection lost without a close%s", peer.address, reason, extra=about(peer))
         peer.lost(self.now_us())
@@ -335,6 +340,12 @@ class Server:
         if not self._protocols:
             self._empty.set()
         self.end_turn()
+
+    def _logged_in(self, connection: Connection) -> None:
+        """It has opened a virtual host, and gives way to nobody any more."""
+        protocol = self._protocols.get(connection)  # type: ignore[call-overload]
+        if protocol is not None and protocol.transport.place is not None:
+            protocol.transport.place.logged_in()
 
     def _has_hung_up(self, connection: Connection) -> bool:
         protocol = self._protocols.get(connection)  # type: ignore[call-overload]
@@ -350,6 +361,7 @@ class Server:
     def overrun(self, protocol: PeerProtocol) -> None:
         """More waits for a client that does not read than can be kept."""
         peer = protocol.peer
+        self.broker.cut("unread")
         logger.warning("%s: closed: it does not read what it is sent", peer.address, extra=about(peer))
         protocol.transport.abort()
 
@@ -395,7 +407,7 @@ class Server:
         if (self._paging.is_due or log.has_waste) and not self._is_paging and self._paging.step():
             self._is_paging = True
             self.loop.call_soon(self._page)
-        if self.broker.ways_back.is_busy and not self._is_giving_back:
+        if self.broker.is_busy and not self._is_giving_back:
             self._is_giving_back = True
             self.loop.call_soon(self._give_back)
         next_us = self.broker.timers.next_us()
@@ -448,8 +460,12 @@ class Server:
         """What is done every CHECK_S: time, heartbeats, timeouts, resources, memory."""
         self.clock.look()
         now_us = self.now_us()
+        send_timeout_ms = self.broker.settings.send_timeout_ms
         for peer, protocol in list(self._protocols.items()):
             peer.now_us = now_us
+            if protocol.has_stopped_reading(now_us, send_timeout_ms * 1000) and send_timeout_ms:
+                self._cut_unread(protocol, send_timeout_ms)
+                continue
             if peer.state < lifecycle.RUNNING and now_us - protocol.opened_us > HANDSHAKE_US_MAX:
                 self.broker.refused("timeout")
                 limit_s = HANDSHAKE_US_MAX // 1_000_000
@@ -464,17 +480,19 @@ class Server:
             elif not peer.is_blocked:
                 peer.check_ack_timeouts(now_us)
             if not peer.tick():
+                self.broker.cut("heartbeat")
                 agreed_s = peer.heartbeat_s
                 logger.warning("%s: closed: missed heartbeats, %d s agreed", peer.address, agreed_s, extra=about(peer))
                 protocol.transport.abort()
         if self._tls is not None:
             self._tls.certificates.look()
+        self._pressure.look(self.broker.log.synced + 1 if self._committer.is_syncing else 0)
         self._check_alarms()
         if self.batches.is_full or self.alarms.is_low_on_disk:
             self._sync.retry()
         self._paging.look()
         self.streams.look()
-        self._pressure.pages(self._paging.is_behind or self.streams.is_behind)
+        self._review_pages()
         if 0 < self._wakeup.due_us <= now_us:
             self._wakeup.ring()  # the machine has slept, and the loop's timers with it
         self.end_turn()
@@ -483,19 +501,31 @@ class Server:
             self._closed = 0
             gc.collect(0)
 
+    def _cut_unread(self, protocol: PeerProtocol, timeout_ms: int) -> None:
+        peer = protocol.peer
+        self.broker.cut("send_timeout")
+        text = "%s: reset: its client has taken nothing of what waits for it, %d octets, for %d ms (send_timeout_ms)"
+        unsent = protocol.transport.get_write_buffer_size()
+        logger.warning(text, peer.address, unsent, timeout_ms, extra=about(peer))
+        protocol.transport.reset()
+
     # -- pages ---------------------------------------------------------------------------------------------------------
+
+    def _review_pages(self) -> None:
+        self._pressure.pages(self._paging.is_behind or self.streams.is_behind)
 
     def _page(self) -> None:
         self._is_paging = False
         self._paging.is_due = True
         self.end_turn()
+        self._review_pages()  # it may have found that nothing can be moved
 
     def _give_back(self) -> None:
         self._is_giving_back = False
         self.broker.give_back(self.now_us())
         self.end_turn()
 
-    def _write_segment(self, number: int, pages: list[bytes]) -> None:
+    def _write_segment(self, number: int, pages: list[list[bytes]]) -> None:
         work = self.loop.run_in_executor(self._pages_thread, self.segments.write, number, pages)
         work.add_done_callback(self._segment_written)
 
@@ -505,7 +535,16 @@ class Server:
             return  # the journal has said its last word; the next start removes a segment that it does not know
         self._paging.written(None if error else work.result(), error)
         self._trimming.later()
-        self._pressure.pages(self._paging.is_behind or self.streams.is_behind)
+        self._review_pages()
+        self.end_turn()
+
+    def _fetch_page(self, page: Page) -> None:
+        work = self.loop.run_in_executor(self._pages_thread, self._paging.fetch, page)
+        work.add_done_callback(lambda done: self._page_fetched(page, done))
+
+    def _page_fetched(self, page: Page, work: asyncio.Future[list[bytes]]) -> None:
+        self.broker.log.fetched(page, work.result())
+        self.broker.end_turn(self.now_us())
         self.end_turn()
 
     # -- the journal ---------------------------------------------------------------------------------------------------
@@ -535,6 +574,7 @@ class Server:
 
     def _streams_worked(self) -> None:
         self.streams.step()
+        self._review_pages()
         self.end_turn()
 
     def _stirred(self) -> None:
@@ -552,12 +592,17 @@ class Server:
 
     def _check_alarms(self) -> None:
         before = self.broker.block_reason
-        self.broker.block_reason = self.alarms.check(self.batches.is_full or not self.reserve.is_whole)
+        is_full = self.batches.is_full or not self.reserve.is_whole
+        self.broker.block_reason = self.alarms.check(is_full, self._pressure.late)
         self._blocked.set(bool(self.broker.block_reason), self.now_us())
         is_low = self.alarms.is_low_on_disk
         self._committer.saves_room = self._paging.saves_room = self._sync.saves_room = is_low
         self._paging.is_due = True
-        if before and not self.broker.block_reason:
+        if self.broker.block_reason:
+            for peer, protocol in self._protocols.items():
+                if protocol.is_paused and self._pressure.why(protocol) in HOLDING:
+                    peer.block(self.broker.block_reason)  # it can't find out by publishing
+        elif before:
             for protocol in self._protocols.values():
                 if protocol.peer.is_blocked:
                     # each in a turn of its own: together they may hold much

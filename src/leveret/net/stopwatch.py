@@ -20,6 +20,10 @@ class Stopwatch:
             self._total_us += now_us - self._since_us
             self._since_us = -1
 
+    def lasts_us(self, now_us: int) -> int:
+        """How long it has been the case without a break, 0 = it is not."""
+        return now_us - self._since_us if self._since_us >= 0 else 0
+
     def total_us(self, now_us: int) -> int:
         """Until now."""
         return self._total_us + (now_us - self._since_us if self._since_us >= 0 else 0)

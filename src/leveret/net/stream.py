@@ -10,11 +10,15 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import struct
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from leveret.session.output import Buffer
+
+if TYPE_CHECKING:
+    from leveret.net.entrance import Place
 
 # Enough for what many clients say at a time, and less than what malloc would ask of the system each time.
 READ_OCTETS: Final = 64 * 1024
@@ -24,6 +28,7 @@ READ_OCTETS_MAX: Final = 256 * 1024
 BUFFERS_MAX: Final = 1024
 WRITE_HIGH_OCTETS: Final = 1 << 20
 WRITE_LOW_OCTETS: Final = 1 << 18
+_NO_LINGER: Final = struct.pack("ii", 1, 0)
 
 
 class User(Protocol):
@@ -41,14 +46,20 @@ class Stream:
     """One connection, which was accepted, and sends what it is given at once (TCP_NODELAY). It is read from as soon as
     it is there.
 
-    peername, sockname: both its ends, as the socket module writes them.
+    peername, sockname: both its ends, as the socket module writes them. place: what it has been admitted to
+    (net/entrance.py), None = nobody counts it. taken: how often the socket has taken something that had to wait.
     """
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, connection: socket.socket, peername: tuple[Any, ...], user: User
-    ) -> None:
+        self, loop: asyncio.AbstractEventLoop, connection: socket.socket, peername: tuple[Any, ...], user: User,
+        place: Place | None = None,
+    ) -> None:  # fmt: skip
         self.peername = peername
         self.sockname = connection.getsockname()
+        self.place = place
+        if place is not None:
+            place.socket = self
+        self.taken = 0
         self._loop = loop
         self._socket = connection
         self._number = connection.fileno()
@@ -144,6 +155,7 @@ class Stream:
         except OSError as error:
             self._lose(error)
             return
+        self.taken += 1
         self._unsent_octets -= sent
         while unsent and sent >= len(unsent[0]):
             sent -= len(unsent.popleft())
@@ -180,6 +192,12 @@ class Stream:
         """End now; what is not sent is lost."""
         self._lose(None)
 
+    def reset(self) -> None:
+        """The same, and what the system was to send is lost, too: the other side hears of a reset at once."""
+        if not self._is_lost:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+        self._lose(None)
+
     def _lose(self, error: OSError | None) -> None:
         if self._is_lost:
             return
@@ -189,14 +207,16 @@ class Stream:
             self._loop.remove_writer(self._number)
             self._unsent.clear()
             self._unsent_octets = 0
+        # a turn later might be after others have asked for its place, or for its descriptor
+        self._socket.close()
+        if self.place is not None:
+            self.place.leave()
         self._loop.call_soon(self._end, error)
 
     def _end(self, error: OSError | None) -> None:
-        try:
-            self._user.connection_lost(error)
-        finally:
-            self._socket.close()
-            del self._user  # the two know each other, and the collector is off
+        user = self._user
+        del self._user  # the two know each other, and the collector is off
+        user.connection_lost(error)
 
     def fileno(self) -> int:
         """The socket's number, -1 = it is closed."""

@@ -110,6 +110,8 @@ class Streams:
         self._has_failed = False
         log = self._broker.log
         log.relieve_at = TAILS_OCTETS_MAX
+        if log.tail_octets > TAILS_OCTETS_MAX:
+            self._relieve()  # of what arrived last nothing was on the disk yet
         limit = log.crowded_below()
         for archive in self.archives.values():
             tail = archive.stream.tail

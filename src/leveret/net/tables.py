@@ -6,7 +6,7 @@ A broker that has never had a stream imports neither of them.
 from __future__ import annotations
 
 import asyncio
-import logging
+import importlib.util
 from typing import TYPE_CHECKING, Final
 
 from leveret.net.server import Server
@@ -17,9 +17,13 @@ if TYPE_CHECKING:
     from leveret.net.sealing import Sealing
     from leveret.net.sealing_process import SealingProcess
 
-logger = logging.getLogger("leveret")
-
 LOOK_S: Final = 1.0
+NEEDED: Final = ("pyarrow", "fastavro")
+
+
+def are_possible() -> bool:
+    """Whether the packages of the extra leveret[lake] are installed, which tables are made with."""
+    return all(importlib.util.find_spec(module) is not None for module in NEEDED)
 
 
 class Tables:
@@ -70,15 +74,9 @@ class Tables:
             self.sealing.look(server.now_us())
 
     def _ask(self, request: bytes) -> None:
-        from leveret.net.sealing_process import SealingProcess, is_installed
+        from leveret.net.sealing_process import SealingProcess
 
         if self._process is None:
-            if not is_installed():
-                logger.info("streams have no tables: pip install 'leveret[lake]', or --tables-dir off")
-                if self._timer is not None:
-                    self._timer.cancel()
-                self._timer = None
-                return
             self._process = SealingProcess(self._tables_dir, self._answered, self._failed)
         self._process.ask(request)
 

@@ -56,7 +56,6 @@ class TlsStream:
         self._tls = door.certificates.context.wrap_bio(self._input, self._output, server_side=True)
         self._peer: PeerProtocol | None = None  # after the handshake
         self._is_first = True
-        self._admitted = ""  # the address that the entrance counts it by
         self._error: ssl.SSLError | ValueError | None = None
         self._is_over = False  # it has said that it says no more
 
@@ -64,14 +63,9 @@ class TlsStream:
 
     def connection_made(self, stream: Stream) -> None:
         self._tcp = stream
-        self.peername, self.sockname = stream.peername, stream.sockname
+        self.peername, self.sockname, self.place = stream.peername, stream.sockname, stream.place
         host, port = stream.peername[:2]
         self._address = f"{host}:{port}"
-        server = self._door.server
-        if not server.entrance.admits(host, server.now_us()):
-            self._tcp.abort()
-            return
-        self._admitted = host
         self._door.waiting.add(self)
         self._timer = asyncio.get_running_loop().call_later(HANDSHAKE_S_MAX, self._is_too_slow)
 
@@ -116,9 +110,6 @@ class TlsStream:
             logger.warning("%s: it has hung up during the TLS handshake", self._address)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if not self._admitted:
-            return  # it never came in
-        self._door.server.entrance.leave(self._admitted)
         self._timer.cancel()
         self._door.waiting.discard(self)
         peer, self._peer = self._peer, None  # the two know each other, and the collector is off
@@ -222,6 +213,13 @@ class TlsStream:
 
     def abort(self) -> None:
         self._tcp.abort()
+
+    def reset(self) -> None:
+        self._tcp.reset()
+
+    @property
+    def taken(self) -> int:
+        return self._tcp.taken
 
     def is_closing(self) -> bool:
         return self._tcp.is_closing()

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
+from typing import Final
+
+_REASON: Final = re.compile(r"(?:^|: )(?:leveret(?:\.\w+)+|ValueError): (.+)")
 
 
 class PipelineError(Exception):
@@ -10,7 +14,11 @@ class PipelineError(Exception):
 
 
 def cause(failure: BaseException) -> str:
-    """The line of an error of Spark's that tells a person most: what a Python traceback ends with, else the first."""
+    """The line of an error of Spark's that tells a person most: the reason that an error of ours gives, else what a
+    Python traceback ends with, else the first."""
     lines = str(failure).splitlines()
+    for line in lines:
+        if (found := _REASON.search(line)) is not None:
+            return found[1]
     ends = [line for above, line in pairwise(lines) if above.startswith("  ") and line and not line[0].isspace()]
     return (ends or lines or [type(failure).__name__])[0]

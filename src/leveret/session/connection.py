@@ -36,10 +36,16 @@ WAIT_OCTETS_MAX: Final[i64] = 65536
 # A read buffer full of messages for thousands of queues is handled in several turns, so that nobody waits for long and
 # memory is looked at in between.
 TURN_OCTETS_MAX: Final[i64] = 1 << 20
+# So is one full of declarations, bindings and other methods, each of which costs as much as many acknowledgements.
+TURN_METHODS_MAX: Final[i64] = 128
 # A run keeps its stretch of the read buffer and is copied once more at delivery: not worth it for larger messages.
 RUN_CONTENT_OCTETS_MAX: Final[i64] = 2048
 # 0-9-1, and 0-9 as old clients say it: the methods are the same
 PROTOCOL_HEADERS: Final = (PROTOCOL_HEADER, b"AMQP\x01\x01\x00\x09")
+
+
+class Unfinished(Exception):
+    """A publish needs more turns than this one (`Connection.resume`)."""
 
 
 class Connection:
@@ -62,7 +68,9 @@ class Connection:
         # octets that this turn's messages take in queues, about; input that is left for another turn
         self.cost: i64 = 0
         self.has_more = False
+        self._methods: i64 = 0  # that this turn has handled one by one
         self.is_unfinished = False  # what the last frame asks for: it is handled again in another turn
+        self.is_suspended = False  # a publish needs more turns; what came behind it waits
         self.is_held = False  # what arrives waits until somebody has decided: a login
         self.name = ""  # of both its ends, and who has logged in
         self.user = ""
@@ -110,6 +118,10 @@ class Connection:
 
     def channel_closed(self, channel: Channel) -> None:
         """The channel is gone, or about to go after an error: give back what it holds."""
+        raise AssertionError("the broker's part")
+
+    def has_left(self) -> bool:
+        """Whether all that goes with the connection is gone; else its close is handled once more in another turn."""
         raise AssertionError("the broker's part")
 
     def failed(self, error: ProtocolError, channel: Channel | None) -> None:
@@ -184,6 +196,8 @@ class Connection:
         """`receive` up to the next message's content, which waits with all that follows; the client is told why."""
         if self.is_blocked:
             self._holdback.add(data)
+            if self.has_more:
+                self.receive(b"")  # of what stands before it
             return
         # the publish method that the content belongs to may be left from the last turn, and stays where it is
         left: i64 = len(self._data) - self._position
@@ -198,6 +212,11 @@ class Connection:
             data = b""
         self.receive(data)
         if self._holdback.data:
+            self.block(reason)
+
+    def block(self, reason: str) -> None:
+        """What the client says from here on waits, and it is told why."""
+        if not self.is_blocked:
             self.is_blocked = True
             if self.hears_blocked and self.state == lifecycle.RUNNING:
                 self.send_ahead(method_frame(0, grammar.CONNECTION_BLOCKED, reason=reason))
@@ -215,20 +234,26 @@ class Connection:
         self.received_us = self.now_us
         self.cost = 0
         self.has_more = False
+        self._methods = 0
         if self.state >= lifecycle.DRAINING:
             return
         left: i64 = len(self._data) - self._position
-        if left > 0 and len(data) >= LARGE_OCTETS_MIN and not self.is_held and self.state != lifecycle.HEADER:
+        size: i64 = len(data)
+        is_waiting = self.is_held or self.is_suspended
+        if left > 0 and size >= LARGE_OCTETS_MIN and not is_waiting and self._is_open():
             self._receive_behind(left, data)
-        else:
+        elif left == 0 or size > 0:
             self._data = self._data[self._position :] + data if left > 0 else data
             self._position = 0
         if self.is_held or (self.state == lifecycle.HEADER and not self._protocol_header()):
             return
         self._advance()
-        if self._position == len(self._data):
+        if self._position == len(self._data) or self.state >= lifecycle.DRAINING:
             self._data = b""
             self._position = 0
+
+    def _is_open(self) -> bool:
+        return lifecycle.HEADER < self.state < lifecycle.CLOSING
 
     def _receive_behind(self, left: i64, data: bytes) -> None:
         """Take many bytes behind few that are left, without copying all of them: a message that is not assembled from
@@ -250,17 +275,36 @@ class Connection:
 
     def _advance(self) -> None:
         """Handle what is there."""
+        if self.is_suspended and not self._resumed():
+            return
         while self.state < lifecycle.DRAINING:
             before = self._position
             try:
                 if self._assembly is None or self._go_on(self._assembly):
                     self._scan()
                 break
+            except Unfinished:
+                self.has_more = True
+                break
             except ProtocolError as error:
                 if self._position == before:
                     # what is no frame has no end that could be found: nothing behind it can be read
                     self._position = len(self._data)
                 self._fail(error, self._current)
+
+    def _resumed(self) -> bool:
+        """Go on with a publish that needs several turns. False if it needs another."""
+        try:
+            self.resume()
+        except Unfinished:
+            self.has_more = True
+        except ProtocolError as error:
+            self._fail(error, self._current)
+        return not self.is_suspended
+
+    def resume(self) -> None:
+        """Go on with the publish that is_suspended, and make its channel the current one. Unfinished, ProtocolError."""
+        raise AssertionError("the broker's part")
 
     def _protocol_header(self) -> bool:
         data = self._data
@@ -323,7 +367,7 @@ class Connection:
                         continue
                     if stop == 0 and end - position < WAIT_OCTETS_MAX and not _is_large(data, after, end):
                         break
-                    channel.assembly = Assembly(data[position:after], self.frame_max, self.message_octets_max)
+                    channel.assembly = self._assembly_of(number, data[position:after])
                     position = after
                     self._position = after
                     continue
@@ -335,9 +379,14 @@ class Connection:
                         return
                     position = after
                     continue
-                if key == GET and self.output.octets() > FLOOD_OCTETS:
+                if key == GET and (self.is_flooded or self.output.octets() > FLOOD_OCTETS):
                     self.is_flooded = True
                     return
+            if kind == 1:
+                if self._methods == TURN_METHODS_MAX:
+                    self.has_more = True
+                    return
+                self._methods += 1
             self._position = after
             last = None
             self._frame(kind, number, channel, data[position:after])
@@ -465,13 +514,16 @@ class Connection:
             channel.assembly = None
             self.publish_pieces(channel, assembly)
 
+    def _assembly_of(self, number: i64, method: bytes) -> Assembly:
+        return Assembly(number, method, self.frame_max, self.message_octets_max)
+
     def _begin(self, channel: Channel, size: i64, after: i64) -> bool:
         """Take a body frame with a payload of `size` octets, or what is there of it, without a copy. False: it must be
         looked at."""
         assembly = channel.assembly
         if assembly is None or channel.state != 0 or self.state != lifecycle.RUNNING:
             return False
-        if size + 8 > self.frame_max or not assembly.begin(channel, size):
+        if size + 8 > self.frame_max or not assembly.begin(size):
             return False
         end: i64 = len(self._data)
         self._take(assembly, self._position, min(after, end))
@@ -490,8 +542,6 @@ class Connection:
     def _take(self, assembly: Assembly, start: i64, stop: i64) -> None:
         """The next octets are part of a body frame."""
         data = self._data
-        channel = assembly.channel
-        assert channel is not None
         self._assembly = None
         if stop - start == assembly.missing and data[stop - 1] != 0xCE:
             raise violations.wrong_end(assembly.last_frame() + data[start:stop])
@@ -499,7 +549,9 @@ class Connection:
         assembly.take(cut(data, start, stop))
         if assembly.missing > 0:
             self._assembly = assembly
-        elif self._channel(channel.number) is channel and channel.assembly is assembly:  # it was not given up meanwhile
+            return
+        channel = self._channel(assembly.number)
+        if channel is not None and channel.assembly is assembly:  # it was not given up meanwhile
             self._complete(channel, assembly)
 
     def _method(self, number: i64, channel: Channel | None, raw: bytes) -> None:
@@ -522,7 +574,7 @@ class Connection:
         elif spec.has_content:
             if spec is not grammar.BASIC_PUBLISH:
                 raise ProtocolError(COMMAND_INVALID, "unimplemented method", spec.class_id, spec.method_id)
-            channel.assembly = Assembly(raw, self.frame_max, self.message_octets_max)
+            channel.assembly = self._assembly_of(number, raw)
         else:
             self.handle(channel, method)
 
@@ -536,6 +588,9 @@ class Connection:
             raise ProtocolError(CHANNEL_ERROR, text, spec.class_id, spec.method_id)
         if spec is grammar.CONNECTION_CLOSE:
             self.close_all_channels()
+            if not self.has_left():
+                self.is_unfinished = True
+                return
             self.send(0, grammar.CONNECTION_CLOSE_OK)
         elif spec is not grammar.CONNECTION_CLOSE_OK:
             self.handle(None, method)
@@ -546,12 +601,31 @@ class Connection:
     # -- errors ------------------------------------------------------------------------------------------------------
 
     def close_all_channels(self) -> None:
-        """Give back what all channels hold."""
+        """Give back what all channels hold, and contents that are not all there."""
         for channel in list(self.channels.values()):
             if channel.state == lifecycle.OPEN:
                 self.channel_closed(channel)
+            self._give_up(channel)
         self.channels.clear()
         self._current = None
+        if self._holdback.data:
+            # it is not handled any more, but what comes behind it has to be understood
+            self._data = self._data[self._position :] + self._holdback.release()
+            self._position = 0
+
+    def drop_input(self) -> None:
+        """Nothing that has come is handled any more, and nothing comes."""
+        self._data = b""
+        self._position = 0
+        self._assembly = None
+        self._holdback.release()
+
+    def _give_up(self, channel: Channel) -> None:
+        """Nobody waits for the content that this channel has begun to send."""
+        assembly = channel.assembly
+        if assembly is not None:
+            channel.assembly = None
+            assembly.give_up()
 
     def _fail(self, error: ProtocolError, channel: Channel | None) -> None:
         if self.state >= lifecycle.CLOSING:
@@ -566,7 +640,7 @@ class Connection:
         if channel is not None and not error.is_hard:
             self.channel_closed(channel)
             channel.state = lifecycle.CLOSE_SENT
-            channel.assembly = None
+            self._give_up(channel)
             self.send(channel.number, grammar.CHANNEL_CLOSE, **values)
             return
         self.close_all_channels()

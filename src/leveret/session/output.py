@@ -27,6 +27,11 @@ def cut(data: bytes, start: i64, stop: i64) -> Buffer:
     return memoryview(data)[start:stop]
 
 
+def part(data: bytes, start: i64, stop: i64) -> bytes:
+    """data[start:stop], without a copy where that is all of it: what is compiled makes one."""
+    return data if start == 0 and stop == len(data) else data[start:stop]
+
+
 class Output:
     """closed: octets in the buffers in front of the writer's."""
 

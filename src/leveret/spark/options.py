@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from leveret.client.url import parse_url
+
 URL_DEFAULT: Final = "amqp://guest:guest@localhost:5672/"
+
+
+def url_of(options: Mapping[str, str]) -> str:
+    """The broker's URL; ``ValueError`` names the option."""
+    url = options.get("url", URL_DEFAULT)
+    try:
+        parse_url(url)
+    except ValueError as error:
+        raise ValueError(f"option url: {error}") from None
+    return url
 
 
 def number(options: Mapping[str, str], name: str, default: int, least: int, most: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,12 +12,21 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
+from leveret.client import ChannelClosed, ClientError, ConnectionClosed, Unroutable
+from leveret.client.url import parse_url
+from leveret.spark.brief import brief
 from leveret.spark.calls import Calls
 from leveret.spark.options import URL_DEFAULT
+from leveret.spark.refusals import no_connection
+from leveret.wire.errors import ACCESS_REFUSED, NOT_FOUND
 
 ON_ERROR: Final = ("fail", "column")
 BATCHES_MAX: Final = 16
 """Record batches of a task that may wait for replies: a slow reply holds up those behind it, and memory is limited."""
+
+
+class RpcError(Exception):
+    """Why the service can't be asked, and which argument of :func:`rpc` to change."""
 
 
 def rpc(
@@ -42,10 +52,10 @@ def rpc(
     fails the task, or (``on_error="column"``) gives a null reply and the reason in the column ``<reply>_error``.
     A refusal by the broker (wrong exchange, no permission) and a broker that stays away always fail the task.
 
-    Raises ``ValueError`` that names the argument: a request column that is not there or of another type, a new column
-    that is there, a window or a timeout that is not positive, another ``on_error``.
+    Raises ``ValueError`` that names the argument: a URL that is none, a request column that is not there or of another
+    type, a new column that is there, a window or a timeout that is not positive, another ``on_error``.
     """
-    check(df.schema, window, timeout, request, reply, on_error)
+    check(df.schema, window, timeout, request, reply, on_error, url)
     caller = Caller(url, exchange, key, request, reply, window, timeout, on_error == "column")
     return df.mapInArrow(caller, caller.schema(df.schema))
 
@@ -70,12 +80,13 @@ class Caller:
             added.append(StructField(f"{self.reply}_error", StringType()))
         return StructType([*given.fields, *added])
 
+    @brief(RpcError, ClientError)
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The batches with their replies, in order; errors as those of :func:`rpc`'s tasks.
 
         Requests of the next batches go out while those of earlier ones wait, so that the window stays full.
         """
-        with Calls(self.url, self.exchange, self.routing_key, self.window, self.timeout_s) as calls:
+        with _explained(), Calls(self.url, self.exchange, self.routing_key, self.window, self.timeout_s) as calls:
             waiting: deque[Answers] = deque()
             for batch in batches:
                 answers = Answers(batch, self.errors)
@@ -116,7 +127,7 @@ class Answers:
         """A row's request has no reply: raises the error, unless there is a column for it."""
         if self._errors is None:
             raise error
-        self._errors[row] = str(error)
+        self._errors[row] = _advised(error) if isinstance(error, Unroutable) else str(error)
         self.missing -= 1
 
     def batch(self, reply: str) -> pa.RecordBatch:
@@ -129,8 +140,41 @@ class Answers:
         return pa.RecordBatch.from_arrays(columns, names=names)
 
 
-def check(schema: StructType, window: int, timeout: float, request: str, reply: str, on_error: str) -> None:
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Turn what the broker objects to, and that it can't be reached, into an ``RpcError``."""
+    try:
+        yield
+    except ConnectionClosed as error:
+        raise RpcError(no_connection(error, "url=")) from error
+    except (ChannelClosed, Unroutable) as error:
+        raise RpcError(_advised(error)) from error
+
+
+def _advised(error: ChannelClosed | Unroutable) -> str:
+    if isinstance(error, Unroutable):
+        return f"{error}; start the service that reads it, or correct exchange= and key="
+    if error.code == NOT_FOUND:
+        return f"{error}; declare it first, or correct exchange="
+    if error.code == ACCESS_REFUSED:
+        return f"{error}; give the user of url= the permission to write there, or correct exchange="
+    return str(error)
+
+
+def check(
+    schema: StructType,
+    window: int,
+    timeout: float,
+    request: str,
+    reply: str,
+    on_error: str,
+    url: str = URL_DEFAULT,
+) -> None:
     """Check the arguments of :func:`rpc`; ``ValueError`` names the one that is wrong."""
+    try:
+        parse_url(url)
+    except ValueError as error:
+        raise ValueError(f"url: {error}") from None
     names = schema.fieldNames()
     if request not in names:
         raise ValueError(f"there is no column {request!r} to send as request=; there are {', '.join(names)}")

@@ -12,14 +12,18 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from leveret.spark.brief import brief
 from leveret.spark.queues import modes
+from leveret.spark.queues.errors import SourceError
+from leveret.spark.refused import RefusedReader
 from leveret.spark.rows.columns import QUEUE_SCHEMA, STREAM_SCHEMA
 from leveret.spark.rows.shape import OF_STREAM, RowOptions, RowShape
 from leveret.spark.segments import pruning
 from leveret.spark.sink.options import SinkOptions
 from leveret.spark.sink.writer import BatchSink, StreamSink
 from leveret.spark.streams.batch import FilteredBatchReader, StreamBatchReader
-from leveret.spark.streams.bounds import stream_schema
+from leveret.spark.streams.bounds import check_there, stream_schema
+from leveret.spark.streams.errors import StreamError
 from leveret.spark.streams.options import StreamOptions
 from leveret.spark.streams.reader import StreamReader
 
@@ -29,7 +33,7 @@ class LeveretDataSource(DataSource):
 
     Option ``stream`` reads a stream, option ``queue`` a queue. Options and columns stand in docs/SPARK.md. All methods
     raise ``ValueError`` for an option or a column that cannot be used; nothing connects before the query runs, but for
-    the schema of a stream (``parse=stream``).
+    the schema: ``load()`` fails where there is no such queue or stream, and ``parse=stream`` asks for its types.
     """
 
     _stream_schema: str | None = None
@@ -40,10 +44,17 @@ class LeveretDataSource(DataSource):
         """What stands in ``format(…)``."""
         return "leveret"
 
+    @brief(ValueError, SourceError, StreamError)
     def schema(self) -> StructType:
         """All columns of the source, or those of option ``columns``; ``.schema(…)`` may name fewer, too."""
-        return self._row_options().schema(self._columns())
+        columns = self._row_options().schema(self._columns())
+        if self._is_stream():
+            check_there(StreamOptions.parse(self.options))
+        else:
+            modes.check(self.options)
+        return columns
 
+    @brief(ValueError)
     def reader(self, schema: StructType) -> DataSourceReader:
         """The reader of ``spark.read``."""
         if self._is_stream():
@@ -54,20 +65,26 @@ class LeveretDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """The reader of ``spark.readStream`` with tasks of its own; Spark asks for the simple one if there is none."""
-        if self._is_stream():
-            return StreamReader(StreamOptions.parse(self.options), self._shape(schema))
-        if modes.is_spooled(self.options):
-            return modes.spool_reader(self.options, self._shape(schema))
+        try:
+            if self._is_stream():
+                return StreamReader(StreamOptions.parse(self.options), self._shape(schema))
+            if modes.is_spooled(self.options):
+                return modes.spool_reader(self.options, self._shape(schema))
+            self.simpleStreamReader(schema)
+        except (ValueError, StreamError) as error:
+            return RefusedReader(error)
         return super().streamReader(schema)
 
     def simpleStreamReader(self, schema: StructType) -> SimpleDataSourceStreamReader:
         """The reader of a queue in the driver."""
         return modes.ack_reader(self.options, self._shape(schema))
 
+    @brief(ValueError)
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
         """The sink of a streaming query; ``overwrite`` means nothing to a broker."""
         return StreamSink(SinkOptions.parse(self.options), schema)
 
+    @brief(ValueError)
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """The sink of ``df.write``; ``overwrite`` means nothing to a broker."""
         return BatchSink(SinkOptions.parse(self.options), schema)

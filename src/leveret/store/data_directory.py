@@ -3,13 +3,87 @@
 from __future__ import annotations
 
 import os
-from typing import NamedTuple
+import re
+import stat
+from collections.abc import Callable
+from typing import Final, NamedTuple
 
 from leveret.store.disk import Disk
 from leveret.store.journal import SPARE_FILES_DEFAULT, Journal
+from leveret.store.lock import LOCK_FILE_NAME
 from leveret.store.reserve import FILE_NAME, SIZE_OCTETS, Reserve
+from leveret.store.salvage import UNFINISHED_SUFFIX
 from leveret.store.segment import SegmentStore
 from leveret.store.streams import StreamStore
+
+JOURNAL: Final = "journal"
+SEGMENTS: Final = "segments"
+STREAMS: Final = "streams"
+# names that are the store's, by the directories that they stand in; others are none of its business
+_FILES: Final = re.compile(
+    r"((journal|spare)-\d{10}\.lvj|segment-\d{10}\.lvs|\d{20}\.lvs)", re.ASCII
+)
+_STREAM: Final = re.compile(r"\d+", re.ASCII)
+_KINDS: Final = (
+    (stat.S_ISDIR, "a directory"), (stat.S_ISREG, "a file"), (stat.S_ISFIFO, "a named pipe"),
+    (stat.S_ISSOCK, "a socket"), (stat.S_ISCHR, "a device"), (stat.S_ISBLK, "a device"),
+)  # fmt: skip
+
+
+class DirectoryUnusable(OSError):
+    """Something in a data directory is not what the store needs there."""
+
+
+def check_place(path: str) -> None:
+    """DirectoryUnusable if this can't be a data directory, or not be locked; one that is missing can be made."""
+    if os.path.lexists(path):
+        _check(path, stat.S_ISDIR, "a directory", os.R_OK | os.W_OK | os.X_OK)
+        _check_file(os.path.join(path, LOCK_FILE_NAME))
+
+
+def check_directory(path: str) -> None:
+    """DirectoryUnusable, with what to do, if something that has a name of the store's can't be used as what it must be.
+
+    Opening it would fail, or, with a named pipe, wait for ever; to pass over it would pass over its messages.
+    """
+    _check_file(os.path.join(path, FILE_NAME))
+    streams = os.path.join(path, STREAMS)
+    numbered = [os.path.join(streams, name) for name in _names(streams) if _STREAM.fullmatch(name)]
+    for directory in (os.path.join(path, JOURNAL), os.path.join(path, SEGMENTS), *numbered):
+        for name in _names(directory):
+            if _FILES.fullmatch(name) or name.endswith(UNFINISHED_SUFFIX):
+                _check_file(os.path.join(directory, name))
+
+
+def _names(directory: str) -> list[str]:
+    """The names in a directory; none if it is not there."""
+    if not os.path.lexists(directory):
+        return []
+    _check(directory, stat.S_ISDIR, "a directory", os.R_OK | os.W_OK | os.X_OK)
+    return os.listdir(directory)
+
+
+def _check_file(path: str) -> None:
+    if os.path.lexists(path):
+        _check(path, stat.S_ISREG, "a file", os.R_OK | os.W_OK)
+
+
+def _check(path: str, is_right: Callable[[int], bool], wanted: str, access: int) -> None:
+    cure = "Put back what belongs there, or move it out of the data directory: its messages are then missing"
+    try:
+        mode = os.stat(path).st_mode
+    except FileNotFoundError:
+        target = os.readlink(path)
+        reason = f"{path} is a link to {target}, which is not there. Mount or restore that, or remove the link"
+        raise DirectoryUnusable(reason) from None
+    except OSError as error:  # a link to itself
+        raise DirectoryUnusable(f"{path} can't be looked at: {error.strerror}. {cure}") from None
+    if not is_right(mode):
+        kind = next((said for is_kind, said in _KINDS if is_kind(mode)), "something else")
+        raise DirectoryUnusable(f"{path} is {kind}, and must be {wanted}. {cure}")
+    if not os.access(path, access):
+        user = f"the user with the id {os.geteuid()}, as whom the broker runs"
+        raise DirectoryUnusable(f"{path} can't be read and written by {user}. Change its owner or mode (chown, chmod)")
 
 
 class DataDirectory(NamedTuple):
@@ -33,8 +107,8 @@ def open_directory(
     tables_dir: where the streams' tables lie, "" = in the directory itself; reserve_octets: room kept for a full disk.
     """
     return DataDirectory(
-        Journal(disk, os.path.join(path, "journal"), spare_files=spare_files),
-        SegmentStore(disk, os.path.join(path, "segments")),
-        StreamStore(disk, os.path.join(path, "streams"), tables_dir=tables_dir),
+        Journal(disk, os.path.join(path, JOURNAL), spare_files=spare_files),
+        SegmentStore(disk, os.path.join(path, SEGMENTS)),
+        StreamStore(disk, os.path.join(path, STREAMS), tables_dir=tables_dir),
         Reserve(disk, os.path.join(path, FILE_NAME), reserve_octets),
     )

@@ -137,6 +137,14 @@ def read_batch(view: memoryview, offset: int, header: FileHeader) -> tuple[int, 
     return (number, end) if checksum == computed else None
 
 
+def is_batch(batch_header: bytes, parts: Sequence[bytes], header: FileHeader) -> bool:
+    """Whether these are the header and the payload, in parts, of a sound batch."""
+    if len(batch_header) < BATCH_HEADER_SIZE:
+        return False
+    number: int = _BATCH_HEADER.unpack_from(batch_header)[2]
+    return pack_batch(header, number, parts)[0] == batch_header
+
+
 def torn_size(data: bytes, offset: int, header: FileHeader, number: int) -> int:
     """How many bytes at `offset` are of batch `number`, which is not sound; 0 if it does not begin there.
 

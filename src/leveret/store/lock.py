@@ -62,7 +62,8 @@ class DirectoryLock:
         opened the old file just before, locks that one.
         """
         if self._descriptor >= 0:
-            os.ftruncate(self._descriptor, 0)
+            with contextlib.suppress(OSError):  # whose id is in it decides nothing, and the disk may be read-only
+                os.ftruncate(self._descriptor, 0)
             os.close(self._descriptor)
             self._descriptor = -1
 

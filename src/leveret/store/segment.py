@@ -18,6 +18,7 @@ from leveret.store.format import (
     BATCH_HEADER_SIZE,
     DATA_START,
     FileHeader,
+    is_batch,
     new_header,
     pack_batch,
     read_batch,
@@ -77,21 +78,22 @@ class SegmentStore:
         """The numbers of the segments that are there, ascending."""
         return segment_files(self._disk.list_names(self._directory))
 
-    def write(self, number: int, pages: Sequence[bytes]) -> list[tuple[int, int]]:
-        """Make segment `number` of these pages (none empty); returns (offset, length) of each, in bytes.
+    def write(self, number: int, pages: Sequence[bytes | Sequence[bytes]]) -> list[tuple[int, int]]:
+        """Make segment `number` of these pages, each whole or in pieces; returns (offset, length) of each, in bytes.
 
-        All is on the medium on return. A segment of this number that was there before is replaced.
+        No page is empty. All is on the medium on return. A segment of this number that was there before is replaced.
         """
         header = new_header(number, 1, self._random_bytes)
         parts = [header.pack()]
         places = []
         offset = DATA_START
         for batch_number, page in enumerate(pages, 1):
-            if not page:
+            pieces = [page] if isinstance(page, bytes) else page
+            batch_header, size = pack_batch(header, batch_number, pieces)
+            if size == BATCH_HEADER_SIZE:
                 raise ValueError("a page has content; a batch without any would be a tombstone")
-            batch_header, size = pack_batch(header, batch_number, [page])
-            parts += [batch_header, page]
-            places.append((offset + BATCH_HEADER_SIZE, len(page)))
+            parts += [batch_header, *pieces]
+            places.append((offset + BATCH_HEADER_SIZE, size - BATCH_HEADER_SIZE))
             offset += size
         write_whole(self._disk, self.path(number), parts)
         self._disk.sync_directory(self._directory)
@@ -113,6 +115,30 @@ class SegmentStore:
         if found is None or found[1] != BATCH_HEADER_SIZE + length:
             raise SegmentDamaged(self.path(number), offset, f"a page of {length} bytes with a wrong checksum")
         return data[BATCH_HEADER_SIZE:]
+
+    def read_pieces(
+        self, number: int, offset: int, length: int, head: int, cut: Callable[[bytes], list[int]]
+    ) -> list[bytes]:
+        """The same for a large page, on any thread: whoever reads others meanwhile does not wait for it.
+
+        `cut` is given the first `head` bytes, and says where to cut the page, so that no piece has to be copied.
+        """
+        path = self.path(number)
+        file = self._disk.open(path)
+        try:
+            header = read_header(file.read(0, DATA_START), number, path)
+            batch_header = file.read(offset - BATCH_HEADER_SIZE, BATCH_HEADER_SIZE)
+            pieces: list[bytes] = []
+            at = 0
+            for stop in [*cut(file.read(offset, head)), length]:
+                if at < stop <= length:
+                    pieces.append(file.read(offset + at, stop - at))
+                    at = stop
+        finally:
+            file.close()
+        if header is None or not is_batch(batch_header, pieces, header):
+            raise SegmentDamaged(path, offset, f"a page of {length} bytes with a wrong checksum")
+        return pieces
 
     def remove(self, number: int) -> None:
         """Delete a segment. After a crash it may be back, so its owner tells by its own records whether it counts."""

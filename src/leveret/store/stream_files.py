@@ -32,6 +32,7 @@ from leveret.store.format import (
     BATCH_HEADER_SIZE,
     DATA_START,
     FileHeader,
+    is_batch,
     new_header,
     pack_batch,
     read_batch,
@@ -42,6 +43,8 @@ from leveret.store.salvage import UNFINISHED_SUFFIX, write_whole
 SEGMENT_OCTETS_DEFAULT = 500_000_000
 # what one call of `append` should bring
 APPEND_OCTETS_MAX = 16 << 20
+# of a payload: what is larger is read on a thread that may take its time, and not copied
+LARGE_OCTETS = 4 << 20
 # later than any message
 TIME_US_MAX = 1 << 62
 _NAME = re.compile(r"(\d{20})\.lvs")
@@ -61,14 +64,14 @@ class StreamDamaged(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """What is written. first: offset; count of messages; first_us, last_us: arrival times; digest: at most 65,535
-    octets that the index keeps in memory."""
+    """What is written. first: offset; count of messages; first_us, last_us: arrival times; payload: bytes, or parts
+    that are joined; digest: at most 65,535 octets that the index keeps in memory."""
 
     first: int
     count: int
     first_us: int
     last_us: int
-    payload: bytes
+    payload: bytes | Sequence[bytes]
     digest: bytes = b""
 
     def pack(self) -> bytes:
@@ -271,13 +274,14 @@ class StreamFiles:
         while left and left[0].first == segment.end and (segment.size < segment_octets or not parts):
             chunk = left.pop(0)
             head = chunk.pack()
-            batch_header, size = pack_batch(segment.header, chunk.first + 1, [head, chunk.payload])
-            parts += [batch_header, head, chunk.payload]
+            payload = [chunk.payload] if isinstance(chunk.payload, bytes) else chunk.payload
+            batch_header, size = pack_batch(segment.header, chunk.first + 1, [head, *payload])
+            parts += [batch_header, head, *payload]
             at = segment.size + BATCH_HEADER_SIZE + len(head)
             segment.end = chunk.first + chunk.count
             segment.size += size
             segment.places.append(
-                Place(chunk.first, segment.end, chunk.first_us, chunk.last_us, chunk.digest, at, len(chunk.payload))
+                Place(chunk.first, segment.end, chunk.first_us, chunk.last_us, chunk.digest, at, sum(map(len, payload)))
             )
         return parts
 
@@ -329,6 +333,8 @@ class StreamFiles:
         start = place.at - (_HEAD.size + len(place.digest) + BATCH_HEADER_SIZE if is_new else 0)
         length = place.at + place.octets - start
         path = self.path(segment.first)
+        if place.octets > LARGE_OCTETS and not is_cached:
+            return self._read_large(segment, place, start if is_new else place.at)
         data = self._disk.read_cached(path, start, length) if is_cached else self._disk.read(path, start, length)
         if data is None or not is_new:
             return data
@@ -338,6 +344,18 @@ class StreamFiles:
             raise StreamDamaged(path, place.first, f"a chunk of {place.octets} bytes with a wrong checksum")
         segment.is_checked.add(place.first)
         return data[place.at - start :]
+
+    def _read_large(self, segment: Segment, place: Place, start: int) -> bytes:
+        """The same for a payload that had better not be copied. start: of its batch; its own if it is sound."""
+        path = self.path(segment.first)
+        payload = self._disk.read(path, place.at, place.octets)
+        if start < place.at:
+            head = self._disk.read(path, start, place.at - start)
+            assert segment.header is not None
+            if not is_batch(head[:BATCH_HEADER_SIZE], [head[BATCH_HEADER_SIZE:], payload], segment.header):
+                raise StreamDamaged(path, place.first, f"a chunk of {place.octets} bytes with a wrong checksum")
+            segment.is_checked.add(place.first)
+        return payload
 
     def first_since(self, time_us: int) -> int:
         """The offset of the first chunk that ends at this arrival time or later; `end` if there is none."""
@@ -404,4 +422,3 @@ class StreamFiles:
         for first in firsts:
             self._disk.remove(self.path(first))
             self._disk.sync_directory(self.directory)
-

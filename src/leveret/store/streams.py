@@ -32,7 +32,8 @@ class StreamStore:
         """Of the streams that have files."""
         if not self._disk.is_directory(self._directory):
             return []
-        return sorted(int(name) for name in self._disk.list_names(self._directory) if name.isdecimal())
+        names = self._disk.list_names(self._directory)
+        return sorted(int(name) for name in names if name.isascii() and name.isdecimal())
 
     def open(self, number: int, journalled_from: int) -> StreamFiles:
         """A stream's files, as a crash may have left them: what is torn is cut. StreamDamaged if they can't be read.

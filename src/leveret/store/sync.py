@@ -82,7 +82,7 @@ class SyncWork:
             raise RuntimeError("the sync thread has been stopped")
         self._requests.put((batch_id, payload, rotate_snapshot))
 
-    def begin(self, batch_id: int, payload: bytes) -> bool:
+    def begin(self, batch_id: int, payload: Payload) -> bool:
         """Write `payload` on the caller's thread and let the kernel sync it; False, and nothing is done, unless all is
         idle and the kernel can. When `kernel` is readable, `end` must be called on the same thread.
 
@@ -99,7 +99,7 @@ class SyncWork:
         self._begun = batch_id
         return True
 
-    def _begin(self, payload: bytes, kernel: KernelSync) -> bool:
+    def _begin(self, payload: Payload, kernel: KernelSync) -> bool:
         try:
             file = self._journal.begin(payload)
         except Exception:  # whatever it is, the thread meets it again, and knows what follows

@@ -8,6 +8,7 @@ with the native files whose messages they hold, so that what protects those (a l
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Mapping
@@ -145,5 +146,7 @@ def remove_strays(disk: Disk, tables_dir: str, streams: Mapping[str, Extent]) ->
 def _names(disk: Disk, directory: str) -> list[str]:
     try:
         return disk.list_names(directory)
-    except (FileNotFoundError, NotADirectoryError):
+    except OSError as error:
+        if error.errno not in {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}:
+            raise
         return []

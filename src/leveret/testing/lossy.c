@@ -15,7 +15,8 @@
  * With LOSSY_GATE, a file, every sync first waits for a shared flock of it; who holds it exclusively stops all syncs.
  *
  * A sync that the program has the kernel carry out (io_submit with IOCB_CMD_FDSYNC, one at a time) is carried out by a
- * thread here, so that it can be stopped and written down like any other.
+ * thread here, so that it can be stopped and written down like any other. It begins where it is submitted: nothing that
+ * is written later is promised to be covered.
  *
  * Only what a program does through these functions of the C library is seen: not mmap, stdio, io_uring or descriptors
  * that were duplicated. lossy.py compares the directory with the log, so what was not seen does not pass unnoticed.
@@ -265,6 +266,7 @@ static int sync_file(int fd, bool is_data_only) {
     long number = is_data_only ? SYS_fdatasync : SYS_fsync;
     if (!is_tracked(fd)) return (int)SYSTEM(number, fd);
     wait_for_gate();
+    /* Begin and end are matched by this number. */
     int64_t thread = gettid();
     record(SYNC_BEGIN, fd, is_data_only, thread, "", 0);
     int result = (int)SYSTEM(number, fd);
@@ -279,11 +281,17 @@ int fdatasync(int fd) { return sync_file(fd, true); }
 static struct {
     pthread_t thread;
     struct iocb request;
+    bool is_ours;
     long result;
 } under_way;
 
+/* No thread has such a number. */
+static void record_kernel(int kind) { record(kind, (int)under_way.request.aio_fildes, true, -(int64_t)getpid(), "", 0); }
+
 static void *carry_out(void *nothing) {
-    under_way.result = sync_file((int)under_way.request.aio_fildes, true) ? -errno : 0;
+    if (under_way.is_ours) wait_for_gate();
+    under_way.result = SYSTEM(SYS_fdatasync, (int)under_way.request.aio_fildes) ? -errno : 0;
+    if (under_way.is_ours && !under_way.result) record_kernel(SYNC_END);
     uint64_t one = 1;
     if (SYSTEM(SYS_write, under_way.request.aio_resfd, &one, sizeof one) != sizeof one) fail("telling of a sync");
     return nothing;
@@ -292,6 +300,8 @@ static void *carry_out(void *nothing) {
 static long begin_sync(const struct iocb *request) {
     if (request->aio_lio_opcode != IOCB_CMD_FDSYNC || !(request->aio_flags & IOCB_FLAG_RESFD)) fail("io_submit");
     under_way.request = *request;
+    under_way.is_ours = is_tracked((int)request->aio_fildes);
+    if (under_way.is_ours) record_kernel(SYNC_BEGIN);
     errno = pthread_create(&under_way.thread, NULL, carry_out, NULL);
     return errno ? -1 : 1;
 }

@@ -9,6 +9,7 @@ broker that the machine may be running already.
 """
 
 import contextlib
+import fcntl
 import json
 import os
 import re
@@ -33,7 +34,9 @@ __all__ = ["GarageMQProcess", "LeveretProcess", "ProcessFailed", "RabbitMQProces
 
 FIRST_PORT: Final = 16384
 PORTS: Final = 16384
-"""Linux gives clients ports from 32768 on."""
+"""How many there are of them: Linux gives clients ports from 32768 on."""
+LOCKED_PORTS: Final = Path("/tmp/leveret-ports.lock")
+"""The same file for all processes of the machine, whatever their TMPDIR is."""
 LINES_KEPT: Final = 400
 """How much of a broker's output is kept to explain a failure."""
 
@@ -42,16 +45,58 @@ class ProcessFailed(Exception):
     """A broker did not start, did not stop, or stopped with a status other than 0. The text ends with its output."""
 
 
-def free_port() -> int:
-    """A TCP port on 127.0.0.1 that nobody listens on just now.
+class Ports:
+    """Ports on 127.0.0.1 that belong to this process until it ends, so that no two processes try to listen on one.
 
-    It is none of those that systems give to clients: one of these might have it while a server is down that wants it
-    back.
+    They are below those that Linux gives to clients, and each is a byte of LOCKED_PORTS that this process has locked. A
+    server therefore has its port back when it is started again, which a port that
+    the kernel chose could not promise.
     """
-    while True:
-        port = FIRST_PORT + secrets.randbelow(PORTS)
-        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            return port
+
+    def __init__(self) -> None:
+        self._taken: set[int] = set()
+        self._file: int | None = None
+        self._owner = 0
+        self._turn = threading.Lock()
+
+    def take(self) -> int:
+        """A port that nobody else takes, and nobody listens on."""
+        with self._turn:
+            if self._owner != os.getpid():  # a fork has none of its parent's locks
+                self._file, self._owner = self._opened(), os.getpid()
+            while True:
+                port = FIRST_PORT + secrets.randbelow(PORTS)
+                if port not in self._taken and self._lock(port):
+                    self._taken.add(port)
+                    with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+                        return port
+
+    def _lock(self, port: int) -> bool:
+        assert self._file is not None
+        try:
+            fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+        except BlockingIOError:
+            return False
+        return True
+
+    @staticmethod
+    def _opened() -> int:
+        flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+        try:
+            # not created where it exists: Linux refuses that in such a directory if it is another user's
+            return os.open(LOCKED_PORTS, flags)
+        except FileNotFoundError:
+            file = os.open(LOCKED_PORTS, flags | os.O_CREAT, 0o666)
+            os.fchmod(file, 0o666)  # the users of a machine share it
+            return file
+
+
+_ports: Final = Ports()
+
+
+def free_port() -> int:
+    """A TCP port on 127.0.0.1 that nobody listens on, and that no other process gets here until this one ends."""
+    return _ports.take()
 
 
 class ServerProcess:

@@ -17,13 +17,12 @@ from typing import Final
 
 import pyspark
 
-from leveret.spark.java import java_home
+from leveret.spark.java import java_home, short_lived
 from leveret.testing.processes import ServerProcess
 
 SPARK_HOME: Final = Path(pyspark.__file__).parent
 PASSED_ON: Final = ("PYTHONPATH", "VIRTUAL_ENV", "SPARK_REMOTE", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
 """What our own environment may say of Pythons and would reach executors."""
-SMALL: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
 WORKERS: Final = 2
 EXECUTOR: Final = "CoarseGrainedExecutorBackend"
 
@@ -48,7 +47,7 @@ class SparkProcess(ServerProcess):
             "JAVA_HOME": str(java_home()),
             "SPARK_HOME": str(SPARK_HOME),
             "SPARK_DAEMON_MEMORY": "256m",
-            "SPARK_DAEMON_JAVA_OPTS": SMALL,
+            "SPARK_DAEMON_JAVA_OPTS": f"-XX:-UsePerfData {short_lived()}",
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_LOCAL_DIRS": str(self.data_dir),
         }
@@ -73,7 +72,7 @@ class SparkCluster:
             "spark.executor.memory": "512m",
             "spark.executor.cores": "1",
             "spark.cores.max": str(len(self.workers)),
-            "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "spark.executor.extraJavaOptions": short_lived(),
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
         }

@@ -76,3 +76,18 @@ class ProtocolError(Exception):
 
     def __str__(self) -> str:
         return f"{self.code} {self.reply_text.encode('utf-8', 'surrogateescape').decode('utf-8', 'replace')}"
+
+
+# so much of a name is said in a text for people: all of one that is usual
+NAME_CHARS_MAX: Final = 128
+
+
+def quoted(name: str) -> str:
+    """A name that somebody chose, for a log line or an error: in quotes, which it can't end, on one line, and cut."""
+    shown = name[:NAME_CHARS_MAX]
+    if shown.isprintable():
+        shown = shown.replace("\\", "\\\\")
+    else:
+        shown = shown.encode("unicode_escape").decode("ascii")
+    shown = shown.replace("'", "\\'")
+    return f"'{shown}'" if len(name) <= NAME_CHARS_MAX else f"'{shown}…' ({len(name)} characters)"

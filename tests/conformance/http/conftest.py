@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
@@ -13,7 +15,9 @@ from leveret.testing.processes import LeveretProcess, RabbitMQProcess, free_port
 
 from .api import Api
 from .pair import Broker, Pair
+from .recording import IS_RECORDING, Recording, Tape
 
+LIVE, RECORDED = "live", "recorded"
 PLUGINS = ["rabbitmq_management", "rabbitmq_federation_management"]
 
 
@@ -40,21 +44,54 @@ def subject() -> Iterator[Broker]:
         yield Broker(process.url, process.admin_url)
 
 
+@pytest.fixture(scope="session", params=[pytest.param(LIVE, marks=pytest.mark.needs("rabbitmq")), RECORDED])
+def against(request: pytest.FixtureRequest) -> str:
+    """What the broker under test is compared with: a RabbitMQ, or its recorded answers. Those are written first."""
+    return str(request.param)
+
+
+@pytest.fixture(scope="session")
+def brokers(request: pytest.FixtureRequest, against: str, subject: Broker) -> list[Broker]:
+    """The brokers that are there: RabbitMQ, if it is asked, and the one under test."""
+    return [request.getfixturevalue("rabbitmq"), subject] if against == LIVE else [subject]
+
+
+@pytest.fixture(scope="module")
+def recording(request: pytest.FixtureRequest, against: str) -> Recording:
+    """RabbitMQ's answers to the tests of this module."""
+    return Recording(request.path.stem)
+
+
 @pytest.fixture
-def both(rabbitmq: Broker, subject: Broker) -> Iterator[Pair]:
+def title(request: pytest.FixtureRequest) -> str:
+    """The test's name, which is the same for both values of `against`."""
+    return re.sub(rf"(?<=\[)({LIVE}|{RECORDED})(-|(?=\]))", "", request.node.name, count=1)
+
+
+@pytest.fixture
+def both(
+    brokers: list[Broker], subject: Broker, recording: Recording, title: str, unique: str
+) -> Iterator[Pair]:
     """Both brokers' APIs as an administrator; at the end of the test they must have answered alike."""
-    with Pair(Api(rabbitmq.api), Api(subject.api)) as pair:
+    rabbitmq = Api(brokers[0].api) if len(brokers) > 1 else None
+    with Pair(rabbitmq, Api(subject.api), Tape(recording, title, unique, IS_RECORDING and len(brokers) > 1)) as pair:
         yield pair
         pair.verify()
 
 
 @pytest.fixture
+def unique(request: pytest.FixtureRequest, title: str) -> str:
+    """A name that no other test uses, and that is the same in each run, as it is recorded."""
+    return f"t-{hashlib.sha256(f'{request.path.name}::{title}'.encode()).hexdigest()[:12]}"
+
+
+@pytest.fixture
 def vhost(both: Pair, unique: str) -> Iterator[str]:
     """A virtual host of the test's own on both brokers; guest may do all in it."""
-    for api in (both.rabbitmq, both.subject):
+    for api in both.apis:
         assert api.call("PUT", f"/api/vhosts/{unique}").status == 201
     yield unique
-    for api in (both.rabbitmq, both.subject):
+    for api in both.apis:
         api.call("DELETE", f"/api/vhosts/{unique}")
 
 

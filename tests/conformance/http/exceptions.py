@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-__all__ = ["OMITTED", "VARYING"]
+__all__ = ["LATE", "OMITTED", "VARYING"]
 
 ERLANG = "a fact about Erlang's virtual machine"
 MIRRORS = "classic mirrored queues are not supported"
@@ -42,6 +42,21 @@ OMITTED: Final[Mapping[str, str]] = {
     "*.cowboy_opts": "options of Erlang's HTTP server",
 }
 """Keys that RabbitMQ 3.10.8 has and the broker under test need not have."""
+
+STATISTICS = "comes with RabbitMQ's statistics"
+
+LATE: Final[Mapping[str, str]] = {
+    "*.message_stats*": STATISTICS,
+    "vhosts*.message*": STATISTICS,
+    "vhosts*_oct*": STATISTICS,
+    **{
+        f"queues*.{key}": STATISTICS
+        for key in ("message*", "consumer*", "memory", "state", "policy", "operator_policy",
+                    "effective_policy_definition", "exclusive_consumer_tag", "single_active_consumer_tag",
+                    "head_message_timestamp")
+    },
+}
+"""Keys that RabbitMQ's answer may have, though its recorded answer came too early to have them."""
 
 CLOCK = "a time"
 LOAD = "depends on the machine and the moment"

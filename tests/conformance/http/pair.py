@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass
 from typing import Any, Self
 
 from ... import waiting
 from .api import Answer, Api
-from .exceptions import OMITTED, VARYING
+from .recording import HOW_TO_RECORD, OMIT, PLAIN, VARY, Said, Tape, settled
 from .shape import Patterns, differences
 
 __all__ = ["Answers", "Broker", "Pair"]
@@ -20,10 +20,8 @@ __all__ = ["Answers", "Broker", "Pair"]
 SETTLED_S = 12.0  # RabbitMQ's statistics are five seconds old at most, and those of one object come apart
 # headers that must be the same, where RabbitMQ sends them
 HEADERS = ("content-type", "location", "allow", "www-authenticate")
-PLAIN = Patterns({})
 HASHED = re.compile(r"~[\w-]{6}\b")
 ERLANG = re.compile(rb"EXIT|badarg|function_clause|&lt;&lt;|\{[a-z_]+,|\[\[\d+,|regular expression")
-OMIT, VARY = Patterns(OMITTED), Patterns(VARYING)
 
 
 @dataclass(frozen=True)
@@ -41,49 +39,80 @@ class Broker:
 
 @dataclass(frozen=True)
 class Answers:
-    """Both brokers' answers to one request."""
+    """Both brokers' answers to one request.
+
+    Attributes:
+        rabbitmq: RabbitMQ's; what was selected of it, where it is a recorded one.
+        subject: the other one's.
+        live: those that were given now: without RabbitMQ's, if that was recorded.
+    """
 
     rabbitmq: Answer
     subject: Answer
+    live: tuple[Answer, ...]
+
+
+@dataclass(frozen=True)
+class Request:
+    """One question; see `Pair.call`."""
+
+    verb: str
+    path: str
+    subject_path: str | None
+    body: object
+    headers: Mapping[str, str] | None
+    enough: Callable[[Answer], bool]
+    exact: bool
+    select: Callable[[Any], Any]
+
+    @property
+    def name(self) -> str:
+        """What it is called in a recording: a path that is each broker's own is told by its noun alone."""
+        return f"{self.verb} {self.path if self.subject_path is None else noun(self.path)}"
+
+    @property
+    def asked_of_subject(self) -> str:
+        """The path for the broker under test."""
+        return self.path if self.subject_path is None else self.subject_path
+
+    @property
+    def patterns(self) -> tuple[Patterns, Patterns]:
+        """What may be missing, and what may vary."""
+        return (PLAIN, PLAIN) if self.exact else (OMIT, VARY)
 
 
 class Pair:
-    """Two brokers' APIs, asked by the same user.
+    """Two brokers' APIs, asked by the same user. Without a RabbitMQ its recorded answers stand for it.
 
     Whatever the second answers otherwise than the first is noted; `verify` raises with all of it, so that a test shows
-    everything that is wrong with an object and not only the first of it.
+    everything that is wrong with an object and not only the first of it. So does what RabbitMQ answers otherwise than
+    was recorded.
     """
 
-    def __init__(self, rabbitmq: Api, subject: Api) -> None:
-        self.rabbitmq = rabbitmq
+    def __init__(self, rabbitmq: Api | None, subject: Api, tape: Tape) -> None:
+        self._rabbitmq = rabbitmq
         self.subject = subject
+        self._tape = tape
         self._notes: list[str] = []
-        self._nodes = node(rabbitmq), node(subject)
+        self._stale: list[str] = []
+        self._nodes = "" if rabbitmq is None else node(rabbitmq), node(subject)
         self.is_rabbitmq = subject.call("GET", "/api/overview").headers.get("server") == "Cowboy"
         self._users: list[Pair] = []
+
+    @property
+    def apis(self) -> list[Api]:
+        """The brokers that are there: RabbitMQ, if it is, and the one under test."""
+        return [api for api in (self._rabbitmq, self.subject) if api is not None]
 
     def as_user(self, user: str, password: str = "secret") -> Pair:
         """The same two, asked by somebody else; differences go to the same list."""
         pair = copy(self)
-        pair.rabbitmq = self.rabbitmq.as_user(user, password)
+        pair._rabbitmq = self._rabbitmq and self._rabbitmq.as_user(user, password)
         pair.subject = self.subject.as_user(user, password)
         self._users.append(pair)
         return pair
 
-    def call(self, verb: str, path: str, *args: Any, **more: Any) -> Answers:
-        """One request to both; see `_call`.
-
-        A question is asked again for a while as long as the answers differ: RabbitMQ's statistics come late, and each
-        at its own time.
-        """
-        before, until_s = len(self._notes), time.monotonic() + SETTLED_S
-        answers = self._call(verb, path, *args, **more)
-        while verb == "GET" and len(self._notes) > before and time.monotonic() < until_s:
-            del self._notes[before:]
-            answers = self._call(verb, path, *args, **more)
-        return answers
-
-    def _call(
+    def call(
         self,
         verb: str,
         path: str,
@@ -95,8 +124,12 @@ class Pair:
         exact: bool = False,
         select: Callable[[Any], Any] = lambda value: value,
         subject_path: str | None = None,
+        patient: bool = False,
     ) -> Answers:
         """One request to both.
+
+        The broker under test is asked once, and first. RabbitMQ is asked a question again for a while as long as the
+        answers differ: its statistics come late, and each at its own time.
 
         Args:
             verb: GET, PUT, …
@@ -104,68 +137,98 @@ class Pair:
             body: see Api.call.
             status: what RabbitMQ must answer, and so the other one, too.
             headers: more of them.
-            until: asks each broker again until this is true of the answer's JSON: statistics come late.
-            until_status: asks again until this is the status.
+            until: must be true of the answer's JSON: RabbitMQ is asked again until it is.
+            until_status: must be the status: RabbitMQ is asked again until it is.
             exact: no key may be missing and no value may differ.
             select: what of the answers' JSON is compared.
             subject_path: of the broker under test, where a name cannot be the same.
+            patient: the broker under test, too, is asked again until it is so: a link connects when it can.
         """
-        enough = condition(until, until_status)
-        theirs = path if subject_path is None else subject_path
-        one = waited(self.rabbitmq, enough, verb, path, body, headers)
-        assert status in (None, one.status), f"RabbitMQ: {verb} {path}: {one.status} {one.content.decode()}"
-        try:
-            other = waited(self.subject, enough, verb, theirs, body, headers)
-        except AssertionError as error:
-            self.note(verb, path, str(error))
-            return Answers(one, one)
-        if one.status == 500:
+        request = Request(verb, path, subject_path, body, headers, condition(until, until_status), exact, select)
+        other = self._ours(request, patient or self.is_rabbitmq)
+        said, one = self._theirs(request, other)
+        assert status in (None, said.status), f"RabbitMQ: {verb} {path}: {said.status} {said.value}"
+        return Answers(one, other, (other,) if self._rabbitmq is None else (one, other))
+
+    def _ours(self, request: Request, patient: bool) -> Answer:
+        if patient:
+            return waited(self.subject, request, request.asked_of_subject)
+        answer = ask(self.subject, request, request.asked_of_subject)
+        if not request.enough(answer):
+            self.note(request, f"not so when it was first asked: {answer.status} {text(answer)}")
+        return answer
+
+    def _theirs(self, request: Request, ours: Answer) -> tuple[Said, Answer]:
+        """RabbitMQ's answer, now or as it was recorded. What differs is noted."""
+        recorded = None if self._tape.is_recording else self._tape.next(request.name)
+        if self._rabbitmq is None:
+            assert recorded is not None, "there is no RabbitMQ to be recorded"
+            self._notes += self._differences(request, recorded, recorded.value, ours)
+            return recorded, recorded.answer()
+        until_s = time.monotonic() + SETTLED_S
+        while True:
+            answer = waited(self._rabbitmq, request, request.path)
+            value = told(request, answer, self._nodes[0])
+            said = heard(request, answer, value)
+            notes = self._differences(request, said, value, ours)
+            stale = [] if recorded is None else recorded.changes(said, noun(request.path))
+            if request.verb != "GET" or not (notes or stale) or time.monotonic() > until_s:
+                break
+        self._notes += notes
+        self._stale += [f"{request.name}\n    {each}" for each in stale]
+        if recorded is None:
+            self._tape.add(request.name, said)
+        return said, answer
+
+    def _differences(self, request: Request, said: Said, expected: Any, ours: Answer) -> list[str]:
+        """What the broker under test answers otherwise than RabbitMQ said, whose value is `expected`."""
+        return [f"{request.verb} {request.path}\n    {each}" for each in self._compare(request, said, expected, ours)]
+
+    def _compare(self, request: Request, said: Said, expected: Any, ours: Answer) -> Iterator[str]:
+        if said.status == 500:
             # A crash of RabbitMQ's: what we say instead must say whose fault it was.
-            if other.status == 500 and self.is_rabbitmq:
-                return Answers(one, other)  # a RabbitMQ as the broker under test, which tests the tests
-            refused = 400 <= other.status < 500 and set(other.json or ()) == {"error", "reason"}
-            if not refused and (verb != "GET" or other.status >= 300):
-                self.note(verb, path, f"expected a client's error, got {other.status} {text(other)}")
-            return Answers(one, other)
-        if one.status != other.status:
-            said = f"expected {one.status} {text(one)}, got {other.status} {text(other)}"
-            self.note(verb, path, said)
-            return Answers(one, other)
-        for name in HEADERS:
-            theirs, ours = (HASHED.sub("~HASH", each.headers.get(name, "")) for each in (one, other))
-            if theirs and theirs != ours:
-                self.note(verb, path, f"header {name}: {one.headers[name]!r}, got {other.headers.get(name)!r}")
-        self._compare(verb, path, one, other, exact, select)
-        return Answers(one, other)
-
-    def _compare(
-        self, verb: str, path: str, one: Answer, other: Answer, exact: bool, select: Callable[[Any], Any]
-    ) -> None:
-        if one.headers.get("content-type") != "application/json" and verb != "HEAD":
-            if one.content != other.content and not one.headers.get("content-type", "").startswith("text/html"):
-                self.note(verb, path, f"expected {text(one)}, got {text(other)}")
+            if ours.status == 500 and self.is_rabbitmq:
+                return  # a RabbitMQ as the broker under test, which tests the tests
+            refused = 400 <= ours.status < 500 and set(ours.json or ()) == {"error", "reason"}
+            if not refused and (request.verb != "GET" or ours.status >= 300):
+                yield f"expected a client's error, got {ours.status} {text(ours)}"
             return
-        omitted, varying = (PLAIN, PLAIN) if exact else (OMIT, VARY)
-        place = noun(path)
+        if said.status != ours.status:
+            yield f"expected {said.status} {str(expected)[:300]}, got {ours.status} {text(ours)}"
+            return
+        for name, wanted in said.headers.items():
+            if wanted != HASHED.sub("~HASH", ours.headers.get(name, "")):
+                yield f"header {name}: {wanted!r}, got {ours.headers.get(name)!r}"
+        kind = said.headers.get("content-type", "")
+        if kind != "application/json" and request.verb != "HEAD":
+            if (expected or "") != text(ours, None) and not kind.startswith("text/html"):
+                yield f"expected {expected}, got {text(ours)}"
+            return
         try:
-            got = neutral(other.json, self._nodes[1])
+            got = neutral(ours.json, self._nodes[1])
         except ValueError:
-            self.note(verb, path, f"no JSON: {text(other)}")
+            yield f"no JSON: {text(ours)}"
             return
-        expected = neutral(one.json, self._nodes[0])
-        if one.status >= 400 and ERLANG.search(one.content):
-            # The kind of error must be the same; the text shows what Erlang makes of its terms.
-            expected = {"error": expected["error"]}
-        if one.status >= 400 and isinstance(expected, dict) and VARY.names(f"{place}.reason"):
-            expected.pop("reason", None)
-        if one.status < 400:
-            expected, got = select(expected), select(got)
-        for each in differences(expected, got, omitted, varying, place):
-            self.note(verb, path, each)
+        if said.status < 400:
+            got = selected(request, got)
+        yield from differences(expected, got, *request.patterns, noun(request.path))
 
-    def note(self, verb: str, path: str, what: str) -> None:
+    def alike(self, name: str, seen: list[Any]) -> None:
+        """What was seen of each broker that is there (`apis`), by other means than `call`, must be the same."""
+        recorded = None if self._tape.is_recording else self._tape.next(name)
+        if self._rabbitmq is not None:
+            said = Said(0, seen[0])
+            stale = [] if recorded is None else recorded.changes(said, name)
+            self._stale += [f"{name}\n    {each}" for each in stale]
+            recorded = said
+        if self._tape.is_recording and recorded is not None:
+            self._tape.add(name, recorded)
+        assert recorded is not None, "there is no RabbitMQ to be recorded"
+        self._notes += [f"{name}\n    {each}" for each in differences(recorded.value, seen[-1], PLAIN, PLAIN)]
+
+    def note(self, request: Request, what: str) -> None:
         """Something that is different."""
-        self._notes.append(f"{verb} {path}\n    {what}")
+        self._notes.append(f"{request.verb} {request.path}\n    {what}")
 
     def get(self, path: str, status: int | None = 200, **more: Any) -> Answers:
         """GET; see `call`."""
@@ -188,18 +251,21 @@ class Pair:
         return self.call("DELETE", path, status=status, **more)
 
     def verify(self) -> None:
-        """Raises AssertionError with everything that was different so far."""
-        notes = list(dict.fromkeys(self._notes))
+        """Raises AssertionError with everything that was different so far, or recorded otherwise."""
+        notes, stale = list(dict.fromkeys(self._notes)), list(dict.fromkeys(self._stale))
         self._notes.clear()
+        self._stale.clear()
         assert not notes, f"{len(notes)} differences\n" + "\n".join(notes)
+        assert not stale, f"RabbitMQ was recorded otherwise: {HOW_TO_RECORD} does that again.\n" + "\n".join(stale)
+        self._tape.end()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         for pair in (self, *self._users):
-            pair.rabbitmq.close()
-            pair.subject.close()
+            for api in pair.apis:
+                api.close()
 
 
 def node(api: Api) -> str:
@@ -217,9 +283,40 @@ def noun(path: str) -> str:
     return path.split("?", maxsplit=1)[0].split("/")[2] if path.count("/") > 1 else path
 
 
-def text(answer: Answer) -> str:
+def told(request: Request, answer: Answer, name: str) -> Any:
+    """What of RabbitMQ's answer is compared: what was selected of its JSON, or the text of what is none."""
+    kind = answer.headers.get("content-type", "")
+    if answer.status == 500:
+        return None
+    if kind != "application/json" and request.verb != "HEAD":
+        return None if kind.startswith("text/html") else text(answer, None) or None
+    value = neutral(answer.json, name)
+    if answer.status < 400:
+        return selected(request, value)
+    if ERLANG.search(answer.content):
+        # The kind of error must be the same; the text shows what Erlang makes of its terms.
+        return {"error": value["error"]}
+    if isinstance(value, dict) and VARY.names(f"{noun(request.path)}.reason"):
+        value.pop("reason", None)
+    return value
+
+
+def selected(request: Request, value: Any) -> Any:
+    """What of JSON is compared, as JSON: tuples are arrays."""
+    return json.loads(json.dumps(request.select(value)))
+
+
+def heard(request: Request, answer: Answer, value: Any) -> Said:
+    """RabbitMQ's answer as it is recorded; value: see `told`."""
+    if answer.status == 500:
+        return Said(500)
+    headers = {name: HASHED.sub("~HASH", answer.headers[name]) for name in HEADERS if answer.headers.get(name)}
+    return Said(answer.status, settled(value, noun(request.path), *request.patterns), headers)
+
+
+def text(answer: Answer, longest: int | None = 300) -> str:
     """The body, for a line of a report."""
-    return answer.content.decode(errors="replace")[:300]
+    return answer.content.decode(errors="replace")[:longest]
 
 
 def condition(until: Callable[[Any], object] | None, status: int | None) -> Callable[[Answer], bool]:
@@ -229,17 +326,20 @@ def condition(until: Callable[[Any], object] | None, status: int | None) -> Call
     return lambda answer: until is None or (answer.status < 400 and holds(until, answer))
 
 
-def waited(
-    api: Api, enough: Callable[[Answer], bool], verb: str, path: str, body: object, headers: Mapping[str, str] | None
-) -> Answer:
+def ask(api: Api, request: Request, path: str) -> Answer:
+    """The answer to one request."""
+    return api.call(request.verb, path, request.body, request.headers)
+
+
+def waited(api: Api, request: Request, path: str) -> Answer:
     """An answer that is enough, asked for again and again. Raises AssertionError if none ever is."""
     last: list[Answer] = []
 
-    def ask() -> Answer | None:
-        last[:] = [api.call(verb, path, body, headers)]
-        return last[0] if enough(last[0]) else None
+    def asked() -> Answer | None:
+        last[:] = [ask(api, request, path)]
+        return last[0] if request.enough(last[0]) else None
 
-    return waiting.until(ask, lambda: f"{api.url}: {verb} {path}: {text(last[0])}")
+    return waiting.until(asked, lambda: f"{api.url}: {request.verb} {path}: {text(last[0])}")
 
 
 def holds(until: Callable[[Any], object], answer: Answer) -> bool:

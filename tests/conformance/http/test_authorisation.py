@@ -34,8 +34,7 @@ REQUESTS: list[tuple[str, str, object]] = [
         "definitions", "parameters/federation-upstream", "federation-links",
     )),
     *((verb, path.format(v=v), None) for v in ("{v}", "{o}", "nowhere") for verb, path in (
-        ("GET", "federation-links/{v}/state/down"), ("DELETE", "federation-links/vhost/{v}/none/none/restart"),
-        ("GET", "federation-links/vhost/{v}/none/none/restart"),
+        ("GET", "federation-links/{v}/state/down"), ("GET", "federation-links/vhost/{v}/none/none/restart"),
     )),
     *(("GET", path.replace("v", v), None) for v in ("{v}", "{o}") for path in (
         "queues/v/q", "exchanges/v/amq.direct", "queues/v/q/bindings", "exchanges/v/amq.direct/bindings/source",
@@ -73,7 +72,6 @@ REQUESTS: list[tuple[str, str, object]] = [
     ("POST", "definitions", {}),
     ("DELETE", "connections/none", None),
     ("DELETE", "connections/username/nobody", None),
-    ("DELETE", "auth/attempts/none", None),
     ("POST", "rebalance/queues", None),
 ]  # fmt: skip
 
@@ -84,7 +82,7 @@ def other(both: Pair, vhost: str) -> Iterator[str]:
     name = f"{vhost}-other"
     both.put(f"/api/vhosts/{name}")
     yield name
-    for api in (both.rabbitmq, both.subject):
+    for api in both.apis:
         api.call("DELETE", f"/api/vhosts/{name}")
 
 

@@ -52,11 +52,11 @@ def test_export(both: Pair, vhost: str) -> None:
 
 def test_each_takes_what_the_other_gave(both: Pair, vhost: str) -> None:
     fill(both, vhost)
-    before = both.get("/api/definitions", select=lambda answer: of(answer, vhost))
-    for api in (both.rabbitmq, both.subject):
+    before = both.get("/api/definitions", select=lambda answer: of(answer, vhost), exact=True)
+    for api in both.apis:
         api.call("DELETE", f"/api/vhosts/{vhost}")
         api.call("DELETE", f"/api/users/{vhost}-user")
-    for api, other in ((both.rabbitmq, before.subject), (both.subject, before.rabbitmq)):
+    for api, other in zip(reversed(both.apis), (before.rabbitmq, before.subject), strict=False):
         wanted = of(other.json, vhost)
         wanted["vhosts"] = [{"name": vhost}]
         answer = api.call("POST", "/api/definitions", wanted)

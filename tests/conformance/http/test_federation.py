@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from .api import Api
 from .pair import Broker, Pair, node
 
 EXCHANGE = "fed.x"
@@ -23,21 +22,15 @@ def upstream(both: Pair, vhost: str) -> Iterator[str]:
     name = f"{vhost}-up"
     both.put(f"/api/vhosts/{name}")
     yield name
-    for api in (both.rabbitmq, both.subject):
+    for api in both.apis:
         api.call("DELETE", f"/api/vhosts/{name}")
 
 
 @pytest.fixture
-def brokers(both: Pair, rabbitmq: Broker, subject: Broker) -> list[tuple[Api, str]]:
-    """Each broker's API, and where it takes AMQP as HOST:PORT."""
-    pairs = ((both.rabbitmq, rabbitmq), (both.subject, subject))
-    return [(api, broker.url.rpartition("@")[2].partition("/")[0]) for api, broker in pairs]
-
-
-@pytest.fixture
-def federated(both: Pair, brokers: list[tuple[Api, str]], vhost: str, upstream: str) -> str:
+def federated(both: Pair, brokers: list[Broker], vhost: str, upstream: str) -> str:
     """A virtual host with an exchange that has four links, of which one works."""
-    for api, address in brokers:
+    for api, broker in zip(both.apis, brokers, strict=True):
+        address = broker.url.rpartition("@")[2].partition("/")[0]
         uris = {
             "good": f"amqp://guest:guest@{address}/{upstream}",
             "broken": f"amqp://guest:guest@127.0.0.1:{CLOSED}/{upstream}",
@@ -64,8 +57,8 @@ def settled(items: list[dict[str, Any]]) -> bool:
 
 
 def test_what_is_told_of_links(both: Pair, federated: str, upstream: str) -> None:
-    answers = both.get(f"/api/federation-links/{federated}", until=settled)
-    for answer in (answers.rabbitmq, answers.subject):
+    answers = both.get(f"/api/federation-links/{federated}", until=settled, patient=True)
+    for answer in answers.live:
         text = answer.content.decode()
         assert "guest:" not in text
         assert "secret" not in text
@@ -80,32 +73,30 @@ def test_what_is_told_of_links(both: Pair, federated: str, upstream: str) -> Non
 
 
 def test_a_link_is_restarted(both: Pair, federated: str) -> None:
-    ids: list[str] = []
-    names = (node(both.rabbitmq), node(both.subject))
-    answers = both.get(f"/api/federation-links/{federated}", until=settled)
-    for answer in (answers.rabbitmq, answers.subject):
-        ids += [item["id"] for item in answer.json if item["upstream"] == "good"]
+    names = [node(api) for api in both.apis]
+    answers = both.get(f"/api/federation-links/{federated}", until=settled, patient=True)
+    ids = [next(item["id"] for item in answer.json if item["upstream"] == "good") for answer in answers.live]
     below = f"/api/federation-links/vhost/{federated}"
     paths = [f"{below}/{id}/{name}/restart" for id, name in zip(ids, names, strict=True)]
-    both.call("DELETE", paths[0], status=204, subject_path=paths[1])
-    both.get(f"/api/federation-links/{federated}", until=settled)
-    both.call("OPTIONS", paths[0], status=200, subject_path=paths[1])
+    both.call("DELETE", paths[0], status=204, subject_path=paths[-1])
+    both.get(f"/api/federation-links/{federated}", until=settled, patient=True)
+    both.call("OPTIONS", paths[0], status=200, subject_path=paths[-1])
     for path in (
-        f"{below}/00000000/{names[0]}/restart",
-        f"{below}/{ids[0]}/no@where/restart",
-        f"/api/federation-links/vhost/nowhere/{ids[0]}/{names[0]}/restart",
+        "{below}/00000000/{name}/restart",
+        "{below}/{id}/no@where/restart",
+        "/api/federation-links/vhost/nowhere/{id}/{name}/restart",
     ):
-        both.call("DELETE", path, status=404)
+        paths = [path.format(below=below, id=id, name=name) for id, name in zip(ids, names, strict=True)]
+        both.call("DELETE", paths[0], status=404, subject_path=paths[-1])
 
 
 def test_the_connections_of_a_link(both: Pair, federated: str, upstream: str) -> None:
-    mine = both.get(f"/api/vhosts/{federated}/connections", until=lambda items: len(items) == 1)
-    for answer in (mine.rabbitmq, mine.subject):
+    mine = both.get(f"/api/vhosts/{federated}/connections", until=lambda items: len(items) == 1, patient=True)
+    for answer in mine.live:
         (connection,) = answer.json
         assert (connection["type"], connection["protocol"]) == ("direct", "Direct 0-9-1")
         assert connection["client_properties"]["connection_name"] == "Federation link (upstream: good, policy: p)"
-    theirs = (both.rabbitmq, both.subject)
-    for api in theirs:
+    for api in both.apis:
         (connection,) = api.call("GET", f"/api/vhosts/{upstream}/connections").json
         assert connection["user_provided_name"] == "Federation link (upstream: good, policy: p)"
         assert (connection["type"], connection["user"]) == ("network", "guest")
@@ -113,7 +104,7 @@ def test_the_connections_of_a_link(both: Pair, federated: str, upstream: str) ->
 
 def test_what_the_upstream_has(both: Pair, federated: str, upstream: str) -> None:
     """Names hold the cluster's; all else is alike: arguments, kinds, who made them."""
-    both.get(f"/api/federation-links/{federated}", until=settled)
+    both.get(f"/api/federation-links/{federated}", until=settled, patient=True)
     both.get("/api/overview", select=lambda overview: [
         kind for kind in overview["exchange_types"] if kind["name"] == "x-federation-upstream"
     ])  # fmt: skip

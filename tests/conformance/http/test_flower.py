@@ -14,8 +14,9 @@ from celery import Celery
 from leveret.testing.processes import ServerProcess
 
 from ...waiting import DEADLINE_S, until
+from .api import Api
 from .conftest import within
-from .pair import Broker, Pair
+from .pair import Broker
 
 
 class Flower(ServerProcess):
@@ -34,7 +35,7 @@ class Flower(ServerProcess):
         return [sys.executable, "-m", "celery", *self._arguments]
 
 
-@pytest.fixture(params=["rabbitmq", "subject"])
+@pytest.fixture(params=[pytest.param("rabbitmq", marks=pytest.mark.needs("rabbitmq")), "subject"])
 def broker(request: pytest.FixtureRequest) -> Broker:
     """Either of the two."""
     found = request.getfixturevalue(request.param)
@@ -43,14 +44,18 @@ def broker(request: pytest.FixtureRequest) -> Broker:
 
 
 @pytest.fixture
-def flower(broker: Broker, vhost: str) -> Iterator[Flower]:
-    """A Flower for the test's virtual host, in which three tasks wait in the queue "celery"."""
-    url = within(broker, vhost)
+def flower(broker: Broker, unique: str) -> Iterator[Flower]:
+    """A Flower for a virtual host of its own, in which three tasks wait in the queue "celery"."""
+    api = Api(broker.api)
+    assert api.call("PUT", f"/api/vhosts/{unique}").status == 201
+    url = within(broker, unique)
     with Celery(broker=url) as app:
         for number in range(3):
             app.send_task("none", (number,))
     with Flower(url, broker.api) as process:
         yield process
+    api.call("DELETE", f"/api/vhosts/{unique}")
+    api.close()
 
 
 def rows(page: str) -> list[list[str]]:
@@ -59,7 +64,7 @@ def rows(page: str) -> list[list[str]]:
     return [[html.unescape(re.sub(r"<[^>]*>", "", cell)).strip() for cell in row] for row in found if row]
 
 
-def test_the_broker_page_lists_the_queues(both: Pair, broker: Broker, flower: Flower, vhost: str) -> None:
+def test_the_broker_page_lists_the_queues(flower: Flower) -> None:
     # name, messages, unacknowledged, ready, consumers
     wanted = ["celery", "3", "0", "3", "0"]
 

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from ...waiting import until
 from .pair import Pair
+from .test_queues import complete
+
+COUNT = 12
 
 
 @pytest.fixture(scope="module")
@@ -15,14 +19,16 @@ def place() -> str:
 
 @pytest.fixture(autouse=True)
 def queues(both: Pair, place: str) -> None:
-    """Twelve queues of three kinds in it, made once for both brokers."""
-    for api in (both.rabbitmq, both.subject):
+    """Twelve queues of three kinds in it, made once for both brokers, with RabbitMQ's statistics of all."""
+    for api in both.apis:
         if api.call("PUT", f"/api/vhosts/{place}").status == 201:
-            for number in range(12):
+            for number in range(COUNT):
                 arguments = {"x-expires": 2**30 + number}
                 body = {"durable": number % 3 == 0, "auto_delete": number % 4 == 0, "arguments": arguments}
                 name = ("alpha", "beta", "Gamma")[number % 3] + f"-{number}"
                 assert api.call("PUT", f"/api/queues/{place}/{name}", body).status == 201
+            listed = f"/api/queues/{place}"
+            until(lambda api=api, listed=listed: sum(map(complete, api.call("GET", listed).json)) == COUNT)
 
 
 QUERIES = [

@@ -10,7 +10,7 @@ from typing import Any
 
 import pika
 
-from .api import Api, segment
+from .api import segment
 from .conftest import within
 from .pair import Broker, Pair
 
@@ -19,14 +19,10 @@ FIELDS = ("name", "type", "arguments", "effective_policy_definition", "delivery_
 QUORUM = {"durable": True, "arguments": {"x-queue-type": "quorum"}}
 
 
-def apis(both: Pair) -> tuple[Api, Api]:
-    return both.rabbitmq, both.subject
-
-
 def test_the_broker_is_good_enough(both: Pair) -> None:
     """At least version 3.10, told as numbers only, statistics on, and the flag that at-least-once delays need."""
     both.get("/api/overview", select=lambda overview: overview["disable_stats"])
-    for api in apis(both):
+    for api in both.apis:
         version = api.call("GET", "/api/overview").json["rabbitmq_version"].split("-")[0]
         assert re.fullmatch(r"\d+(\.\d+){1,3}", version)
         assert [int(part) for part in version.split(".")[:2]] >= [3, 10]
@@ -53,11 +49,11 @@ def test_a_queue_has_no_delivery_limit(both: Pair, vhost: str) -> None:
     )
 
 
-def test_service_control_counts_queues_page_by_page(both: Pair, vhost: str, rabbitmq: Broker, subject: Broker) -> None:
+def test_service_control_counts_queues_page_by_page(both: Pair, vhost: str, brokers: list[Broker]) -> None:
     """Its path ends in a slash before the query; it asks for the bindings of queues and of endpoints' exchanges."""
     both.put(f"/api/queues/{vhost}/{ENDPOINT}", QUORUM)
     both.put(f"/api/queues/{vhost}/other", QUORUM)
-    for broker in (rabbitmq, subject):
+    for broker in brokers:
         with pika.BlockingConnection(pika.URLParameters(within(broker, vhost))) as connection:
             channel = connection.channel()
             channel.exchange_declare(ENDPOINT, "fanout", durable=True)

@@ -59,22 +59,21 @@ def test_small_answers(both: Pair, path: str) -> None:
     both.call("GET", f"/api/{path}")
 
 
-def test_port_listeners(both: Pair, rabbitmq: Broker, subject: Broker) -> None:
-    one, other = (f"/api/health/checks/port-listener/{urlsplit(each.url).port}" for each in (rabbitmq, subject))
-    both.get_each(one, other)
-    one, other = (f"/api/health/checks/port-listener/{urlsplit(each.api).port}" for each in (rabbitmq, subject))
-    both.get_each(one, other)
+def test_port_listeners(both: Pair, brokers: list[Broker]) -> None:
+    for urls in ([each.url for each in brokers], [each.api for each in brokers]):
+        paths = [f"/api/health/checks/port-listener/{urlsplit(url).port}" for url in urls]
+        both.get_each(paths[0], paths[-1])
 
 
-def test_failed_logins_are_counted(both: Pair, rabbitmq: Broker, subject: Broker, unique: str) -> None:
+def test_failed_logins_are_counted(both: Pair, brokers: list[Broker], unique: str) -> None:
     def attempts(answer: Any) -> bool:
         return any(each["auth_attempts_failed"] for each in answer)
 
-    for broker in (rabbitmq, subject):
+    for broker in brokers:
         parameters = pika.URLParameters(broker.url.replace("guest:guest", f"{unique}:wrong"))
         with pytest.raises(pika.exceptions.AMQPConnectionError):
             pika.BlockingConnection(parameters)
-    for api in (both.rabbitmq, both.subject):
+    for api in both.apis:
         node = segment(api.call("GET", "/api/overview").json["node"])
         answer = api.call("GET", f"/api/auth/attempts/{node}")
         assert answer.status == 200

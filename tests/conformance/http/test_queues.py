@@ -15,17 +15,17 @@ from .pair import Broker, Pair
 def complete(queue: Any) -> bool:
     """True when RabbitMQ's statistics of a queue have arrived."""
     early = queue.get("garbage_collection", {}).get("minor_gcs") == -1  # so says RabbitMQ while it knows nothing
-    return queue["state"] == "running" and "memory" in queue and "messages" in queue and not early
+    return queue.get("state") == "running" and "memory" in queue and "messages" in queue and not early
 
 
-def test_life_of_a_queue(both: Pair, rabbitmq: Broker, subject: Broker, vhost: str) -> None:
+def test_life_of_a_queue(both: Pair, brokers: list[Broker], vhost: str) -> None:
     path = f"/api/queues/{vhost}/q"
     both.get(path, 404)
     both.put(path, {"durable": True, "arguments": {"x-max-length": 10}})
     both.get(path, until=complete)
     both.get(f"/api/queues/{vhost}", until=lambda items: complete(items[0]))
     both.get(f"{path}/bindings", exact=True)
-    for broker in (rabbitmq, subject):
+    for broker in brokers:
         with pika.BlockingConnection(pika.URLParameters(within(broker, vhost))) as connection:
             assert connection.channel().queue_declare("q", passive=True).method.message_count == 0
     both.put(path, {"durable": True, "arguments": {"x-max-length": 10}}, 204)
@@ -130,7 +130,7 @@ def test_unknown_virtual_hosts(both: Pair) -> None:
     both.call("GET", "/api/queues/nowhere/q/bindings")
 
 
-def test_conditional_deletion(both: Pair, rabbitmq: Broker, subject: Broker, vhost: str) -> None:
+def test_conditional_deletion(both: Pair, brokers: list[Broker], vhost: str) -> None:
     path = f"/api/queues/{vhost}/q"
     both.put(path, {})
     message = {"properties": {}, "routing_key": "q", "payload": "x", "payload_encoding": "string"}
@@ -142,7 +142,7 @@ def test_conditional_deletion(both: Pair, rabbitmq: Broker, subject: Broker, vho
     both.get(path, 404)
     both.put(path, {})
     connections = []
-    for broker in (rabbitmq, subject):
+    for broker in brokers:
         connection = pika.BlockingConnection(pika.URLParameters(within(broker, vhost)))
         connection.channel().basic_consume("q", lambda *_: None)
         connections.append(connection)
@@ -154,10 +154,10 @@ def test_conditional_deletion(both: Pair, rabbitmq: Broker, subject: Broker, vho
         connection.close()
 
 
-def test_exclusive_queues_are_seen_and_not_deleted(both: Pair, rabbitmq: Broker, subject: Broker, vhost: str) -> None:
+def test_exclusive_queues_are_seen_and_not_deleted(both: Pair, brokers: list[Broker], vhost: str) -> None:
     path = f"/api/queues/{vhost}/q"
     connections = []
-    for broker in (rabbitmq, subject):
+    for broker in brokers:
         connection = pika.BlockingConnection(pika.URLParameters(within(broker, vhost)))
         connection.channel().queue_declare("q", exclusive=True)
         connections.append(connection)

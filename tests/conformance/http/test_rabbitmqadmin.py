@@ -15,9 +15,11 @@ import pika.exceptions
 import pytest
 
 from .api import Api
-from .conftest import serve, within
+from .conftest import LIVE, serve, within
 from .pair import Broker, Pair
 
+# RabbitMQ brings the tool
+pytestmark = [pytest.mark.needs("rabbitmq"), pytest.mark.parametrize("against", [LIVE], indirect=True)]
 Run = Callable[..., str]
 # without a home the tool finds no configuration of the user's
 NO_HOME = {"PATH": "/usr/bin:/bin"}
@@ -136,7 +138,7 @@ def test_what_the_broker_shows_of_itself(run: Run, rabbitmq: Broker, subject: Br
 
 
 def test_closing_a_connection(tool: Path, both: Pair, rabbitmq: Broker, subject: Broker, vhost: str) -> None:
-    for broker, api in ((rabbitmq, both.rabbitmq), (subject, both.subject)):
+    for broker, api in zip((rabbitmq, subject), both.apis, strict=True):
         connection = pika.BlockingConnection(pika.URLParameters(within(broker, vhost)))
         mine: list[str] = []
         while not mine:

@@ -1,4 +1,5 @@
-"""What RabbitMQ takes without a word, and ours refuses: it would do something else than what was said."""
+"""What RabbitMQ takes without a word, and ours refuses: it would do something else than what was said, or it is for
+operators who may change something."""
 
 from __future__ import annotations
 
@@ -26,9 +27,21 @@ GET = {"count": 1, "ackmode": "ack_requeue_true", "encoding": "auto"}
     ids=repr,
 )
 def test_nonsense_is_refused(both: Pair, vhost: str, verb: str, path: str, body: object) -> None:
-    for api in (both.rabbitmq, both.subject):
+    for api in both.apis:
         assert api.call("PUT", f"/api/queues/{vhost}/q", {}).status == 201
     answer = both.subject.call(verb, "/api/" + path.format(v=vhost), body)
     assert answer.status == 400 or both.is_rabbitmq, answer
-    assert both.rabbitmq.call(verb, "/api/" + path.format(v=vhost), body).status < 300
-    both.rabbitmq.call("DELETE", f"/api/vhosts/{vhost}-2")
+    for rabbitmq in both.apis[:-1]:
+        assert rabbitmq.call(verb, "/api/" + path.format(v=vhost), body).status < 300
+        rabbitmq.call("DELETE", f"/api/vhosts/{vhost}-2")
+
+
+@pytest.mark.parametrize("path", ["federation-links/vhost/{v}/none/none/restart", "auth/attempts/none"])
+def test_a_monitor_changes_nothing(both: Pair, vhost: str, path: str) -> None:
+    """RabbitMQ lets who has the tag monitoring restart links and reset the counts of logins."""
+    user = f"{vhost}-user"
+    for api in both.apis:
+        api.call("PUT", f"/api/users/{user}", {"password": "secret", "tags": "monitoring"})
+        status = api.as_user(user, "secret").call("DELETE", "/api/" + path.format(v=vhost)).status
+        assert status == (404 if both.is_rabbitmq or api is not both.subject else 401)
+        api.call("DELETE", f"/api/users/{user}")

@@ -17,7 +17,7 @@ HASH = "AQIDBDB9kM21iEUzN1lZ+6VReCsdNqS0sERdAQTcY6Xs3PMz"
 def user(both: Pair, unique: str) -> Iterator[str]:
     """A user's name; the user goes at the end."""
     yield unique
-    for api in (both.rabbitmq, both.subject):
+    for api in both.apis:
         api.call("DELETE", f"/api/users/{unique}")
 
 

@@ -71,11 +71,11 @@ def test_tracing_can_be_switched(both: Pair, vhost: str) -> None:
     both.get(f"/api/vhosts/{vhost}", until=lambda item: item["tracing"] is False)
 
 
-def test_what_is_in_it_goes_with_it(both: Pair, rabbitmq: Broker, subject: Broker, vhost: str) -> None:
+def test_what_is_in_it_goes_with_it(both: Pair, brokers: list[Broker], vhost: str) -> None:
     both.put(f"/api/queues/{vhost}/q", {})
     both.put(f"/api/exchanges/{vhost}/e", {"type": "topic"})
     both.put(f"/api/policies/{vhost}/p", {"pattern": ".*", "definition": {"max-length": 5}})
-    connections = [pika.BlockingConnection(pika.URLParameters(within(each, vhost))) for each in (rabbitmq, subject)]
+    connections = [pika.BlockingConnection(pika.URLParameters(within(each, vhost))) for each in brokers]
     both.delete(f"/api/vhosts/{vhost}")
     for connection in connections:
         with pytest.raises(pika.exceptions.AMQPConnectionError):
@@ -90,7 +90,7 @@ def test_what_is_in_it_goes_with_it(both: Pair, rabbitmq: Broker, subject: Broke
 
 
 def test_starting_one_on_a_node(both: Pair, vhost: str) -> None:
-    for api in (both.rabbitmq, both.subject):
+    for api in both.apis:
         node = segment(api.call("GET", "/api/overview").json["node"])
         answer = api.call("POST", f"/api/vhosts/{vhost}/start/{node}")
         assert answer.status == 204, answer

@@ -85,10 +85,13 @@ def test_add_and_cancel_consumer(app: Celery, worker: Worker, desk: Desk) -> Non
     assert result.get(timeout=DEADLINE_S) == "came"
     assert [each["name"] for each in asked(app, worker, "active_queues")] == ["celery", queue]
     assert told(app, worker, "cancel_consumer", queue) == {"ok": f"no longer consuming from {queue}"}
-    waits = app.tasks["visit"].apply_async((desk.address, "stays"), queue=queue)
-    assert app.tasks["add"].delay(1, 1).get(timeout=DEADLINE_S) == 2
-    assert waits.state == states.PENDING
     with app.connection_for_write() as connection:
+        declared = app.amqp.queues[queue](connection.default_channel)
+        # the worker says so before it does so
+        until(lambda: declared.queue_declare(passive=True).consumer_count == 0, "it still consumes")
+        waits = app.tasks["visit"].apply_async((desk.address, "stays"), queue=queue)
+        assert app.tasks["add"].delay(1, 1).get(timeout=DEADLINE_S) == 2
+        assert waits.state == states.PENDING
         assert app.amqp.queues[queue](connection.default_channel).delete() == 1
 
 

@@ -49,7 +49,7 @@ def test_they_outlive_a_broker(mortal: ServerProcess, client: Client, desk: Desk
         worker.idle(client("stock", mortal.url))
 
 
-@pytest.fixture(params=["leveret", pytest.param("rabbitmq", marks=pytest.mark.rabbitmq)])
+@pytest.fixture(params=["leveret", pytest.param("rabbitmq", marks=pytest.mark.needs("rabbitmq"))])
 def impatient(request: pytest.FixtureRequest) -> Iterator[ServerProcess]:
     """A broker that takes back what a consumer has held for TIMEOUT_MS."""
     if request.param == "rabbitmq":

@@ -7,6 +7,8 @@ import pytest
 from leveret.testing.processes import RabbitMQProcess
 
 from .pair import Pair
+from .player import Player
+from .recording import Recording
 
 PLUGINS = (
     "rabbitmq_consistent_hash_exchange", "rabbitmq_random_exchange", "rabbitmq_recent_history_exchange",
@@ -17,8 +19,6 @@ PLUGINS = (
 @pytest.fixture(scope="session")
 def oracle() -> Iterator[str]:
     """The URL of a RabbitMQ whose processes take turns on one scheduler: so it seldom answers now so, now so."""
-    if RabbitMQProcess.program() is None:
-        pytest.fail("RabbitMQ is not installed: apt-get install rabbitmq-server", pytrace=False)
     node = RabbitMQProcess(plugins=PLUGINS)
     arguments = node.environment()["RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS"]
     node.extra_environment = {"RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": f"{arguments} +S 1:1 +sbwt none"}
@@ -27,8 +27,44 @@ def oracle() -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def pair(broker: str, oracle: str) -> Iterator[Pair]:
-    """The two brokers."""
-    both = Pair(broker, oracle)
-    yield both
-    both.leave()
+def leveret(broker: str) -> Iterator[Player]:
+    """The run's leveret."""
+    player = Player(broker)
+    yield player
+    player.leave()
+
+
+@pytest.fixture(scope="session")
+def rabbitmq_player(oracle: str) -> Iterator[Player]:
+    """That RabbitMQ."""
+    player = Player(oracle)
+    yield player
+    player.leave()
+
+
+@pytest.fixture
+def live(leveret: Player, rabbitmq_player: Player) -> Iterator[Pair]:
+    """Leveret and a RabbitMQ."""
+    with Pair(leveret, rabbitmq_player) as pair:
+        yield pair
+
+
+@pytest.fixture(scope="session")
+def recording() -> Recording:
+    """What RabbitMQ was seen to do."""
+    return Recording.load()
+
+
+@pytest.fixture
+def recorded(leveret: Player, recording: Recording) -> Iterator[Pair]:
+    """Leveret and what RabbitMQ was seen to do."""
+    with Pair(leveret, recording) as pair:
+        yield pair
+
+
+@pytest.fixture(params=[pytest.param("live", marks=pytest.mark.needs("rabbitmq")), "recorded"])
+def pair(request: pytest.FixtureRequest) -> Pair:
+    """Either of these."""
+    found = request.getfixturevalue(request.param)
+    assert isinstance(found, Pair)
+    return found

@@ -15,7 +15,7 @@ _REDELIVERED = re.compile(r" redelivered=\w+")
 
 @dataclass(frozen=True)
 class Kind:
-    """covers: whether a step (of ours, of RabbitMQ's) shows this difference, and nothing else may be compared after it;
+    """covers: whether a step (of ours, of RabbitMQ's) shows this difference; the script goes on without it.
     None: what differs is left out of the comparison. source: what justifies it."""
 
     name: str
@@ -98,9 +98,16 @@ def _but_late(seen: Seen, closed: set[str]) -> object:
 
 
 def _expired_together(step: Step, ours: Seen, theirs: Seen) -> bool:
-    """Several messages that expire as they come were published at once, and where their dead letters are differs."""
+    """Several messages that expire as they come were published at once; where they are differs, how many does not."""
     together = step.does == "basic.publish" and step.count > 1 and step.properties.get("expiration") == "0"
-    return together and ours.frames == theirs.frames and ours.queues.keys() == theirs.queues.keys()
+    return together and ours.frames == theirs.frames and _counted(ours) == _counted(theirs)
+
+
+def _counted(seen: Seen) -> object:
+    """The number of messages in all queues together, and of each queue all but that number."""
+    states = seen.queues.items()  # its error, if it has one; its messages and consumers, if it has none or is locked
+    messages = sum(state[-2] for _, state in states if len(state) > 1)
+    return messages, {name: (state[:-2], state[-1]) for name, state in states}
 
 
 KINDS = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from keyword import iskeyword
 from typing import Any
 
 # connections and their frame_max: what comes in by one as one frame goes out by the other as several
@@ -39,7 +40,9 @@ class Step:
         return int(self.where[2:])
 
     def __repr__(self) -> str:
-        more = [f"{name}={item!r}" for name, item in self.args.items()]
+        more = [
+            f"**{{{name!r}: {item!r}}}" if iskeyword(name) else f"{name}={item!r}" for name, item in self.args.items()
+        ]
         if self.does == "basic.publish":
             if self.properties:
                 more.append(f"properties={self.properties!r}")

@@ -13,6 +13,7 @@ from leveret.client import Channel, Properties
 from leveret.endpoint import Context, Recoverability
 from leveret.testing.processes import free_port
 
+from ...shared import vhost
 from .support import OrderPlaced, PlaceOrder, endpoint, within
 
 
@@ -62,7 +63,7 @@ async def failed(url: str, name: str, channel: Channel) -> str:
 
 async def holds(channel: Channel, queue: str, count: int) -> None:
     """Wait until a queue has so many messages ready."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while (await channel.declare_queue(queue, passive=True)).message_count != count:
             continue
 
@@ -168,7 +169,7 @@ async def test_what_a_terminal_can_not_show_is_written_out(url: str, name: str, 
 
 async def test_wrong_words_and_missing_queues_are_told_in_one_line(url: str, name: str) -> None:
     code, _, error = await errors(url, name, "list")
-    assert (code, error) == (4, f"404 NOT_FOUND - no queue '{name}.error' in vhost '/'\n")
+    assert (code, error) == (4, f"404 NOT_FOUND - no queue '{name}.error' in vhost '{vhost(url)}'\n")
     for arguments, told in (
         (("retry",), "say which messages"),
         (("retry", "--all", "--id", "m"), "say which messages"),

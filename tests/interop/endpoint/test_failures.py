@@ -78,7 +78,7 @@ async def test_delayed_retries_are_counted_over_a_restart(url: str, name: str, c
     attempts = failing(first, stop)
     await first.start()
     await first.send_local(PlaceOrder(1))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not stopped:
             await channel.declare_queue(name, passive=True)
     await within(asyncio.gather(*stopped))

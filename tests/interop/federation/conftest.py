@@ -9,8 +9,6 @@ from contextlib import ExitStack
 
 import pytest
 
-from leveret.testing.processes import RabbitMQProcess
-
 from .node import FEDERATING, LEVERET, PLAIN, RABBITMQ, Node
 from .site import Site
 from .tap import Tap
@@ -32,8 +30,6 @@ def nodes() -> Iterator[Callable[[str], Node]]:
 
         def node(kind: str) -> Node:
             if kind not in running:
-                if kind.startswith(RABBITMQ) and RabbitMQProcess.program() is None:
-                    pytest.fail("RabbitMQ is not installed: apt-get install rabbitmq-server", pytrace=False)
                 kind_alone, _, rest = kind.partition(" ")
                 running[kind] = started = Node(kind_alone, PLAIN if rest == WITHOUT else FEDERATING)
                 stack.enter_context(started.process)
@@ -59,7 +55,10 @@ def site(nodes: Callable[[str], Node]) -> Iterator[Callable[..., Site]]:
         each.remove()
 
 
-@pytest.fixture(params=[pytest.param(pair, id="-to-".join(pair), marks=pytest.mark.rabbitmq) for pair in PAIRS])
+LIVE = pytest.mark.needs("rabbitmq")
+
+
+@pytest.fixture(params=[pytest.param(pair, id="-to-".join(pair), marks=LIVE) for pair in PAIRS])
 def pair(request: pytest.FixtureRequest, site: Callable[..., Site]) -> tuple[Site, Site]:
     """An upstream and a downstream, of all kinds of brokers. RabbitMQ alone shows that the test is right."""
     upstream, downstream = request.param

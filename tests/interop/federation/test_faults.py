@@ -12,7 +12,7 @@ from .site import Site, X
 from .stream import Stream
 from .tap import Tap
 
-pytestmark = pytest.mark.rabbitmq
+pytestmark = pytest.mark.needs("rabbitmq")
 
 Pair = tuple[Site, Site]
 Sites = Callable[..., Site]

@@ -11,7 +11,7 @@ from .inbox import Inbox
 from .node import LEVERET, RABBITMQ
 from .site import Site, X
 
-pytestmark = pytest.mark.rabbitmq
+pytestmark = pytest.mark.needs("rabbitmq")
 
 Sites = Callable[..., Site]
 SECOND = "leveret 2"

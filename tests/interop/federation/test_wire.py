@@ -13,7 +13,7 @@ from .node import LEVERET, RABBITMQ
 from .site import Site, X
 from .tap import Said, Tap
 
-pytestmark = pytest.mark.rabbitmq
+pytestmark = pytest.mark.needs("rabbitmq")
 
 Pair = tuple[Site, Site]
 Taps = Callable[[Site], Tap]

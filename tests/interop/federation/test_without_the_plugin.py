@@ -11,7 +11,7 @@ from .conftest import WITHOUT
 from .node import LEVERET, RABBITMQ
 from .site import Site
 
-pytestmark = pytest.mark.rabbitmq
+pytestmark = pytest.mark.needs("rabbitmq")
 
 
 @pytest.mark.parametrize("kind", [RABBITMQ, LEVERET])

@@ -23,12 +23,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 from leveret import spark as leveret_spark
+from leveret.spark.java import short_lived
 
 SETTINGS = {
     # tasks are repeated as on a cluster
     "spark.master": "local[2,4]",
     "spark.driver.memory": "1g",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.extraJavaOptions": short_lived(),
     "spark.sql.shuffle.partitions": 1,
     "spark.sql.codegen.wholeStage": False,
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",

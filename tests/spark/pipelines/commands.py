@@ -6,10 +6,12 @@ import json
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +19,12 @@ from click.testing import CliRunner
 
 import leveret
 from leveret.cli.main import main
+from leveret.spark.java import short_lived
 
-from ..kills.on_path.leveret_failpoints import kill_session
+from ..kills.on_path.leveret_failpoints import kill_session, processes, stop_session
 
 DOCS = Path(__file__).parents[3] / "docs"
-PATIENCE_S = 150.0
+PATIENCE_S = 220.0
 
 
 def commands(page: str) -> list[list[str]]:
@@ -50,12 +53,13 @@ def summary(words: Sequence[str], replaced: Mapping[str, str] | None = None, exi
 
 
 def run_and_kill(words: Sequence[str], when: Callable[[], bool], log: Path) -> None:
-    """Start ``leveret WORDS`` in a session of its own, and kill -9 all of its processes as soon as ``when`` is true.
+    """Start ``leveret WORDS`` in a session of its own, and kill -9 all of its processes while ``when`` is true.
 
-    It is an error if it ends before.
+    They are stopped first: ``when`` must still hold then, however long this test had to wait for a processor. It is an
+    error if the command ends before.
     """
     environment = {**os.environ, "PYTHONPATH": str(Path(leveret.__file__).parents[1])}
-    conf = ["--conf", "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC", "--master", "local[2]"]
+    conf = ["--conf", f"spark.driver.extraJavaOptions={short_lived()}", "--master", "local[2]"]
     with log.open("wb") as output:
         process = subprocess.Popen(
             [sys.executable, "-m", "leveret.cli.main", *words, *conf],
@@ -63,7 +67,7 @@ def run_and_kill(words: Sequence[str], when: Callable[[], bool], log: Path) -> N
         )  # fmt: skip
     try:
         deadline_s = time.monotonic() + PATIENCE_S
-        while not when():
+        while not (when() and _holds_still(process.pid, when)):
             assert process.poll() is None, f"it ended too early:\n{log.read_text()[-3000:]}"
             assert time.monotonic() < deadline_s, f"it does not come to where it is to be killed:\n{log.read_text()}"
             time.sleep(0.005)
@@ -71,6 +75,17 @@ def run_and_kill(words: Sequence[str], when: Callable[[], bool], log: Path) -> N
     finally:
         kill_session(process.pid)
         process.wait()
+
+
+def _holds_still(session: int, when: Callable[[], bool]) -> bool:
+    """Whether ``when`` is true while all processes of the session are stopped; if it is not, they go on."""
+    stop_session(session)
+    if when():
+        return True
+    for pid in processes(session):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+    return False
 
 
 def committed(checkpoint: Path) -> int:

@@ -21,7 +21,7 @@ from leveret.pipelines.archives import lake
 from leveret.spark.rows.properties import HEAD_SIZE
 from leveret.wire.properties import decode_header
 
-from .commands import commands, invoke, run_and_kill, summary
+from .commands import commands, committed, invoke, run_and_kill, summary
 from .flights import publish
 
 pytestmark = pytest.mark.spark
@@ -55,9 +55,9 @@ def test_flights_are_there_once_after_a_crash(
     small = ["--max-rows-per-trigger", "300"]
 
     def in_the_middle() -> bool:
-        """Both sources have a batch behind them, and files of another one are staged."""
+        """Spark has committed a batch of each source, and files of another one are staged."""
         homes = list(path.glob("_leveret/*-*"))
-        done = all(list(home.glob("batches/*.json")) for home in homes)
+        done = all(committed(home / "checkpoint") >= 0 for home in homes)
         return len(homes) == 2 and done and any(path.glob("_leveret/*/staging/*/day=*/*/*.parquet"))
 
     run_and_kill([*words, *small, "--follow", "--trigger-s", "0"], in_the_middle, tmp_path / "log")

@@ -20,7 +20,7 @@ from leveret.pipelines import audit
 from leveret.pipelines.audits.recording import record
 from leveret.testing.processes import LeveretProcess
 
-from ...conformance.test_firehose import TracedRabbitMQ
+from ...conformance.test_firehose import traced_rabbitmq
 from ...waiting import until
 from ..service import Service
 from .commands import commands, invoke, run_and_kill, summary
@@ -211,11 +211,11 @@ def test_it_finds_what_was_done_and_nothing_else_also_after_a_crash(
     assert (figures["lost"], figures["duplicated"], figures["early"]) == (SPOILT, SPOILT, 0)
 
 
-@pytest.mark.rabbitmq
+@pytest.mark.needs("rabbitmq")
 def test_a_firehose_of_rabbitmq(spark: SparkSession) -> None:
     """Recorded as one of leveret's; without times and confirms there is less to say."""
-    with TracedRabbitMQ() as node, BlockingConnection(node.url) as connection:
-        record(node.url)
+    with traced_rabbitmq() as url, BlockingConnection(url) as connection:
+        record(url)
         channel = connection.channel()
         channel.confirm_select()
         for queue in ("spoilt", "gate", "desk"):
@@ -228,7 +228,7 @@ def test_a_firehose_of_rabbitmq(spark: SparkSession) -> None:
         send(channel, ids("waiting"), "desk")
         take(channel, "gate", 3 * SPOILT)
         until(lambda: channel.declare_queue("audit", passive=True).message_count == 8 * SPOILT)
-        found = audit(spark, {"rabbit": node.url}, brokers={"rabbit": node.url})
+        found = audit(spark, {"rabbit": url}, brokers={"rabbit": url})
     figures = found.figures
     assert (figures["lost"], figures["duplicated"], figures["published"]) == (SPOILT, SPOILT, 4 * SPOILT)
     findings = found.tables[1].rows

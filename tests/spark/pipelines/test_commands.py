@@ -46,6 +46,10 @@ def test_the_first_signal_asks_and_the_second_one_ends() -> None:
 def test_a_cause_is_the_line_that_tells_a_person_most() -> None:
     text = "job failed\nTraceback (most recent call last):\n  File x\n    call()\nSinkError: 312 NO_ROUTE\n\nat java"
     assert cause(RuntimeError(text)) == "SinkError: 312 NO_ROUTE"
+    load = "[ERROR] Failed: leveret.spark.queues.errors.SourceError: there is no queue 'q': declare it\n STATE"
+    assert cause(RuntimeError(load)) == "there is no queue 'q': declare it"
+    task = "An exception was thrown from the worker:\nleveret.spark.rpc.RpcError: 312 NO_ROUTE: k; start the service"
+    assert cause(RuntimeError(task)) == "312 NO_ROUTE: k; start the service"
     assert cause(RuntimeError("plain\nmore")) == "plain"
     assert cause(KeyboardInterrupt()) == "KeyboardInterrupt"
 

@@ -182,7 +182,7 @@ class TestLeveret:
         graves.channel.delete_exchange("attic")
 
 
-@pytest.mark.rabbitmq
+@pytest.mark.needs("rabbitmq")
 def test_rabbitmq_sends_them_at_least_once(spark: SparkSession, rabbitmq: str, tmp_path: Path) -> None:
     with BlockingConnection(rabbitmq) as connection:
         channel = connection.channel()

@@ -194,7 +194,7 @@ class TestLeveret:
         assert len(taken(channel, queue)) > 0
 
 
-@pytest.mark.rabbitmq
+@pytest.mark.needs("rabbitmq")
 def test_rabbitmq_gets_them_at_least_once(
     spark: SparkSession, rabbitmq: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:

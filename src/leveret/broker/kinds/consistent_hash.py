@@ -102,11 +102,14 @@ class ConsistentHash(Matcher):
                 best = share
         return [best.binding] if best is not None else []
 
+    def weight(self, envelope: Envelope) -> i64:
+        return len(self._shares)
+
     def trial(self, envelope: Envelope, found: list[Binding]) -> Iterator[None]:
         hash = hash_of(self.hashed(envelope))
         best: Share | None = None
         highest = 0.0
-        for index, share in enumerate(self._shares.values()):
+        for index, share in enumerate(list(self._shares.values())):
             if index % STEP == 0:
                 yield
             bid = share.bid(hash)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from mypy_extensions import i64
+
 from leveret.broker.kinds.alike import Alike, added, removed, take
 from leveret.broker.kinds.envelope import Envelope
-from leveret.broker.kinds.matcher import Matcher
+from leveret.broker.kinds.matcher import STEP, Matcher
 from leveret.broker.names import RandomBytes
 from leveret.wire.table import Value
 
@@ -39,6 +41,13 @@ class Direct(Matcher):
             take(self._by_key.get(key), found)
         return self.standing(found)
 
+    def weight(self, envelope: Envelope) -> i64:
+        return len(envelope.keys)
+
     def trial(self, envelope: Envelope, found: list[Binding]) -> Iterator[None]:
-        yield
-        found.extend(self.match(envelope))
+        every: list[Binding] = []
+        for index, key in enumerate(envelope.keys):
+            if index % STEP == 0:
+                yield
+            take(self._by_key.get(key), every)
+        found.extend(self.standing(every))

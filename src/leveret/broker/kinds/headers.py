@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
+from mypy_extensions import i64
+
 from leveret.broker.kinds.envelope import Envelope
 from leveret.broker.kinds.matcher import STEP, Matcher
 from leveret.broker.names import RandomBytes
@@ -39,6 +41,11 @@ class Pattern:
             else:
                 self.passed_over.append(name)
 
+    @property
+    def size(self) -> i64:
+        """How much there is to be compared."""
+        return 1 + len(self.wanted)
+
     def takes(self, envelope: Envelope) -> bool:
         """Whether the message has one of the headers (any), or lacks none of them (all)."""
         for name, wanted, _ in self.wanted:
@@ -61,6 +68,7 @@ class Headers(Matcher):
         self.is_per_message = True
         self.is_indexed = True
         self._patterns: dict[int, Pattern] = {}
+        self._size: i64 = 0  # how many headers they ask for, and one for each
 
     def refusal(self, key: str, arguments: bytes) -> str:
         mode = dict(split_table(arguments)).get(b"x-match")
@@ -73,22 +81,31 @@ class Headers(Matcher):
         return ""
 
     def add(self, binding: Binding) -> None:
-        self._patterns[id(binding)] = Pattern(binding)
+        pattern = self._patterns[id(binding)] = Pattern(binding)
+        self._size += pattern.size
 
     def remove(self, binding: Binding) -> None:
-        del self._patterns[id(binding)]
+        self._size -= self._patterns.pop(id(binding)).size
 
     def match(self, envelope: Envelope) -> list[Binding]:
         return self.standing([pattern.binding for pattern in self._patterns.values() if pattern.takes(envelope)])
 
+    def weight(self, envelope: Envelope) -> i64:
+        return self._size
+
     def trial(self, envelope: Envelope, found: list[Binding]) -> Iterator[None]:
         bindings: list[Binding] = []
         yield from self.find_all(bindings)
-        for index, binding in enumerate(bindings):
-            if index % STEP == 0:
+        looked: i64 = 0
+        for binding in bindings:
+            while looked >= STEP:
+                looked -= STEP
                 yield
-            if self._patterns[id(binding)].takes(envelope):
-                found.append(binding)
+            pattern = self._patterns.get(id(binding))
+            if pattern is not None and pattern.binding is binding:
+                looked += pattern.size
+                if pattern.takes(envelope):
+                    found.append(binding)
 
     def pattern_of(self, binding: Binding) -> Pattern | None:
         """What one of its bindings asks for; None if it is none any more."""

@@ -38,7 +38,7 @@ class Matcher:
         self.is_by_chance = False
         self.is_indexed = False
         self.remnants: i64 = 0
-        self._all: list[Binding] = []  # empty: they have changed
+        self._all: list[Binding] = []  # empty: they have changed; others may still follow the list that was
 
     def refusal(self, key: str, arguments: bytes) -> str:
         """The text of the 406 that a new binding deserves, "" if it is fine."""
@@ -46,15 +46,19 @@ class Matcher:
 
     def add(self, binding: Binding) -> None:
         """Put a new binding into the index, if there is one."""
-        self._all.clear()
+        self._all = []
 
     def remove(self, binding: Binding) -> None:
         """Take a binding out of the index."""
-        self._all.clear()
+        self._all = []
 
     def lose(self, destination: Destination) -> None:
         """A destination is gone. Where it is_indexed, `remove` takes each binding to it out of the index later."""
-        self._all.clear()
+        self._all = []
+
+    def weight(self, envelope: Envelope) -> i64:
+        """How much `match` has to look at, about; 0 = little. Where it is much, a publish prefers `trial`."""
+        return 0 if self._all or self.is_per_message else len(self.outgoing)
 
     def standing(self, found: list[Binding]) -> list[Binding]:
         """Without those that are gone."""
@@ -75,13 +79,14 @@ class Matcher:
 
     def trial(self, envelope: Envelope, found: list[Binding]) -> Iterator[None]:
         """Find the bindings that would take a message, in steps and without a trace: nothing is kept, no chance is
-        drawn. What is by chance finds all among which it would draw. Between steps no binding must come or go."""
+        drawn. What is by chance finds all among which it would draw. Of the bindings that come or go between steps,
+        some are found."""
         return self.find_all(found)
 
     def find_all(self, found: list[Binding]) -> Iterator[None]:
         """A trial that finds all bindings."""
-        for alike in self.outgoing.values():
-            for binding in alike.values():
+        for alike in list(self.outgoing.values()):
+            for binding in list(alike.values()):
                 if len(found) % STEP == 0:
                     yield
                 found.append(binding)

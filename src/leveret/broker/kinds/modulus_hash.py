@@ -7,6 +7,8 @@ import zlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from mypy_extensions import i64
+
 from leveret.broker.kinds.envelope import Envelope
 from leveret.broker.kinds.matcher import STEP, Matcher
 from leveret.broker.names import RandomBytes
@@ -39,6 +41,9 @@ class ModulusHash(Matcher):
             # by name, so that the order in which queues were bound, and a restart, change nothing
             self._sorted = sorted([each for alike in self.outgoing.values() for each in alike.values()], key=_order)
         return [self._sorted[place_of(envelope.keys, len(self._sorted))]]
+
+    def weight(self, envelope: Envelope) -> i64:
+        return 0 if self._sorted else len(self.outgoing)
 
     def trial(self, envelope: Envelope, found: list[Binding]) -> Iterator[None]:
         bindings: list[Binding] = []

@@ -13,7 +13,6 @@ from __future__ import annotations
 from typing import Final
 
 from librt.strings import (
-    BytesWriter,
     read_i16_be,
     read_i32_be,
     read_i64_be,
@@ -22,6 +21,8 @@ from librt.strings import (
     write_i64_be,
 )
 from mypy_extensions import i16, i32, i64
+
+from leveret.broker.pieces import Pieces
 
 _HEAD_OCTETS: Final[i64] = 18
 
@@ -60,15 +61,21 @@ class Group:
 
 def encode(groups: list[Group]) -> bytes:
     """The payload of a chunk of these groups."""
-    out = BytesWriter()
+    return b"".join(encode_pieces(groups))
+
+
+def encode_pieces(groups: list[Group]) -> list[bytes]:
+    """The same in pieces."""
+    pieces = Pieces()
+    out = pieces.writer
     for group in groups:
         write_i64_be(out, group.time_us)
         write_i32_be(out, i32(group.count))
         write_i32_be(out, i32(group.size))
         write_i16_be(out, i16(i64(len(group.key))))
         out.write(group.key)
-        out.write(group.data)
-    return out.getvalue()
+        pieces.add(group.data)
+    return pieces.take()
 
 
 class Cursor:

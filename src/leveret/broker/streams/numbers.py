@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from mypy_extensions import i64
 
 from leveret.broker.headers import find, text_at
+from leveret.broker.overflow import expire_untaken
 from leveret.broker.queue import Queue
 from leveret.broker.ready import ITEM_OCTETS
 from leveret.broker.route import Route
@@ -98,4 +99,6 @@ def accept_numbered(
         if isinstance(queue, Stream):
             queue.sequences.put(number.publisher, number.sequence).id = queue.tail[-1].id
             queue.mark()
+    if ttl_us == 0 or route.is_brief:
+        expire_untaken(vhost, route.queues, peer.now_us)
     return standing if accepted == HANDLED else accepted

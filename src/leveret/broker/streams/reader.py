@@ -205,15 +205,15 @@ class Reader:
                 self._write_method(out, tag)
                 rest = write_head(out, data, at, number, frame_max)
             if rest == 0:
-                write_content(output, data[at : at + size], number, frame_max)
+                write_content(output, data, number, frame_max, at, at + size)
             else:
                 write_i64_be(out, offset)
                 if is_whole:
-                    out.write(data[at + rest : at + size])
+                    output.quote(data, at + rest, at + size)
                 else:
                     bodies_at = at + i64(read_i32_be(data, at + 3)) + 8
                     out.write(data[at + rest : bodies_at])
-                    write_content(output, data[bodies_at : at + size], number, frame_max)
+                    write_content(output, data, number, frame_max, bodies_at, at + size)
             if not no_ack:
                 channel.unacked.add(tag, Read(self, offset))
             tag += 1

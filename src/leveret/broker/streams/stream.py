@@ -131,6 +131,8 @@ class Stream(Queue):
     def synced(self) -> None:
         """That batch is on disk."""
         self.committed = self._closing
+        if self.tail_octets >= TAIL_OCTETS:
+            self.lengthened()
         if self.consumers.count > 0 and not self.is_deleted:
             self.vhost.log.is_stirred = True
             if not self.is_touched:

@@ -25,7 +25,9 @@ logger = logging.getLogger("leveret.reload")
 logger.setLevel(logging.INFO)  # who asks for a reload is told what came of it, whatever the level of the log
 Apply = Callable[[Server, Wanted], None]
 # what the broker looks up whenever it needs it; of new connections only, where each remembers
-LOOKED_UP: Final = ("heartbeat_s", "channel_max", "connection_max", "max_message_octets", "loopback_users")
+LOOKED_UP: Final = (
+    "heartbeat_s", "channel_max", "connection_max", "max_message_octets", "loopback_users", "send_timeout_ms",
+)  # fmt: skip
 
 
 def _broker_setting(name: str) -> Apply:
@@ -33,7 +35,7 @@ def _broker_setting(name: str) -> Apply:
 
 
 def _ceilings(server: Server, after: Wanted) -> None:
-    server.broker.settings.ceilings = after.broker.ceilings
+    server.broker.set_ceilings(after.broker.ceilings)
 
 
 def _log(server: Server, after: Wanted) -> None:

@@ -176,6 +176,14 @@ SECTIONS: Final[dict[str, tuple[Setting, ...]]] = {
             "ms", is_live=True,
         ),
         Setting(
+            "send_timeout_ms", Whole(), 30 * 1000,
+            "A connection whose client takes nothing of what it is sent for longer is reset, though it sends "
+            "heartbeats: its unacknowledged messages go to others, and it may recover; 0: never. One that reads slowly "
+            "is kept. RabbitMQ's tcp_listen_options.send_timeout is 15 s and begins when its own buffers are full: "
+            "there a client that reads nothing is cut after about 30 s.",
+            "ms", is_live=True,
+        ),
+        Setting(
             "disk_free_limit", Amount(), DISK_FREE_LIMIT_OCTETS,
             "Publishers are blocked when the disk has less free. Octets, 50MB, 1GiB, or a share of the machine's "
             "memory.",
@@ -204,13 +212,35 @@ SECTIONS: Final[dict[str, tuple[Setting, ...]]] = {
         _ceiling("exchange_max_per_vhost", "Exchanges of one virtual host; -1: no limit. One more: 406.", "exchanges"),
         _ceiling("binding_max_per_vhost", "Bindings of one virtual host; -1: no limit. One more: 406.", "bindings"),
         _ceiling(
-            "connection_max_per_address", "Connections from one IP address; -1: no limit. More are closed at once.",
+            "staged_producer_max_per_user",
+            "Staged producers (queries, docs/STAGES.md) of one user in a virtual host; -1: no limit. One more: 406.",
+            "producers",
+        ),
+        _ceiling(
+            "stage_max_per_user", "Stages of one user in a virtual host; -1: no limit. One more: 406.", "stages",
+        ),
+        _ceiling(
+            "staged_producer_unused_days_max",
+            "A staged producer that nobody uses for so long is closed, and refused when it comes back; no stage waits "
+            "for longer either. -1: never.",
+            "days",
+        ),
+        _ceiling(
+            "topic_words_max_per_exchange",
+            "Words of its patterns that a topic exchange compares with one routing key, at worst; -1: no limit. A "
+            "binding beyond: 406. Only thousands of patterns with many wildcards each come near it.",
+            "words",
+        ),
+        _ceiling(
+            "connection_max_per_address",
+            "Connections from one IP address; -1: no limit. One more takes the place of its oldest connection that has "
+            "not opened a virtual host yet; if there is none, it is closed at once.",
             "connections",
         ),
         _ceiling(
             "handshake_max",
-            "Connections that have not opened a virtual host yet; -1: no limit. More are closed at once, so that those "
-            "that only knock keep nobody out.",
+            "Connections that have not opened a virtual host yet; -1: no limit. One more takes the place of the oldest "
+            "of them, of the address that has most of them, which is closed: so idle sockets keep nobody out.",
             "connections",
         ),
     ),
@@ -286,7 +316,7 @@ SECTIONS: Final[dict[str, tuple[Setting, ...]]] = {
         Setting(
             "admin_port", Whole(0, PORT), None,
             "Port of the HTTP API; 0: none.",
-            absent="15672 if leveret[admin] is installed and the port is free", example=15672,
+            absent="15672 if the port is free", example=15672,
         ),
         Setting(
             "admin_tls_port", Whole(1, PORT), None,

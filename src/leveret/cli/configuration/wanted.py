@@ -20,7 +20,7 @@ from leveret.net.resources import machine_memory_octets
 # settings that are the broker's by the same names
 BROKER = (
     "product", "version", "frame_max", "channel_max", "heartbeat_s", "max_message_octets", "consumer_timeout_ms",
-    "connection_max",
+    "send_timeout_ms", "connection_max",
 )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from leveret.cli.ctl.spec import Given
+from leveret.cli.plain_words import plain_words
 
 YES, NO, MAYBE = "+", "-", "?"
 VERDICTS: Final = {"takes": YES, "refuses": "!", "perhaps": MAYBE, "cut": NO}
@@ -19,8 +20,8 @@ DEATHS: Final = {
 
 def tree(answer: Any, given: Given) -> str:
     """The answer: its summary, then each exchange with its bindings, each queue, and what comes after."""
-    lines = [plain(answer["summary"])]
-    lines += [f"  ! {plain(text)}" for text in answer["refusals"]]
+    lines = [plain(plain_words(answer["summary"]))]
+    lines += [f"  ! {plain(plain_words(text))}" for text in answer["refusals"]]
     if answer["route"] is not None:
         lines += _route(answer["route"], "")
     if "destination" in answer:

@@ -17,6 +17,7 @@ from leveret.cli.ctl.spec import Argument, Option, Rows, Spec, Table
 from leveret.cli.ctl.terms import json_text
 from leveret.cli.ctl.waiting import AWAIT_S
 from leveret.cli.data_dir import default_data_dir
+from leveret.cli.plain_words import plain_words
 from leveret.control.blocking import ControlClient
 from leveret.control.refusal import NOT_FOUND, Refused
 
@@ -138,7 +139,7 @@ def _call(spec: Spec, fields: dict[str, object], settings: Settings) -> Any:
         with ControlClient(settings.data_dir, timeout_s=settings.timeout_s) as control:
             return control.call(spec.command, **fields)
     except Refused as refused:
-        raise Failed(f"Error:\n{refused.reason}", _exit_code(spec, refused)) from None
+        raise Failed(f"Error:\n{plain_words(refused.reason)}", _exit_code(spec, refused)) from None
     except TimeoutError:
         text = f"Error: operation {spec.name} timed out. Timeout value used: {settings.timeout_s or AWAIT_S:g} s"
         raise Failed(text, TIMED_OUT) from None

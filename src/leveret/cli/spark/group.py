@@ -7,6 +7,8 @@ from typing import Final
 
 import click
 
+from leveret.cli.options import Group
+
 # pipeline -> one line of help; its module in this package has the name of the pipeline, and `command` in it
 PIPELINES: Final[dict[str, str]] = {
     "archive": "Streams and queues into a lake of Parquet, Delta or Iceberg, exactly once.",
@@ -22,7 +24,7 @@ TOOLS: Final[dict[str, str]] = {
 }
 
 
-class SparkGroup(click.Group):
+class SparkGroup(Group):
     """The pipelines, then the tools."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from leveret.cli.options import options
-from leveret.pipelines.errors import PipelineError
+from leveret.pipelines.errors import PipelineError, cause
 from leveret.pipelines.summary import Summary
 
 if TYPE_CHECKING:
@@ -65,14 +65,16 @@ class Running:
         settings = self._settings()
         log = Path(tempfile.gettempdir()) / f"leveret-spark-{os.getuid()}-{os.getpid()}.log"
         try:
+            from pyspark.errors import PySparkException
+
             from leveret.pipelines.engine import started
         except ImportError as error:
             raise click.UsageError(f"pipelines need more packages ({error}): pip install 'leveret[spark]'") from None
         try:
             with Teller(self.name) as teller, started(f"leveret {self.name}", log, **settings) as spark:
                 summary = job(spark, teller, self.dry_run)
-        except PipelineError as error:
-            click.echo(f"Error: {error}", err=True)
+        except (PipelineError, PySparkException) as error:
+            click.echo(f"Error: {error if isinstance(error, PipelineError) else cause(error)}", err=True)
             _say_where(log)
             sys.exit(EXIT_FAILED)
         log.unlink(missing_ok=True)

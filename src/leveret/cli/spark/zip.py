@@ -53,7 +53,7 @@ def write_zip(output: Path, package: Path = Path(leveret.__file__).parent) -> No
 def _sources(package: Path) -> Iterator[str]:
     """Names in the zip, which are those of the files beside the package."""
     yield "pyspark_leveret.py"
-    yield "leveret/__init__.py"
+    yield from ("leveret/__init__.py", "leveret/_core.py")
     for room in ROOMS:
         for path in (package / room).rglob("*"):
             name = path.relative_to(package).as_posix()

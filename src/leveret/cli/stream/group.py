@@ -16,7 +16,7 @@ import click
 
 from leveret.cli.ctl.exits import Failed
 from leveret.cli.ctl.times import duration_ms
-from leveret.cli.options import options
+from leveret.cli.options import Group, options
 from leveret.cli.stream.export import ExportRefused, Lines, LinesFile, ParquetDirectory, Sink
 from leveret.cli.stream.reading import Message, NotAStream, StreamReader, Where
 from leveret.cli.stream.shown import Screen, as_line
@@ -68,7 +68,7 @@ SHOWN: Final = (
 )
 
 
-@click.group()
+@click.group(cls=Group)
 def command() -> None:
     """Look into a stream of leveret or of RabbitMQ. Reading takes nothing away.
 

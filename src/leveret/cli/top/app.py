@@ -56,6 +56,7 @@ class Top(App[None]):
         self.looks = 0
         self._interval_ms = interval_ms
         self._is_paused = self._is_looking = False
+        self._is_first = True  # look at this view
 
     def compose(self) -> ComposeResult:
         yield Static(f"asking {escape(self.source.name)}…", id="head")
@@ -106,6 +107,7 @@ class Top(App[None]):
             return
         if question != self.question:
             return  # another view was chosen meanwhile: its own answer comes
+        self._is_first = self.snapshot is None
         self.snapshot = found
         trouble.set_class(bool(found.alarms), "is-shown")
         if found.alarms:
@@ -125,7 +127,8 @@ class Top(App[None]):
             what += f" /{question.text}"
         if self._is_paused:
             what += " PAUSED"
-        self.query_one("#head", Static).update(escape("\n".join([headline(snapshot), speeds(snapshot), what])))
+        head = "\n".join([headline(snapshot), speeds(snapshot, self._is_first), what])
+        self.query_one("#head", Static).update(escape(head))
         self._fill()
         self._show_details()
 
@@ -138,7 +141,7 @@ class Top(App[None]):
             title = Text(column.title, justify="right" if column.is_number else "left")
             table.add_column(title, key=column.title)
         for item in self.items:
-            table.add_row(*(_cell(column, item) for column in columns))
+            table.add_row(*(_cell(column, item, self._is_first) for column in columns))
         if self.items:
             table.move_cursor(row=min(row, len(self.items) - 1))
 
@@ -225,6 +228,6 @@ class Top(App[None]):
             self._show()
 
 
-def _cell(column: Column, item: Item) -> Text:
-    text = shortened(cell(column, item), max(column.width, NAME_WIDTH))
+def _cell(column: Column, item: Item, is_first: bool) -> Text:
+    text = shortened(cell(column, item, is_first), max(column.width, NAME_WIDTH))
     return Text(text, justify="right" if column.is_number else "left")

@@ -21,21 +21,22 @@ def headline(snapshot: Snapshot) -> str:
     return " · ".join(parts)
 
 
-def speeds(snapshot: Snapshot) -> str:
-    """How busy it is, and what it has left."""
+def speeds(snapshot: Snapshot, is_first: bool = False) -> str:
+    """How busy it is, and what it has left. is_first: as of `cell`."""
     stats = snapshot.overview.get("message_stats", {})
     words = {"publish": "in", "confirm": "confirmed", "deliver_get": "out", "ack": "acked"}
-    parts = [f"{word} {at(stats, f'{name}_details.rate') or 0:,.0f}/s" for name, word in words.items()]
+    rates = {word: at(stats, f"{name}_details.rate") or 0 for name, word in words.items()}
+    parts = [f"{word} {'-' if is_first and not rate else f'{rate:,.0f}'}/s" for word, rate in rates.items()]
     for node in snapshot.nodes[:1]:
         parts.append(f"memory {octets(node.get('mem_used') or 0)}")
         parts.append(f"disk {octets(node.get('disk_free') or 0)} free")
     return " · ".join(parts)
 
 
-def table(view: View, items: list[Item], width: int) -> list[str]:
-    """Lines of a table; the widest column of words takes what is left."""
+def table(view: View, items: list[Item], width: int, is_first: bool = False) -> list[str]:
+    """Lines of a table; the widest column of words takes what is left. is_first: as of `cell`."""
     columns = fitting(view, width)
-    cells = [[cell(column, item) for column in columns] for item in items]
+    cells = [[cell(column, item, is_first) for column in columns] for item in items]
     widths = [
         max([column.width, len(column.title), *(len(row[index]) for row in cells if column.is_number)])
         for index, column in enumerate(columns)
@@ -68,9 +69,9 @@ def once(source: Source, question: Question, width: int) -> str:
     """One look, as text."""
     snapshot = source.ask(question)
     items = arranged(question.view, snapshot.items, question.sort, question.is_reversed, question.text)
-    lines = [headline(snapshot), speeds(snapshot)]
+    lines = [headline(snapshot), speeds(snapshot, True)]
     lines += [f"ALARM: low on {alarm}; publishers are blocked" for alarm in snapshot.alarms]
-    return "\n".join([*lines, "", *table(question.view, items, width)])
+    return "\n".join([*lines, "", *table(question.view, items, width, True)])
 
 
 def everything(source: Source, text: str) -> dict[str, Any]:

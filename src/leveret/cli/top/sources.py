@@ -57,7 +57,7 @@ class Snapshot:
     @property
     def alarms(self) -> list[str]:
         """What runs short, in words."""
-        names = {"mem_alarm": "memory", "disk_free_alarm": "disk"}
+        names = {"mem_alarm": "memory", "disk_free_alarm": "disk", "disk_wait_alarm": "time for the disk"}
         return [f"{names[key]} on {node['name']}" for node in self.nodes for key in names if node.get(key)]
 
 

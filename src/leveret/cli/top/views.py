@@ -121,8 +121,9 @@ def arranged(view: View, items: Iterable[Item], sort: str, is_reversed: bool, te
     return wanted
 
 
-def cell(column: Column, item: Item) -> str:
-    """A value as people read it; what no item has is a dash."""
+def cell(column: Column, item: Item, is_first: bool = False) -> str:
+    """A value as people read it; what no item has is a dash. is_first: nobody may have looked before, and a broker that
+    has looked once only says 0 of each rate."""
     value = at(item, column.path)
     if value is None or value == "":
         return "-"
@@ -131,6 +132,8 @@ def cell(column: Column, item: Item) -> str:
     if column.unit == "octets":
         return octets(float(value))
     if column.unit == "rate":
+        if is_first and value == 0:
+            return "-"
         return f"{value:,.0f}" if value >= 10 else f"{value:.1f}".replace(".0", "")
     return f"{value:,}" if column.is_number else str(value)
 

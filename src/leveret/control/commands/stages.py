@@ -64,14 +64,15 @@ class GetQuery(Query):
 
 class ForgetQuery(Command):
     """The broker need not know any more which batch of a query was the last: none will come (again). What the query has
-    staged is dropped; what was released goes its way."""
+    staged is dropped; what was released goes its way. Of one that was closed the name may be used again."""
 
     name: str
     vhost: str = "/"
 
     def run(self, node: Node) -> object:
-        query = query_named(node, self.vhost, self.name)
-        node.broker.vhosts[self.vhost].queries.forget(query)
+        if not vhost_of(node, self.vhost).queries.forget_closed(self.name):
+            query = query_named(node, self.vhost, self.name)
+            node.broker.vhosts[self.vhost].queries.forget(query)
         return None
 
 

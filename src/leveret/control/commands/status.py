@@ -129,9 +129,12 @@ def maintenance_status(node: Node) -> str:
 
 
 def alarms_of(node: Node) -> list[str]:
-    """The resources that run short: "disk", "memory"."""
+    """The resources that run short: "disk", "memory", and "disk_wait", for which publishers wait too long."""
     alarms = node.host.alarms
-    return [name for name, is_on in (("disk", alarms.is_low_on_disk), ("memory", alarms.is_low_on_memory)) if is_on]
+    are_on = {
+        "disk": alarms.is_low_on_disk, "memory": alarms.is_low_on_memory, "disk_wait": alarms.is_waiting_for_disk,
+    }  # fmt: skip
+    return [name for name, is_on in are_on.items() if is_on]
 
 
 class Status(Query):

@@ -13,6 +13,7 @@ from leveret.control.command import Command, Query
 from leveret.control.node import Node
 from leveret.control.passwords import authenticated, password_fields
 from leveret.control.refusal import CONFLICT, Refused, bad_request, not_found
+from leveret.net.logins import Held
 from leveret.wire.table import Value
 
 NO_PASSWORD: dict[str, Value] = {"password_hash": "", "hashing_algorithm": SHA256}
@@ -145,6 +146,9 @@ class Authenticate(Query):
 
     address: the IP address from which somebody wants to log in, "" = nobody does; protocol: by which, "http";
     is_direct: nobody stands between, such as a proxy, or a page of elsewhere in a browser on this machine.
+
+    After failures of this user from this address nobody looks yet: then the answer is wait_us, to be asked again after
+    it with the due_us that stands beside it. So who has to wait waits where nobody waits behind.
     """
 
     name: str
@@ -152,13 +156,18 @@ class Authenticate(Query):
     address: str = ""
     protocol: str = "http"
     is_direct: bool = True
+    due_us: int = 0
     secrets: ClassVar[tuple[str, ...]] = ("password",)
 
     def run(self, node: Node) -> object:
         return self._authenticate(node)
 
     async def _authenticate(self, node: Node) -> object:
-        user = await authenticated(node, self.name, self.password, self.address, self.protocol, self.is_direct)
+        attempt = (self.name, self.password, self.address, self.protocol, self.is_direct, self.due_us)
+        try:
+            user = await authenticated(node, *attempt)
+        except Held as held:
+            return {"wait_us": held.wait_us, "due_us": held.due_us}
         return {"name": user.name, "tags": user.tags}
 
 

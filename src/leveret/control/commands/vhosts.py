@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from leveret.broker.definitions import PERMISSION, VHOST, Definition
+from leveret.broker.vhost_removal import VHostRemoval
 from leveret.control.checks import user_named, vhost_named
 from leveret.control.command import Command, Query
 from leveret.control.node import Node
 from leveret.control.refusal import bad_request
+from leveret.control.sliced import Sliced, Steps
 
 
 class AddVhost(Command):
@@ -27,6 +29,9 @@ class AddVhost(Command):
             raise bad_request("vhost name should not be empty")
         if self.creator:
             user_named(node, self.creator)
+        leaving = node.broker.vhosts.get(self.name)
+        if leaving is not None and leaving.is_leaving:
+            raise bad_request(f"vhost '{self.name}' is being deleted")
         definitions = node.broker.definitions
         before = definitions.get(VHOST, self.name) or {"name": self.name, "description": "", "tags": []}
         described: Definition = {} if self.description is None else {"description": self.description}
@@ -50,7 +55,12 @@ class DeleteVhost(Command):
         for peer in node.host.peers():
             if peer.vhost.name == self.name:
                 node.host.close(peer, f"vhost '{self.name}' is deleted")
-        node.broker.delete_vhost(self.name)
+        return Sliced(self._steps(node.broker.remove_vhost(self.name)))
+
+    def _steps(self, removal: VHostRemoval) -> Steps[object]:
+        while not removal.is_over:
+            removal.step()
+            yield
         return None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from leveret.broker.binding import Binding
@@ -21,7 +21,7 @@ from leveret.broker.exchange import Exchange
 from leveret.broker.queue import Queue
 from leveret.broker.users import MD5, SHA256, SHA512
 from leveret.broker.vhost import VHost
-from leveret.control.sliced import CHUNK, Steps
+from leveret.control.sliced import Steps
 from leveret.control.tables import plain_table, sayable
 from leveret.wire.table import decode_table
 
@@ -42,6 +42,7 @@ def exported(broker: Broker, vhost: str | None) -> Steps[dict[str, Any]]:
 
     As RabbitMQ's: without queues that are exclusive, and without what has a reserved name (amq.*), which no import
     takes, and their bindings. What is declared in one virtual host does not say in which, parameters and policies do.
+    What there is is collected at once; its entries are made while they are sent (None: a pause).
     """
     version = broker.settings.version
     table: dict[str, Any] = {"rabbit_version": version, "rabbitmq_version": version}
@@ -52,18 +53,26 @@ def exported(broker: Broker, vhost: str | None) -> Steps[dict[str, Any]]:
     for section, kind in DEFINED if vhost is None else DEFINED_WITHIN:
         found = [each for each in broker.definitions.all(kind) if vhost is None or each["vhost"] == vhost]
         sections.append((section, _vhost if kind == VHOST else plain_table, found))
-    sections.append(("queues", _queue, [queue for each in vhosts for queue in _queues(each)]))
+    sections.append(("queues", _queue, [queue for each in vhosts for queue in each.queues.values()]))
     sections.append(("exchanges", _exchange, [(each.name, x) for each in vhosts for x in _exchanges(each)]))
     sections.append(("bindings", _binding, [(each.name, b) for each in vhosts for b in _bindings(each)]))
     yield
     for section, say, found in sections:
-        entries = table[section] = []
-        for start in range(0, len(found), CHUNK):
-            entries += [say(each) for each in found[start : start + CHUNK]]
-            yield
-        for entry in entries if vhost is not None and section in DECLARED else ():
-            del entry["vhost"]
+        table[section] = _entries(say, found, vhost is None or section not in DECLARED)
     return table
+
+
+def _entries(
+    say: Callable[[Any], dict[str, object]], found: list[Any], says_where: bool
+) -> Iterator[dict[str, object] | None]:
+    for each in found:
+        if isinstance(each, Queue) and (each.owner is not None or each.name.startswith(RESERVED)):
+            yield None
+            continue
+        entry = say(each)
+        if not says_where:
+            del entry["vhost"]
+        yield entry
 
 
 def _warnings(broker: Broker) -> dict[str, list[str]]:
@@ -79,10 +88,6 @@ def _vhost(definition: Definition) -> dict[str, object]:
     """RabbitMQ reads description and tags in metadata, and writes them at both places."""
     plain = plain_table(definition)
     return plain | {"metadata": {"description": plain.get("description", ""), "tags": plain.get("tags", [])}}
-
-
-def _queues(vhost: VHost) -> list[Queue]:
-    return [queue for queue in vhost.queues.values() if queue.owner is None and not queue.name.startswith(RESERVED)]
 
 
 def _exchanges(vhost: VHost) -> list[Exchange]:

@@ -101,9 +101,11 @@ def _denied(node: Node, vhost: VHost, name: str, exchange: Exchange | None, mess
         found.append(
             f"403 ACCESS_REFUSED - access to exchange '{name or DEFAULT_EXCHANGE}' {where} (no write permission)"
         )
-    if not access.may_use_topic(WRITE, exchange, message.keys[0]):
-        text = f"access to topic '{message.keys[0]}' in exchange '{name}' {where} (topic permission)"
-        found.append(f"403 ACCESS_REFUSED - {text}")
+    for key in message.keys:
+        if not access.may_use_topic(WRITE, exchange, key):
+            text = f"access to topic '{key}' in exchange '{name}' {where} (topic permission)"
+            found.append(f"403 ACCESS_REFUSED - {text}")
+            break
     said = text_property(_header(message.content), "user_id")
     if said is not None:
         try:

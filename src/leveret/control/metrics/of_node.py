@@ -149,7 +149,13 @@ def _pressure(scope: Scope) -> Iterator[Row]:
 
 
 def _paused(scope: Scope) -> Iterator[Row]:
-    yield (), (scope.node.host.paused_count(),)
+    host = scope.node.host
+    yield (), (host.paused_count(), int(host.alarms.is_waiting_for_disk))
+
+
+def _cut(scope: Scope) -> Iterator[Row]:
+    cuts = scope.node.broker.cuts
+    yield from (((what,), (cuts.get(what, 0),)) for what in ("heartbeat", "send_timeout", "unread"))
 
 
 REFUSALS: Final = ("protocol", "tls", "timeout", "login", "limit", "vhost", "access")
@@ -194,6 +200,7 @@ NODE_ROWS: Final[dict[str, Callable[[Scope], Iterator[Row]]]] = {
     "leveret_store": _store,
     "leveret_pressure": _pressure,
     "leveret_paused": _paused,
+    "leveret_cut": _cut,
     "leveret_refused": _refused,
     "leveret_certificates": _certificates,
     "process": _process,

@@ -63,12 +63,24 @@ PRESSURE: Final = Group("leveret_pressure", ("reason",), (
     counter(
         "leveret_pressure_seconds_total",
         "How long publishers had to wait, by reason: the disk (journal, pages), a consumer that reads slowly "
-        "(slow), crowded queues (fairness), an alarm.",
+        "(slow), crowded queues (fairness), an alarm. QUEUES.md, Back-pressure, tells them apart.",
     ),
 ))  # fmt: skip
 
 PAUSED: Final = Group("leveret_paused", (), (
     gauge("leveret_paused_connections", "Connections that are not read from at this moment."),
+    gauge(
+        "leveret_disk_wait_alarm",
+        "1 while the disk does not keep up: publishers or confirms have waited for it for more than 5 s.",
+    ),
+))  # fmt: skip
+
+CUT: Final = Group("leveret_cut", ("reason",), (
+    counter(
+        "leveret_connections_cut_total",
+        "Connections that the broker cut: their client was silent (heartbeat), took nothing of what it was sent "
+        "(send_timeout), or had too much waiting (unread).",
+    ),
 ))  # fmt: skip
 
 REFUSED: Final = Group("leveret_refused", ("reason",), (
@@ -153,6 +165,6 @@ PROCESS: Final = Group("process", (), (
 ))  # fmt: skip
 
 OWN: Final = (
-    TIMES, STORE, PRESSURE, PAUSED, REFUSED, DISCARDED, REPLIES, PENDING, CERTIFICATES, LINKS, LINK_NUMBERS, STAGES,
-    STREAMS, STREAM_NAMES, PROCESS,
+    TIMES, STORE, PRESSURE, PAUSED, CUT, REFUSED, DISCARDED, REPLIES, PENDING, CERTIFICATES, LINKS, LINK_NUMBERS,
+    STAGES, STREAMS, STREAM_NAMES, PROCESS,
 )  # fmt: skip

@@ -65,6 +65,7 @@ def node_view(node: Node) -> View:
         "mem_calculation_strategy": "rss",
         "disk_free_limit": alarms.limits.disk_free_octets,
         "disk_free_alarm": alarms.is_low_on_disk,
+        "disk_wait_alarm": alarms.is_waiting_for_disk,
         "fd_total": fd_total,
         "sockets_total": fd_total,
         "proc_total": resource.getrlimit(resource.RLIMIT_NPROC)[0],

@@ -44,12 +44,11 @@ async def create(connection: Connection, layout: Layout) -> int:
 
     Raises ``LayoutConflict`` at the first one that the broker refuses; what was declared before it stays.
     """
-    channel = await connection.channel()
     declarations = layout.topology()
-    for declaration in declarations:
-        try:
-            await topology.declare(channel, [declaration])
-        except ChannelClosed as error:
-            raise LayoutConflict(described(declaration), error.code, error.text) from error
-    await channel.close()
+    async with await connection.channel() as channel:
+        for declaration in declarations:
+            try:
+                await topology.declare(channel, [declaration])
+            except ChannelClosed as error:
+                raise LayoutConflict(described(declaration), error.code, error.text) from error
     return len(declarations)

@@ -72,15 +72,14 @@ class Destinations:
         return reason
 
     async def _is_there(self, name: str, is_exchange: bool) -> bool:
-        channel = await self._connection.channel()
-        try:
-            if is_exchange:
-                await channel.declare_exchange(name, passive=True)
-            else:
-                await channel.declare_queue(name, passive=True)
-        except ChannelClosed as error:
-            if error.code == NOT_FOUND:
-                return False
-            raise
-        await channel.close()
+        async with await self._connection.channel() as channel:
+            try:
+                if is_exchange:
+                    await channel.declare_exchange(name, passive=True)
+                else:
+                    await channel.declare_queue(name, passive=True)
+            except ChannelClosed as error:
+                if error.code == NOT_FOUND:
+                    return False
+                raise
         return True

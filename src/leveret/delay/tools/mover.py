@@ -142,15 +142,13 @@ class Mover:
         counts = {}
         for level in reversed(range(self._layout.levels)):
             name = self._layout.level_name(level)
-            channel = await self._source.channel()
-            try:
-                counts[level] = (await channel.declare_queue(name, passive=True)).message_count
-            except ChannelClosed as error:
-                if error.code != NOT_FOUND:
-                    raise
-                self._summary.missing.append(name)
-            else:
-                await channel.close()
+            async with await self._source.channel() as channel:
+                try:
+                    counts[level] = (await channel.declare_queue(name, passive=True)).message_count
+                except ChannelClosed as error:
+                    if error.code != NOT_FOUND:
+                        raise
+                    self._summary.missing.append(name)
         if not counts:
             raise LookupError(f"{NO_LAYOUT}: there is no queue {self._layout.level_name(0)!r}")
         return counts

@@ -18,23 +18,21 @@ async def disconnected(connection: Connection, layout: Layout) -> list[int]:
     A delay of 0 is published to one level exchange after the other, from the lowest up, for a queue of our own: it
     must arrive at once. Above a level where it does not, nothing can be told, so the list ends with it.
     """
-    channel = await connection.channel()
-    await channel.confirm_select()
-    name = f"leveret-delay-probe-{secrets.token_hex(8)}"
-    await channel.declare_queue(name, durable=False, exclusive=True, auto_delete=True)
-    try:
-        await channel.bind_queue(name, layout.delivery_exchange, f"#.{name}")
-        key = layout.routing_key(0, name)
-        if not await _arrives(channel, layout.delivery_exchange, key, name):
-            return [-1]
-        for level in range(layout.levels):
-            if not await _arrives(channel, layout.level_name(level), key, name):
-                return [level]
-        return []
-    except ChannelClosed:
-        return [-1]  # without its exchanges there is nothing to be connected
-    finally:
-        await channel.close()
+    async with await connection.channel() as channel:
+        await channel.confirm_select()
+        name = f"leveret-delay-probe-{secrets.token_hex(8)}"
+        await channel.declare_queue(name, durable=False, exclusive=True, auto_delete=True)
+        try:
+            await channel.bind_queue(name, layout.delivery_exchange, f"#.{name}")
+            key = layout.routing_key(0, name)
+            if not await _arrives(channel, layout.delivery_exchange, key, name):
+                return [-1]
+            for level in range(layout.levels):
+                if not await _arrives(channel, layout.level_name(level), key, name):
+                    return [level]
+            return []
+        except ChannelClosed:
+            return [-1]  # without its exchanges there is nothing to be connected
 
 
 async def _arrives(channel: Channel, exchange: str, key: str, queue: str) -> bool:

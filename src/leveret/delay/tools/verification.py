@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any, Final, Protocol
 
-from leveret.client import ChannelClosed, Connection
+from leveret.client import Channel, ChannelClosed, Connection
 from leveret.delay import topology
 from leveret.delay.layout import Layout
 from leveret.delay.tools.creation import described
@@ -96,6 +96,9 @@ def _listed(one: QueueDeclaration, queue: dict[str, Any] | None) -> list[Finding
 def _broker(connection: Connection, layout: Layout) -> list[Finding]:
     """Its product and version, and what this layout asks of it."""
     said = connection.server_properties
+    own = said.get("leveret_version")  # to clients leveret calls itself RabbitMQ, unless it was told otherwise
+    if own:
+        return [Finding("broker", State.OK, f"leveret {own!s}")]
     product, version = str(said.get("product", "unknown")), str(said.get("version", "unknown"))
     numbers = re.match(r"(\d+)\.(\d+)", version)
     finding = Finding("broker", State.OK, f"{product} {version}")
@@ -116,7 +119,11 @@ def _broker(connection: Connection, layout: Layout) -> list[Finding]:
 
 
 async def _compared(connection: Connection, one: ExchangeDeclaration | QueueDeclaration) -> Finding:
-    channel = await connection.channel()
+    async with await connection.channel() as channel:
+        return await _compared_on(channel, one)
+
+
+async def _compared_on(channel: Channel, one: ExchangeDeclaration | QueueDeclaration) -> Finding:
     what = described(one)
     waiting = ""
     try:
@@ -133,7 +140,6 @@ async def _compared(connection: Connection, one: ExchangeDeclaration | QueueDecl
         await topology.declare(channel, [one])
     except ChannelClosed as error:
         return Finding(what, State.DIFFERENT if error.code == 406 else State.UNKNOWN, error.text)
-    await channel.close()
     return Finding(what, State.OK, waiting)
 
 

@@ -13,6 +13,7 @@ from leveret.client import BlockingConnection, ClientError
 from leveret.client.url import parse_url
 from leveret.pipelines.archives.storage import Storage
 from leveret.pipelines.errors import PipelineError
+from leveret.spark.queues.errors import SourceError, explained
 from leveret.spark.queues.spool.segment import Segment
 from leveret.spark.streams.bounds import Streams
 from leveret.spark.streams.errors import NoStream, StreamBroken
@@ -63,7 +64,7 @@ class Source:
         """
         try:
             return self._in_stream(planned) if self.kind == STREAM else self._in_queue(planned, spool_directory)
-        except ClientError as error:
+        except (ClientError, SourceError) as error:
             raise PipelineError(f"{self.kind} {self.name!r} at {self.broker}: {error}") from error
         except (NoStream, StreamBroken, ValueError) as error:
             raise PipelineError(str(error)) from error
@@ -84,7 +85,7 @@ class Source:
             streams.close()
 
     def _in_queue(self, planned: Mapping[str, Any], spool_directory: str) -> int:
-        with BlockingConnection(self.url) as connection:
+        with explained(self.name), BlockingConnection(self.url) as connection:
             waiting = connection.channel().declare_queue(self.name, passive=True).message_count
         names = Storage.at(spool_directory).names("")
         spooled = max((one.end for one in map(Segment.parse, names) if one is not None), default=0)

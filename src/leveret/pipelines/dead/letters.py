@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 
 from leveret.pipelines.archives import lake
 from leveret.pipelines.errors import PipelineError, cause
+from leveret.pipelines.loading import loaded
 
 EXCEPTION: Final = "NServiceBus.ExceptionInfo.ExceptionType"
 """The header of endpoints that names the exception."""
@@ -45,17 +46,18 @@ _READ: Final = "body,exchange,routing_key,headers,message_id,type,correlation_id
 
 
 def of_queue(spark: SparkSession, url: str, queue: str, messages_max: int | None) -> DataFrame:
-    """The dead letters that are in a queue, which stay there."""
+    """The dead letters that are in a queue, which stay there. ``PipelineError`` where they can't be read."""
     reader = spark.read.format("leveret").options(url=url, queue=queue, mode="peek", columns=_READ)
     if messages_max is not None:
         reader = reader.option("maxRows", messages_max)
-    return letters(reader.load().withColumn("source", F.lit(queue)))
+    return letters(loaded(reader, "dead letters").withColumn("source", F.lit(queue)))
 
 
 def of_spooled(spark: SparkSession, url: str, queue: str, spool: str, rows_max: int) -> DataFrame:
     """The same as a stream that takes them out of the queue, into files first."""
     reader = spark.readStream.format("leveret").options(url=url, queue=queue, mode="spool", columns=_READ)
-    return letters(reader.options(spoolDir=spool, maxRowsPerTrigger=rows_max).load().withColumn("source", F.lit(queue)))
+    reader = reader.options(spoolDir=spool, maxRowsPerTrigger=rows_max)
+    return letters(loaded(reader, "dead letters").withColumn("source", F.lit(queue)))
 
 
 def of_lake(spark: SparkSession, path: str) -> DataFrame:

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 
 from leveret.pipelines.archives import lake
 from leveret.pipelines.errors import PipelineError, cause
+from leveret.pipelines.loading import loaded
 from leveret.spark.rows.columns import PROPERTIES, STREAM_SCHEMA
 
 _NEEDED: Final = {
@@ -46,7 +47,7 @@ def of_stream(spark: SparkSession, options: Mapping[str, str], with_times: bool)
     """
     columns = [name for name in STREAM_SCHEMA.names if name != "arrived"]
     reader = spark.read.format("leveret").options(**options)
-    rows = reader.option("columns", ",".join([*columns, "content_header"])).load()
+    rows = loaded(reader.option("columns", ",".join([*columns, "content_header"])), f"stream {options['stream']!r}")
     if with_times:
         times = spark.read.format("leveret").options(**options).option("columns", "stream,offset,arrived").load()
         rows = rows.join(times, ["stream", "offset"], "left")

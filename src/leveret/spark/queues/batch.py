@@ -12,6 +12,7 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from leveret.spark.brief import brief
 from leveret.spark.queues.errors import SourceError
 from leveret.spark.queues.options import PREFETCH_MAX, BatchLimits, QueueOptions, SpoolOptions
 from leveret.spark.queues.patience import patiently
@@ -42,6 +43,7 @@ class PeekReader(DataSourceReader):
         """One: a queue has one order."""
         return [InputPartition(0)]
 
+    @brief(SourceError)
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The messages that are ready when the task begins, or the first ``maxRows`` of them."""
         rows, octets = self._limits.rows_max, self._limits.octets_max
@@ -85,6 +87,7 @@ class DrainReader(DataSourceReader):
         self._limits = limits
         self._shape = shape
 
+    @brief(SourceError)
     def partitions(self) -> Sequence[InputPartition]:
         """Drain the queue, in the driver; then ranges of the files."""
         spool = patiently(self._options.queue, lambda: Spool(self._options, self._spool_options, "batch"))
@@ -94,10 +97,11 @@ class DrainReader(DataSourceReader):
         finally:
             spool.close()
 
+    @brief(SourceError)
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a range, on an executor."""
         assert isinstance(partition, SegmentPart), partition
-        return partition.read(self._shape)
+        yield from partition.read(self._shape)
 
     def _drain(self, spool: Spool) -> None:
         filling = Filling(spool, self._options, self._spool_options)

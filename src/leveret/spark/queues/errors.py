@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from leveret.client import AuthenticationFailed, ChannelClosed, ConsumerCancelled
+from leveret.client import ChannelClosed, ConnectionClosed, ConsumerCancelled
+from leveret.spark.patience import passes
+from leveret.spark.refusals import no_connection
 from leveret.wire.errors import (
     ACCESS_REFUSED,
     NOT_FOUND,
@@ -31,8 +33,10 @@ def explained(queue: str) -> Iterator[None]:
     """Turn what the broker objects to into a ``SourceError``; a connection that was lost stays what it is."""
     try:
         yield
-    except AuthenticationFailed as error:
-        raise SourceError(f"the broker does not let us in: {error}; correct user and password in option url") from error
+    except ConnectionClosed as error:
+        if passes(error):
+            raise
+        raise SourceError(no_connection(error)) from error
     except ConsumerCancelled as error:
         raise SourceError(f"queue {queue!r} was deleted while it was read; declare it and start again") from error
     except ChannelClosed as error:
@@ -46,10 +50,11 @@ def is_in_use(error: ChannelClosed) -> bool:
 
 def _refused(queue: str, error: ChannelClosed) -> SourceError:
     if error.code == NOT_FOUND:
-        text = "declare it first, or correct option queue (or the vhost in option url)"
-    elif is_in_use(error):
+        text = "declare it first, or correct option queue (or the virtual host in option url)"
+        return SourceError(f"there is no queue {queue!r} ({error}): {text}")
+    if is_in_use(error):
         return QueueBusy(f"{error}; stop the exclusive consumer, or read another queue (option queue)")
-    elif error.code == ACCESS_REFUSED:
+    if error.code == ACCESS_REFUSED:
         text = f"give the user of option url the permission to read {queue!r}, or change that option"
     elif error.code == RESOURCE_LOCKED:
         text = "only the connection that declared it can read it; choose another in option queue"

@@ -17,13 +17,26 @@ from leveret.spark.queues.options import (
     mode,
 )
 from leveret.spark.queues.reader import QueueReader
+from leveret.spark.queues.spool.spool import is_spool
 from leveret.spark.queues.spooling import SpoolReader
+from leveret.spark.queues.subscription import check_there
 from leveret.spark.rows.shape import RowShape
 
 SPOOLED_ROWS: Final = 100_000
 """Rows of a spooled micro-batch at most, where maxRowsPerTrigger does not say: files are read by many tasks."""
 
 _ROWS_LIMIT: Final = 1 << 40
+
+
+def check(options: Mapping[str, str]) -> None:
+    """What can be told when a frame is made: ``ValueError`` for a wrong option, ``SourceError`` for a queue that is not
+    there or can't be read. What a spool has of a queue is read without it."""
+    how = mode(options, STREAM_MODES + BATCH_MODES)
+    queue = _spooled(options) if how == "spool" else QueueOptions.parse(options)
+    spool = SpoolOptions.parse(options, how) if how in ("spool", "drain") else None
+    if how == "spool" and spool is not None and is_spool(spool.directory):
+        return
+    check_there(queue.queue, queue.url)
 
 
 def is_spooled(options: Mapping[str, str]) -> bool:
@@ -33,8 +46,7 @@ def is_spooled(options: Mapping[str, str]) -> bool:
 
 def spool_reader(options: Mapping[str, str], shape: RowShape) -> DataSourceStreamReader:
     """The reader of mode=spool; ``ValueError`` names the option that is wrong."""
-    queue = QueueOptions.parse(options, SPOOLED_ROWS, _ROWS_LIMIT)
-    return SpoolReader(queue, SpoolOptions.parse(options, "spool"), shape)
+    return SpoolReader(_spooled(options), SpoolOptions.parse(options, "spool"), shape)
 
 
 def ack_reader(options: Mapping[str, str], shape: RowShape) -> SimpleDataSourceStreamReader:
@@ -48,3 +60,7 @@ def batch_reader(options: Mapping[str, str], shape: RowShape) -> DataSourceReade
     if mode(options, BATCH_MODES) == "peek":
         return PeekReader(queue, limits, shape)
     return DrainReader(queue, SpoolOptions.parse(options, "drain"), limits, shape)
+
+
+def _spooled(options: Mapping[str, str]) -> QueueOptions:
+    return QueueOptions.parse(options, SPOOLED_ROWS, _ROWS_LIMIT)

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from leveret.client.url import parse_url
-from leveret.spark.options import URL_DEFAULT, number
+from leveret.spark.options import URL_DEFAULT, number, url_of
 
 PREFETCH_MAX: Final = 65_535
 """The prefetch of basic.qos is a 16-bit number, so no more messages than this can be unacknowledged."""
@@ -61,12 +60,7 @@ class QueueOptions:
         rows_max = number(options, "maxRowsPerTrigger", rows_max, 1, rows_limit)
         prefetch = number(options, "prefetch", 0, 1, PREFETCH_MAX) or None
         octets_max = number(options, "maxBytesPerTrigger", 128 << 20, 1, _MANY)
-        url = options.get("url", URL_DEFAULT)
-        try:
-            parse_url(url)
-        except ValueError as error:
-            raise ValueError(f"option url: {error}") from None
-        return QueueOptions(queue, url, rows_max, octets_max, prefetch)
+        return QueueOptions(queue, url_of(options), rows_max, octets_max, prefetch)
 
     @property
     def prefetch_count(self) -> int:

@@ -8,6 +8,7 @@ from typing import TypeVar
 from leveret.client import ConnectionClosed
 from leveret.spark.patience import Patience
 from leveret.spark.queues.errors import QueueBusy, SourceError
+from leveret.spark.refusals import no_connection
 
 T = TypeVar("T")
 
@@ -23,4 +24,4 @@ def patiently(
     try:
         return Patience(f"queue {queue}", QueueBusy, *passing).run(action, close)
     except ConnectionClosed as error:
-        raise SourceError(f"queue {queue!r}: {error}; is option url right, and the broker up?") from error
+        raise SourceError(f"queue {queue!r} can't be read: {no_connection(error)}") from error

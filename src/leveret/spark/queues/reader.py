@@ -19,6 +19,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import SimpleDataSourceStreamReader
 from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 
+from leveret.spark.brief import brief
+from leveret.spark.queues.errors import SourceError
 from leveret.spark.queues.options import QueueOptions
 from leveret.spark.queues.patience import patiently
 from leveret.spark.queues.subscription import FIRST_WAIT_S, Subscription
@@ -71,12 +73,14 @@ class QueueReader(SimpleDataSourceStreamReader, SupportsTriggerAvailableNow):
         """No message taken."""
         return {"messages": 0}
 
+    @brief(SourceError)
     def prepareForTriggerAvailableNow(self) -> None:
         """Note how many messages are there: the query takes that many and ends."""
         self.close()
         self._remaining = 0
         patiently(self._options.queue, self._subscribe, self.close)
 
+    @brief(SourceError)
     def read(self, start: dict[str, int]) -> tuple[Iterator[pa.RecordBatch], dict[str, int]]:
         """Acknowledge everything up to ``start``, then return what comes next and the offset behind it.
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
+from leveret.spark.brief import brief
 from leveret.spark.queues.errors import AcknowledgedTooLate, SourceError
 from leveret.spark.queues.options import QueueOptions, SpoolOptions
 from leveret.spark.queues.patience import patiently
@@ -47,6 +48,7 @@ class SpoolReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._filler: ThreadPoolExecutor | None = None
         self._ahead: Future[None] | None = None
 
+    @brief(SourceError)
     def initialOffset(self) -> dict[str, Any]:
         """The first message on the disk that no query is done with: what was acknowledged is not passed over."""
         spool = self._opened()
@@ -56,11 +58,13 @@ class SpoolReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Option maxRowsPerTrigger."""
         return ReadMaxRows(self._options.rows_max)
 
+    @brief(SourceError)
     def prepareForTriggerAvailableNow(self) -> None:
         """Note how many messages are there: the query takes that many and ends."""
         self._opened()
         self._patiently(self._aim)
 
+    @brief(SourceError)
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """The end of the next micro-batch: what is on the disk behind ``start``, or else what the queue has now."""
         spool = self._opened()
@@ -83,16 +87,19 @@ class SpoolReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         waiting = self._filling.waiting if self._filling is not None else 0
         return {"spool": self._spool.id, "messages": self._spool.end + waiting}
 
+    @brief(SourceError)
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Ranges of the files."""
         spool = self._opened()
         return spool.parts(self._checked(start), self._checked(end), self._spool_options.min_partitions)
 
+    @brief(SourceError)
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a range, on an executor."""
         assert isinstance(partition, SegmentPart), partition
-        return partition.read(self._shape)
+        yield from partition.read(self._shape)
 
+    @brief(SourceError)
     def commit(self, end: dict[str, Any]) -> None:
         """Spark is done with everything up to ``end``, and its checkpoint says so."""
         self._opened().release(self._checked(end))

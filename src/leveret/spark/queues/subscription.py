@@ -6,7 +6,7 @@ import logging
 import time
 from typing import Final
 
-from leveret.client import BlockingChannel, BlockingConnection, ChannelClosed, Delivery
+from leveret.client import BlockingChannel, BlockingConnection, ChannelClosed, ConnectionClosed, Delivery
 from leveret.spark.queues.errors import QueueBusy, SourceError, explained, is_in_use
 from leveret.wire.errors import PRECONDITION_FAILED
 
@@ -62,7 +62,7 @@ class Subscription:
                 state = self._channel.declare_queue(queue, passive=True)
                 self.ready = state.message_count
                 self._others = state.consumer_count
-                self._refuse_streams()
+                _refuse_streams(self._connection, queue)
                 if is_alone and state.consumer_count:
                     raise QueueBusy(
                         f"queue {queue!r} has {state.consumer_count} other consumers: a spool must read it alone, to "
@@ -170,19 +170,6 @@ class Subscription:
             run = run[:end]
         return run, octets
 
-    def _refuse_streams(self) -> None:
-        """A stream would be read from its end on, without a word. Only streams know where to begin (406 else)."""
-        with self._connection.channel() as probe:
-            try:
-                probe.consume(self._queue, arguments={"x-stream-offset": "next"}, prefetch_count=1)
-            except ChannelClosed as error:
-                if error.code == PRECONDITION_FAILED and "x-stream-offset" in error.text:
-                    return
-                if is_in_use(error):
-                    return  # a stream is in nobody's exclusive use; who has the queue is told by what follows
-                raise
-        raise SourceError(f"{self._queue!r} is a stream: write option stream for option queue")
-
     def _consume(self, prefetch_count: int, is_alone: bool) -> str:
         try:
             return self._channel.consume(self._queue, exclusive=is_alone, prefetch_count=prefetch_count)
@@ -192,3 +179,28 @@ class Subscription:
             # nobody was there: a single active consumer, which is alone by the queue's own doing
             self._channel = self._connection.channel()
             return self._channel.consume(self._queue, prefetch_count=prefetch_count)
+
+
+def check_there(queue: str, url: str) -> None:
+    """``SourceError`` if there is no such queue, or it can't be read; nothing is taken from it. A broker that is away
+    is left to the query, which waits; so is a queue that somebody else has."""
+    try:
+        with explained(queue), BlockingConnection(url, HEARTBEAT_S, f"leveret-spark {queue}") as connection:
+            connection.channel().declare_queue(queue, passive=True)
+            _refuse_streams(connection, queue)
+    except (ConnectionClosed, OSError):
+        return
+
+
+def _refuse_streams(connection: BlockingConnection, queue: str) -> None:
+    """A stream would be read from its end on, without a word. Only streams know where to begin (406 else)."""
+    with connection.channel() as probe:
+        try:
+            probe.consume(queue, arguments={"x-stream-offset": "next"}, prefetch_count=1)
+        except ChannelClosed as error:
+            if error.code == PRECONDITION_FAILED and "x-stream-offset" in error.text:
+                return
+            if is_in_use(error):
+                return  # a stream is in nobody's exclusive use; who has the queue is told by what follows
+            raise
+    raise SourceError(f"{queue!r} is a stream: write option stream for option queue")

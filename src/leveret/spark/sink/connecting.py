@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from leveret.client import BlockingConnection, ConnectionClosed
-from leveret.spark.patience import Patience, passes
+from leveret.spark.patience import Patience
+from leveret.spark.refusals import no_connection
 
 T = TypeVar("T")
 
@@ -21,13 +22,9 @@ def connect(url: str, name: str) -> BlockingConnection:
 
 
 def patiently(action: Callable[[], T]) -> T:
-    """What ``action`` returns; it is tried again while the broker is away, and ``SinkError`` says so in the end.
-
-    ``ConnectionClosed`` (``AuthenticationFailed``) where the broker refuses for good.
-    """
+    """What ``action`` returns; it is tried again while the broker is away. Raises ``SinkError`` in the end, and at once
+    where the broker refuses for good."""
     try:
         return Patience("sink").run(action)
     except ConnectionClosed as error:
-        if not passes(error):
-            raise
-        raise SinkError(f"{error}; is option url right, and the broker up?") from None
+        raise SinkError(no_connection(error)) from None

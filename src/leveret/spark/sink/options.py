@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from leveret.delay import MILLISECONDS, NSERVICEBUS, Layout
-from leveret.spark.options import URL_DEFAULT, flag, number
+from leveret.spark.options import URL_DEFAULT, flag, number, url_of
 
 AUTO: Final = "auto"
 EXACTLY_ONCE: Final = "exactly-once"
@@ -64,7 +64,7 @@ class SinkOptions:
             raise ValueError(f"option delivery is {AUTO}, {EXACTLY_ONCE} or {AT_LEAST_ONCE}, not {delivery!r}")
         query, batch = _written(options)
         return SinkOptions(
-            url=options.get("url", URL_DEFAULT),
+            url=url_of(options),
             exchange=_short(options, "exchange"),
             routing_key=_short(options, named[0] if named else "routingKey"),
             mandatory=flag(options, "mandatory", True),

@@ -19,6 +19,7 @@ from leveret.spark.sink.frames import FrameEncoder, RowError
 from leveret.spark.sink.merging import merged
 from leveret.spark.sink.options import SinkOptions
 from leveret.spark.sink.timed import timed
+from leveret.wire.errors import ACCESS_REFUSED, NOT_FOUND
 from leveret.wire.properties import decode_header
 
 RUN_OCTETS_MAX: Final = 256 * 1024
@@ -69,12 +70,14 @@ class Publisher:
         except RowError as error:
             raise SinkError(f"row {self.rows + error.row}: {error.reason}") from None
         except Unroutable as error:
-            raise SinkError(f"{self._row_of(error, found)}{error}; option mandatory=false drops such rows") from None
+            hint = "bind a queue" if error.exchange else "declare the queue"
+            text = f"{error}; {hint} first, or let option mandatory=false drop such rows"
+            raise SinkError(f"{self._row_of(error, found)}{text}") from None
         except Nacked as error:
             hint = "a queue that takes it is full, or could not keep it (options exchange, routingKey and queue)"
             raise SinkError(f"row {error.sequence - 1}: the broker refused it (basic.nack): {hint}") from None
         except ChannelClosed as error:
-            raise SinkError(f"{error} (options exchange, routingKey and queue, and columns of that name)") from None
+            raise SinkError(f"{error}; {_advice(error)}") from None
         except TimeoutError as error:
             raise SinkError(f"{error}: option confirmTimeout has the seconds") from None
         self.rows += batch.num_rows
@@ -206,6 +209,15 @@ class Publisher:
 def forget_levels(options: SinkOptions) -> None:
     """Have the next delayed row declare its levels again."""
     _declared.pop((options.url, options.layout), None)
+
+
+def _advice(error: ChannelClosed) -> str:
+    named = "options exchange, routingKey and queue, and columns of that name"
+    if error.code == NOT_FOUND:
+        return f"declare it first, or correct what names it ({named})"
+    if error.code == ACCESS_REFUSED:
+        return f"give the user of option url the permission to write there, or name another one ({named})"
+    return f"see {named}"
 
 
 def _runs(ends: memoryview, rows: int, rows_max: int) -> Iterator[tuple[int, int]]:

@@ -15,6 +15,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from leveret.client import ClientError
+from leveret.spark.brief import brief
 from leveret.spark.lending import lent
 from leveret.spark.sink.columns import check_columns
 from leveret.spark.sink.connecting import SinkError, connect
@@ -40,11 +41,13 @@ class StreamSink(DataSourceStreamArrowWriter):
             raise ValueError("options query and batch are for df.write: a streaming query has a name and counts itself")
         self._options = options
 
+    @brief(SinkError, ClientError)
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:
         """Publish one partition; runs on an executor. Errors as in :func:`write_partition`."""
         task = Task.current()
         return write_partition(self._options, iterator, Batch(task.query, task.batch), task)
 
+    @brief(SinkError, ClientError)
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Make the rows of all tasks visible. Errors as in :func:`release`."""
         release(self._options, Batch(_query(messages), batchId), messages, once=False)
@@ -69,10 +72,12 @@ class BatchSink(DataSourceArrowWriter):
         self._once = not options.query
         self._batch = Batch(f"write-{uuid.uuid4().hex}", 0) if self._once else Batch(options.query, options.batch)
 
+    @brief(SinkError, ClientError)
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:
         """Publish one partition; runs on an executor. Errors as in :func:`write_partition`."""
         return write_partition(self._options, iterator, self._batch, Task.current())
 
+    @brief(SinkError, ClientError)
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Make the rows of all tasks visible. Errors as in :func:`release`."""
         release(self._options, self._batch, messages, self._once)
@@ -87,8 +92,8 @@ def write_partition(options: SinkOptions, batches: Iterator[pa.RecordBatch], bat
     """Publish the rows of all batches over one connection and wait until the broker has confirmed them.
 
     Nothing connects for a partition without rows. Raises ``SinkError`` as :meth:`Publisher.publish` and
-    :func:`attached` do, and where the broker stays away; ``AuthenticationFailed`` for a wrong user or password, and
-    ``ConnectionClosed`` where the connection breaks: what was published then is in no queue, or is published again.
+    :func:`attached` do, and where the broker stays away or lets nobody in; ``ConnectionClosed`` where the connection
+    breaks: what was published then is in no queue, or is published again.
     """
     if options.delivery == EXACTLY_ONCE and not batch.query:
         raise SinkError("option delivery=exactly-once: Spark does not say which query and batch this task writes")

@@ -7,11 +7,13 @@ from collections.abc import Iterable, Iterator, Sequence
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
+from leveret.spark.brief import brief
 from leveret.spark.rows.shape import RowShape
 from leveret.spark.segments.planner import Facts
 from leveret.spark.segments.pruning import EVERYTHING, pruning_of
 from leveret.spark.streams.bounds import Streams
-from leveret.spark.streams.errors import explained
+from leveret.spark.streams.errors import StreamError, explained
+from leveret.spark.streams.loss import DataLoss
 from leveret.spark.streams.offsets import Span
 from leveret.spark.streams.options import StreamOptions
 from leveret.spark.streams.places import begin, check_names, end
@@ -27,6 +29,7 @@ class StreamBatchReader(DataSourceReader):
         self._shape = shape
         self._pruning = EVERYTHING
 
+    @brief(StreamError)
     def partitions(self) -> Sequence[InputPartition]:
         """The tasks that read what is there now."""
         streams = Streams(self._options)
@@ -53,11 +56,12 @@ class StreamBatchReader(DataSourceReader):
                 parts.append((Span(name, bounds.id, first, last), bounds.facts))
         return planner.tasks(parts, self._pruning)
 
+    @brief(StreamError, DataLoss)
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task, on an executor."""
         if not isinstance(partition, StreamTask):
-            return iter(())  # Spark makes up a partition where there is none
-        return read_task(self._options, self._shape, partition)
+            return  # Spark makes up a partition where there is none
+        yield from read_task(self._options, self._shape, partition)
 
 
 class FilteredBatchReader(StreamBatchReader):

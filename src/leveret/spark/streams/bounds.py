@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from leveret.client import BlockingChannel, BlockingConnection, ChannelClosed, Delivery
+from leveret.client import BlockingChannel, BlockingConnection, ChannelClosed, ClientError, Delivery
 from leveret.spark.streams.bell import Bell
 from leveret.spark.streams.errors import NoStream, StreamBroken, explained
 from leveret.spark.streams.options import EARLIEST, LATEST, PARTITIONS_MAX, Place, StreamOptions
@@ -62,6 +62,7 @@ class Streams:
         self._bell: Bell | None = None
         self._has_facts = True
         self._names: list[str] = []
+        self._empty: set[str] = set()  # found so when it was waited for a first message
 
     def partitions(self, known: Collection[str] = ()) -> list[str]:
         """The streams to read: the one of that name, or those of the super stream, in order, and behind them those
@@ -165,7 +166,8 @@ class Streams:
         count = 0
         with self._consume(stream, "last", CHUNK_MESSAGES) as channel:
             while count < CHUNK_MESSAGES:
-                is_empty = channel.declare_queue(stream, passive=True).message_count == 0
+                # a count of 0 may be of a moment ago; a stream that was empty a moment ago need not be waited for again
+                is_empty = channel.declare_queue(stream, passive=True).message_count == 0 and stream in self._empty
                 deliveries = channel.deliveries(CHUNK_MESSAGES, 0)
                 if not deliveries and found is None and not is_empty:
                     deliveries = channel.deliveries(CHUNK_MESSAGES, NOTHING_COMES_S)  # it comes from the disk
@@ -173,6 +175,10 @@ class Streams:
                     break
                 count += len(deliveries)
                 found = _offset(deliveries[-1], stream) + 1
+        if found is None:
+            self._empty.add(stream)
+        else:
+            self._empty.discard(stream)
         return found
 
     def _is_there(self, stream: str) -> bool:
@@ -220,6 +226,22 @@ def first_message(connection: BlockingConnection, stream: str) -> int:
         if delivery is None:
             raise StreamBroken(f"stream {stream!r} has messages, and none comes: see the broker's log")
         return _offset(delivery, stream)
+
+
+def check_there(options: StreamOptions) -> None:
+    """``NoStream`` if there is no such stream. A broker that is away, or objects, is left to the query, which waits
+    and explains; so is a stream that may have gone, with failOnDataLoss=false."""
+    if not options.is_loss_failure:
+        return
+    streams = Streams(options)
+    try:
+        streams.partitions()
+    except NoStream as error:
+        raise NoStream(f"{error}. A query that has a checkpoint goes on with option failOnDataLoss=false") from None
+    except (ClientError, OSError):
+        return
+    finally:
+        streams.close()
 
 
 def stream_schema(options: StreamOptions) -> str | None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from leveret.client import AuthenticationFailed, ChannelClosed, ConnectionClosed
+from leveret.client import ChannelClosed, ConnectionClosed
+from leveret.spark.refusals import no_connection
 from leveret.wire.errors import ACCESS_REFUSED
 
 
@@ -26,10 +27,8 @@ def explained() -> Iterator[None]:
     """Turn what the broker objects to, and that it can't be reached, into a ``StreamError``."""
     try:
         yield
-    except AuthenticationFailed as error:
-        raise StreamError(f"the broker does not let us in: {error}; correct user and password in option url") from error
     except ConnectionClosed as error:
-        raise StreamError(f"{error}; is option url right, and the broker up?") from error
+        raise StreamError(no_connection(error)) from error
     except ChannelClosed as error:
         if error.code != ACCESS_REFUSED:
             raise

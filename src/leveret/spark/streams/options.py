@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from leveret.spark.options import URL_DEFAULT, flag, number
+from leveret.spark.options import URL_DEFAULT, flag, number, url_of
 from leveret.spark.segments.options import SegmentOptions
 
 EARLIEST: Final = "earliest"
@@ -68,7 +68,7 @@ class StreamOptions:
             raise ValueError("option endingOffsets cannot be earliest: nothing is before it")
         return StreamOptions(
             stream=stream,
-            url=options.get("url", URL_DEFAULT),
+            url=url_of(options),
             partitions=_partitions(options.get("partitions")),
             starting=_places(options, "startingOffsets", "startingTimestamp", EARLIEST),
             ending=ending,

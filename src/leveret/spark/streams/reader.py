@@ -21,12 +21,13 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from leveret.spark.brief import brief
 from leveret.spark.patience import Patience
 from leveret.spark.rows.shape import RowShape
 from leveret.spark.streams.bounds import Bounds, Streams
 from leveret.spark.streams.continuity import going_on, readable
-from leveret.spark.streams.errors import NoStream, explained
-from leveret.spark.streams.loss import lost
+from leveret.spark.streams.errors import NoStream, StreamError, explained
+from leveret.spark.streams.loss import DataLoss, lost
 from leveret.spark.streams.offsets import Position, Span, format_offset, parse_offset, spans
 from leveret.spark.streams.options import StreamOptions
 from leveret.spark.streams.places import begin, check_names
@@ -76,12 +77,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxBytes(self._options.bytes_max)
         return ReadAllAvailable()
 
+    @brief(StreamError)
     def prepareForTriggerAvailableNow(self) -> None:
         """Note how far the streams go now: the query goes so far and ends."""
         self._is_fixed = False
         self._ask({})
         self._is_fixed = True
 
+    @brief(StreamError, DataLoss)
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """How far the next micro-batch goes; ``start`` itself where nothing new is there.
 
@@ -112,6 +115,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if name in self._planned
         } or None
 
+    @brief(StreamError, DataLoss)
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks that read what lies between two offsets."""
         parts = []
@@ -122,10 +126,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 parts.append((span, bounds.facts))
         return self._planner.tasks(parts)
 
+    @brief(StreamError, DataLoss)
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task, on an executor."""
         assert isinstance(partition, StreamTask)
-        return read_task(self._options, self._shape, partition)
+        yield from read_task(self._options, self._shape, partition)
 
     def stop(self) -> None:
         """Close the connection, and give back what was held."""

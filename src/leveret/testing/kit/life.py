@@ -47,10 +47,9 @@ class Ended(Exception):
 
 
 class Life:
-    """failure: why it ended by itself, e.g. because a sync failed; None otherwise."""
+    """The broker from its start to its end."""
 
     def __init__(self, house: House) -> None:
-        self.failure: Exception | None = None
         self.server: Server
         self._house = house
         self._disk = FaultyDisk(house.disk, house.disk_faults)
@@ -65,6 +64,12 @@ class Life:
             raise
         if house.clock is not None:
             house.clock.join(self)
+
+    @property
+    def failure(self) -> Exception | None:
+        """Why it ended by itself, e.g. because a sync failed; None otherwise. It is there when `is_over` is true."""
+        failure = self.server.failure
+        return None if isinstance(failure, Ended) else failure
 
     @property
     def is_over(self) -> bool:
@@ -147,8 +152,12 @@ class Life:
     def next_due_us(self) -> int:
         """When the next thing is due; 0: nothing is."""
         with suppress(BrokerDown):
-            return self.call(self.server.broker.timers.next_us)
+            return self.call(self._next_us)
         return 0
+
+    def _next_us(self) -> int:
+        due = (self.server.broker.timers.next_us(), self.server.logins.next_us())
+        return min(filter(None, due), default=0)
 
     def look_interval_us(self) -> int:
         """How often to look for deliveries that are unacknowledged for too long; 0: there are none to look at."""
@@ -172,15 +181,16 @@ class Life:
     async def _move(self, now_us: int) -> None:
         self._house.network.shift(now_us - self._now_us)
         self._now_us = now_us
-        server, timers = self.server, self.server.broker.timers
+        server = self.server
         server.look()
         while not server.stopping.is_set():
             server.ring()
+            server.logins.ring()
             if not self._house.disk_faults.is_slow and not self._house.disk_faults.full:
                 await server.settled()
             while self._is_delivering():  # noqa: ASYNC110  (another turn of the loop is what brings it on)
                 await asyncio.sleep(0)
-            if not 0 < timers.next_us() <= now_us:
+            if not 0 < self._next_us() <= now_us:
                 return
 
     def _is_delivering(self) -> bool:
@@ -236,8 +246,6 @@ class Life:
         await server.run()
         if beats is not None:
             beats.cancel()
-        if not isinstance(server.failure, Ended):
-            self.failure = server.failure
 
     def _gauges(self) -> Gauges:
         blocked = self._house.blocked

@@ -69,6 +69,7 @@ class Network:
         """The broker's time has jumped; between two ends of a connection no time has passed."""
         for line in self.lines:
             line.opened_us += us
+            line.taken_us += us
             line.peer.received_us += us
             line.peer.sent_us += us
 
@@ -137,7 +138,7 @@ class Outlet:
     """A connection's transport as its broker sees it."""
 
     def __init__(self, line: Line, transport: Transport) -> None:
-        self.peername, self.sockname = transport.peername, transport.sockname
+        self.peername, self.sockname, self.place = transport.peername, transport.sockname, transport.place
         self.is_mute = False
         self._line = line
         self._network = line.network
@@ -186,6 +187,13 @@ class Outlet:
         self.is_mute = self._is_closing = True
         self._pump.clear()
         self._transport.abort()
+
+    def reset(self) -> None:
+        self.abort()
+
+    @property
+    def taken(self) -> int:
+        return self._transport.taken
 
     def _send(self, data: bytes) -> None:
         for step in self._told.feed(data):

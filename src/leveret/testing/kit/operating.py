@@ -19,7 +19,7 @@ def operate(life: Life, command: str, arguments: dict[str, Any]) -> Any:
     line = msgspec.json.encode({"call": {"command": command, **arguments}})
 
     async def answer() -> bytes:
-        return b"".join(await Control(node).answer(line))
+        return b"".join([piece async for piece in Control(node).answer(line)])
 
     result = msgspec.json.decode(life.wait(answer()))
     if "error" in result:

@@ -8,11 +8,13 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 T = TypeVar("T")
+# only a test that fails waits so long, and the machine may be busy with much else
+TIMEOUT_S: Final = 30.0
 PAUSE_S_MIN: Final = 0.001
 PAUSE_S_MAX: Final = 0.02
 
 
-def eventually(condition: Callable[[], T], timeout_s: float = 5.0) -> T:
+def eventually(condition: Callable[[], T], timeout_s: float = TIMEOUT_S) -> T:
     """Ask until the answer is a true one, and return it. An AssertionError is a no.
 
     AssertionError after `timeout_s`, with the last one's words. RuntimeError in a coroutine, whose loop would stand
@@ -36,7 +38,7 @@ def eventually(condition: Callable[[], T], timeout_s: float = 5.0) -> T:
         time.sleep(watch.pause_s)
 
 
-async def eventually_async(condition: Callable[[], T | Awaitable[T]], timeout_s: float = 5.0) -> T:
+async def eventually_async(condition: Callable[[], T | Awaitable[T]], timeout_s: float = TIMEOUT_S) -> T:
     """The same in a coroutine; the condition may be one, too."""
     watch = _Watch(timeout_s)
     while True:

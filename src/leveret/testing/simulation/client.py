@@ -66,7 +66,7 @@ class Client:
         if self.is_stopped:
             return
         core = self._core = ConnectionCore(parse_url(f"amqp://{self._broker}"), HEARTBEAT_S, self.name)
-        core.opened.on_done = lambda: self._opened(core)
+        core.opened.when_done(lambda: self._opened(core))
         self.clock.later(HANDSHAKE_US, lambda: self._hurry(core))
         self._end: End = self.network.dial(self._host, self._broker, self, self.flush)
 

@@ -218,7 +218,7 @@ class Process:
         if (self.paging.is_due or log.has_waste) and not self._is_paging and self.paging.step():
             self._is_paging = True
             self.later(0, self._page)
-        if self.broker.ways_back.is_busy and not self._is_giving_back:
+        if self.broker.is_busy and not self._is_giving_back:
             self._is_giving_back = True
             self.later(0, self._give_back)
         next_us = self.broker.timers.next_us()
@@ -337,7 +337,7 @@ class Process:
             self._hear()
             self.end_turn()
 
-    def _write_segment(self, number: int, pages: list[bytes]) -> None:
+    def _write_segment(self, number: int, pages: list[list[bytes]]) -> None:
         def write() -> None:
             try:
                 places = self.segments.write(number, pages)

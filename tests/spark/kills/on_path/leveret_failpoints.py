@@ -10,6 +10,7 @@ executor is held until the task was repeated, which ``repeated/`` says: nobody w
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
@@ -105,6 +106,17 @@ def kill_session(session: int) -> None:
             kill_and_see(pid)
     if os.getsid(0) == session:
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def stop_session(session: int) -> None:
+    """Stop all processes of a session. One that is in the kernel stops before it returns from there."""
+    is_moving = True
+    while is_moving:
+        found = processes(session)
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGSTOP)
+        is_moving = any(_stat(pid)[0] in ("R", "S") for pid in found) or processes(session) != found
 
 
 def kill_and_see(pid: int) -> None:

@@ -1,5 +1,7 @@
 // The HTTP API: one function per verb, and whether the broker answers.
 
+import { plainWords } from "./terms.js";
+
 const BASE = new URL("api/", document.baseURI);
 let credential = null;
 
@@ -29,7 +31,7 @@ export function path(strings, ...values) {
 
 function segment(name) {
   if (name === "." || name === "..") {
-    throw new ApiError(400, "not_addressable", `a browser can't ask for something that is named "${name}"; leveret ctl can`);
+    throw new ApiError(400, "not_addressable", `a browser can't ask for something that is named "${name}"; the command line, leveret ctl, can`);
   }
   return encodeURIComponent(name);
 }
@@ -81,9 +83,9 @@ function refusal(status, text) {
   }
 }
 
-/** Reasons of refused policies come escaped for HTML, as RabbitMQ's; here nothing ever is HTML. */
+/** In words. Reasons of refused policies come escaped for HTML, as RabbitMQ's; here nothing ever is HTML. */
 function plain(reason) {
-  return typeof reason === "string" ? reason.replaceAll("&lt;", "<").replaceAll("&gt;", ">").trim() : reason;
+  return typeof reason === "string" ? plainWords(reason.replaceAll("&lt;", "<").replaceAll("&gt;", ">").trim()) : reason;
 }
 
 function tell(gone) {

@@ -1,7 +1,7 @@
 // The columns of a table of channels.
 
 import { h } from "./dom.js";
-import { FLOW } from "./flow.js";
+import { flow } from "./flow.js";
 import { number, visible } from "./format.js";
 import { badge } from "./view.js";
 
@@ -65,6 +65,6 @@ export function channelColumns({ hasUser = false } = {}) {
       width: "7.5rem",
       cell: (row) => number(row.messages_unconfirmed),
     },
-    ...FLOW,
+    ...flow(),
   ].filter(Boolean);
 }

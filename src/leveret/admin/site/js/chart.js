@@ -63,7 +63,17 @@ export class Rates {
 
 const clock = (seconds) => new Date(seconds * 1000).toTimeString().slice(0, 8);
 
-const span = (from, to) => [Math.min(from ?? to, to - SPAN_S_MIN), to];
+/** From the first sample to the last one, but a minute at least: of a single one uPlot would make a day. */
+function span(times) {
+  const to = times.at(-1) ?? Date.now() / 1000;
+  return [Math.min(times[0] ?? to, to - SPAN_S_MIN), to];
+}
+
+/** The samples that no line leads to: they are drawn as points. null: none. */
+function lonely(list) {
+  const found = [...list.keys()].filter((at) => list[at] !== null && (list[at - 1] ?? null) === null && (list[at + 1] ?? null) === null);
+  return found.length ? found : null;
+}
 
 /** Draws a History. series: [{label, colour: name of a custom property}], format(value) for the axis and the legend. */
 export class Chart {
@@ -144,7 +154,7 @@ export class Chart {
         padding: [8, 6, 0, 0],
         cursor: { y: false, drag: { x: false, y: false }, points: { size: 6 } },
         scales: {
-          x: { range: (_, from, to) => span(from, to ?? Date.now() / 1000) },
+          x: { range: () => span(this.history.times) },
           y: { range: (_, least, most) => [0, Math.max(most * 1.1, 4)] },
         },
         axes: [
@@ -164,7 +174,7 @@ export class Chart {
             stroke: colour(name),
             width: 1.75,
             fill: at === 0 ? `${colour(name)}18` : undefined,
-            points: { show: false },
+            points: { show: false, size: 5, width: 0, fill: colour(name), filter: (plot, series) => lonely(plot.data[series]) },
             spanGaps: false,
             show: !this.hidden[at],
           })),

@@ -236,6 +236,7 @@ export class Shell {
     const view = (this.view = new View({
       root,
       params: found?.params ?? {},
+      noun: found?.page.noun && `This ${found.page.noun}`,
       query: found?.query ?? new URLSearchParams(),
       user: this.user,
       vhost: this.vhost,
@@ -308,7 +309,7 @@ export class Shell {
         " The broker does not answer. What is shown is from before; this page goes on by itself.",
       );
     else if (failure)
-      fill(this.bar, failure.status === 404 ? "It is not there (any more)." : `The broker says: ${failure.message}`);
+      fill(this.bar, failure.status === 404 ? `${this.view?.noun ?? "This virtual host"} does not exist${this.view?.hasAnswer ? " any more" : ""}.` : `The broker says: ${failure.message}`);
   }
 
   // -- keys

@@ -4,18 +4,33 @@ import { ApiError } from "./api.js";
 import { fill, h, setText } from "./dom.js";
 import { Poll } from "./poll.js";
 
-/** root: the element to fill; params: of the path, decoded; query: URLSearchParams; user: who reads; vhost: the chosen virtual host,
+/** root: the element to fill; params: of the path, decoded; noun: what the page is about, "This queue"; query: URLSearchParams; user: who reads; vhost: the chosen virtual host,
  *  null for all; signal: aborts when the page is left. */
 export class View {
-  constructor({ root, params, query, user, vhost, told, titled, replaced }) {
-    Object.assign(this, { root, params, query, user, vhost, told, titled, replaced });
+  constructor({ root, params, noun, query, user, vhost, told, titled, replaced }) {
+    Object.assign(this, { root, params, noun, query, user, vhost, told, titled, replaced });
     this.leaving = new AbortController();
     this.signal = this.leaving.signal;
+    this.hasAnswer = false;
   }
 
   /** ask(signal) now and at the reader's pace; failures are told in the bar. everyS: another pace. Gives {now()}. */
   poll(ask, { everyS = null } = {}) {
-    return new Poll(ask, { signal: this.signal, told: this.told, everyS });
+    return new Poll(ask, { signal: this.signal, told: (error) => this.answered(error), everyS });
+  }
+
+  /** What came of a question about what the page shows: null, or an error, which is told in the bar. */
+  answered(error) {
+    this.setMissing(error?.status === 404);
+    this.hasAnswer ||= error === null;
+    this.told(error);
+  }
+
+  /** What is not there can't be changed: its last state is shown without its buttons, and nothing if it never had one. */
+  setMissing(isMissing) {
+    this.root.inert = isMissing;
+    this.root.classList.toggle("missing", isMissing);
+    this.root.classList.toggle("never", isMissing && !this.hasAnswer);
   }
 
   /** ask(signal) once, out of turn, as after a change: failures are told in the bar, and a page that was left needs no answer. */

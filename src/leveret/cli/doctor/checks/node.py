@@ -30,6 +30,8 @@ def alarms(seen: Observation) -> Iterator[Hit]:
                 f"disk: {octets(count(node, 'disk_free'))} free, publishers wait below "
                 f"{octets(count(node, 'disk_free_limit'))}",
             )
+        if node.get("disk_wait_alarm"):
+            yield _hit(node, "the disk has not kept up for more than 5 s: publishers, or their confirms, wait for it")
 
 
 def memory_near(seen: Observation) -> Iterator[Hit]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from difflib import get_close_matches
 from typing import Final
 
+from leveret.broker.arguments import OF_EXCHANGES, OF_QUEUES, unknown
 from leveret.cli.doctor.check import Check, Hit, Severity
 from leveret.cli.doctor.checks.naming import is_brokers_own, level_of, object_hit, some
 from leveret.cli.doctor.observation import Key, Observation, Row, count, setting
@@ -13,6 +15,10 @@ from leveret.cli.doctor.observation import Key, Observation, Row, count, setting
 LIMITS: Final = ("max-length", "max-length-bytes", "message-ttl", "max-age")
 GROWTH_PER_S: Final = 10.0
 NEAR: Final = 0.9
+# arguments that newer versions of RabbitMQ, or plugins, know besides
+OF_RABBITMQ: Final = (
+    "x-quorum-target-group-size", "x-message-deduplication", "x-cache-size", "x-cache-ttl", "x-cache-persistence",
+)  # fmt: skip
 PRIORITIES_MANY: Final = 10
 # argument or policy key -> what became of it
 RETIRED: Final = {
@@ -98,6 +104,18 @@ def retired(seen: Observation) -> Iterator[Hit]:
                 yield object_hit("policy", policy, f"{key} = {policy['definition'][key]!r}: {became}")
 
 
+def unknown_arguments(seen: Observation) -> Iterator[Hit]:
+    """What was declared and means nothing to this broker; RabbitMQ knows more than leveret does."""
+    for kind, part, known in (("queue", "queues", OF_QUEUES), ("exchange", "exchanges", OF_EXCHANGES)):
+        names = known if seen.is_leveret else (*known, *OF_RABBITMQ)
+        for row in seen.rows(part):
+            for name in unknown(row.get("arguments") or {}, names):
+                if not is_brokers_own(row["name"]):
+                    near = get_close_matches(name, names, 1)
+                    hint = f"; did you mean {near[0]}?" if near else ""
+                    yield object_hit(kind, row, f"it was declared with {name} = {row['arguments'][name]!r}{hint}")
+
+
 def mirrored(seen: Observation) -> Iterator[Hit]:
     for policy in seen.rows("policies"):
         mode = policy.get("definition", {}).get("ha-mode")
@@ -169,6 +187,12 @@ CHECKS: Final = (
         "They suggest something that is not so, and newer versions may refuse them.",
         "Take them out of declarations and policies",
         retired, ("queues", "policies"),
+    ),
+    Check(
+        "unknown-argument", W, "Arguments that mean nothing to this broker",
+        "It stores them and does nothing: a limit that is misspelt is no limit, and nobody is told so.",
+        "Correct the declaration; an argument can't be changed, so delete it first: `ctl delete_queue -p VHOST NAME`",
+        unknown_arguments, ("queues", "exchanges"),
     ),
     Check(
         "mirrored-queues", W, "Policies for classic mirrored queues",

@@ -192,6 +192,11 @@ class Spool:
             ) from error
 
 
+def is_spool(directory: str) -> bool:
+    """Whether a query has a spool there."""
+    return os.path.exists(os.path.join(directory, _IDENTITY))
+
+
 def _locked(path: str, directory: str) -> int:
     """An open file whose lock goes away with this process, however that ends."""
     import fcntl  # not everywhere, and needed by nothing but spools

@@ -57,7 +57,8 @@ function words(links) {
 
 /** Has element; show({name, links, downstreams}); chosen(id) is called when a broker is chosen. */
 export class FederationMap {
-  constructor(view, { chosen }) {
+  constructor(view, { chosen, speeds }) {
+    this.speeds = speeds;
     this.graph = new Graph(view, { label: "Federation: upstream brokers, this broker, downstream brokers", kinds: ["good", "accent", "warn", "bad"], layerGap: 60 });
     this.graph.onchosen = chosen;
     this.element = this.graph.element;
@@ -93,11 +94,11 @@ export class FederationMap {
   }
 
   incoming(links) {
-    return `${rate(sum(links, (link) => link.messages_details?.rate))}/s, lag ${number(sum(links, (link) => link.lag))}`;
+    return `${rate(this.speeds.sum(links, "messages"))}/s, lag ${number(sum(links, (link) => link.lag))}`;
   }
 
   outgoing(rows) {
-    return `${rate(sum(rows, (row) => row.delivered_details?.rate))}/s, waiting ${number(sum(rows, (row) => row.messages))}`;
+    return `${rate(this.speeds.sum(rows, "delivered"))}/s, waiting ${number(sum(rows, (row) => row.messages))}`;
   }
 }
 

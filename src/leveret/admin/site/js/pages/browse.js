@@ -24,10 +24,12 @@ export default async function browse(view) {
       shown = await get(where, { query: { ...ask, limit: PAGE, text: ask.text || null }, signal: view.signal });
     } catch (failure) {
       if (failure.name === "AbortError") return;
+      if (failure.status === 404) return view.answered(failure);
       error.textContent = failure.message;
       error.hidden = false;
       return;
     }
+    view.answered(null);
     view.setQuery({ state: ask.state === "ready" ? "" : ask.state, offset: ask.offset || "", text: ask.text });
     fill(list, shown.items.map((item) => message(item, view, where)));
     status.textContent = said(shown, ask.text);

@@ -22,7 +22,7 @@ export default function delayed(view) {
   const range = h("p", { class: "hint" }), chips = h("div", { class: "chips", role: "group", "aria-label": "Only for one destination" });
   const parked = h("button", { type: "button", class: "chip", "aria-pressed": "false", hidden: true, onclick: () => { state.isParked = !state.isParked; again(); } });
   const due = new Due(view, { vhost: () => state.vhost, fits, changed: again });
-  const nothing = h("p", { class: "empty", hidden: true }, "No delayed message waits here. They come by a delay layout (leveret delay declare), or an exchange of the type x-delayed-message.");
+  const nothing = h("p", { class: "empty", hidden: true }, "No delayed message waits here. They come by a delay layout (leveret delay create), or an exchange of the type x-delayed-message.");
   const drawn = h("div", { class: "drawing-page" }, spread.element, chips, due.element);
   let poll = null, rows = null;
   const choice = oneVhost(view, (vhost) => {

@@ -1,21 +1,23 @@
 // The list of exchanges.
 
 import { exchangeName, get, path, put } from "../api.js";
+import { OF_EXCHANGES, argumentBadges, asker } from "../arguments.js";
 import { notify } from "../dialog.js";
 import { h } from "../dom.js";
+import { Speeds } from "../flow.js";
 import { ask } from "../form.js";
-import { rate, visible } from "../format.js";
+import { visible } from "../format.js";
 import { go, link } from "../router.js";
-import { Remote, at } from "../sources.js";
+import { Remote } from "../sources.js";
 import { Table } from "../table.js";
 import { badge, button } from "../view.js";
 
 const COLUMNS =
-  "name,vhost,type,durable,auto_delete,internal,policy,message_stats.publish_in_details.rate,message_stats.publish_out_details.rate";
+  "name,vhost,type,durable,auto_delete,internal,policy,arguments,message_stats.publish_in_details.rate,message_stats.publish_out_details.rate";
 const addressOf = (row) => link`exchanges/${row.vhost}/${row.name}`;
-const speed = (row, name) => rate(at(row, `message_stats.${name}_details.rate`) ?? 0);
 
 export default function exchanges(view) {
+  const speeds = new Speeds();
   const table = new Table(view, {
     label: "Exchanges",
     isFull: true,
@@ -35,7 +37,7 @@ export default function exchanges(view) {
         end: true,
         width: "6.5rem",
         phone: true,
-        cell: (row) => speed(row, "publish_in"),
+        cell: (row) => speeds.text(row, "message_stats.publish_in"),
       },
       {
         title: "Out /s",
@@ -43,7 +45,7 @@ export default function exchanges(view) {
         end: true,
         width: "6.5rem",
         phone: true,
-        cell: (row) => speed(row, "publish_out"),
+        cell: (row) => speeds.text(row, "message_stats.publish_out"),
       },
     ].filter(Boolean),
   });
@@ -60,6 +62,7 @@ export function features(row) {
       !row.durable && badge("transient", "warn"),
       row.auto_delete && badge("auto-delete"),
       row.internal && badge("internal"),
+      argumentBadges(row.arguments, OF_EXCHANGES),
       row.policy && badge(visible(row.policy), "accent", `policy ${row.policy}`),
     ].filter(Boolean),
   );
@@ -82,12 +85,14 @@ async function add(view) {
     { name: "internal", label: "Internal: only exchanges publish to it", kind: "check" },
     { name: "arguments", label: "Arguments", kind: "json", hint: 'A JSON object, as {"alternate-exchange": "lost"}' },
   ];
+  const check = asker(OF_EXCHANGES);
   let where;
   const isDone = await ask(
     "Add an exchange",
     fields,
     "Add",
     async ({ vhost, name, ...body }) => {
+      check(body.arguments);
       await put(path`exchanges/${vhost}/${exchangeName(name)}`, body);
       where = { vhost, name };
     },

@@ -6,6 +6,7 @@ import { Form } from "../form.js";
 import { number, visible } from "../format.js";
 import { bind } from "../keys.js";
 import { link } from "../router.js";
+import { plainWords } from "../terms.js";
 import { badge, panel } from "../view.js";
 
 // verdict -> [sign, kind of badge, words]
@@ -70,8 +71,8 @@ async function usualSource(vhost, queue, signal) {
 function told(answer, vhost) {
   const { route, destination, refusals } = answer, isGood = route?.outcome === "routed" && !refusals.length && !route.verdicts.refuses;
   return [
-    h("p", { class: `callout summary ${isGood ? "" : "bad"}` }, sign(isGood ? "✓" : "!"), visible(answer.summary)),
-    refusals.length > 0 && h("ul", { class: "refusals" }, refusals.map((text) => h("li", null, sign("✗"), visible(text)))),
+    h("p", { class: `callout summary ${isGood ? "" : "bad"}` }, sign(isGood ? "✓" : "!"), visible(plainWords(answer.summary))),
+    refusals.length > 0 && h("ul", { class: "refusals" }, refusals.map((text) => h("li", null, sign("✗"), visible(plainWords(text))))),
     destination && asked(destination, vhost),
     route && way(route, vhost),
     answer.is_truncated && h("p", { class: "hint" }, "Not everything is told: there is more than fits here."),

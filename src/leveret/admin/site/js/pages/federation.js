@@ -5,29 +5,33 @@ import { confirm, notify } from "../dialog.js";
 import { fill, h, setText } from "../dom.js";
 import { keep } from "../drawing/keep.js";
 import { FederationMap, placeOf, stateBadge, stateOf, stateText } from "../drawing/links.js";
-import { number, rate, visible } from "../format.js";
+import { Speeds } from "../flow.js";
+import { number, visible } from "../format.js";
 import { link as address } from "../router.js";
 import { Local } from "../sources.js";
 import { Table } from "../table.js";
+import { plainWords } from "../terms.js";
 import { button, panel } from "../view.js";
 
 const FIGURES = [
-  ["lag", (link) => number(link.lag)], ["messages", (link) => number(link.messages)], ["per second", (link) => rate(link.messages_details?.rate)],
+  ["lag", (link) => number(link.lag)], ["messages", (link) => number(link.messages)], ["per second", (link, speeds) => speeds.text(link, "messages")],
   ["unacknowledged", (link) => number(link.unacknowledged)], ["reconnects", (link) => number(link.reconnects)], ["looped, buried", (link) => `${number(link.looped)}, ${number(link.buried)}`],
 ];
+const keyOf = ({ vhost, exchange, upstream, id, downstream, queue }) => JSON.stringify([vhost, exchange, upstream, id, downstream, queue]);
 const CARDS_MAX = 60; // of more links those that are not well
 
 export default async function federation(view) {
   const name = (await get("cluster-name", { signal: view.signal })).name;
   const state = { links: [], rows: [], broker: null };
-  const map = new FederationMap(view, { chosen: (id) => choose(id) });
+  const speeds = new Speeds(keyOf);
+  const map = new FederationMap(view, { chosen: (id) => choose(id), speeds });
   const empty = h("div", { class: "empty", hidden: true }, h("p", null, "No exchange of this broker is federated, and no other broker takes from it."),
     h("p", null, "An upstream is a parameter, and a policy says which exchanges get their messages from it: see ", h("code", null, "docs/CTL.md"), ", Federation links."));
   const cards = h("ul", { class: "links" }), note = h("p", { class: "hint", role: "status" });
   const all = button("All links", () => choose(null), { kind: "small" });
   all.hidden = true;
   const links = panel("Links from upstream brokers", [note, cards], { actions: [all] });
-  const table = downstreamTable(view, state);
+  const table = downstreamTable(view, state, speeds);
   const below = panel("Downstream brokers that take from here", table.element);
   view.show(h("div", { class: "drawing-page" }, map.element), empty, links, below);
 
@@ -57,11 +61,11 @@ export default async function federation(view) {
     all.hidden = wanted === null;
     const listed = shown.length <= CARDS_MAX ? shown : [...shown].sort((one, other) => stateOf(other).rank - stateOf(one).rank).slice(0, CARDS_MAX);
     setText(note, listed.length < shown.length ? `${number(listed.length)} of ${number(shown.length)} links, those that do not run first. A broker in the picture shows its own.` : "");
-    keep(cards, listed, (each) => JSON.stringify([each.vhost, each.exchange, each.upstream, each.id]), (each) => card(view, each, poll));
+    keep(cards, listed, keyOf, (each) => card(view, each, poll, speeds));
   }
 }
 
-function card(view, first, poll) {
+function card(view, first, poll, speeds) {
   let link = first;
   const may = view.user.isPolicymaker, head = h("div", { class: "link-state" }), error = h("p", { class: "error" }), warning = h("p", { class: "warning" });
   const figures = FIGURES.map(([word, text]) => [h("dd"), word, text]);
@@ -89,9 +93,9 @@ function card(view, first, poll) {
     fill(title, h("a", { href: address`exchanges/${link.vhost}/${link.exchange}` }, visible(link.exchange)), " ← ", visible(link.upstream_exchange || link.exchange), " at ", visible(link.upstream || "–"));
     setText(about, [link.uri, `virtual host ${visible(link.vhost)}`, link.policy && `policy ${visible(link.policy)}`, link.max_hops && `max-hops ${link.max_hops}`].filter(Boolean).join(" · "));
     fill(head, stateBadge(link), h("span", { class: "hint" }, stateText(link)));
-    for (const [dd, , text] of figures) setText(dd, text(link));
-    setText(error, link.error ?? "");
-    setText(warning, link.warning ?? "");
+    for (const [dd, , text] of figures) setText(dd, text(link, speeds));
+    setText(error, plainWords(link.error ?? ""));
+    setText(warning, plainWords(link.warning ?? ""));
     error.hidden = !link.error;
     warning.hidden = !link.warning;
     element.className = `link-card ${stateOf(link).kind}`;
@@ -110,7 +114,7 @@ async function guarded(does) {
   }
 }
 
-function downstreamTable(view, state) {
+function downstreamTable(view, state, speeds) {
   const table = new Table(view, {
     label: "Upstream queues", filter: false, source: new Local({ load: () => state.rows, texts: (row) => [row.downstream, row.exchange] }), sort: "downstream",
     href: (row) => address`queues/${row.vhost}/${row.queue}`, empty: "No other broker takes from this one.",
@@ -121,7 +125,7 @@ function downstreamTable(view, state) {
       { title: "State", sort: "status", width: "9rem", phone: true, cell: (row) => stateBadge(row) },
       { title: "Waiting", sort: "messages", end: true, width: "7rem", phone: true, cell: (row) => number(row.messages) },
       { title: "Unacked", sort: "unacknowledged", end: true, width: "7rem", cell: (row) => number(row.unacknowledged) },
-      { title: "Out /s", end: true, width: "6rem", cell: (row) => rate(row.delivered_details?.rate) },
+      { title: "Out /s", end: true, width: "6rem", cell: (row) => speeds.text(row, "delivered") },
     ].filter(Boolean),
   });
   return table;

@@ -25,6 +25,7 @@ const NODE = [
   "disk_free",
   "disk_free_limit",
   "disk_free_alarm",
+  "disk_wait_alarm",
   "fd_used",
   "fd_total",
   "sockets_used",
@@ -194,6 +195,7 @@ function ring(place, found) {
     found.mem_alarm && `Memory alarm: ${octets(found.mem_used)} of ${octets(found.mem_limit)} are used.`,
     found.disk_free_alarm &&
       `Disk alarm: ${octets(found.disk_free)} are free, ${octets(found.disk_free_limit)} must be.`,
+    found.disk_wait_alarm && "Disk alarm: the disk has not kept up for more than 5 seconds.",
   ].filter(Boolean);
   const texts = rung.map((each) => `${each} Publishers are blocked until it is over.`);
   if (place.textContent !== texts.join(""))

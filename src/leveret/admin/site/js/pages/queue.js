@@ -1,16 +1,18 @@
 // One queue: how it goes, what is bound to it, who consumes, and what can be done with it.
 
 import { del, get, path } from "../api.js";
+import { Complaint, OF_QUEUES } from "../arguments.js";
 import { Bindings } from "../bindings.js";
 import { Chart, Rates, historyOf } from "../chart.js";
 import { consumers } from "../consumers.js";
 import { confirm, notify } from "../dialog.js";
-import { h } from "../dom.js";
+import { h, setText } from "../dom.js";
 import { number, octets, rate, visible, yesNo } from "../format.js";
 import { getMessages, publish } from "../messages.js";
 import { go, link } from "../router.js";
 import { Facts, badge, button, panel, table } from "../view.js";
 
+const EXPLAIN = "Explain a route";
 const COUNTED = ["publish", "deliver_get", "ack", "redeliver"];
 
 export default function queue(view) {
@@ -45,6 +47,8 @@ export default function queue(view) {
   ];
   const about = new Facts(),
     settings = new Facts(),
+    complaint = new Complaint(OF_QUEUES),
+    why = h("a", { class: "button", href: `${link`explain/${vhost}`}?${new URLSearchParams({ destination: name })}` }, EXPLAIN),
     who = consumers(view, () => found?.consumer_details ?? []);
   const bindings = new Bindings(view, { title: "Bindings to it", vhost, name, type: "queue", side: "destination" });
   let found = null;
@@ -55,6 +59,8 @@ export default function queue(view) {
     for (const chart of charts) chart.update();
     about.update(now(found));
     settings.update(made(found));
+    complaint.update(found.arguments);
+    setText(why, found.messages > 0 ? EXPLAIN : "Why is nothing here?");
     await who.refresh(signal);
     await bindings.refresh(signal);
   });
@@ -66,18 +72,15 @@ export default function queue(view) {
       button("Publish", () => publish(vhost, "", name, () => poll.now()), { kind: "primary" }),
       button("Get messages", () =>
         isStream()
-          ? notify("A stream is read with consumers, from an offset on: leveret stream read.", "warn")
+          ? notify("A stream is read with consumers, from an offset on. Browse messages shows what is in it, and so does leveret stream head.", "warn")
           : getMessages(vhost, name, () => poll.now()),
       ),
       h("a", { class: "button", href: link`browse/${vhost}/${name}` }, "Browse messages"),
-      h(
-        "a",
-        { class: "button", href: `${link`explain/${vhost}`}?${new URLSearchParams({ destination: name })}` },
-        "Why is nothing here?",
-      ),
-      button("Purge", () => purge(where, found, poll), { kind: "danger" }),
-      button("Delete", () => remove(where, found), { kind: "danger" }),
+      why,
+      button("Purge", () => found && purge(where, found, poll), { kind: "danger" }),
+      button("Delete", () => found && remove(where, found), { kind: "danger" }),
     ),
+    complaint.element,
     h(
       "div",
       { class: "columns" },
@@ -121,9 +124,9 @@ function made(found) {
 }
 
 async function purge(where, found, poll) {
-  const text = `Its ${number(found?.messages_ready ?? 0)} ready messages are dropped, and can't be had back. What consumers have and did not acknowledge stays.`;
+  const text = `Its ${number(found.messages_ready)} ready messages are dropped, and can't be had back. What consumers have and did not acknowledge stays.`;
   if (
-    !(await confirm(`Purge ${visible(found?.name ?? "")}?`, text, "Purge", () =>
+    !(await confirm(`Purge ${visible(found.name)}?`, text, "Purge", () =>
       del(`${where}/contents`).then(() => undefined),
     ))
   )
@@ -133,8 +136,8 @@ async function purge(where, found, poll) {
 }
 
 async function remove(where, found) {
-  const text = `With it go its ${number(found?.messages ?? 0)} messages and its bindings; its ${number(found?.consumers ?? 0)} consumers are cancelled. That can't be undone.`;
-  if (!(await confirm(`Delete ${visible(found?.name ?? "")}?`, text, "Delete", () => del(where).then(() => undefined))))
+  const text = `With it go its ${number(found.messages)} messages and its bindings; its ${number(found.consumers)} consumers are cancelled. That can't be undone.`;
+  if (!(await confirm(`Delete ${visible(found.name)}?`, text, "Delete", () => del(where).then(() => undefined))))
     return;
   notify("The queue is deleted.");
   go("#/queues");

@@ -1,10 +1,11 @@
 // The list of queues: paged, filtered and sorted by the broker, as many as there are.
 
 import { path, put } from "../api.js";
+import { OF_QUEUES, argumentBadges, asker } from "../arguments.js";
 import { ask } from "../form.js";
 import { notify } from "../dialog.js";
-import { FLOW } from "../flow.js";
-import { number, octets, visible } from "../format.js";
+import { flow } from "../flow.js";
+import { number, octets, value, visible } from "../format.js";
 import { go, link } from "../router.js";
 import { Remote } from "../sources.js";
 import { Table } from "../table.js";
@@ -19,6 +20,8 @@ const COLUMNS = [
   "exclusive",
   "auto_delete",
   "policy",
+  "arguments",
+  "effective_policy_definition",
   "messages",
   "messages_ready",
   "messages_unacknowledged",
@@ -44,7 +47,7 @@ export default function queues(view) {
     columns: [
       { title: "Name", sort: "name", main: true, cell: (row) => visible(row.name) },
       view.vhost === null && { title: "Virtual host", sort: "vhost", width: "8rem", cell: (row) => visible(row.vhost) },
-      { title: "Features", width: "9rem", cell: features },
+      { title: "Features", width: "17rem", cell: features },
       {
         title: "Ready",
         sort: "messages_ready",
@@ -61,7 +64,7 @@ export default function queues(view) {
         phone: true,
         cell: (row) => number(row.messages_unacknowledged),
       },
-      ...FLOW,
+      ...flow(),
       { title: "Consumers", sort: "consumers", end: true, width: "6.5rem", cell: (row) => number(row.consumers) },
       { title: "Size", sort: "message_bytes", end: true, width: "6rem", cell: (row) => octets(row.message_bytes) },
     ].filter(Boolean),
@@ -77,12 +80,14 @@ export function features(row) {
     !row.durable && ["transient", "warn"],
     row.exclusive && ["exclusive"],
     row.auto_delete && ["auto-delete"],
-    row.policy && [row.policy, "accent", `policy ${row.policy}`],
   ];
+  const rules = Object.entries(row.effective_policy_definition ?? {}).map(([name, given]) => `${name}: ${value(given)}`);
   return h(
     "span",
     { class: "badges" },
     words.filter(Boolean).map((each) => badge(...each)),
+    argumentBadges(row.arguments, OF_QUEUES),
+    row.policy && badge(visible(row.policy), "accent", [`policy ${row.policy}`, ...rules].join("\n")),
   );
 }
 
@@ -100,12 +105,14 @@ async function add(view) {
       hint: 'A JSON object, as {"x-max-length": 1000, "x-dead-letter-exchange": "dead"}',
     },
   ];
+  const check = asker(OF_QUEUES);
   let where;
   const isDone = await ask(
     "Add a queue",
     fields,
     "Add",
     async ({ vhost, name, type, durable, auto_delete, arguments: some }) => {
+      check(some);
       await put(path`queues/${vhost}/${name}`, {
         durable,
         auto_delete,

@@ -2,18 +2,19 @@
 
 import { path, put } from "../api.js";
 import { notify } from "../dialog.js";
+import { Speeds } from "../flow.js";
 import { ask } from "../form.js";
-import { number, rate, visible } from "../format.js";
+import { number, visible } from "../format.js";
 import { go, link } from "../router.js";
-import { Remote, at } from "../sources.js";
+import { Remote } from "../sources.js";
 import { Table } from "../table.js";
 import { button } from "../view.js";
 
 const COLUMNS =
   "name,description,tracing,messages,messages_ready,messages_unacknowledged,message_stats.publish_details.rate,message_stats.deliver_get_details.rate";
-const speed = (row, name) => rate(at(row, `message_stats.${name}_details.rate`) ?? 0);
 
 export default function vhosts(view) {
+  const speeds = new Speeds();
   const table = new Table(view, {
     label: "Virtual hosts",
     isFull: true,
@@ -46,7 +47,7 @@ export default function vhosts(view) {
         end: true,
         width: "6.5rem",
         phone: true,
-        cell: (row) => speed(row, "publish"),
+        cell: (row) => speeds.text(row, "message_stats.publish"),
       },
       {
         title: "Out /s",
@@ -54,7 +55,7 @@ export default function vhosts(view) {
         end: true,
         width: "6.5rem",
         phone: true,
-        cell: (row) => speed(row, "deliver_get"),
+        cell: (row) => speeds.text(row, "message_stats.deliver_get"),
       },
       { title: "Tracing", width: "5.5rem", cell: (row) => (row.tracing ? "on" : "–") },
     ],

@@ -1,0 +1,42 @@
+"""TLS of the HTTP API: who has not done the handshake counts as a connection that asks for nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from asyncio.sslproto import SSLProtocol
+from collections.abc import Callable
+from typing import Any, Final, cast
+
+from leveret.admin.patience import Patient
+
+# a handshake has to be done within this time: asyncio would wait for a minute
+HANDSHAKE_S_MAX: Final = 10
+
+
+class Handshake(SSLProtocol):
+    """asyncio's TLS, which makes the connection known to its protocol before the handshake."""
+
+    def __init__(self, patient: Patient, context: ssl.SSLContext) -> None:
+        nobody = cast(Any, None)  # waits for the end of the handshake
+        loop = asyncio.get_running_loop()
+        super().__init__(loop, patient, context, nobody, server_side=True, ssl_handshake_timeout=HANDSHAKE_S_MAX)
+        self._patient = patient
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._patient.arrived(transport)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        super().connection_lost(exc)
+        self._patient.left()
+
+
+class Loop(asyncio.SelectorEventLoop):
+    """uvicorn knows nothing of handshakes: neither how long one may take, nor how many there are."""
+
+    async def create_server(self, factory: Callable[[], Any], *arguments: Any, **options: Any) -> asyncio.Server:  # type: ignore[override]
+        """The same, with an end to handshakes."""
+        context: ssl.SSLContext | None = options.pop("ssl", None)
+        secured = factory if context is None else lambda: Handshake(factory(), context)
+        return await super().create_server(secured, *arguments, **options)

@@ -1,0 +1,64 @@
+"""Sockets counted by the address that they come from, so that the one with most of them gives way."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class ByAddress(Generic[T]):
+    """Adding, removing and finding the address with most take the same short time however many there are.
+
+    Its size follows from what was added: an address without anything has no entry.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._of: dict[str, dict[T, None]] = {}
+        # addresses by how many they have; of those that have the same number the first has had it for longest
+        self._with: dict[int, dict[str, None]] = {}
+        self._most = 0
+
+    def add(self, address: str, item: T) -> None:
+        """One more of this address: its youngest."""
+        items = self._of.setdefault(address, {})
+        items[item] = None
+        self.count += 1
+        self._moved(address, len(items) - 1, len(items))
+
+    def remove(self, address: str, item: T) -> None:
+        """It does not count any more. Without effect if it did not."""
+        items = self._of.get(address)
+        if items is None or item not in items:
+            return
+        del items[item]
+        self.count -= 1
+        self._moved(address, len(items) + 1, len(items))
+        if not items:
+            del self._of[address]
+
+    def of(self, address: str) -> int:
+        """How many this address has."""
+        return len(self.items(address))
+
+    def items(self, address: str) -> Collection[T]:
+        """All of this address, oldest first."""
+        return self._of.get(address, ())
+
+    def of_the_most(self) -> Collection[T]:
+        """All of the address that has most of them, oldest first; nothing if there are none."""
+        addresses = self._with.get(self._most)
+        return self._of[next(iter(addresses))] if addresses else ()
+
+    def _moved(self, address: str, before: int, after: int) -> None:
+        if before:
+            others = self._with[before]
+            del others[address]
+            if not others:
+                del self._with[before]
+        if after:
+            self._with.setdefault(after, {})[address] = None
+        if after > self._most or (before == self._most and before not in self._with):
+            self._most = after

