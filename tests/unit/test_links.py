@@ -624,6 +624,9 @@ async def test_nothing_is_left_of_a_line_whose_upstream_cannot_be_found(
     user = User()
     line = weakref.ref(links.dial(parse_url("amqp://nowhere"), user))
     await user.next("lost")
+    for thread in threading.enumerate():
+        if thread.name == "leveret-dial":
+            thread.join()  # it knows the error, and the error's traceback knows the line
     for _ in range(3):
         await asyncio.sleep(0)  # the task of the dial ends
     assert line() is None
