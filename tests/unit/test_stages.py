@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+from leveret.broker.binding import Binding
 from leveret.broker.broker import Settings
 from leveret.broker.kinds.recent_history import RecentHistory
 from leveret.broker.log import meta_record
 from leveret.broker.peer import Peer
 from leveret.broker.queries import CLOSED_IN_TURN, CLOSED_MAX, QUERIES_MAX, STAGES_MAX
-from leveret.broker.records import records
+from leveret.broker.queue import Queue
+from leveret.broker.records import Arrived, records
 from leveret.broker.users import SHA256, hash_password
 from leveret.cli.store import fields_of
 from leveret.store.disk import MemoryDisk
@@ -947,6 +949,29 @@ def test_a_queue_that_is_gone_at_the_release_gets_nothing_and_the_others_all() -
     assert fetch(client) == [b"both"]
     assert bench.broker.vhosts["/"].discards == {"released message without a queue": 1}
     assert queries(bench).stages() == []
+
+
+def test_no_record_of_a_release_names_more_queues_than_its_number_has_room_for() -> None:
+    bench = Bench()
+    client = opened(bench)
+    client.send(1, grammar.EXCHANGE_DECLARE, exchange="x", type="fanout", durable=True)
+    vhost = bench.broker.vhosts["/"]
+    for number in range(66_000):
+        vhost.add_queue(Queue(vhost, f"q{number}", True, False, {}), 0, bench.now_us)
+        vhost.bind(Binding(vhost.exchanges["x"], vhost.queues[f"q{number}"], "", bytes(4)))
+    attach(client, 1, "a")
+    client.publish("", b"1", exchange="x", delivery_mode=2)
+    while client.peer.has_more:
+        client.raw(b"")
+    detach(client)
+    bench.sync()
+    bench.batches.clear()
+    release(client, 1, "a")
+    settle(bench)
+    arrived = [record for batch in bench.batches for record in records(batch) if isinstance(record, Arrived)]
+    assert sorted(number for record in arrived for number, _ in record.queues) == sorted(
+        queue.number for queue in vhost.queues.values()
+    )
 
 
 def test_copies_and_headers_exchanges_are_looked_at_for_each_message() -> None:

@@ -19,7 +19,7 @@ from leveret.broker.entry import Entry
 from leveret.broker.limits import body_octets
 from leveret.broker.overflow import expire_untaken, trim
 from leveret.broker.queue import Queue
-from leveret.broker.route import Route
+from leveret.broker.route import QUEUES_MAX, Route
 from leveret.broker.run import Run, Stretch
 from leveret.broker.schedule import Schedule
 from leveret.broker.stage import Stage, StageShelf
@@ -39,14 +39,20 @@ LOG_OCTETS_MAX: Final[i64] = 2 << 20
 
 
 class Destination:
-    """Where a shelf's messages go, as long as the bindings are of this generation. limited: queues that may now have
-    more than they should; schedules: of delayed exchanges, which hold them first."""
+    """Where a shelf's messages go, as long as the bindings are of this generation. routes: to its queues, to no more
+    than a record of the journal can name with each. limited: queues that may now have more than they should; schedules:
+    of delayed exchanges, which hold them first."""
 
     def __init__(self, vhost: VHost, shelf: StageShelf) -> None:
         queues = [vhost.queues[name] for name in shelf.names if name in vhost.queues]
         self.generation = vhost.generation
         self.shelf = shelf
-        self.route = Route(vhost.generation, b"", None, []).unlimited(queues)
+        self.queues = queues
+        self.routes: list[Route] = []
+        for at in range(0, len(queues), QUEUES_MAX):
+            route = Route(vhost.generation, b"", None, []).unlimited(queues[at : at + QUEUES_MAX])
+            self.routes.append(route)
+        self.is_brief = any(route.is_brief for route in self.routes)
         self.limited = [queue for queue in queues if queue.limits is not None]
         self.schedules: list[Schedule] = []
         for name in shelf.delaying:
@@ -140,40 +146,39 @@ class Unstaging:
             stage.octets = max(0, stage.octets - body_octets(entry.content))
             self._move_entry(entry, destination, ttl_us, now_us)
             octets = len(entry.content)
-        if ttl_us == 0 or destination.route.is_brief:
-            expire_untaken(self.vhost, destination.route.queues, now_us)
+        if ttl_us == 0 or destination.is_brief:
+            expire_untaken(self.vhost, destination.queues, now_us)
         return octets
 
     def _move_run(self, stage: Stage, run: Run, taken: i64, destination: Destination, ttl_us: i64, now_us: i64) -> i64:
         data = run.stretch.contents_from(taken)
         size, count = run.stretch.size, run.stretch.count - taken
         stage.octets = max(0, stage.octets - count * body_octets(data))
-        if destination.route.queues:
-            destination.route.key = run.stretch.key
-            self.vhost.accept_stretch(
-                destination.route, Stretch(data, size, size, count, run.stretch.key), True, ttl_us, now_us
-            )
-        else:
+        for route in destination.routes:
+            route.key = run.stretch.key
+            stretch = Stretch(data, size, size, count, run.stretch.key)
+            self.vhost.accept_stretch(route, stretch, True, ttl_us, now_us)
+        if not destination.routes:
             self.vhost.discard(stage, "released message without a queue")
         self.vhost.log.settle(run.shelf, run.id + taken, count)
         return len(data)
 
     def _move_entry(self, entry: Entry, destination: Destination, ttl_us: i64, now_us: i64) -> None:
-        vhost, route = self.vhost, destination.route
+        vhost = self.vhost
         moved: Entry | None = entry
         for schedule in destination.schedules:
             if schedule.hold(entry.content, entry.key, now_us, moved):
                 moved = None
-        if route.queues:
+        for route in destination.routes:
             route.key = entry.key
             if vhost.accept(route, entry.content, True, ttl_us, now_us, moved) == JOURNALLED:
                 moved = None
-            for queue in destination.limited:
-                queue.serve(now_us)
-                vhost.over.append(queue)
-            if destination.limited:
-                trim(vhost, now_us)
-        elif not destination.schedules:
+        for queue in destination.limited:
+            queue.serve(now_us)
+            vhost.over.append(queue)
+        if destination.limited:
+            trim(vhost, now_us)
+        if not destination.routes and not destination.schedules:
             vhost.discard(entry.queue, "released message without a queue")
         if moved is not None:
             vhost.log.settle(entry.shelf, entry.id)
