@@ -69,7 +69,7 @@ def house(queues: int) -> Node:
         name = f"q{number * 7919 % queues}"  # in no order
         queue = make_queue(vhost, name, False, False, {})
         vhost.add_queue(queue, 0, now_us)
-        queue.shelf.enqueue(CONTENT, encode_short("") + encode_short(name), 0, 0)
+        queue.message_list.enqueue(CONTENT, encode_short("") + encode_short(name), 0, 0)
         queue.counters.publish = number
     return Node(broker, server, "leveret@bench", "/", leveret.__version__, leveret.core())
 

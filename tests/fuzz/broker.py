@@ -422,9 +422,9 @@ class House:
             if isinstance(queue, Stream):
                 continue
             assert queue.unacked == unacked.get(id(queue), 0), (queue.name, queue.unacked, unacked.get(id(queue), 0))
-            for shelf in queue.every_shelf():
-                there = sum(_count(item) for item in shelf.ready.items())
-                assert shelf.ready.count() == there, (queue.name, shelf.ready.count(), there)
+            for message_list in queue.every_list():
+                there = sum(_count(item) for item in message_list.ready.items())
+                assert message_list.ready.count() == there, (queue.name, message_list.ready.count(), there)
 
     def end(self) -> None:
         """Everybody goes; what is left is what the journal says."""

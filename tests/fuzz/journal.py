@@ -304,7 +304,7 @@ def page(octets: Octets) -> None:
     nowhere = Queue(Bench().broker.vhosts["/"], "", True, False, {})
     data = octets.rest()
     try:
-        items = Page(nowhere.shelf, [], 0, 0).load(data)
+        items = Page(nowhere.message_list, [], 0, 0).load(data)
     except ValueError:
         return
     assert len(items) <= len(data)

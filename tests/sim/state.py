@@ -178,14 +178,14 @@ def _row(entry: Entry) -> Row:
 
 
 def _place(entry: Entry) -> tuple[int, int]:
-    return int(-entry.shelf.index), int(entry.position)
+    return int(-entry.message_list.index), int(entry.position)
 
 
 def _waiting(queue: Queue) -> list[Entry]:
     """What waits in a queue, in any order; its pages are read and left where they are."""
     log = queue.vhost.log
     found = queue.in_memory()
-    for page in [item for shelf in queue.shelves for item in shelf.ready._items[shelf.ready._head :]]:
+    for page in [item for each in queue.message_lists for item in each.ready._items[each.ready._head :]]:
         if isinstance(page, Page):
             data = log.read_page(int(page.segment), int(page.offset), int(page.size))
             assert data is not None, "a page is not there"

@@ -48,7 +48,7 @@ def state(desk: Desk) -> dict[str, Any]:
     """All that a look must leave alone."""
     queue = desk.bench.broker.vhosts["/"].queues["q"]
     log = desk.bench.broker.log
-    waiting = [(type(item).__name__, id(item)) for shelf in queue.shelves for item in shelf.ready.items()]
+    waiting = [(type(item).__name__, id(item)) for each in queue.message_lists for item in each.ready.items()]
     return {
         "waiting": waiting, "count": queue.count(), "unacked": queue.unacked, "log": (log.size(), log.events),
         "counters": [getattr(queue.counters, name) for name in ("publish", "get", "get_no_ack", "redeliver", "ack")],
@@ -59,7 +59,7 @@ def state(desk: Desk) -> dict[str, Any]:
 def test_pages_are_looked_into_and_stay() -> None:
     _, desk = filled()
     queue = desk.bench.broker.vhosts["/"].queues["q"]
-    assert queue.shelf.ready.waiting_pages()
+    assert queue.message_list.ready.waiting_pages()
     before = state(desk)
     answer = desk.ask("browse_queue", queue="q", limit=1000)
     assert bodies(answer) == [f"body {number}" for number in range(40)]

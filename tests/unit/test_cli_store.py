@@ -136,8 +136,8 @@ def a_page(id: int, *bodies: bytes) -> bytes:
     items: list[Entry | Run] = []
     for body in bodies:
         content = content_frames(1, encode_header(Properties(), len(body)), body, 131072)
-        items.append(Entry(queue.shelf, content, b"\0\x03key", id + len(items), 0, len(items)))
-    return Page(queue.shelf, items, 0, len(items)).encode()
+        items.append(Entry(queue.message_list, content, b"\0\x03key", id + len(items), 0, len(items)))
+    return Page(queue.message_list, items, 0, len(items)).encode()
 
 
 def test_segments_spares_and_leftovers_are_looked_at(directory: Path) -> None:

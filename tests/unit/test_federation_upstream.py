@@ -74,8 +74,8 @@ def test_what_has_not_come_over_a_link_is_handled_in_runs(bench: Bench) -> None:
     client.raw(plain + message(b"x", headers(hop("hq"))) * 2 + message(b"y", headers(hop("a"))) * 2 + plain)
     assert waiting(client, "upstream") == [b"0", b"1", b"2", b"y", b"y", b"0", b"1", b"2"]
     assert len(waiting(client, "local")) == 10
-    shelf = bench.broker.vhosts["/"].queues["upstream"].shelf
-    assert [type(item) for item in shelf.ready.items()].count(Run) == 3
+    message_list = bench.broker.vhosts["/"].queues["upstream"].message_list
+    assert [type(item) for item in message_list.ready.items()].count(Run) == 3
 
 
 def test_what_has_come_over_one_link_is_handled_in_runs(bench: Bench) -> None:
@@ -89,8 +89,8 @@ def test_what_has_come_over_one_link_is_handled_in_runs(bench: Bench) -> None:
     client.raw(message(b"5", {"a": 1, **near}) + message(b"6", {"a": 1, **here}) + message(b"7", {}))
     assert waiting(client, "upstream") == [b"1"] * 3 + [b"4"] * 3 + [b"5", b"7"]
     assert len(waiting(client, "local")) == 15
-    shelf = bench.broker.vhosts["/"].queues["upstream"].shelf
-    assert [type(item) for item in shelf.ready.items()].count(Run) == 2
+    message_list = bench.broker.vhosts["/"].queues["upstream"].message_list
+    assert [type(item) for item in message_list.ready.items()].count(Run) == 2
     client.call(1, grammar.QUEUE_UNBIND, exchange="x B", queue="upstream")
     client.raw(message(b"8", near))
     assert len(waiting(client, "upstream")) == 8

@@ -16,7 +16,7 @@ from leveret.wire.properties import Properties, encode_header
 from .support import SECOND_US, Bench, Client
 
 KINDS = {
-    "BrokerChannel", "Consumer", "Queue", "PriorityQueue", "Shelf", "Ready", "Entry", "Run", "Stretch", "Page",
+    "BrokerChannel", "Consumer", "Queue", "PriorityQueue", "MessageList", "Ready", "Entry", "Run", "Stretch", "Page",
     "Binding", "Exchange", "Schedule", "Slice", "Route", "Limits", "Transaction", "Assembly", "Confirms", "Unacked",
 }  # fmt: skip
 

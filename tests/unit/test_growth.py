@@ -34,7 +34,7 @@ class Asked(dict[str, Queue]):
 def memory(house: House) -> int:
     """What the messages of all queues take, added up."""
     vhost = house.bench.broker.vhosts["/"]
-    return sum(int(shelf.ready.octets) for queue in vhost.holders() for shelf in queue.every_shelf())
+    return sum(int(message_list.ready.octets) for queue in vhost.holders() for message_list in queue.every_list())
 
 
 def start(house: House, names: str) -> Client:
@@ -70,14 +70,14 @@ def test_messages_weigh_nothing_when_they_are_gone() -> None:
         client.raw(b"".join(alike("all", 10)))
     queues = house.bench.broker.vhosts["/"].queues
     assert queues["a"].count() == 0
-    assert queues["a"].shelf.ready.octets == 0
-    assert house.pager.octets() == queues["b"].shelf.ready.octets > 0
+    assert queues["a"].message_list.ready.octets == 0
+    assert house.pager.octets() == queues["b"].message_list.ready.octets > 0
     client.send(1, grammar.QUEUE_PURGE, queue="b")
     assert house.pager.octets() == 0
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_the_sum_is_that_of_all_shelves_whatever_happens(seed: int) -> None:
+def test_the_sum_is_that_of_all_message_lists_whatever_happens(seed: int) -> None:
     chance = random.Random(seed)
     house = House(MemoryDisk(), octets_max=3000)
     client = start(house, "abCD")
@@ -126,8 +126,8 @@ def accounts(house: House) -> int:
     """What they take if each content and each run of large ones is counted once."""
     found, large = 0, {}
     for queue in house.bench.broker.vhosts["/"].holders():
-        for shelf in queue.every_shelf():
-            for item in shelf.ready._items[shelf.ready._head :]:
+        for message_list in queue.every_list():
+            for item in message_list.ready._items[message_list.ready._head :]:
                 if not isinstance(item, (Entry, Run)):
                     continue
                 is_run = isinstance(item, Run)

@@ -238,7 +238,7 @@ def with_headers(raw: bytes) -> bytes:
 def keep(bench: Bench, content: bytes) -> None:
     """Put a message into "q" that would not be taken any more: a journal may have it from before."""
     queue = bench.broker.vhosts["/"].queues["q"]
-    queue.shelf.enqueue(content, b"\0\1q", 0, queue.expiry(bench.now_us, -1))
+    queue.message_list.enqueue(content, b"\0\1q", 0, queue.expiry(bench.now_us, -1))
     bench.broker.end_turn(bench.now_us)
 
 

@@ -116,7 +116,7 @@ def test_the_count_of_returns_is_kept_beside_the_publishers_headers() -> None:
         client.send(1, grammar.QUEUE_PURGE, queue="other")
         house.write()
         house.page()
-    assert house.bench.broker.vhosts["/"].queues["q"].shelf.pages
+    assert house.bench.broker.vhosts["/"].queues["q"].message_list.pages
     disk.crash()
     reader = House(disk).bench.connect()
     reader.send(1, grammar.BASIC_CONSUME, queue="q")

@@ -199,7 +199,7 @@ def contents(house: House) -> list[list[tuple[bytes, bool]]]:
         entries: list[tuple[bytes, bool]] = []
         while queue is not None and (entry := queue.peek()) is not None:
             entries.append((entry.content, entry.redelivered))
-            queue.shelf.ready.drop()
+            queue.message_list.ready.drop()
         assert queue is None or queue.count() == 0
         found.append(entries)
     client.peer.lost(house.bench.now_us)
@@ -315,7 +315,7 @@ def test_what_an_orderly_stop_says_of_messages_in_pages_is_not_lost_with_its_fil
     found = []
     while (entry := queue.peek()) is not None:
         found.append(entry.redelivered)
-        queue.shelf.ready.drop()
+        queue.message_list.ready.drop()
     assert found == [True, False]
 
 

@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from leveret.broker.deadletter import body_of
-from leveret.broker.parking import SHELVES_MAX
+from leveret.broker.parking import LISTS_MAX
 from leveret.broker.queue import Queue
 from leveret.broker.release import NEXT_US, PAUSE_MAX_US, PAUSE_MIN_US, SOON_US, TRIES_MAX, VAIN_US
 from leveret.delay import LAYOUTS, MILLISECONDS, Layout
@@ -243,7 +243,7 @@ def test_only_those_go_that_somebody_waits_for() -> None:
     read = log.read_page
     log.read_page = lambda segment, offset, size: (reads.append(size), read(segment, offset, size))[1]
     yard.bind("back")
-    gone = [page for shelf in yard.level(0).every_shelf() for page in shelf.pages]
+    gone = [page for message_list in yard.level(0).every_list() for page in message_list.pages]
     yard.pass_time(2 * SECOND_US)
     assert (yard.parked(), yard.fetch("back")) == (300, [b"%d" % number for number in range(300)])
     # one look into a page of those who are not wanted, besides each page of the others
@@ -303,15 +303,15 @@ def test_destinations_that_hash_alike_are_not_mistaken_for_each_other() -> None:
 
 @pytest.mark.parametrize("is_paged", [False, True])
 def test_each_of_very_many_destinations_gets_its_own(is_paged: bool) -> None:
-    """Those that there are no more shelves for share one; each is tried."""
+    """Those that there are no more message lists for share one; each is tried."""
     yard = Yard(octets_max=20_000 if is_paged else 1 << 30)
-    count = SHELVES_MAX + 40
+    count = LISTS_MAX + 40
     for number in range(count):
         yard.send(b"%d" % number, f"gone.{number}", 1)
     yard.pass_time(SECOND_US, page=is_paged)
     parking = yard.level(0).parking
     assert parking is not None
-    assert (len(parking.shelves), yard.parked()) == (SHELVES_MAX + 1, count)
+    assert (len(parking.message_lists), yard.parked()) == (LISTS_MAX + 1, count)
     if is_paged:
         yard.house.page()
         yard.restart()
@@ -393,7 +393,7 @@ def test_they_cost_disk_and_no_memory(is_orderly: bool) -> None:
         assert yard.house.pager.octets() <= 20_000
         assert yard.parked() == count
         yard.restart(is_orderly=is_orderly)
-    in_memory = sum(len(shelf.ready.in_memory()) for shelf in yard.level(0).every_shelf())
+    in_memory = sum(len(message_list.ready.in_memory()) for message_list in yard.level(0).every_list())
     assert (yard.parked(), yard.level(0).count()) == (count, 0)
     assert in_memory < count // 10
     assert yard.house.pager.octets() <= 20_000

@@ -175,8 +175,8 @@ def test_dead_letters_that_need_not_be_kept_any_more_go_their_way_once(reached: 
     assert queue.parking is not None
     declare(client, "grave")
     if reached:
-        (shelf,) = queue.parking.shelves.values()
-        shelf.note(shelf.ready.in_memory()[0], [queue_of(bench, "grave")])
+        (message_list,) = queue.parking.message_lists.values()
+        message_list.note(message_list.ready.in_memory()[0], [queue_of(bench, "grave")])
     set_policy(bench, pattern="^q$", dead_letter_exchange="", dead_letter_routing_key="grave")
     assert not queue.is_parking
     bench.pass_time(SECOND_US)

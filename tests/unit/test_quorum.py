@@ -42,14 +42,14 @@ def queue_of(bench: Bench, name: str) -> Queue:
 
 def bodies(bench: Bench, name: str) -> list[bytes]:
     """All that is ready in a queue."""
-    return [body_of(entry.content) for shelf in queue_of(bench, name).shelves for entry in shelf.ready.in_memory()]
+    return [body_of(entry.content) for each in queue_of(bench, name).message_lists for entry in each.ready.in_memory()]
 
 
 def kept(bench: Bench, name: str) -> list[bytes]:
     """All that is parked in a queue, as far as it is in memory."""
     parking = queue_of(bench, name).parking
-    shelves = parking.shelves.values() if parking is not None else []
-    return [body_of(entry.content) for shelf in shelves for entry in shelf.ready.in_memory()]
+    message_lists = parking.message_lists.values() if parking is not None else []
+    return [body_of(entry.content) for message_list in message_lists for entry in message_list.ready.in_memory()]
 
 
 def strand(bench: Bench, client: Client, *bodies: bytes, name: str = "q") -> None:
@@ -320,7 +320,7 @@ def counts_of(house: House) -> list[tuple[bytes, Value]]:
     for entry in reversed(client.peer.channels[1].unacked.take_some(0, 100)):
         assert isinstance(entry, Entry)
         queue.unacked -= 1
-        entry.shelf.ready.requeue(entry)
+        entry.message_list.ready.requeue(entry)
     return found
 
 

@@ -34,7 +34,7 @@ def a_batch() -> bytes:
     client.publish("one", b"another", delivery_mode=2)
     log = bench.broker.log
     queue = bench.broker.vhosts["/"].queues["one"]
-    log.settle(queue.shelf, 1)
+    log.settle(queue.message_list, 1)
     log.delivered(2, 1)
     log.clean()
     log.start()
@@ -46,7 +46,7 @@ def a_page() -> bytes:
     queue = Bench().broker.vhosts["/"]._nowhere
     queue.number = 1
     content = b"c" * 20
-    page = Page(queue.shelf, [Run(queue.shelf, Stretch(content * 5, 20, 20, 5, b"key"), 5, 99, 1)], 0, 1)
+    page = Page(queue.message_list, [Run(queue.message_list, Stretch(content * 5, 20, 20, 5, b"key"), 5, 99, 1)], 0, 1)
     page.segment, page.offset, page.size = 3, 8212, 127
     page.settle(7)
     return page_record(page)

@@ -1,4 +1,4 @@
-"""What came back to a shelf stands in its old order, whoever gave it back and in whatever portions."""
+"""What came back to a message list stands in its old order, whoever gave it back and in whatever portions."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from .support import Bench
 
 
 def entries_at(positions: list[int]) -> list[Entry]:
-    shelf = Bench().broker.vhosts["/"]._nowhere.shelf
-    return [Entry(shelf, b"", b"", 0, 0, position) for position in positions]
+    message_list = Bench().broker.vhosts["/"]._nowhere.message_list
+    return [Entry(message_list, b"", b"", 0, 0, position) for position in positions]
 
 
 def positions(requeued: Requeued) -> list[int]:

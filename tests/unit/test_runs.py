@@ -59,7 +59,7 @@ def start() -> tuple[Bench, Client]:
 
 def runs(bench: Bench, queue: str) -> list[int]:
     """Lengths of the runs at the head of a queue; looking at them takes them out."""
-    ready = bench.broker.vhosts["/"].queues[queue].shelf.ready
+    ready = bench.broker.vhosts["/"].queues[queue].message_list.ready
     found: list[int] = []
     while (run := ready.run()) is not None or ready.peek() is not None:
         if isinstance(run, Run):

@@ -36,7 +36,7 @@ def test_a_slice_is_narrow_beside_its_delay(delay_us: int) -> None:
     assert width == 1 << 20 or delay_us >= 16 * width
 
 
-def test_a_few_hundred_shelves_reach_ten_years() -> None:
+def test_a_few_hundred_message_lists_reach_ten_years() -> None:
     bench = Bench()
     client = opened(bench)
     for delay_ms in (int(1.01**power) for power in range(2700)):
@@ -44,10 +44,10 @@ def test_a_few_hundred_shelves_reach_ten_years() -> None:
             send(client, b"x", delay_ms)
     schedule = schedule_of(bench)
     assert schedule.count() > 2000
-    assert len(schedule.shelves) < 32 * 26
+    assert len(schedule.message_lists) < 32 * 26
 
 
-def test_shelves_that_are_done_with_go() -> None:
+def test_message_lists_that_are_done_with_go() -> None:
     bench = Bench()
     client = opened(bench)
     for number in range(500):
@@ -55,7 +55,7 @@ def test_shelves_that_are_done_with_go() -> None:
         bench.pass_time(SECOND_US)
     schedule = schedule_of(bench)
     assert schedule.count() <= 3
-    assert len(schedule.shelves) <= 70
+    assert len(schedule.message_lists) <= 70
 
 
 def test_a_burst_is_released_in_parts_and_in_order() -> None:
@@ -67,7 +67,7 @@ def test_a_burst_is_released_in_parts_and_in_order() -> None:
     queue = bench.broker.vhosts["/"].queues["q"]
     found: list[bytes] = []
     bench.pass_time(4 * SECOND_US)
-    while any(shelf.ready.count() for shelf in schedule_of(bench).shelves):
+    while any(message_list.ready.count() for message_list in schedule_of(bench).message_lists):
         bench.pass_time(1)
     bench.pass_time(SECOND_US)
     assert queue.count() == 1000
@@ -104,7 +104,7 @@ def test_only_so_much_is_taken_into_memory() -> None:
         send(client, bytes(100_000) + b"%d" % number, 5000)
     bench.pass_time(5 * SECOND_US - 1)
     schedule = schedule_of(bench)
-    in_heap = schedule.count() - sum(shelf.ready.count() for shelf in schedule.shelves)
+    in_heap = schedule.count() - sum(message_list.ready.count() for message_list in schedule.message_lists)
     assert 160 < in_heap < 180
     # what stays where it is does not ring all the time
     assert bench.broker.timers.next_us() == bench.now_us + 1
@@ -199,7 +199,7 @@ def test_messages_of_a_wide_slice_are_in_time_whatever_their_order() -> None:
     offsets_s = [120, 90, 60, 3, 1, 100, 30]
     for offset_s in offsets_s:
         send(client, b"%d" % offset_s, (hour_us - bench.now_us) // MS + 1000 * offset_s)
-    assert len(schedule_of(bench).shelves) == 1
+    assert len(schedule_of(bench).message_lists) == 1
     # there may be many, so their order is made in good time
     assert bench.broker.timers.next_us() <= hour_us + SECOND_US - (1 << 25)
     for offset_s in sorted(offsets_s):
@@ -211,7 +211,7 @@ def test_messages_of_a_wide_slice_are_in_time_whatever_their_order() -> None:
         assert fetch(client) == [b"%d" % offset_s]
 
 
-def test_messages_with_one_delay_are_not_moved_from_shelf_to_shelf() -> None:
+def test_messages_with_one_delay_are_not_moved_from_list_to_list() -> None:
     site = Site(octets_max=3000)
     for number in range(300):
         send(site.client, b"%d" % number, HOUR_MS)
@@ -225,7 +225,7 @@ def test_messages_with_one_delay_are_not_moved_from_shelf_to_shelf() -> None:
         site.page()
         found += site.fetch()
     assert found == [b"%d" % number for number in range(300)]
-    # each leaves the schedule by one record, and few were on the way to another shelf
+    # each leaves the schedule by one record, and few were on the way to another message list
     assert site.bench.broker.log.next_id - next_id < 330
 
 
@@ -239,8 +239,8 @@ def test_a_page_whose_messages_are_due_in_another_order_is_taken_as_a_whole() ->
         send(site.client, b"%d" % offset_s, (start_us - site.now_us) // MS + offset_s * 1000)
     site.page()
     site.restart()
-    (shelf,) = site.schedule.shelves
-    assert len(shelf.pages) == 2  # 10 and 70, 15 and 20
+    (message_list,) = site.schedule.message_lists
+    assert len(message_list.pages) == 2  # 10 and 70, 15 and 20
     site.pass_time(start_us - site.now_us)
     for offset_s in sorted(offsets_s):
         site.pass_time(start_us + offset_s * SECOND_US - site.now_us)

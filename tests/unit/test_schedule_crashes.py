@@ -1,4 +1,4 @@
-"""A crash at every disk operation while messages are held, moved between shelves and pages, and routed."""
+"""A crash at every disk operation while messages are held, moved between message lists and pages, and routed."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def test_a_declaration_that_makes_no_sense_is_told(fields: dict[str, Value]) -> 
 def test_a_page_that_is_none(data: bytes) -> None:
     nowhere = Queue(Bench().broker.vhosts["/"], "", True, False, {})
     with pytest.raises(ValueError, match="a page"):
-        Page(nowhere.shelf, [], 0, 0).load(data)
+        Page(nowhere.message_list, [], 0, 0).load(data)
 
 
 def test_a_page_that_is_none_costs_its_messages_and_nothing_else() -> None:
@@ -81,10 +81,10 @@ def test_a_page_that_is_none_costs_its_messages_and_nothing_else() -> None:
     client = bench.connect()
     client.queue("q", durable=True)
     queue = bench.broker.vhosts["/"].queues["q"]
-    page = Page(queue.shelf, [], 0, 0)
+    page = Page(queue.message_list, [], 0, 0)
     page.first_id, page.last_id, page.live, page.count, page.is_stored = 1, 1, 1, 1, True
-    queue.shelf.add_page(page)
-    queue.shelf.enqueue_page(page)
+    queue.message_list.add_page(page)
+    queue.message_list.enqueue_page(page)
     bench.broker.log.read_page = lambda segment, offset, size: bytes(27)
     client.publish("q", b"behind it", delivery_mode=2)
     assert queue.peek() is not None

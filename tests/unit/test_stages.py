@@ -134,8 +134,8 @@ def test_alike_messages_are_staged_as_one_run() -> None:
     detach(client)
     kept = queries(bench).stages()[0]
     assert kept.count() == 100
-    assert len(kept.shelves) == 1
-    assert len(kept.shelves[0].ready.items()) == 2  # the first one alone: nobody knew what would come
+    assert len(kept.message_lists) == 1
+    assert len(kept.message_lists[0].ready.items()) == 2  # the first one alone: nobody knew what would come
     release(client, 0, "a")
     settle(bench)
     assert fetch(client) == fetch(client, "r") == [b"%03d" % number for number in range(100)]

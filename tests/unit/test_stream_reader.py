@@ -51,7 +51,7 @@ def deliveries(frames: list[Frame], channel: int, frame_max: int = 131_072) -> l
     return found
 
 
-class Shelves:
+class MessageLists:
     """A history in memory, which gets a stream's tail chunk by chunk."""
 
     def __init__(self, stream: Stream) -> None:
@@ -85,8 +85,8 @@ class House:
         self._unacked = 0
 
     def _open(self, stream: Stream) -> History:
-        self.shelves = Shelves(stream)
-        return self.shelves.history
+        self.message_lists = MessageLists(stream)
+        return self.message_lists.history
 
     def publish(self, messages: list[tuple[Properties, bytes]]) -> None:
         """In one read, so that those alike up to their bodies become one group."""
@@ -153,7 +153,7 @@ def test_every_message_comes_as_it_was_with_its_offset(
         house.publish(part)
         sent += part
         if is_stored:
-            house.shelves.store()
+            house.message_lists.store()
     begin = min(begin, len(sent) - 1)
     house.consume(channel, prefetch, begin)
     found = house.read(len(sent) - begin)
@@ -170,7 +170,7 @@ def test_bodies_are_cut_for_a_consumer_with_smaller_frames() -> None:
     house = House(FRAME_MAX_MIN)
     sent = [(Properties(), b"x" * 10_000)] * 5 + [(Properties(), b"y" * 9_000)]
     house.publish(sent)
-    house.shelves.store()
+    house.message_lists.store()
     house.consume(2, 100)
     assert [found.body for found in house.read(6, FRAME_MAX_MIN)] == [body for _, body in sent]
 

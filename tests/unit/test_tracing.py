@@ -106,7 +106,7 @@ def test_malformed_headers_are_left_out(bench: Bench) -> None:
     client, witness = bench.connect(), listening(bench)
     client.queue("q")
     header = encode_header(Properties(headers={"a": {"b": 1}}), 0).replace(b"\x01bI", b"\x01bZ")
-    bench.broker.vhosts["/"].queues["q"].shelf.enqueue(content_frames(1, header, b"", 4096), b"\0\x01q", 0, 0)
+    bench.broker.vhosts["/"].queues["q"].message_list.enqueue(content_frames(1, header, b"", 4096), b"\0\x01q", 0, 0)
     bench.broker.trace("/", True)
     client.send(1, grammar.BASIC_GET, queue="q", no_ack=True)
     (told,) = [decode_header(frame.payload)[0].headers for frame in witness.frames() if frame.kind == 2]

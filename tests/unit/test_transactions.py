@@ -151,7 +151,7 @@ def test_a_message_that_cannot_be_dead_lettered_does_not_split_a_commit(bench: B
     client.queue("source", durable=True, arguments=arguments)
     header = bytes.fromhex("003c0000 0000000000000001 3000 00000009 0161 46 00000002 0562 02")
     content = content_frames(1, header, b"x", 131072)
-    bench.broker.vhosts["/"].queues["source"].shelf.enqueue(content, b"\0\6source", 0, 0)
+    bench.broker.vhosts["/"].queues["source"].message_list.enqueue(content, b"\0\6source", 0, 0)
     fetch(client, "source")
     client.publish("durable", b"1", delivery_mode=2)
     client.send(1, grammar.BASIC_REJECT, delivery_tag=1, requeue=False)

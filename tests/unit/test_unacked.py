@@ -39,7 +39,7 @@ class UnackedMachine(RuleBasedStateMachine):
         channel = client.peer.channels[1]
         assert isinstance(channel, BrokerChannel)
         self.consumer = Consumer(client.peer, channel, queue, "c", False, 0)
-        self.shelf = queue.shelf
+        self.message_list = queue.message_list
         self.unacked = Unacked()
         self.model: dict[int, Row] = {}
         self.held: list[tuple[int, Delivery]] = []
@@ -52,7 +52,7 @@ class UnackedMachine(RuleBasedStateMachine):
 
     @rule()
     def deliver(self) -> None:
-        entry = Entry(self.shelf, self.content(8), b"\0\1q", self.made, 0, self.made)
+        entry = Entry(self.message_list, self.content(8), b"\0\1q", self.made, 0, self.made)
         entry.consumer = self.consumer
         self.unacked.add(self.tag, entry)
         self.model[self.tag] = row(entry)
@@ -64,7 +64,7 @@ class UnackedMachine(RuleBasedStateMachine):
         first = self.made + 1
         data = b"".join(self.content(octets) for _ in range(taken + count + 2))
         id = first if is_kept else 0
-        run = Run(self.shelf, Stretch(data, octets, octets, taken + count + 2, b"\0\1q"), id, 0, first)
+        run = Run(self.message_list, Stretch(data, octets, octets, taken + count + 2, b"\0\1q"), id, 0, first)
         self.unacked.add_run(self.tag, RunDelivery(run, taken, count, self.consumer, self.tag), count)
         for index in range(taken, taken + count):
             content = data[index * octets : (index + 1) * octets]

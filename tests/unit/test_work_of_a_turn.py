@@ -87,11 +87,11 @@ def test_a_segment_that_is_stored_is_taken_over_a_page_at_a_time(persistent: boo
     assert pages > 2
     queue = queue_of(house.bench)
     house.paging.written(house.segments.write(*found), None)
-    assert (len(queue.in_memory()), len(queue.shelf.ready.waiting_pages())) == (200, 0)
+    assert (len(queue.in_memory()), len(queue.message_list.ready.waiting_pages())) == (200, 0)
     for settled in range(1, pages + 1):
         assert house.pager.is_writing
         assert house.paging.step()
-        assert len(queue.shelf.ready.waiting_pages()) == settled
+        assert len(queue.message_list.ready.waiting_pages()) == settled
     assert not house.pager.is_writing
     assert queue.count() == 200
 
@@ -109,7 +109,7 @@ def test_a_crash_between_two_pages_of_a_segment_loses_nothing() -> None:
 
 def test_dead_pages_are_looked_at_some_at_a_time_and_all_segments_go() -> None:
     house, client = house_with(2, True, octets_max=3000)
-    while len(queue_of(house.bench).shelf.pages) <= 2 * DEAD_MAX:
+    while len(queue_of(house.bench).message_list.pages) <= 2 * DEAD_MAX:
         fill(client, 400, delivery_mode=2)
         house.write()
         house.page()
@@ -126,7 +126,7 @@ def test_dead_pages_are_looked_at_some_at_a_time_and_all_segments_go() -> None:
         assert left - len(log.dead_pages) <= DEAD_MAX
         left = len(log.dead_pages)
     house.page()
-    assert (house.pager.segments, queue_of(house.bench).shelf.pages) == ({}, [])
+    assert (house.pager.segments, queue_of(house.bench).message_list.pages) == ({}, [])
 
 
 @pytest.mark.parametrize("persistent", [False, True])
@@ -973,7 +973,7 @@ def test_who_consumes_a_long_queue_gets_a_part_of_it_in_a_turn(count: int) -> No
         fill(publisher, CROWD)
     house.page()
     queue = queue_of(house.bench)
-    assert queue.shelf.ready.waiting_pages()
+    assert queue.message_list.ready.waiting_pages()
     consumers = [house.bench.connect() for _ in range(count)]
     for consumer in consumers:
         consumer.send(1, grammar.BASIC_CONSUME, queue="q", no_ack=True)

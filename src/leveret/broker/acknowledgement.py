@@ -10,8 +10,8 @@ from leveret.broker.basic_methods import check_tag, unknown_tag
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.consumer import Consumer
 from leveret.broker.entry import Entry
+from leveret.broker.message_list import MessageList
 from leveret.broker.run_delivery import RunDelivery
-from leveret.broker.shelf import Shelf
 from leveret.broker.streams.read import Read
 from leveret.broker.transaction import ACK
 from leveret.session.unacked import Delivery
@@ -44,7 +44,7 @@ def acknowledge(peer: Peer, channel: BrokerChannel, tag: i64, multiple: bool) ->
 
 def settle(peer: Peer, channel: BrokerChannel, entry: Entry) -> None:
     """An acknowledged delivery is done with."""
-    _settle(peer, channel, entry.consumer, entry.shelf, entry.id, 1)
+    _settle(peer, channel, entry.consumer, entry.message_list, entry.id, 1)
 
 
 def _acknowledge_many(peer: Peer, channel: BrokerChannel, tag: i64) -> bool:
@@ -68,17 +68,19 @@ def _acknowledge_many(peer: Peer, channel: BrokerChannel, tag: i64) -> bool:
 
 def _acknowledged(peer: Peer, channel: BrokerChannel, found: Delivery, tag: i64, count: i64) -> None:
     if isinstance(found, Entry):
-        _settle(peer, channel, found.consumer, found.shelf, found.id, 1)
+        _settle(peer, channel, found.consumer, found.message_list, found.id, 1)
     elif isinstance(found, RunDelivery):
-        _settle(peer, channel, found.consumer, found.run.shelf, found.id(tag), count)
+        _settle(peer, channel, found.consumer, found.run.message_list, found.id(tag), count)
     else:
         assert isinstance(found, Read)
         found.settle(channel)
 
 
-def _settle(peer: Peer, channel: BrokerChannel, consumer: Consumer | None, shelf: Shelf, id: i64, count: i64) -> None:
+def _settle(
+    peer: Peer, channel: BrokerChannel, consumer: Consumer | None, message_list: MessageList, id: i64, count: i64
+) -> None:
     channel.settled(consumer, count)
-    queue = shelf.queue
+    queue = message_list.queue
     queue.unacked -= count
     queue.counters.ack += count
     channel.counters.ack += count
@@ -86,4 +88,4 @@ def _settle(peer: Peer, channel: BrokerChannel, consumer: Consumer | None, shelf
         queue.touch()
     # a deleted queue's unacknowledged entries are settled here, too: their file can go
     if id != 0:
-        peer.broker.log.settle(shelf, id, count)
+        peer.broker.log.settle(message_list, id, count)

@@ -256,7 +256,7 @@ def get(peer: Peer, channel: BrokerChannel, method: Method) -> None:
     _count_get(channel.counters, method.flag("no_ack"), entry.redelivered)
     if method.flag("no_ack"):
         if entry.id:
-            vhost.log.settle(entry.shelf, entry.id)
+            vhost.log.settle(entry.message_list, entry.id)
     else:
         channel.leave(queue)
         queue.unacked += 1
@@ -353,7 +353,7 @@ def _reject_one(peer: Peer, entry: Entry) -> None:
     queue.unacked -= 1
     if queue.is_deleted:
         if entry.id:
-            peer.vhost.log.forget(entry.shelf, entry.id)
+            peer.vhost.log.forget(entry.message_list, entry.id)
         return
     peer.vhost.bury(queue, entry, "rejected", peer.now_us)
     if not queue.is_touched:

@@ -39,11 +39,11 @@ from leveret.broker.log import (
     returned_record,
     state_record,
 )
+from leveret.broker.message_list import MessageList
 from leveret.broker.names import RandomBytes
 from leveret.broker.positions import Positions
 from leveret.broker.queue import Queue
 from leveret.broker.returned import counted
-from leveret.broker.shelf import Shelf
 from leveret.broker.stage import Stage
 from leveret.broker.streams.stream import Stream
 from leveret.broker.timeline import Timeline
@@ -441,10 +441,11 @@ class Broker:
                     if isinstance(queue, Stream):
                         records += queue.leases.snapshot()
                     elif isinstance(queue, Stage):
-                        records += [meta_record(shelf) for shelf in queue.shelf_records()]
-                    for shelf in queue.every_shelf():
-                        if shelf.pages:
-                            records += [page_record(page) for page in shelf.pages if page.is_stored and page.live > 0]
+                        records += [meta_record(record) for record in queue.list_records()]
+                    for message_list in queue.every_list():
+                        if message_list.pages:
+                            stored = [page for page in message_list.pages if page.is_stored and page.live > 0]
+                            records += [page_record(page) for page in stored]
             records.extend(returned_record(*count) for count in counted(vhost, counting))
             for exchange in vhost.exchanges.values():
                 for binding in exchange.every():
@@ -473,17 +474,17 @@ class Broker:
                 if queue.is_journalled:
                     for entry in queue.in_memory():
                         if entry.id and entry.redelivered:
-                            self.log.delivered(entry.shelf.number, entry.id)
-                    for shelf in queue.every_shelf():
-                        self._stop_pages(shelf)
+                            self.log.delivered(entry.message_list.number, entry.id)
+                    for message_list in queue.every_list():
+                        self._stop_pages(message_list)
         self.log.clean()
 
-    def _stop_pages(self, shelf: Shelf) -> None:
+    def _stop_pages(self, message_list: MessageList) -> None:
         """What an earlier stop or crash said of messages that were not looked at since is said again."""
-        for page in shelf.pages:
+        for page in message_list.pages:
             if page.is_waiting:
                 if page.is_redelivered:
                     self.log.page(page)
                 for id in sorted(page.delivered):
                     if page.first_id <= id <= page.last_id:
-                        self.log.delivered(shelf.number, id)
+                        self.log.delivered(message_list.number, id)

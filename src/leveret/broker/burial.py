@@ -105,7 +105,7 @@ def give(vhost: VHost, queue: Queue, entry: Entry, reason: str, now_us: i64, see
             vhost.discard(queue, FULL)
         is_moved = _move(vhost, found.route, found, entry, now_us)
     if entry.id and not is_moved:
-        vhost.log.settle(entry.shelf, entry.id)
+        vhost.log.settle(entry.message_list, entry.id)
 
 
 def send(vhost: VHost, queue: Queue, letter: Letter, now_us: i64, seeker: Seeker) -> str:
@@ -127,7 +127,7 @@ def send(vhost: VHost, queue: Queue, letter: Letter, now_us: i64, seeker: Seeker
         letter.reached += taking
         return FULL
     if not _move(vhost, route, found, entry, now_us) and entry.id:
-        vhost.log.settle(entry.shelf, entry.id)
+        vhost.log.settle(entry.message_list, entry.id)
     return ""
 
 

@@ -18,10 +18,10 @@ from leveret.broker.run import Run
 from leveret.broker.streams.stream import Stream
 
 if TYPE_CHECKING:
+    from leveret.broker.message_list import MessageList
     from leveret.broker.queue import Queue
-    from leveret.broker.shelf import Shelf
 
-# so many items of a shelf, and so many unacknowledged messages, are looked at
+# so many items of a message list, and so many unacknowledged messages, are looked at
 LOOKED_AT_MAX: Final[i64] = 500
 
 
@@ -42,8 +42,8 @@ class Census:
         if isinstance(queue, Stream):
             self._look_at_stream(queue)
             return
-        for shelf in queue.shelves:
-            self._look_at_shelf(shelf)
+        for message_list in queue.message_lists:
+            self._look_at_list(message_list)
         if queue.unacked > 0:
             self._look_at_unacked(queue)
 
@@ -53,14 +53,14 @@ class Census:
         self.on_disk = max(0, stream.history.end - stream.first)
         self.memory_octets = stream.tail_octets
 
-    def _look_at_shelf(self, shelf: Shelf) -> None:
-        count = shelf.ready.count()
+    def _look_at_list(self, message_list: MessageList) -> None:
+        count = message_list.ready.count()
         if count == 0:
             return
         looked_at: i64 = 0  # messages, and what they are
         octets: i64 = 0
         persistent: i64 = 0
-        for item in shelf.ready.front(LOOKED_AT_MAX):
+        for item in message_list.ready.front(LOOKED_AT_MAX):
             if isinstance(item, Page):
                 looked_at += item.count
                 octets += item.size
@@ -78,7 +78,7 @@ class Census:
         if looked_at > 0:
             self.octets += octets * count // looked_at
             self.persistent += persistent * count // looked_at
-        self.memory_octets += shelf.ready.octets
+        self.memory_octets += message_list.ready.octets
 
     def _look_at_unacked(self, queue: Queue) -> None:
         looked_at: i64 = 0

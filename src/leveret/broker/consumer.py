@@ -185,7 +185,7 @@ class Consumer:
     def _write_stamped(self, lives: Lives, entry: Entry, content: bytes) -> None:
         """The content, with its position. A message that a crash could still take away is not told of: it would come
         once more over the link by which it came here, under another position."""
-        queue = entry.shelf.queue
+        queue = entry.message_list.queue
         log = queue.vhost.log
         if queue.unacked != self.unacked and entry.id != 0 and entry.id >= queue.unplaced_below:
             queue.unplace()

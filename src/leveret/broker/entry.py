@@ -10,18 +10,20 @@ from leveret.session.unacked import Delivery
 
 if TYPE_CHECKING:
     from leveret.broker.consumer import Consumer
+    from leveret.broker.message_list import MessageList
     from leveret.broker.queue import Queue
-    from leveret.broker.shelf import Shelf
 
 
 class Entry(Delivery):
     """content: header frame and body frames as the publisher cut them; key: exchange and routing key as they stand in
     basic.deliver; id: the journal's number of the message, 0 = not in the journal; expires_us: when its time to live
-    ends, 0 = never; position: its place on its shelf, kept when it is requeued; consumer: who has it while it
+    ends, 0 = never; position: its place in its message list, kept when it is requeued; consumer: who has it while it
     is unacknowledged (None: fetched by basic.get)."""
 
-    def __init__(self, shelf: Shelf, content: bytes, key: bytes, id: i64, expires_us: i64, position: i64) -> None:
-        self.shelf = shelf
+    def __init__(
+        self, message_list: MessageList, content: bytes, key: bytes, id: i64, expires_us: i64, position: i64
+    ) -> None:
+        self.message_list = message_list
         self.content = content
         self.key = key
         self.id = id
@@ -33,7 +35,7 @@ class Entry(Delivery):
     @property
     def queue(self) -> Queue:
         """Whose message it is."""
-        return self.shelf.queue
+        return self.message_list.queue
 
     def shown(self) -> bytes:
         """The content as clients see it."""

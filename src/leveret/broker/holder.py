@@ -9,12 +9,12 @@ from mypy_extensions import i64
 from leveret.broker.copies import split_key
 from leveret.broker.entry import Entry
 from leveret.broker.levels import address, levels_of
+from leveret.broker.message_list import MessageList
 from leveret.broker.page import Page
 from leveret.broker.parking import Parked
 from leveret.broker.queue import Queue
 from leveret.broker.run import Run
 from leveret.broker.schedule import Schedule
-from leveret.broker.shelf import Shelf
 
 if TYPE_CHECKING:
     from leveret.broker.vhost import VHost
@@ -73,8 +73,8 @@ class Holder:
 
     def parts(self) -> list[Part]:
         """All that waits here, as it stands now: messages are only referred to, and pages stay where they are."""
-        shelves = self.queue.every_shelf()
-        found = [Part(self, shelf, isinstance(shelf, Parked), shelf.ready.items()) for shelf in shelves]
+        message_lists = self.queue.every_list()
+        found = [Part(self, each, isinstance(each, Parked), each.ready.items()) for each in message_lists]
         if isinstance(self.queue, Schedule):
             near: list[Entry | Run | Page] = []
             near.extend(self.queue.near())
@@ -83,11 +83,14 @@ class Holder:
 
 
 class Part:
-    """One shelf's messages. shelf: None = what a delayed exchange has in memory because it is due soon."""
+    """One message list's messages. message_list: None = what a delayed exchange has in memory because it is due soon.
+    """
 
-    def __init__(self, holder: Holder, shelf: Shelf | None, is_parked: bool, items: list[Entry | Run | Page]) -> None:
+    def __init__(
+        self, holder: Holder, message_list: MessageList | None, is_parked: bool, items: list[Entry | Run | Page]
+    ) -> None:
         self.holder = holder
-        self.shelf = shelf
+        self.message_list = message_list
         self.is_parked = is_parked
         self.items = items
 

@@ -13,9 +13,9 @@ from mypy_extensions import i64
 from leveret.broker import routing
 from leveret.broker.copies import split_key
 from leveret.broker.entry import Entry
+from leveret.broker.message_list import MessageList
 from leveret.broker.queue import Queue
 from leveret.broker.returned import Returned
-from leveret.broker.shelf import Shelf
 from leveret.broker.trail import Cause, Dead, Trail, mark_of, trail_of
 from leveret.session.connection import Unfinished
 from leveret.wire.table import encode_short
@@ -92,25 +92,27 @@ def go_on(vhost: VHost, queue: Queue, entry: Entry) -> bool:
     trail = trail.died(cause, died_us)
     # counted from the instant it was due, so that being late does not add up over several hops
     expires_us = target.expiry(entry.expires_us, -1)
-    shelf = target.shelf_of(trail.content)
-    id = _journal(vhost, entry, trail, died_us, way, shelf, expires_us)
-    shelf.put(Dead(shelf, trail, way.key, id, expires_us))
+    message_list = target.list_of(trail.content)
+    id = _journal(vhost, entry, trail, died_us, way, message_list, expires_us)
+    message_list.put(Dead(message_list, trail, way.key, id, expires_us))
     if expires_us != 0 and target.alarm_us == 0:
         target.wake(expires_us)  # it may be due before others that are already waited for
     return True
 
 
-def _journal(vhost: VHost, entry: Entry, trail: Trail, died_us: i64, way: Way, shelf: Shelf, expires_us: i64) -> i64:
+def _journal(
+    vhost: VHost, entry: Entry, trail: Trail, died_us: i64, way: Way, message_list: MessageList, expires_us: i64
+) -> i64:
     """Returns the number of the message from now on, 0 if it is not in the journal any more."""
     log = vhost.log
-    target = shelf.queue
+    target = message_list.queue
     if not (target.is_journalled if trail.persistent else target.keeps_all):
         if entry.id != 0:
-            log.settle(entry.shelf, entry.id)
+            log.settle(entry.message_list, entry.id)
         return 0
-    if log.is_here(entry.shelf, entry.id):
-        return log.hop(entry, died_us, way.change, shelf, expires_us)
-    return log.message(trail.composed(), way.key, shelf, expires_us, entry if entry.id else None)
+    if log.is_here(entry.message_list, entry.id):
+        return log.hop(entry, died_us, way.change, message_list, expires_us)
+    return log.message(trail.composed(), way.key, message_list, expires_us, entry if entry.id else None)
 
 
 def _find(vhost: VHost, queue: Queue, key: bytes) -> Way:

@@ -1,4 +1,5 @@
-"""Messages that a purge has taken from a shelf, or that go with their queue, until the journal knows of all of them."""
+"""Messages that a purge has taken from a message list, or that go with their queue, until the journal knows of all of
+them."""
 
 from __future__ import annotations
 
@@ -11,14 +12,14 @@ from leveret.broker.page import Page
 from leveret.broker.run import Run
 
 if TYPE_CHECKING:
-    from leveret.broker.shelf import Shelf
+    from leveret.broker.message_list import MessageList
 
 
 class Leaving:
     """is_purge: each of them needs a record, since their queue stays. settled: so many of the items are done with."""
 
-    def __init__(self, shelf: Shelf, items: list[Entry | Run | Page | None], is_purge: bool) -> None:
-        self.shelf = shelf
+    def __init__(self, message_list: MessageList, items: list[Entry | Run | Page | None], is_purge: bool) -> None:
+        self.message_list = message_list
         self.items = items
         self.is_purge = is_purge
         self.settled: i64 = 0
@@ -30,13 +31,13 @@ class Leaving:
 
     def begin(self) -> None:
         """The first items are done with, and others are left."""
-        self.shelf.queue.leaving += 1
+        self.message_list.queue.leaving += 1
         if not self.is_purge:
-            self.shelf.is_leaving = True
+            self.message_list.is_leaving = True
 
     def end(self) -> None:
         """So are the others."""
-        self.shelf.queue.leaving -= 1
+        self.message_list.queue.leaving -= 1
         if not self.is_purge:
-            self.shelf.is_leaving = False
-            self.shelf.pages = [page for page in self.shelf.pages if not page.is_dead]
+            self.message_list.is_leaving = False
+            self.message_list.pages = [page for page in self.message_list.pages if not page.is_dead]

@@ -1,7 +1,7 @@
 """What the journal is told: durable events as records, collected into batches.
 
 A record is kind (u8), length of the rest (u32), rest. The records of one batch are written, synced and replayed
-together or not at all. A queue number is that of a shelf (shelf.py): the queue's own for most of them.
+together or not at all. A queue number is that of a message list (message_list.py): the queue's own for most of them.
 
 | kind | rest |
 | MESSAGES | id i64, count u32, stride u32, size u32, length of key u16, key (exchange and routing key as short strings), number of queues u16, per queue: number i64, expires_us i64; then `count` contents (header frame and body frames) of `size` octets, each `stride` octets behind the one before, with ids that follow without a gap |
@@ -32,11 +32,11 @@ from mypy_extensions import i16, i32, i64
 from leveret.broker.entry import Entry
 from leveret.broker.leaving import Leaving
 from leveret.broker.measures import Measures
+from leveret.broker.message_list import MessageList
 from leveret.broker.page import LARGE_PAGE_OCTETS, Page
 from leveret.broker.pieces import Pieces
 from leveret.broker.remains import Remains
 from leveret.broker.run import Run, Stretch
-from leveret.broker.shelf import Shelf
 from leveret.broker.streams.history import History
 from leveret.wire.table import Value, encode_table
 
@@ -120,8 +120,8 @@ class Log:
         self._closing: list[Stream] = []
         self.long_streams: list[Stream] = []
         self.dead_streams: list[tuple[int, int]] = []
-        self.ready_octets: i64 = 0  # memory that the messages of all shelves take that could be moved to disk
-        self.held: dict[int, int] = {}  # how many items of shelves have a large content, by its id() (ready.py)
+        self.ready_octets: i64 = 0  # memory that the messages of all message lists take that could be moved to disk
+        self.held: dict[int, int] = {}  # how many items of message lists have a large content, by its id() (ready.py)
         self.tail_octets: i64 = 0  # of all streams: what is in memory only, besides the journal
         self.relieve_at: i64 = TAILS_OCTETS_MAX  # when they are so long together, some should go to files
         self.has_stream_work = False  # any of this is to be done
@@ -145,22 +145,24 @@ class Log:
 
     # -- records -----------------------------------------------------------------------------------------------------
 
-    def message(self, content: bytes, key: bytes, shelf: Shelf, expires_us: i64, moved: Entry | None) -> i64:
+    def message(
+        self, content: bytes, key: bytes, message_list: MessageList, expires_us: i64, moved: Entry | None
+    ) -> i64:
         """A message arrived in one durable queue. Returns its id.
 
         moved: the dead letter that arrives here and leaves its queue, by the same record.
         """
         size: i64 = len(content)
         id = self.begin_messages(1, size, size, content, key, 1, moved)
-        self.add_queue(shelf, expires_us)
+        self.add_queue(message_list, expires_us)
         self.end_messages(content)
         return id
 
-    def messages(self, stretch: Stretch, shelf: Shelf, expires_us: i64) -> i64:
+    def messages(self, stretch: Stretch, message_list: MessageList, expires_us: i64) -> i64:
         """Alike messages arrived in one durable queue. Returns the id of the first."""
         count, data = stretch.count, stretch.data
         id = self.begin_messages(count, stretch.stride, stretch.size, data, stretch.key, 1, None)
-        self.add_queue(shelf, expires_us)
+        self.add_queue(message_list, expires_us)
         self.end_messages(data)
         return id
 
@@ -182,9 +184,9 @@ class Log:
         else:
             out.append(HOP)
             write_i32_be(out, i32(16 + octets))
-            write_i64_be(out, moved.shelf.number)
+            write_i64_be(out, moved.message_list.number)
             write_i64_be(out, moved.id)
-            self.forget(moved.shelf, moved.id)
+            self.forget(moved.message_list, moved.id)
         write_i64_be(out, id)
         write_i32_be(out, i32(count))
         write_i32_be(out, i32(stride))
@@ -195,26 +197,26 @@ class Log:
         self._current_live += queues * count
         return id
 
-    def add_queue(self, shelf: Shelf, expires_us: i64) -> None:
+    def add_queue(self, message_list: MessageList, expires_us: i64) -> None:
         """The messages arrive here, and expire then (0 = never)."""
-        write_i64_be(self._out, shelf.number)
+        write_i64_be(self._out, message_list.number)
         write_i64_be(self._out, expires_us)
 
     def end_messages(self, data: bytes) -> None:
         """The record is whole."""
         self._pieces.add(data)
 
-    def is_here(self, shelf: Shelf, id: i64) -> bool:
+    def is_here(self, message_list: MessageList, id: i64) -> bool:
         """Whether the content of a message stands in the current journal file, and need not be written once more.
 
         So what refers to it goes with it: a file goes when nothing in it is alive, and those behind it stay longer.
         """
         if id < self._current_first or id == 0:
             return False
-        page = shelf.page_of(id) if id < shelf.paged_below else None
+        page = message_list.page_of(id) if id < message_list.paged_below else None
         return page is None or not page.is_stored
 
-    def hop(self, moved: Entry, died_us: i64, change: bytes, shelf: Shelf, expires_us: i64) -> i64:
+    def hop(self, moved: Entry, died_us: i64, change: bytes, message_list: MessageList, expires_us: i64) -> i64:
         """A message that is_here has expired, and goes on to a durable queue; returns its id there.
 
         died_us: as its history tells it; change: of its key, see hop.moved_key.
@@ -225,26 +227,26 @@ class Log:
         self.next_id = id + 1
         out.append(MOVED)
         write_i32_be(out, i32(48 + len(change)))
-        write_i64_be(out, moved.shelf.number)
+        write_i64_be(out, moved.message_list.number)
         write_i64_be(out, moved.id)
         write_i64_be(out, id)
-        write_i64_be(out, shelf.number)
+        write_i64_be(out, message_list.number)
         write_i64_be(out, expires_us)
         write_i64_be(out, died_us)
         out.write(change)
-        self.forget(moved.shelf, moved.id)
+        self.forget(moved.message_list, moved.id)
         self._current_live += 1
         return id
 
-    def settle(self, shelf: Shelf, id: i64, count: i64 = 1) -> None:
+    def settle(self, message_list: MessageList, id: i64, count: i64 = 1) -> None:
         """A message left a durable queue for good, or several of one record, from this one on."""
-        self._pass(SETTLE, shelf.number, id, count)
-        self.forget(shelf, id, count)
+        self._pass(SETTLE, message_list.number, id, count)
+        self.forget(message_list, id, count)
 
-    def let_go(self, shelf: Shelf, items: list[Entry | Run | Page | None], is_purge: bool) -> None:
-        """All that waited on a shelf is gone, by a purge or with its queue, of which another record tells. Of many the
-        journal hears by and by, and then their memory is freed."""
-        leaving = Leaving(shelf, items, is_purge)
+    def let_go(self, message_list: MessageList, items: list[Entry | Run | Page | None], is_purge: bool) -> None:
+        """All that waited in a message list is gone, by a purge or with its queue, of which another record tells. Of
+        many the journal hears by and by, and then their memory is freed."""
+        leaving = Leaving(message_list, items, is_purge)
         most = SETTLED_AT_ONCE
         if self.is_replaying:
             most = len(items)
@@ -272,9 +274,9 @@ class Log:
 
     def _settle(self, leaving: Leaving, most: i64) -> i64:
         """Settle up to so many items; returns how many it were."""
-        shelf, items = leaving.shelf, leaving.items
-        is_purge = leaving.is_purge and not shelf.queue.is_deleted
-        number = shelf.number
+        message_list, items = leaving.message_list, leaving.items
+        is_purge = leaving.is_purge and not message_list.queue.is_deleted
+        number = message_list.number
         start = leaving.settled
         index = start
         stop = min(start + most, i64(len(items)))
@@ -298,7 +300,7 @@ class Log:
                 id += item.taken
             if is_purge:
                 self._pass(SETTLE, number, id, count)
-            self.forget(shelf, id, count)
+            self.forget(message_list, id, count)
         return stop - start
 
     def _free(self, items: list[Entry | Run | Page | None]) -> None:
@@ -310,14 +312,14 @@ class Log:
         """The pager has something to clear away."""
         return len(self.dead_pages) > 0 or len(self.gone) > 0 or self.remains.is_left
 
-    def forget(self, shelf: Shelf, id: i64, count: i64 = 1) -> None:
+    def forget(self, message_list: MessageList, id: i64, count: i64 = 1) -> None:
         """A message is not alive any more, or several of one record, from this one on, as another record says."""
-        if id >= shelf.paged_below:
+        if id >= message_list.paged_below:
             self._count(id, -count)
             return
         stop = id + count
         while id < stop:
-            page = shelf.page_of(id)
+            page = message_list.page_of(id)
             if page is not None:
                 page.settle(id)
             if page is not None and page.is_stored:
@@ -341,7 +343,7 @@ class Log:
 
     def paged(self, page: Page) -> None:
         """What is alive of a page has left the journal's files for a segment."""
-        if page.live > 0 and not page.shelf.queue.is_deleted:
+        if page.live > 0 and not page.message_list.queue.is_deleted:
             self.page(page)
         for item in page.items:
             if item.id == 0:
@@ -371,8 +373,8 @@ class Log:
         at once."""
         if page.is_waiting:
             page.fetched = pieces or [b""]
-            if not page.shelf.queue.is_touched:
-                page.shelf.queue.touch()
+            if not page.message_list.queue.is_touched:
+                page.message_list.queue.touch()
 
     def load(self, page: Page) -> list[Entry | Run]:
         """The messages of a page that was waiting in its queue."""
@@ -387,8 +389,8 @@ class Log:
         try:
             items = page.load_pieces(pieces)
         except ValueError as error:
-            vhost = page.shelf.queue.vhost
-            vhost.on_event(f"{page.shelf.queue.what()}: a page can't be read: {error}; its messages are lost")
+            vhost = page.message_list.queue.vhost
+            vhost.on_event(f"{page.message_list.queue.what()}: a page can't be read: {error}; its messages are lost")
             self.drop(page)
             return []
         self.look_at(page)
@@ -407,14 +409,14 @@ class Log:
         if page.live > 0:
             page.live = 0
             self._write_passed()
-            self._out.write(struct.pack(">BIqq", DROP, 16, int(page.shelf.number), int(page.first_id)))
+            self._out.write(struct.pack(">BIqq", DROP, 16, int(page.message_list.number), int(page.first_id)))
         page.is_waiting = False
         self.look_at(page)
 
     def abandon(self, queue: Queue) -> None:
         """A queue was deleted: nothing in its pages is alive."""
-        for shelf in queue.every_shelf():
-            for page in shelf.pages:
+        for message_list in queue.every_list():
+            for page in message_list.pages:
                 if page.is_stored and not page.is_dead:
                     page.live = 0
                     page.is_waiting = False
@@ -431,11 +433,11 @@ class Log:
         """At an orderly stop: this one must come back marked as redelivered."""
         self._pass(DELIVERED, number, id, 1)
 
-    def returned(self, shelf: Shelf, id: i64, returns: i64) -> None:
+    def returned(self, message_list: MessageList, id: i64, returns: i64) -> None:
         """A message came back for the time that this number says."""
         self.events += 1
         self._write_passed()
-        self._out.write(returned_record(int(shelf.number), int(id), int(returns)))
+        self._out.write(returned_record(int(message_list.number), int(id), int(returns)))
 
     def clean(self) -> None:
         """An orderly stop."""
@@ -614,7 +616,7 @@ def _no_pages(segment: int, offset: int, size: int) -> bytes | None:
 
 def page_record(page: Page) -> bytes:
     """One PAGE record."""
-    place = (int(page.shelf.number), int(page.segment), int(page.offset), int(page.size))
+    place = (int(page.message_list.number), int(page.segment), int(page.offset), int(page.size))
     alive = (int(page.first_id), int(page.last_id), int(page.expires_us), int(page.live), page.is_redelivered)
     settled = sorted(page.settled)
     rest = PAGE_HEAD.pack(*place, *alive) + struct.pack(f">{len(settled)}q", *settled)

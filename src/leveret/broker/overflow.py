@@ -34,7 +34,7 @@ def accept(
     refusing = refusing_queues(vhost, route, content, now_us)
     for queue in refusing:
         if queue.limits is not None and queue.limits.buries:
-            queue.refused.append(Entry(queue.shelf, content, route.key, 0, 0, 0))
+            queue.refused.append(Entry(queue.message_list, content, route.key, 0, 0, 0))
             vhost.over.append(queue)
     taking = [queue for queue in route.queues if queue not in refusing]
     standing = vhost.accept(route.unlimited(taking), content, persistent, ttl_us, now_us, moved)

@@ -1,4 +1,4 @@
-"""A page: messages of one shelf, in order, that were moved from memory to a segment on disk.
+"""A page: messages of one message list, in order, that were moved from memory to a segment on disk.
 
 A journalled message whose page is recorded in the journal lives there and no longer in its journal file, so the file
 can be reused. Others are in a page for memory's sake only, and gone after a restart as they always are.
@@ -33,7 +33,7 @@ from leveret.broker.run import Run, Stretch
 from leveret.session.output import part
 
 if TYPE_CHECKING:
-    from leveret.broker.shelf import Shelf
+    from leveret.broker.message_list import MessageList
 
 _HEAD_OCTETS: Final[i64] = 27
 # Larger pages are read in pieces on another thread if the caller can wait; see `cut`.
@@ -46,14 +46,14 @@ class Page:
     """One page and what is still alive of it.
 
     segment, offset, size: where its bytes are, once `is_stored`. first_id, last_id: of its journalled messages (0, -1:
-    it has none); no other message of the shelf that lives has an id between them. live: journalled messages that are
-    not settled; settled: the ids of the others. is_waiting: it stands on its shelf in place of its messages, of which
-    there are `count`, the first at `position`. start, stop: the items that it is made from, as indices of Ready.
-    is_coming: it is being read on another thread; fetched: what came of that.
+    it has none); no other message of the message list that lives has an id between them. live: journalled messages that
+    are not settled; settled: the ids of the others. is_waiting: it stands in its message list in place of its messages,
+    of which there are `count`, the first at `position`. start, stop: the items that it is made from, as indices of
+    Ready. is_coming: it is being read on another thread; fetched: what came of that.
     """
 
-    def __init__(self, shelf: Shelf, items: list[Entry | Run], start: i64, stop: i64) -> None:
-        self.shelf = shelf
+    def __init__(self, message_list: MessageList, items: list[Entry | Run], start: i64, stop: i64) -> None:
+        self.message_list = message_list
         self.items = items
         self.start = start
         self.stop = stop
@@ -176,14 +176,14 @@ class Page:
                 if self.is_recovered or transient in self.withdrawn:
                     continue
             if count > 1 and (id == 0 or not self._differ(id, count)):
-                run = Run(self.shelf, Stretch(data[body:at], size, size, count, key), id, expires_us, position)
+                run = Run(self.message_list, Stretch(data[body:at], size, size, count, key), id, expires_us, position)
                 run.redelivered = redelivered
                 items.append(run)
                 position += count
                 continue
             while body < at:
                 if id == 0 or int(id) not in self.settled:
-                    entry = Entry(self.shelf, part(data, body, body + size), key, id, expires_us, position)
+                    entry = Entry(self.message_list, part(data, body, body + size), key, id, expires_us, position)
                     entry.redelivered = redelivered or int(id) in self.delivered
                     times: i64 = self.returned.get(int(id), int(returns))
                     items.append(entry if times == 0 else Returned(entry, entry.content, times))

@@ -8,11 +8,12 @@ It only decides and builds, a part at a time, so that nobody waits; its owner wr
     pager.stored(places)                         or pager.failed()
     while pager.settle(): …                      what follows from it, a page at a time
 
-A page is announced to its shelf when it is built, so that what is settled meanwhile is not forgotten; the messages
-count as moved when the segment is on disk and the journal's next batch says so.
+A page is announced to its message list when it is built, so that what is settled meanwhile is not forgotten; the
+messages count as moved when the segment is on disk and the journal's next batch says so.
 
-Pages of one shelf never overlap, and their order is that of the shelf: each range is cut from its end to its front,
-since meanwhile only the front changes. What is requeued or unacknowledged is older than all that waits, and comes last.
+Pages of one message list never overlap, and their order is that of the message list: each range is cut from its end to
+its front, since meanwhile only the front changes. What is requeued or unacknowledged is older than all that waits, and
+comes last.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from typing import Final
 from leveret.broker.broker import Broker
 from leveret.broker.entry import Entry
 from leveret.broker.log import GONE_AT_ONCE
+from leveret.broker.message_list import MessageList
 from leveret.broker.page import Page
 from leveret.broker.run import Run
-from leveret.broker.shelf import Shelf
 
 # of one page, of what is built in one step, and of one segment
 PAGE_OCTETS: Final = 128 * 1024
@@ -32,17 +33,17 @@ STEP_OCTETS: Final = 128 * 1024
 SEGMENT_OCTETS: Final = 16 << 20
 # messages in a page of those that are requeued or unacknowledged
 REQUEUED_MAX: Final = 1000
-# what is kept in memory at the front of a shelf, since it is wanted soon
+# what is kept in memory at the front of a message list, since it is wanted soon
 FRONT_OCTETS: Final = 1 << 20
 # dead pages that are looked at in one step
 DEAD_MAX: Final = 256
 
 
 class Range:
-    """Items of a shelf to be moved: indices from `floor` up to `stop`, which comes down as pages are built."""
+    """Items of a message list to be moved: indices from `floor` up to `stop`, which comes down as pages are built."""
 
-    def __init__(self, shelf: Shelf, floor: int, stop: int) -> None:
-        self.shelf = shelf
+    def __init__(self, message_list: MessageList, floor: int, stop: int) -> None:
+        self.message_list = message_list
         self.floor = floor
         self.stop = stop
 
@@ -88,34 +89,34 @@ class Pager:
     def relieve(self, octets_max: int) -> None:
         """Move the longest queues, all but their front, until all take less than this."""
         excess = self.octets() - octets_max
-        shelves = sorted(self._shelves(), key=lambda shelf: shelf.ready.octets, reverse=True)
-        front = min(self._front_octets, octets_max // (len(shelves) + 1))
-        for shelf in shelves:
-            if excess <= 0 or shelf.ready.octets <= front:
+        message_lists = sorted(self._lists(), key=lambda message_list: message_list.ready.octets, reverse=True)
+        front = min(self._front_octets, octets_max // (len(message_lists) + 1))
+        for message_list in message_lists:
+            if excess <= 0 or message_list.ready.octets <= front:
                 return
-            excess -= int(shelf.ready.octets) - front
-            self._ranges.append(Range(shelf, shelf.ready.behind(front), shelf.ready.span()[1]))
+            excess -= int(message_list.ready.octets) - front
+            self._ranges.append(Range(message_list, message_list.ready.behind(front), message_list.ready.span()[1]))
 
     def clear_files(self) -> None:
         """Move what keeps the journal's oldest files, if there are too many."""
         limit = self._broker.log.crowded_below()
         if limit == 0:
             return
-        for shelf in self._shelves():
-            first, _ = shelf.ready.span()
-            stop = shelf.ready.before_id(limit) if shelf.queue.is_journalled else first
+        for message_list in self._lists():
+            first, _ = message_list.ready.span()
+            stop = message_list.ready.before_id(limit) if message_list.queue.is_journalled else first
             if stop > first:
-                self._ranges.append(Range(shelf, first, stop))
+                self._ranges.append(Range(message_list, first, stop))
         self._requeued_below = limit
 
-    def _shelves(self) -> list[Shelf]:
+    def _lists(self) -> list[MessageList]:
         """All that something waits on: of many queues most are empty, and looking at each would take long."""
-        found: list[Shelf] = []
+        found: list[MessageList] = []
         for queue in list(self._broker.log.filled):
             before = len(found)
-            for shelf in queue.every_shelf():
-                if shelf.ready.count() > 0:
-                    found.append(shelf)
+            for message_list in queue.every_list():
+                if message_list.ready.count() > 0:
+                    found.append(message_list)
             if len(found) == before and (queue.is_deleted or not queue.is_touched):
                 queue.drained()
         return found
@@ -136,44 +137,44 @@ class Pager:
         return not (self._ranges or self._requeued_below)
 
     def _build(self, part: Range) -> None:
-        shelf = part.shelf
-        if shelf.queue.is_deleted:
+        message_list = part.message_list
+        if message_list.queue.is_deleted:
             self._ranges.pop()  # its messages went with it, and so did their places
             return
-        items, start, stop = shelf.ready.tail(part.floor, part.stop, self._page_octets)
+        items, start, stop = message_list.ready.tail(part.floor, part.stop, self._page_octets)
         part.stop = start
         if not items:
             self._ranges.pop()
             return
-        self._add(Page(shelf, items, start, stop))
+        self._add(Page(message_list, items, start, stop))
 
     def _build_requeued(self) -> None:
         """Pages of what is not waiting in order (requeued, unacknowledged), of files to clear."""
         limit, self._requeued_below = self._requeued_below, 0
-        found: dict[Shelf, list[Entry | Run]] = {}
-        for shelf in self._shelves():
-            if shelf.queue.is_journalled:
-                found[shelf] = [entry for entry in shelf.ready.returned() if entry.id]
+        found: dict[MessageList, list[Entry | Run]] = {}
+        for message_list in self._lists():
+            if message_list.queue.is_journalled:
+                found[message_list] = [entry for entry in message_list.ready.returned() if entry.id]
         for vhost in self._broker.vhosts.values():
             for channel in vhost.holding():
                 for entry in channel.outstanding():
                     if entry.id and entry.queue.is_journalled and not entry.queue.is_deleted:
-                        found.setdefault(entry.shelf, []).append(entry)
-        for shelf, entries in found.items():
-            alone = [entry for entry in entries if entry.id < limit and shelf.page_of(entry.id) is None]
+                        found.setdefault(entry.message_list, []).append(entry)
+        for message_list, entries in found.items():
+            alone = [entry for entry in entries if entry.id < limit and message_list.page_of(entry.id) is None]
             alone.sort(key=lambda entry: entry.id)
             while alone:
                 # up to the next page: were they to overlap, a message would be looked for in the wrong one
-                following = shelf.page_index(alone[0].id)
-                stop = shelf.pages[following].first_id if following < len(shelf.pages) else limit
+                following = message_list.page_index(alone[0].id)
+                stop = message_list.pages[following].first_id if following < len(message_list.pages) else limit
                 count = sum(entry.id < stop for entry in alone[:REQUEUED_MAX])
-                self._add(Page(shelf, alone[:count], 0, 0))
+                self._add(Page(message_list, alone[:count], 0, 0))
                 del alone[:count]
 
     def _add(self, page: Page) -> None:
         payload = page.encode()
         if page.live > 0:
-            page.shelf.add_page(page)
+            page.message_list.add_page(page)
         self._pages.append(page)
         self._payloads.append(payload)
         self._octets += sum(map(len, payload))
@@ -204,10 +205,10 @@ class Pager:
         page.offset, page.size = self._places.pop()
         page.is_stored = True
         log.paged(page)
-        if page.shelf.queue.is_deleted:
+        if page.message_list.queue.is_deleted:
             page.live = 0
         elif page.stop > 0:
-            page.is_waiting = page.shelf.ready.replace(page)
+            page.is_waiting = page.message_list.ready.replace(page)
         page.items = []
         log.look_at(page)
         if not self._places:
@@ -218,7 +219,7 @@ class Pager:
     def failed(self) -> None:
         """The segment could not be written: everything stays where it is."""
         for page in self._pages:
-            page.shelf.remove_page(page)
+            page.message_list.remove_page(page)
         self._ranges.clear()
         self._requeued_below = 0
         self._reset()
@@ -242,8 +243,8 @@ class Pager:
             if batch > log.synced:
                 log.dead_pages.append((batch, page))
                 continue
-            if not page.shelf.is_leaving:
-                page.shelf.remove_page(page)
+            if not page.message_list.is_leaving:
+                page.message_list.remove_page(page)
             number = int(page.segment)
             self.segments[number] -= 1
             if self.segments[number] == 0:

@@ -1,10 +1,11 @@
 """Dead letters that reached no queue, parked in the one in which they died until there is a way for them.
 
 So do queues with x-dead-letter-strategy=at-least-once, and the levels of a delay layout (levels.py): a delayed message
-that is due when nobody is there stays. They are not ready, and take room. They stand on shelves of their own, one for
-each reason and destination: whether there is a way is asked once for all of a shelf, and none waits for another's. A
-message moves to its shelf by one journal record; there it goes to pages as all that waits for long, and is found again
-after a restart. release.py gives it back. RabbitMQ keeps it in memory, tries 32 of a queue, and those behind them wait.
+that is due when nobody is there stays. They are not ready, and take room. They stand in message lists of their own, one
+for each reason and destination: whether there is a way is asked once for all of a message list, and none waits for
+another's. A message moves to its message list by one journal record; there it goes to pages as all that waits for long,
+and is found again after a restart. release.py gives it back. RabbitMQ keeps it in memory, tries 32 of a queue, and
+those behind them wait.
 """
 
 from __future__ import annotations
@@ -18,24 +19,25 @@ from leveret.broker.copies import Copies, blind_keys, split_key
 from leveret.broker.entry import Entry
 from leveret.broker.levels import address, levels_of
 from leveret.broker.limits import body_octets
+from leveret.broker.message_list import MessageList
 from leveret.broker.page import Page
 from leveret.broker.run import Run
-from leveret.broker.shelf import Shelf
 from leveret.wire.errors import ProtocolError
 
 if TYPE_CHECKING:
     from leveret.broker.queue import Queue
 
-# A parked shelf's index: this bit, then the reason, then a number that the destination has; that of mixed ones is 0.
+# A parked message list's index: this bit, then the reason, then a number that the destination has; that of mixed ones
+# is 0.
 PARKED: Final[i64] = 1 << 30
 REASONS: Final = ("expired", "rejected", "maxlen", "delivery_limit")
 _REASON_SHIFT: Final[i64] = 24
 _NUMBER_MASK: Final[i64] = (1 << 24) - 1
 # so many in one queue; messages for other destinations then share one for each reason
-SHELVES_MAX: Final = 1024
+LISTS_MAX: Final = 1024
 
 
-class Parked(Shelf):
+class Parked(MessageList):
     """Dead letters that died for one reason and go one way; an entry's expires_us is when it died.
 
     is_mixed: each may go a way of its own. What follows is release.py's, of one round. is_going: they are on their way;
@@ -112,20 +114,20 @@ class Parked(Shelf):
 
 
 class Parking:
-    """What one queue has parked. shelves: by index; octets: of the bodies, roughly for pages of an earlier run; sought:
-    how many are still to be looked up (slow_burials.py)."""
+    """What one queue has parked. message_lists: by index; octets: of the bodies, roughly for pages of an earlier run;
+    sought: how many are still to be looked up (slow_burials.py)."""
 
     def __init__(self, queue: Queue) -> None:
         self.queue = queue
-        self.shelves: dict[int, Parked] = {}
+        self.message_lists: dict[int, Parked] = {}
         self.octets: i64 = 0
         self.sought: i64 = 0
 
     def count(self) -> i64:
         """How many messages."""
         count: i64 = 0
-        for shelf in self.shelves.values():
-            count += shelf.ready.count()
+        for message_list in self.message_lists.values():
+            count += message_list.ready.count()
         return count
 
     def change(self, count: i64, octets: i64) -> None:
@@ -147,35 +149,35 @@ class Parking:
             limits.aside = count
             limits.octets_aside = self.octets
 
-    def shelf_at(self, index: i64) -> Parked:
-        """The shelf with this index, made if need be."""
-        found = self.shelves.get(int(index))
+    def list_at(self, index: i64) -> Parked:
+        """The message list with this index, made if need be."""
+        found = self.message_lists.get(int(index))
         if found is None:
-            found = self.shelves[int(index)] = Parked(self, index)
+            found = self.message_lists[int(index)] = Parked(self, index)
             self.queue.vhost.release.queues[self.queue.name] = self.queue
         return found
 
-    def shelf_for(self, entry: Entry, reason: str) -> Parked:
+    def list_for(self, entry: Entry, reason: str) -> Parked:
         """Where a dead letter belongs."""
         base = PARKED | i64(REASONS.index(reason)) << _REASON_SHIFT
         destination = self.destination(entry.key)
         if _has_copies(entry):
-            return self.shelf_at(base)
+            return self.list_at(base)
         number = i64(crc32(destination.encode("utf-8", "surrogateescape"))) & _NUMBER_MASK
         index = base | max(number, 1)
-        found = self.shelves.get(int(index))
+        found = self.message_lists.get(int(index))
         if found is None:
-            return self.shelf_at(index if len(self.shelves) < SHELVES_MAX else base)
+            return self.list_at(index if len(self.message_lists) < LISTS_MAX else base)
         is_alike = found.ready.count() == 0 or self.destination(found.sample()) == destination
-        return found if is_alike else self.shelf_at(base)
+        return found if is_alike else self.list_at(base)
 
     def mixed_for(self, reason: str) -> Parked:
         """Where those stand that each may go a way of its own."""
-        return self.shelf_at(PARKED | i64(REASONS.index(reason)) << _REASON_SHIFT)
+        return self.list_at(PARKED | i64(REASONS.index(reason)) << _REASON_SHIFT)
 
     def mixed(self) -> list[Parked]:
-        """These shelves, as far as there is something on them."""
-        return [shelf for shelf in self.shelves.values() if shelf.is_mixed and shelf.ready.count() > 0]
+        """These message lists, as far as there is something in them."""
+        return [each for each in self.message_lists.values() if each.is_mixed and each.ready.count() > 0]
 
     def destination(self, key: bytes) -> str:
         """What decides where a message with this key goes from here: "" if all go the same way."""
@@ -186,13 +188,14 @@ class Parking:
         return found[1] if found is not None else routing_key
 
     def tidy(self) -> None:
-        """Let go of shelves that nothing stands on, nor lies in a page of."""
-        self.shelves = {index: shelf for index, shelf in self.shelves.items() if shelf.ready.count() or shelf.pages}
+        """Let go of message lists that are empty, with no message in a page either."""
+        lists = self.message_lists.items()
+        self.message_lists = {index: each for index, each in lists if each.ready.count() or each.pages}
         self.recount()
 
 
 def reason_of(index: i64) -> str:
-    """Why what stands on the shelf with this index died, "" if that is none for parked messages."""
+    """Why what stands in the message list with this index died, "" if that is none for parked messages."""
     return REASONS[int((index & (PARKED - 1)) >> _REASON_SHIFT)] if index >= PARKED else ""
 
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 from mypy_extensions import i64
 
 from leveret.broker.entry import Entry
+from leveret.broker.message_list import MessageList
 from leveret.broker.parking import PARKED
 from leveret.broker.queue import Queue
 from leveret.broker.run import Run
-from leveret.broker.shelf import Shelf
 from leveret.wire.scan import priority_of
 from leveret.wire.table import Value
 
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 
 class PriorityQueue(Queue):
-    """A shelf's index is its priority; there is one for each priority that was ever used. max_priority: 0 to 255."""
+    """A message list's index is its priority; there is one for each priority that was ever used. max_priority: 0 to
+    255."""
 
     def __init__(
         self, vhost: VHost, name: str, durable: bool, auto_delete: bool, arguments: dict[str, Value], max_priority: int
@@ -33,40 +34,40 @@ class PriorityQueue(Queue):
         super().__init__(vhost, name, durable, auto_delete, arguments)
         self.max_priority: i64 = max_priority
 
-    def shelf_of(self, content: bytes) -> Shelf:
-        return self.shelf_at(min(priority_of(content), self.max_priority))
+    def list_of(self, content: bytes) -> MessageList:
+        return self.list_at(min(priority_of(content), self.max_priority))
 
-    def shelf_at(self, index: i64) -> Shelf:
+    def list_at(self, index: i64) -> MessageList:
         if index >= PARKED:
-            return super().shelf_at(index)
+            return super().list_at(index)
         at: i64 = 0
-        for shelf in self.shelves:
-            if shelf.index == index:
-                return shelf
-            if shelf.index < index:
+        for message_list in self.message_lists:
+            if message_list.index == index:
+                return message_list
+            if message_list.index < index:
                 break
             at += 1
-        made = Shelf(self, index)
-        self.shelves.insert(at, made)
+        made = MessageList(self, index)
+        self.message_lists.insert(at, made)
         return made
 
     def count(self) -> i64:
         count: i64 = 0
-        for shelf in self.shelves:
-            count += shelf.ready.count()
+        for message_list in self.message_lists:
+            count += message_list.ready.count()
         return count
 
     def peek(self, may_wait: bool = False) -> Entry | None:
-        for shelf in self.shelves:
-            entry = shelf.ready.peek(may_wait)
-            if entry is not None or shelf.ready.count() > 0:
+        for message_list in self.message_lists:
+            entry = message_list.ready.peek(may_wait)
+            if entry is not None or message_list.ready.count() > 0:
                 return entry
         return None
 
     def head(self) -> Entry | Run | None:
-        for shelf in self.shelves:
-            found = shelf.ready.head()
-            if found is not None or shelf.ready.count() > 0:
+        for message_list in self.message_lists:
+            found = message_list.ready.head()
+            if found is not None or message_list.ready.count() > 0:
                 return found
         return None
 
@@ -74,7 +75,7 @@ class PriorityQueue(Queue):
         return None  # of what comes in one turn the highest priority goes first
 
     def expires_us(self) -> i64:
-        for shelf in self.shelves:
-            if shelf.ready.count() > 0:
-                return shelf.ready.expires_us()
+        for message_list in self.message_lists:
+            if message_list.ready.count() > 0:
+                return message_list.ready.expires_us()
         return 0

@@ -17,7 +17,7 @@ from mypy_extensions import i64
 from leveret.broker.log import meta_record
 from leveret.broker.query import QUERY, Query
 from leveret.broker.queue import Queue
-from leveret.broker.stage import DROP, OPEN, SHELF, Stage
+from leveret.broker.stage import DROP, OPEN, STAGED_LIST, Stage
 from leveret.broker.unstaging import Unstaging
 from leveret.wire.errors import quoted
 from leveret.wire.table import Value
@@ -29,7 +29,7 @@ RELEASE: Final = "query.release"
 FORGET: Final = "query.delete"
 CLOSE: Final = "query.close"
 CLOSED: Final = "query.closed"
-OPS: Final = (QUERY, RELEASE, FORGET, CLOSE, CLOSED, OPEN, SHELF, DROP)
+OPS: Final = (QUERY, RELEASE, FORGET, CLOSE, CLOSED, OPEN, STAGED_LIST, DROP)
 # of one virtual host
 QUERIES_MAX: Final = 10_000
 STAGES_MAX: Final = 100_000
@@ -277,8 +277,8 @@ class Queries:
             query.used_us = max(query.used_us, used_us if isinstance(used_us, int) else 0)
         elif op == OPEN:
             self._restore_stage(record)
-        elif op == SHELF:
-            self._restore_shelf(record)
+        elif op == STAGED_LIST:
+            self._restore_list(record)
         elif op == RELEASE:
             return self._restore_release(record)
         elif op == FORGET:
@@ -326,13 +326,13 @@ class Queries:
             assert isinstance(digest, int)
             self.closed[digest] = owner
 
-    def _restore_shelf(self, record: dict[str, Value]) -> None:
+    def _restore_list(self, record: dict[str, Value]) -> None:
         stage = self.by_number.get(_number(record, "number"))
         queues, exchanges = record["queues"], record["exchanges"]
         if stage is None or not isinstance(queues, list) or not isinstance(exchanges, list):
             return
-        if _number(record, "index") == len(stage.shelves):  # a new file tells of it again
-            stage.add_shelf([str(name) for name in queues], [str(name) for name in exchanges])
+        if _number(record, "index") == len(stage.message_lists):  # a new file tells of it again
+            stage.add_list([str(name) for name in queues], [str(name) for name in exchanges])
 
     def _restore_release(self, record: dict[str, Value]) -> list[Stage]:
         query, numbers = self._made(str(record["query"]), "", 0), record["stages"]

@@ -13,11 +13,11 @@ from leveret.broker.entry import Entry
 from leveret.broker.levels import Level
 from leveret.broker.limits import Limits, body_octets
 from leveret.broker.log import meta_record
+from leveret.broker.message_list import MessageList
 from leveret.broker.parking import PARKED, Parking
 from leveret.broker.policies import NO_EFFECT, Effect
 from leveret.broker.returned import returned
 from leveret.broker.run import Run
-from leveret.broker.shelf import Shelf
 from leveret.wire.errors import quoted
 from leveret.wire.table import Value
 
@@ -36,7 +36,8 @@ EXPIRED_MAX: Final[i64] = 1024
 
 
 class Queue:
-    """shelves: all of them, those whose messages are delivered first in front; shelf: the one with index 0.
+    """message_lists: all of them, those whose messages are delivered first in front; message_list: the one with index
+    0.
 
     unplaced_below: messages with smaller ids have no position for links. number: unique for the life of the data
     directory (0 = not durable); owner: the connection of an exclusive one;
@@ -68,8 +69,8 @@ class Queue:
         self.is_schedule = False
         self.is_stream = False
         self.number: i64 = 0
-        self.shelf = Shelf(self, 0)
-        self.shelves = [self.shelf]
+        self.message_list = MessageList(self, 0)
+        self.message_lists = [self.message_list]
         self.unacked: i64 = 0
         self.awaiting: i64 = 0
         self.leaving: i64 = 0
@@ -111,27 +112,27 @@ class Queue:
 
     # -- what waits ----------------------------------------------------------------------------------------------------
 
-    def shelf_of(self, content: bytes) -> Shelf:
+    def list_of(self, content: bytes) -> MessageList:
         """Where a message with this content belongs, or alike ones that begin with it."""
-        return self.shelf
+        return self.message_list
 
-    def shelf_at(self, index: i64) -> Shelf:
-        """The shelf that the journal knows by this index."""
+    def list_at(self, index: i64) -> MessageList:
+        """The message list that the journal knows by this index."""
         if index < PARKED:
-            return self.shelf
+            return self.message_list
         if self.parking is None:
             self.parking = Parking(self)  # a policy made it park
-        return self.parking.shelf_at(index)
+        return self.parking.list_at(index)
 
-    def every_shelf(self) -> list[Shelf]:
+    def every_list(self) -> list[MessageList]:
         """Those of what waits, and those of what is parked."""
-        if self.parking is None or not self.parking.shelves:
-            return self.shelves
-        return [*self.shelves, *self.parking.shelves.values()]
+        if self.parking is None or not self.parking.message_lists:
+            return self.message_lists
+        return [*self.message_lists, *self.parking.message_lists.values()]
 
     def count(self) -> i64:
         """How many messages wait for delivery."""
-        return self.shelf.ready.count()
+        return self.message_list.ready.count()
 
     def outstanding(self) -> i64:
         """How many messages consumers have, besides those that wait."""
@@ -144,35 +145,35 @@ class Queue:
     def body_octets(self) -> i64:
         """Size of the bodies of all that wait for delivery; pages are read for it."""
         octets: i64 = 0
-        for shelf in self.shelves:
-            octets += shelf.body_octets()
+        for message_list in self.message_lists:
+            octets += message_list.body_octets()
         return octets
 
     def peek(self, may_wait: bool = False) -> Entry | None:
         """The message that is next, left where it is. may_wait: None, though count() is not 0, if it has to be waited
         for: the queue is touched when it is here."""
-        return self.shelf.ready.peek(may_wait)
+        return self.message_list.ready.peek(may_wait)
 
     def head(self) -> Entry | Run | None:
         """The message that is next, or the run whose first remaining message it is, left where it is; None also if it
         has to be waited for."""
-        return self.shelf.ready.head()
+        return self.message_list.ready.head()
 
     def expires_us(self) -> i64:
         """When the next message expires, 0 = never; no page is read for it, so it may be an earlier time."""
-        return self.shelf.ready.expires_us()
+        return self.message_list.ready.expires_us()
 
     def in_memory(self) -> list[Entry]:
-        """All messages that are not on disk only, shelf by shelf, oldest first, left where they are."""
-        return [entry for shelf in self.every_shelf() for entry in shelf.ready.in_memory()]
+        """All messages that are not on disk only, message list by message list, oldest first, left where they are."""
+        return [entry for message_list in self.every_list() for entry in message_list.ready.in_memory()]
 
     def near(self) -> list[Entry]:
-        """Those on no shelf."""
+        """Those in no message list."""
         return []
 
     def drop_head(self, entry: Entry) -> None:
-        """Take out the oldest message of a shelf, as peek() showed it."""
-        entry.shelf.ready.drop()
+        """Take out the oldest message of a message list, as peek() showed it."""
+        entry.message_list.ready.drop()
         if self.limits is not None:
             self.limits.octets -= body_octets(entry.content)
 
@@ -293,7 +294,7 @@ class Queue:
         if not consumer.no_ack:
             self.unacked += 1
         elif entry.id != 0:
-            self.vhost.log.settle(entry.shelf, entry.id)
+            self.vhost.log.settle(entry.message_list, entry.id)
         return 0
 
     def _is_late(self, entry: Entry, now_us: i64) -> bool:
@@ -306,14 +307,14 @@ class Queue:
     def _give_run(self, consumer: Consumer, run: Run) -> None:
         first = run.taken
         count = min(run.stretch.count - first, consumer.room())
-        run.shelf.ready.drop_run(run, count)
+        run.message_list.ready.drop_run(run, count)
         if self.limits is not None:
             self.limits.octets -= count * body_octets(run.stretch.data)
         consumer.deliver_run(run, first, count)
         if not consumer.no_ack:
             self.unacked += count
         elif run.id != 0:
-            self.vhost.log.settle(run.shelf, run.id + first, count)
+            self.vhost.log.settle(run.message_list, run.id + first, count)
 
     def taker(self) -> Consumer | None:
         """Who gets a message that comes now, at once and with nothing to be kept of it; None: it has to wait."""
@@ -329,17 +330,17 @@ class Queue:
         overflow.trim."""
         again = self._take_back(entry)
         if again is not None:
-            again.shelf.ready.requeue(again)
+            again.message_list.ready.requeue(again)
 
-    def requeue_all(self, shelf: Shelf, entries: list[Entry]) -> None:
-        """The same for some of one of its shelves."""
+    def requeue_all(self, message_list: MessageList, entries: list[Entry]) -> None:
+        """The same for some of one of its message lists."""
         back: list[Entry] = []
         for entry in entries:
             again = self._take_back(entry)
             if again is not None:
                 back.append(again)
         if back:
-            shelf.ready.requeue_all(back)
+            message_list.ready.requeue_all(back)
 
     def _take_back(self, entry: Entry) -> Entry | None:
         """An entry as it waits from now on; None if it does not."""
@@ -348,7 +349,7 @@ class Queue:
         entry.consumer = None
         if self.is_deleted:
             if entry.id != 0:
-                self.vhost.log.forget(entry.shelf, entry.id)
+                self.vhost.log.forget(entry.message_list, entry.id)
             return None
         if self.counts_returns:
             again = returned(entry)
@@ -358,7 +359,7 @@ class Queue:
                 self.vhost.over.append(self)
                 return None
             if again.id != 0:
-                self.vhost.log.returned(again.shelf, again.id, again.returns)
+                self.vhost.log.returned(again.message_list, again.id, again.returns)
         if self.limits is not None:
             self.limits.octets += body_octets(entry.content)
             self.vhost.over.append(self)

@@ -1,4 +1,4 @@
-"""The messages of a shelf that wait for delivery, in order.
+"""The messages of a message list that wait for delivery, in order.
 
 The one place that knows how they are kept. New ones come, alone or as runs, to the tail of a list whose consumed front
 is cut off when it is half of the list. A stretch of that list may have been moved to disk: a page then stands in its
@@ -29,10 +29,11 @@ SHARED_OCTETS_MIN: Final[i64] = 16384
 
 
 class Ready:
-    """A shelf's waiting messages. append, peek, drop and requeue are O(1) for the usual patterns.
+    """A message list's waiting messages. append, peek, drop and requeue are O(1) for the usual patterns.
 
-    octets: memory that those which could be moved to disk take, roughly; the log has the sum of all shelves, so that
-    nobody need add it up. In that sum a large content that several queues hold counts once, as it is in memory once.
+    octets: memory that those which could be moved to disk take, roughly; the log has the sum of all message lists, so
+    that nobody need add it up. In that sum a large content that several queues hold counts once, as it is in memory
+    once.
     """
 
     def __init__(self, log: Log) -> None:
@@ -213,7 +214,7 @@ class Ready:
         self._log.ready_octets += octets
 
     def _hold(self, content: object, octets: i64) -> None:
-        """A large content of so many octets, which were weighed, is held by one shelf more."""
+        """A large content of so many octets, which were weighed, is held by one message list more."""
         self._large += 1
         held = self._log.held
         count = held.get(id(content), 0)
@@ -395,7 +396,7 @@ def _is_paged(item: Entry | Run) -> bool:
     id = item.id
     if isinstance(item, Run) and id != 0:
         id += item.taken
-    return id != 0 and id < item.shelf.paged_below and item.shelf.page_of(id) is not None
+    return id != 0 and id < item.message_list.paged_below and item.message_list.page_of(id) is not None
 
 
 def _first_id(item: Entry | Run | Page | None) -> i64:

@@ -13,13 +13,13 @@ from leveret.broker.broker import Broker
 from leveret.broker.hop import moved_key
 from leveret.broker.kinds.recent_history import Kept
 from leveret.broker.log import CLEAN, DROP, LIFE, RETURNED, SETTLE, START
+from leveret.broker.message_list import INDEX_SHIFT, QUEUE_MASK, MessageList
 from leveret.broker.page import Page
 from leveret.broker.queue import Queue
 from leveret.broker.queue_methods import make_queue
 from leveret.broker.queue_settings import configure
 from leveret.broker.records import Arrived, Began, Declared, Moved, Paged, Passed, Record, RecordError, Stood, records
 from leveret.broker.run import Stretch
-from leveret.broker.shelf import INDEX_SHIFT, QUEUE_MASK, Shelf
 from leveret.broker.stage import OPEN, Stage
 from leveret.broker.streams import leases
 from leveret.broker.streams.stream import MARKS, Stream
@@ -68,10 +68,10 @@ class Arrival:
 
 
 class Backlog:
-    """A shelf and what the journal has for it so far: arrivals by id, pages by the id that they begin with."""
+    """A message list and what the journal has for it so far: arrivals by id, pages by the id that they begin with."""
 
-    def __init__(self, shelf: Shelf) -> None:
-        self.shelf = shelf
+    def __init__(self, message_list: MessageList) -> None:
+        self.message_list = message_list
         self.pages: dict[int, Page] = {}
         self.delivered: set[int] = set()
         self.returned: dict[int, int] = {}  # how often these came back
@@ -86,7 +86,7 @@ class Backlog:
     def settled(self, first_id: int, count: int) -> None:
         """Messages left the queue; those that are unknown stood in a file that went before this record's."""
         end = first_id + count
-        for page in self.shelf.pages[self.shelf.page_index(first_id) :]:
+        for page in self.message_list.pages[self.message_list.page_index(first_id) :]:
             if page.first_id >= end:
                 break
             for id in range(max(first_id, int(page.first_id)), min(end, int(page.last_id) + 1)):
@@ -98,7 +98,7 @@ class Backlog:
         """Messages went to a page, or stand in one, as the beginning of a journal file says again."""
         self._remove(record.first_id, record.last_id)
         self.dropped(record.first_id)
-        page = Page(self.shelf, [], 0, 0)
+        page = Page(self.message_list, [], 0, 0)
         page.segment, page.offset, page.size = record.segment, record.offset, record.size
         page.first_id, page.last_id, page.expires_us = record.first_id, record.last_id, record.expires_us
         page.live = record.live
@@ -106,7 +106,7 @@ class Backlog:
         page.is_redelivered = record.is_redelivered
         page.is_stored = page.is_recovered = True
         self.pages[record.first_id] = page
-        self.shelf.add_page(page)
+        self.message_list.add_page(page)
 
     def arrival_of(self, id: int) -> Arrival | None:
         """What brought a message that is not in a page."""
@@ -118,7 +118,7 @@ class Backlog:
         """Nothing of the page that begins with this id is alive any more."""
         page = self.pages.pop(first_id, None)
         if page is not None:
-            self.shelf.pages.remove(page)
+            self.message_list.pages.remove(page)
 
     def _remove(self, first_id: int, last_id: int) -> None:
         """Take ids out of the arrivals."""
@@ -130,7 +130,7 @@ class Backlog:
             index += 1
 
     def fill(self, is_clean: bool) -> tuple[int, int]:
-        """Put everything on the shelf, oldest first; returns how many messages, and how many not in pages."""
+        """Put everything in the message list, oldest first; returns how many messages, and how many not in pages."""
         found: list[tuple[int, Page | Arrival]] = [(id, page) for id, page in self.pages.items() if page.live > 0]
         for arrival in self._arrivals:
             if arrival is not None:
@@ -144,17 +144,17 @@ class Backlog:
                 item.is_redelivered = item.is_redelivered or not is_clean
                 item.delivered = self.delivered
                 item.returned = self.returned
-                self.shelf.enqueue_page(item)
+                self.message_list.enqueue_page(item)
                 count += int(item.count)
             else:
                 in_journal += self._fill_arrival(item, not is_clean)
         return count + in_journal, in_journal
 
     def _fill_arrival(self, arrival: Arrival, redelivered: bool) -> int:
-        shelf, stretch = self.shelf, arrival.stretch
+        message_list, stretch = self.message_list, arrival.stretch
         ids = range(arrival.first_id, arrival.last_id + 1)
         if len(ids) > 1 and not arrival.gone and not self._differ(ids):
-            shelf.enqueue_stretch(stretch, arrival.first_id, arrival.expires_us, redelivered)
+            message_list.enqueue_stretch(stretch, arrival.first_id, arrival.expires_us, redelivered)
             return len(ids)
         for id in ids:
             if id not in arrival.gone:
@@ -162,12 +162,12 @@ class Backlog:
                 content = arrival.content(id)
                 if arrival.trail is not None:
                     if returns == 0:
-                        dead = Dead(shelf, arrival.trail, stretch.key, id, arrival.expires_us)
+                        dead = Dead(message_list, arrival.trail, stretch.key, id, arrival.expires_us)
                         dead.redelivered = again
-                        shelf.put(dead)
+                        message_list.put(dead)
                         continue
                     content = arrival.trail.composed()
-                shelf.enqueue(content, stretch.key, id, arrival.expires_us, again, returns)
+                message_list.enqueue(content, stretch.key, id, arrival.expires_us, again, returns)
         return len(ids) - len(arrival.gone)
 
     def _differ(self, ids: range) -> bool:
@@ -178,8 +178,8 @@ class Backlog:
 class StreamBacklog(Backlog):
     """What the journal has for a stream: all of it in order, and nothing of it is ever settled."""
 
-    def __init__(self, shelf: Shelf, stream: Stream) -> None:
-        super().__init__(shelf)
+    def __init__(self, message_list: MessageList, stream: Stream) -> None:
+        super().__init__(message_list)
         self._stream = stream
 
     def arrived(self, arrival: Arrival) -> None:
@@ -268,7 +268,7 @@ class Recovery:
             if cause is None:
                 if len(self._causes) >= CAUSES_MAX:
                     self._causes.clear()
-                cause = self._causes[(number, key)] = Cause(left.shelf.queue.name, key)
+                cause = self._causes[(number, key)] = Cause(left.message_list.queue.name, key)
             trail = trail.died(cause, record.died_us)
             size = len(trail.content)
             stretch = Stretch(trail.content, size, size, 1, moved_key(key, record.change))
@@ -276,13 +276,13 @@ class Recovery:
         left.settled(id, 1)
 
     def _backlog(self, number: int) -> Backlog | None:
-        """That of a shelf, if its queue is there: made with the first message or page on it."""
+        """That of a message list, if its queue is there: made with the first message or page in it."""
         found = self._backlogs.get(number)
         if found is None:
             queue = self._queues.get(number & int(QUEUE_MASK))
             if queue is not None:
-                shelf = queue.shelf_at(number >> int(INDEX_SHIFT))
-                found = StreamBacklog(shelf, queue) if isinstance(queue, Stream) else Backlog(shelf)
+                message_list = queue.list_at(number >> int(INDEX_SHIFT))
+                found = StreamBacklog(message_list, queue) if isinstance(queue, Stream) else Backlog(message_list)
                 self._backlogs[number] = found
         return found
 
@@ -387,9 +387,9 @@ class Recovery:
     def _forget(self, queue: Queue) -> None:
         """A queue is deleted: so is all that it had."""
         del self._queues[int(queue.number)]
-        for shelf in queue.every_shelf():
-            self._backlogs.pop(int(shelf.number), None)
-            shelf.pages.clear()
+        for message_list in queue.every_list():
+            self._backlogs.pop(int(message_list.number), None)
+            message_list.pages.clear()
 
     def _declare_queue(self, vhost: VHost, name: str, record: dict[str, Value], arguments: dict[str, Value]) -> None:
         number = record["number"]
@@ -486,9 +486,10 @@ class Recovery:
             elif number in segments:
                 self.segments[number] = self.segments.get(number, 0) + 1
             else:
-                if isinstance(backlog.shelf.queue, Stage):
-                    backlog.shelf.queue.is_damaged = True
-                self.lost[backlog.shelf.queue.name] = self.lost.get(backlog.shelf.queue.name, 0) + int(page.live)
+                if isinstance(backlog.message_list.queue, Stage):
+                    backlog.message_list.queue.is_damaged = True
+                name = backlog.message_list.queue.name
+                self.lost[name] = self.lost.get(name, 0) + int(page.live)
                 backlog.dropped(first_id)
 
 

@@ -1,9 +1,9 @@
 """When what is parked (parking.py) goes its way: soon after a binding, an exchange or a queue came, and now and then.
 
-A round asks for each shelf of the virtual host whether there is a way, once for all that stands on it; where there is
-none nothing is read or moved, so that a million messages for whom nobody is there cost next to nothing. Then the
-shelves that have one are emptied, whichever has what died first before the others, a part at a time. Pauses between
-rounds double up to RabbitMQ's dead_letter_worker_publisher_confirm_timeout: a full queue may have room by then.
+A round asks for each message list of the virtual host whether there is a way, once for all that is in it; where
+there is none nothing is read or moved, so that a million messages for whom nobody is there cost next to nothing. Then
+the message lists that have one are emptied, whichever has what died first before the others, a part at a time. Pauses
+between rounds double up to RabbitMQ's dead_letter_worker_publisher_confirm_timeout: a full queue may have room by then.
 """
 
 from __future__ import annotations
@@ -28,16 +28,17 @@ if TYPE_CHECKING:
 
 PAUSE_MIN_US: Final[i64] = 1_000_000
 PAUSE_MAX_US: Final[i64] = 180_000_000
-# Declarations and bindings come several at once; where many shelves are asked each time, they are asked less often.
+# Declarations and bindings come several at once; where many message lists are asked each time, they are asked less
+# often.
 SOON_US: Final[i64] = 100_000
-SHELF_US: Final[i64] = 1_000
+LIST_US: Final[i64] = 1_000
 # What is done in one go, and when the rest is: there may be much, and the other queues want their turn. Who is tried in
 # vain, one by one, must not keep the broker busy.
 STEP_MAX: Final = 64
 VAIN_COST: Final = 2
 NEXT_US: Final[i64] = 1_000
 VAIN_US: Final[i64] = 10_000
-# of a shelf on which each may go its own way, when there is no more reason to try than that time has passed
+# of a message list in which each may go its own way, when there is no more reason to try than that time has passed
 TRIES_MAX: Final[i64] = 256
 # so many of a queue's destinations are told of
 TOLD_MAX: Final = 100
@@ -62,14 +63,14 @@ class Release:
         self._is_thorough = False  # this round began because something had changed
         self._is_moving = False  # in this round something went its way
         self._asking: list[Parked] = []
-        self._asked: i64 = 0  # shelves in the last round
+        self._asked: i64 = 0  # message lists in the last round
         self._going: list[tuple[int, int, Parked]] = []  # a heap by the time of the oldest death
         self._pushed = 0
 
     def park(self, queue: Queue, parking: Parking, letter: Letter, trouble: str, now_us: i64) -> None:
         """Keep a dead letter that is not where it should be; trouble: why, "" if others are in front of it."""
-        shelf = parking.shelf_for(letter.entry, letter.reason)
-        self.put(shelf, letter)
+        message_list = parking.list_for(letter.entry, letter.reason)
+        self.put(message_list, letter)
         if trouble and len(queue.told) < TOLD_MAX:
             destination = parking.destination(letter.entry.key)
             whose = f" for '{destination}'" if destination else ""
@@ -85,19 +86,19 @@ class Release:
 
     def is_on_its_way(self, parking: Parking, entry: Entry, reason: str) -> bool:
         """Whether those that died before this one, and go where it goes, are leaving: it must not overtake them."""
-        if not self.is_busy or not parking.shelves:
+        if not self.is_busy or not parking.message_lists:
             return False
-        shelf = parking.shelf_for(entry, reason)
-        return shelf.is_going and not shelf.is_tried_singly
+        message_list = parking.list_for(entry, reason)
+        return message_list.is_going and not message_list.is_tried_singly
 
-    def put(self, shelf: Parked, letter: Letter) -> None:
-        """Let it stand on this shelf from now on, and not where it was."""
+    def put(self, message_list: Parked, letter: Letter) -> None:
+        """Let it stand in this message list from now on, and not where it was."""
         entry = letter.entry
         content = published_content(entry)
         id: i64 = 0
         if entry.id != 0:
-            id = self.vhost.log.message(content, entry.key, shelf, letter.died_us, entry)
-        shelf.park(content, entry.key, id, letter.died_us, letter.reached)
+            id = self.vhost.log.message(content, entry.key, message_list, letter.died_us, entry)
+        message_list.park(content, entry.key, id, letter.died_us, letter.reached)
 
     # -- when ----------------------------------------------------------------------------------------------------------
 
@@ -107,7 +108,7 @@ class Release:
         self._is_hurried = True
         self._pause_us = PAUSE_MIN_US
         if not self._asking and not self._going:
-            self._wake(now_us + max(SOON_US, self._asked * SHELF_US))
+            self._wake(now_us + max(SOON_US, self._asked * LIST_US))
 
     def _wake(self, when_us: i64) -> None:
         if self.retry_us == 0 or when_us < self.retry_us:
@@ -142,8 +143,8 @@ class Release:
             parking = queue.parking
             if parking is not None:
                 parking.tidy()
-                self._asking.extend(parking.shelves.values())
-            if parking is None or not parking.shelves:
+                self._asking.extend(parking.message_lists.values())
+            if parking is None or not parking.message_lists:
                 del self.queues[name]
         self._asked = len(self._asking)
 
@@ -157,25 +158,25 @@ class Release:
 
     # -- what goes -----------------------------------------------------------------------------------------------------
 
-    def _ask(self, shelf: Parked) -> None:
-        """Whether some of a shelf may go."""
-        count = shelf.ready.count()
-        if count == 0 or shelf.queue.is_deleted or _is_slow(shelf):
+    def _ask(self, message_list: Parked) -> None:
+        """Whether some of a message list may go."""
+        count = message_list.ready.count()
+        if count == 0 or message_list.queue.is_deleted or _is_slow(message_list):
             return
-        shelf.is_tried_singly = shelf.is_mixed
-        if shelf.queue.is_parking and not self._has_way(shelf):
+        message_list.is_tried_singly = message_list.is_mixed
+        if message_list.queue.is_parking and not self._has_way(message_list):
             return
-        shelf.left = count
-        if shelf.is_tried_singly and not self._is_thorough:
-            shelf.left = min(count, TRIES_MAX)
-        self._push(shelf)
+        message_list.left = count
+        if message_list.is_tried_singly and not self._is_thorough:
+            message_list.left = min(count, TRIES_MAX)
+        self._push(message_list)
 
-    def _has_way(self, shelf: Parked) -> bool:
+    def _has_way(self, message_list: Parked) -> bool:
         """Whether it leads to a queue, or where that depends on more than the key has to be tried."""
-        sample = shelf.sample()
-        if shelf.is_mixed or not sample:
+        sample = message_list.sample()
+        if message_list.is_mixed or not sample:
             return True
-        vhost, queue = self.vhost, shelf.queue
+        vhost, queue = self.vhost, message_list.queue
         key = queue.dead_letter_key if queue.dead_letter_key is not None else split_key(sample)[1]
         if not queue.dead_letter_exchange:
             return key in vhost.queues or key in vhost.replies
@@ -188,56 +189,56 @@ class Release:
         except Unfinished:
             probe.clear()
             return True
-        shelf.is_tried_singly = route.is_per_message or exchange.schedule is not None
-        return shelf.is_tried_singly or len(route.queues) > 0
+        message_list.is_tried_singly = route.is_per_message or exchange.schedule is not None
+        return message_list.is_tried_singly or len(route.queues) > 0
 
-    def _push(self, shelf: Parked) -> None:
-        shelf.is_going = True
+    def _push(self, message_list: Parked) -> None:
+        message_list.is_going = True
         self._pushed += 1
-        heappush(self._going, (int(shelf.ready.expires_us()), self._pushed, shelf))
+        heappush(self._going, (int(message_list.ready.expires_us()), self._pushed, message_list))
 
     def _go(self, room: int, now_us: i64) -> bool:
         """Send what died first, and so on. True if something was tried singly, in vain."""
         is_vain = False
         while self._going and room > 0 and self.vhost.log.size() < LOG_OCTETS_MAX:
-            _, _, shelf = heappop(self._going)
-            shelf.is_going = False
-            entry = None if shelf.queue.is_deleted or _is_slow(shelf) else shelf.ready.peek()
+            _, _, message_list = heappop(self._going)
+            message_list.is_going = False
+            entry = None if message_list.queue.is_deleted or _is_slow(message_list) else message_list.ready.peek()
             if entry is None:
                 continue
             room -= 1
-            letter = Letter(entry, shelf.reason, entry.expires_us, shelf.reached(entry))
+            letter = Letter(entry, message_list.reason, entry.expires_us, message_list.reached(entry))
             is_slow = False
             try:
-                is_gone = self._send(shelf.queue, letter, now_us)
+                is_gone = self._send(message_list.queue, letter, now_us)
             except Unfinished:
                 is_gone, is_slow = False, True
             if is_slow:
-                self._slow_down(shelf, letter, now_us)
+                self._slow_down(message_list, letter, now_us)
             elif is_gone:
                 self._is_moving = True
-                shelf.drop(entry)
-            elif shelf.is_tried_singly:
+                message_list.drop(entry)
+            elif message_list.is_tried_singly:
                 room -= VAIN_COST
                 is_vain = True
-                shelf.drop(entry)
-                self.put(shelf, letter)
-                shelf.left -= 1
+                message_list.drop(entry)
+                self.put(message_list, letter)
+                message_list.left -= 1
             else:
-                shelf.note(entry, letter.reached)
+                message_list.note(entry, letter.reached)
                 continue  # those behind it would fare no better
-            if shelf.left > 0 and shelf.ready.count() > 0:
-                self._push(shelf)
+            if message_list.left > 0 and message_list.ready.count() > 0:
+                self._push(message_list)
         return is_vain
 
-    def _slow_down(self, shelf: Parked, letter: Letter, now_us: i64) -> None:
+    def _slow_down(self, message_list: Parked, letter: Letter, now_us: i64) -> None:
         """Its lookup takes several turns."""
         slow = self.vhost.slow_burials
         slow.probe.clear()
-        shelf.drop(letter.entry)
-        slow.take(shelf.queue, letter, now_us)
-        if shelf.is_tried_singly:
-            shelf.left -= 1
+        message_list.drop(letter.entry)
+        slow.take(message_list.queue, letter, now_us)
+        if message_list.is_tried_singly:
+            message_list.left -= 1
 
     def _send(self, queue: Queue, letter: Letter, now_us: i64) -> bool:
         """True if it is where it should be, or dropped, because a policy does not ask for more any longer.
@@ -251,10 +252,10 @@ class Release:
             probe = self.vhost.slow_burials.probe
             burial.give(self.vhost, queue, entry, letter.reason, letter.died_us, probe)
         elif entry.id != 0:
-            self.vhost.log.settle(entry.shelf, entry.id)  # some queue has it, so it is not lost
+            self.vhost.log.settle(entry.message_list, entry.id)  # some queue has it, so it is not lost
         return True
 
 
-def _is_slow(shelf: Parked) -> bool:
+def _is_slow(message_list: Parked) -> bool:
     """Whether what stands there is being looked up by slow_burials.py."""
-    return shelf.is_mixed and shelf.queue.is_burying_slowly
+    return message_list.is_mixed and message_list.queue.is_burying_slowly

@@ -1,4 +1,4 @@
-"""The messages of a shelf that came back, in their old order.
+"""The messages of a message list that came back, in their old order.
 
 They are kept in blocks, so that where very many come back, from many consumers and in steps, each of them costs no more
 when most are here already.

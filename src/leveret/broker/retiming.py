@@ -100,7 +100,7 @@ class Retiming:
         else:
             is_kept = self._enter(holder, entry)
         if entry.id != 0 and not is_kept:
-            self._vhost.log.settle(entry.shelf, entry.id)
+            self._vhost.log.settle(entry.message_list, entry.id)
 
     def _enter(self, holder: Holder, entry: Entry) -> bool:
         queue = self.entrance(holder)

@@ -31,7 +31,7 @@ class Returned(Entry):
 
     def __init__(self, entry: Entry, original: bytes, returns: i64) -> None:
         content = with_delivery_count(original, returns)
-        super().__init__(entry.shelf, content, entry.key, entry.id, entry.expires_us, entry.position)
+        super().__init__(entry.message_list, content, entry.key, entry.id, entry.expires_us, entry.position)
         self.original = original
         self.returns = returns
         self.redelivered = True
@@ -45,24 +45,24 @@ def returned(entry: Entry) -> Returned:
 
 
 def counted(vhost: VHost, queues: list[Queue]) -> list[tuple[int, int, int]]:
-    """(number of its shelf, id, returns) of each message that came back, but for what pages say: for a new file.
+    """(number of its message list, id, returns) of each message that came back, but for what pages say: for a new file.
 
     queues: those of the journal that count it.
     """
     found: list[Entry] = []
     counts: list[tuple[int, int, int]] = []
     for queue in queues:
-        for shelf in queue.shelves:
-            found += shelf.ready.came_back()
-            for page in shelf.pages:
+        for message_list in queue.message_lists:
+            found += message_list.ready.came_back()
+            for page in message_list.pages:
                 for id, times in page.returned.items():
                     if page.is_waiting and page.has(id):
-                        counts.append((int(shelf.number), id, times))
+                        counts.append((int(message_list.number), id, times))
     for channel in vhost.holding():
         found += channel.outstanding()
     for entry in found:
         if isinstance(entry, Returned) and entry.id != 0 and not entry.queue.is_deleted:
-            counts.append((int(entry.shelf.number), int(entry.id), int(entry.returns)))
+            counts.append((int(entry.message_list.number), int(entry.id), int(entry.returns)))
     return sorted(counts)
 
 

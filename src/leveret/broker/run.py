@@ -15,7 +15,7 @@ from mypy_extensions import i64
 from leveret.broker.entry import Entry
 
 if TYPE_CHECKING:
-    from leveret.broker.shelf import Shelf
+    from leveret.broker.message_list import MessageList
 
 
 # so small a part of what stands in the read buffer does not matter
@@ -59,13 +59,13 @@ class Stretch:
 
 
 class Run:
-    """A stretch on one shelf. id and position are those of its first message, the others' follow without a gap.
+    """A stretch in one message list. id and position are those of its first message, the others' follow without a gap.
 
     id: the journal's number, 0 = not in the journal; taken: how many have left the queue, from the front.
     """
 
-    def __init__(self, shelf: Shelf, stretch: Stretch, id: i64, expires_us: i64, position: i64) -> None:
-        self.shelf = shelf
+    def __init__(self, message_list: MessageList, stretch: Stretch, id: i64, expires_us: i64, position: i64) -> None:
+        self.message_list = message_list
         self.stretch = stretch
         self.id = id
         self.expires_us = expires_us
@@ -79,6 +79,6 @@ class Run:
         at = index * stretch.stride
         id = self.id + index if self.id != 0 else 0
         content = stretch.data[at : at + stretch.size]
-        entry = Entry(self.shelf, content, stretch.key, id, self.expires_us, self.position + index)
+        entry = Entry(self.message_list, content, stretch.key, id, self.expires_us, self.position + index)
         entry.redelivered = self.redelivered
         return entry

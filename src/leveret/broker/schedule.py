@@ -1,11 +1,12 @@
 """What a delayed exchange holds, until it is due.
 
-Messages stand on shelves by the time when they are due: a shelf has a slice of time, whose width grows with the delay,
-so a few hundred shelves reach from a second to ten years. There they wait as in any queue, on disk when they are many.
-When the first message of a shelf comes near, the shelf is looked through: what is near goes to a heap in memory, what
-is further away to shelves with narrower slices, until the last narrow one is wholly near. A message so moves once for
-each factor of 32 in its delay. Where the messages of a shelf came in the order in which they are due, as with one delay
-for all, only those at its head are looked at, and nothing moves twice.
+Messages stand in message lists by the time when they are due: a message list has a slice of time, whose width grows
+with the delay, so a few hundred message lists reach from a second to ten years. There they wait as in any queue, on
+disk when they are many. When the first message of a message list comes near, the message list is looked through: what
+is near goes to a heap in memory, what is further away to message lists with narrower slices, until the last narrow one
+is wholly near. A message so moves once for each factor of 32 in its delay. Where the messages of a message list came in
+the order in which they are due, as with one delay for all, only those at its head are looked at, and nothing moves
+twice.
 
 A message that is due is routed as if it were published then, and leaves the schedule by the journal record with which
 it arrives in its queues. All that is done in one turn is bounded; what is left rings again at once.
@@ -25,11 +26,11 @@ from leveret.broker.delay import delay_us_of, released
 from leveret.broker.entry import Entry
 from leveret.broker.kinds.envelope import Envelope
 from leveret.broker.lookup import Seeker
+from leveret.broker.message_list import MessageList
 from leveret.broker.page import Page
 from leveret.broker.queue import Queue
 from leveret.broker.route import Route
 from leveret.broker.run import Stretch
-from leveret.broker.shelf import Shelf
 from leveret.session.confirms import HANDLED, JOURNALLED
 from leveret.session.connection import Unfinished
 from leveret.wire.errors import quoted
@@ -42,17 +43,17 @@ if TYPE_CHECKING:
 # the narrowest slice, about a second, and into how many slices a delay is cut, as powers of two
 NARROWEST: Final[i64] = 20
 SLICES: Final[i64] = 5
-# what is due within two seconds is near; shelves are looked through when they have something due within one, and those
-# that are wide and in no order sooner, since it takes a while: by this part of their width, as a power of two
+# what is due within two seconds is near; message lists are looked through when they have something due within one, and
+# those that are wide and in no order sooner, since it takes a while: by this part of their width, as a power of two
 NEAR_US: Final[i64] = 1 << 21
 LOOK_US: Final[i64] = 1 << 20
 EARLIER: Final[i64] = 2
-_NUMBER_BITS: Final[i64] = 24  # of a slice's number in a shelf's index
-# of what may be done in one turn: messages taken from shelves, messages routed
+_NUMBER_BITS: Final[i64] = 24  # of a slice's number in a message list's index
+# of what may be done in one turn: messages taken from message lists, messages routed
 TURN_MESSAGES: Final[i64] = 1000
 # more than this is not taken into memory before some of it has gone on
 HEAP_OCTETS_MAX: Final[i64] = 16 << 20
-SHELVES: Final[i64] = 64  # so many may be empty before they are looked for
+EMPTY_LISTS: Final[i64] = 64  # so many may be empty before they are looked for
 ENTRY_OCTETS: Final[i64] = 400  # what a message in the heap takes besides its content, roughly
 # while the log waits for the disk with more than this, nothing is moved, and how soon that is looked at again
 LOG_OCTETS_MAX: Final[i64] = 2 << 20
@@ -60,7 +61,7 @@ LOG_PAUSE_US: Final[i64] = 1000
 
 
 def slice_of(due_us: i64, now_us: i64) -> i64:
-    """The index of the shelf for what is due then."""
+    """The index of the message list for what is due then."""
     delay = due_us - now_us
     width = NARROWEST
     while delay >> width >= 1 << SLICES:
@@ -68,7 +69,7 @@ def slice_of(due_us: i64, now_us: i64) -> i64:
     return (width - NARROWEST) << _NUMBER_BITS | due_us >> width & ((1 << _NUMBER_BITS) - 1)
 
 
-class Slice(Shelf):
+class Slice(MessageList):
     """earliest_us: nothing on it is due before, 0 = it is empty. is_sorted: what arrived later is due later."""
 
     def __init__(self, schedule: Schedule, index: i64) -> None:
@@ -127,17 +128,17 @@ class Slice(Shelf):
 class Schedule(Queue):
     """No queue to clients: nothing can be bound to it, consume from it or see its name, which is the exchange's.
 
-    look_us: when the shelves must be looked through, 0 = they are empty.
+    look_us: when the message lists must be looked through, 0 = they are empty.
     """
 
     def __init__(self, vhost: VHost, exchange: Exchange) -> None:
         super().__init__(vhost, exchange.name, exchange.durable, False, {})
         self.is_schedule = True
         self.exchange = exchange
-        self.shelves = []
+        self.message_lists = []
         self.look_us: i64 = 0
         self._slices: dict[int, Slice] = {}
-        self._shelves_max: i64 = SHELVES
+        self._lists_max: i64 = EMPTY_LISTS
         self._near: list[tuple[int, int, Entry]] = []  # a heap by due time, then by arrival in it
         self._near_octets: i64 = 0
         self._pushed = 0
@@ -157,52 +158,52 @@ class Schedule(Queue):
 
     def put(self, content: bytes, key: bytes, due_us: i64, now_us: i64, moved: Entry | None) -> bool:
         """The same until a given time."""
-        shelf = self.shelf_at(slice_of(due_us, now_us))
-        id = self._journal(shelf, content, key, due_us, moved)
+        message_list = self.list_at(slice_of(due_us, now_us))
+        id = self._journal(message_list, content, key, due_us, moved)
         if due_us > now_us + LOOK_US or not self._has_room():
-            shelf.enqueue(content, key, id, due_us)
+            message_list.enqueue(content, key, id, due_us)
         else:
-            self._push(Entry(shelf, content, key, id, due_us, 0))
+            self._push(Entry(message_list, content, key, id, due_us, 0))
             if not self.is_touched:
                 self.touch()
         return self.is_journalled
 
-    def _journal(self, shelf: Shelf, content: bytes, key: bytes, due_us: i64, moved: Entry | None) -> i64:
+    def _journal(self, message_list: MessageList, content: bytes, key: bytes, due_us: i64, moved: Entry | None) -> i64:
         if not self.is_journalled:
             return 0
-        return self.vhost.log.message(content, key, shelf, due_us, moved)
+        return self.vhost.log.message(content, key, message_list, due_us, moved)
 
     def _push(self, entry: Entry) -> None:
         self._pushed += 1
         self._near_octets += len(entry.content) + ENTRY_OCTETS
         heappush(self._near, (int(entry.expires_us), self._pushed, entry))
 
-    def shelf_at(self, index: i64) -> Shelf:
+    def list_at(self, index: i64) -> MessageList:
         found = self._slices.get(int(index))
         if found is None:
-            if len(self.shelves) > self._shelves_max and not self.vhost.log.is_replaying:
-                self._forget_empty_shelves()
+            if len(self.message_lists) > self._lists_max and not self.vhost.log.is_replaying:
+                self._forget_empty_lists()
             found = self._slices[int(index)] = Slice(self, index)
-            self.shelves.append(found)
+            self.message_lists.append(found)
         return found
 
-    def _forget_empty_shelves(self) -> None:
-        """A shelf is needed while something stands on it, or in one of its pages."""
-        self.shelves = [shelf for shelf in self.shelves if shelf.ready.count() != 0 or shelf.pages]
-        self._slices = {int(shelf.index): self._slices[int(shelf.index)] for shelf in self.shelves}
-        self._shelves_max = 2 * len(self.shelves) + SHELVES
+    def _forget_empty_lists(self) -> None:
+        """A message list is needed while a message is in it, or in one of its pages."""
+        self.message_lists = [each for each in self.message_lists if each.ready.count() != 0 or each.pages]
+        self._slices = {int(each.index): self._slices[int(each.index)] for each in self.message_lists}
+        self._lists_max = 2 * len(self.message_lists) + EMPTY_LISTS
 
     def count(self) -> i64:
         count: i64 = len(self._near)
-        for shelf in self.shelves:
-            count += shelf.ready.count()
+        for message_list in self.message_lists:
+            count += message_list.ready.count()
         return count
 
     def in_memory(self) -> list[Entry]:
         return self.near() + super().in_memory()
 
     def near(self) -> list[Entry]:
-        """Those on no shelf any more, because they are due soon, in any order."""
+        """Those in no message list any more, because they are due soon, in any order."""
         return [entry for _, _, entry in self._near]
 
     def withdraw_near(self, gone: set[int]) -> None:
@@ -228,14 +229,14 @@ class Schedule(Queue):
     # -- time ----------------------------------------------------------------------------------------------------------
 
     def dispatch(self, now_us: i64) -> None:
-        # is_touched until the end: what is put on other shelves must not bring this queue back within the turn
+        # is_touched until the end: what is put in other message lists must not bring this queue back within the turn
         self._look(now_us)
         self._release(now_us)
         self._set_alarm(now_us)
         self.is_touched = False
 
     def _look(self, now_us: i64) -> None:
-        """Take what is near from the shelves."""
+        """Take what is near from the message lists."""
         if self.look_us == 0 or self.look_us > now_us:
             return
         soon_us = now_us + NEAR_US - LOOK_US
@@ -260,9 +261,9 @@ class Schedule(Queue):
         if index == found.index or due_us <= now_us + NEAR_US:
             self._push(entry)
         else:
-            shelf = self.shelf_at(index)
-            id = self._journal(shelf, entry.content, entry.key, due_us, entry if entry.id != 0 else None)
-            shelf.enqueue(entry.content, entry.key, id, due_us)
+            message_list = self.list_at(index)
+            id = self._journal(message_list, entry.content, entry.key, due_us, entry if entry.id != 0 else None)
+            message_list.enqueue(entry.content, entry.key, id, due_us)
 
     def _has_room(self) -> bool:
         return self._near_octets < HEAP_OCTETS_MAX and self.vhost.log.size() < LOG_OCTETS_MAX
@@ -332,7 +333,7 @@ class Schedule(Queue):
         else:
             self.vhost.discard(self, "delayed message without a route")
         if entry.id != 0 and standing != JOURNALLED:
-            self.vhost.log.settle(entry.shelf, entry.id)
+            self.vhost.log.settle(entry.message_list, entry.id)
 
     def _route(self, key: bytes, content: bytes) -> Route:
         at = self._scan.headers_at

@@ -41,7 +41,7 @@ def loaded(page: Page) -> list[Entry | Run]:
     """The messages of a page, read where it is; it stays on disk. None if it can't be read."""
     if page.is_dead:
         return []  # its segment may be gone
-    data = page.shelf.queue.vhost.log.read_page(int(page.segment), int(page.offset), int(page.size))
+    data = page.message_list.queue.vhost.log.read_page(int(page.segment), int(page.offset), int(page.size))
     return page.load(data) if data is not None else []
 
 
@@ -114,7 +114,7 @@ class Search:
 
     def _wanted_parts(self) -> list[Part]:
         parts = [part for vhost in self._vhosts for holder in holders(vhost) for part in holder.parts()]
-        return [part for part in parts if self._wanted.takes_shelf(part.holder, part.is_parked)]
+        return [part for part in parts if self._wanted.takes_list(part.holder, part.is_parked)]
 
     def steps(self) -> Iterator[None]:
         """Look through everything; the visitor sees what is wanted."""

@@ -38,7 +38,7 @@ class SlowBurials:
         self.alarm = Queue(vhost, "", False, False, {})
         self.probe = Seeker(vhost.share)
         self._seeker = Seeker(vhost.share)
-        self._sought: Parked | None = None  # the first one of this shelf is being looked up
+        self._sought: Parked | None = None  # the first one of this message list is being looked up
         self._name: i64 = 0  # of that one
         self._queues: list[Queue] = []  # who has its turn first in front
 
@@ -50,7 +50,7 @@ class SlowBurials:
         self.vhost.release.put(parking.mixed_for(letter.reason), letter)
         if not queue.is_burying_slowly:
             queue.is_burying_slowly = True
-            parking.sought = sum([shelf.ready.count() for shelf in parking.mixed()]) - 1
+            parking.sought = sum([message_list.ready.count() for message_list in parking.mixed()]) - 1
             self._queues.append(queue)
         parking.sought += 1
         self.alarm.wake(now_us + NEXT_US)
@@ -79,33 +79,33 @@ class SlowBurials:
     def _send(self, queue: Queue, now_us: i64) -> bool:
         """Send the first one of a queue. True if there are others. Unfinished."""
         parking = queue.parking
-        shelf = self._oldest(queue)
-        entry = shelf.ready.peek() if shelf is not None else None
-        if parking is None or shelf is None or entry is None:
+        message_list = self._oldest(queue)
+        entry = message_list.ready.peek() if message_list is not None else None
+        if parking is None or message_list is None or entry is None:
             return False
         name = entry.id if entry.id != 0 else -entry.position
-        if self._sought is not None and (self._sought is not shelf or self._name != name):
+        if self._sought is not None and (self._sought is not message_list or self._name != name):
             self._seeker.clear()  # that one is gone
-        self._sought, self._name = shelf, name
-        letter = Letter(entry, shelf.reason, entry.expires_us, shelf.reached(entry))
+        self._sought, self._name = message_list, name
+        letter = Letter(entry, message_list.reason, entry.expires_us, message_list.reached(entry))
         trouble = self._give(queue, letter, now_us)
-        shelf.drop(entry)
+        message_list.drop(entry)
         if trouble:
             self.vhost.release.park(queue, parking, letter, trouble, now_us)
         parking.sought -= 1
         return parking.sought > 0 and not queue.is_deleted
 
     def _oldest(self, queue: Queue) -> Parked | None:
-        """The shelf of what died first, or of what is being looked up."""
+        """The message list of what died first, or of what is being looked up."""
         if queue.is_deleted or queue.parking is None:
             return None
-        shelves = queue.parking.mixed()
-        if self._sought in shelves:
+        message_lists = queue.parking.mixed()
+        if self._sought in message_lists:
             return self._sought
         oldest: Parked | None = None
-        for shelf in shelves:
-            if oldest is None or shelf.ready.expires_us() < oldest.ready.expires_us():
-                oldest = shelf
+        for message_list in message_lists:
+            if oldest is None or message_list.ready.expires_us() < oldest.ready.expires_us():
+                oldest = message_list
         return oldest
 
     def _give(self, queue: Queue, letter: Letter, now_us: i64) -> str:
@@ -116,7 +116,7 @@ class SlowBurials:
         if not letter.reached:
             burial.give(self.vhost, queue, entry, letter.reason, letter.died_us, self._seeker)
         elif entry.id != 0:
-            self.vhost.log.settle(entry.shelf, entry.id)  # some queue has it, so it is not lost
+            self.vhost.log.settle(entry.message_list, entry.id)  # some queue has it, so it is not lost
         return ""
 
     def _forget_lookup(self) -> None:

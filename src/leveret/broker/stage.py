@@ -1,7 +1,7 @@
 """A stage: what one attempt has published for one batch of a query, in no queue until the batch is released.
 
 It is a queue to the journal, the pager and recovery, and to nobody else. Messages are routed when they are staged, and
-stand on shelves by the queues that they reach: the journal hears of such a set once, and then only of its number.
+stand in message lists by the queues that they reach: the journal hears of such a set once, and then only of its number.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from mypy_extensions import i64
 
 from leveret.broker.limits import body_octets
 from leveret.broker.log import meta_record
+from leveret.broker.message_list import MessageList
 from leveret.broker.page import Page
 from leveret.broker.queue import Queue
 from leveret.broker.route import Route
 from leveret.broker.run import Stretch
-from leveret.broker.shelf import Shelf
 from leveret.wire.errors import quoted
 from leveret.wire.table import Value
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from leveret.broker.vhost import VHost
 
 OPEN: Final = "stage.declare"
-SHELF: Final = "stage.shelf"
+STAGED_LIST: Final = "stage.shelf"
 DROP: Final = "stage.delete"
 
 
-class StageShelf(Shelf):
+class StagedMessages(MessageList):
     """Messages for the same queues. names: of these; delaying: of the delayed exchanges that will hold them first.
 
     In place of the time when a message expires stands the one when it was staged.
@@ -63,7 +63,7 @@ class StageShelf(Shelf):
         stage = self.stage
         names: list[Value] = [*self.names]
         delaying: list[Value] = [*self.delaying]
-        fields: dict[str, Value] = {"op": SHELF, "vhost": stage.vhost.name, "number": int(stage.number)}
+        fields: dict[str, Value] = {"op": STAGED_LIST, "vhost": stage.vhost.name, "number": int(stage.number)}
         return fields | {"index": int(self.index), "queues": names, "exchanges": delaying}
 
 
@@ -90,49 +90,49 @@ class Stage(Queue):
         self.octets: i64 = 0
         self.is_touched = True  # for good: nothing is ever delivered from here
         self.fill()
-        self.shelves = []
-        self._stage_shelves: list[StageShelf] = []
-        self._by_destination: dict[tuple[tuple[str, ...], tuple[str, ...]], StageShelf] = {}
+        self.message_lists = []
+        self._staged_lists: list[StagedMessages] = []
+        self._by_destination: dict[tuple[tuple[str, ...], tuple[str, ...]], StagedMessages] = {}
         self._last_route: Route | None = None
-        self._last_shelf: StageShelf | None = None
+        self._last_list: StagedMessages | None = None
         self._heads: list[tuple[int, int]] = []
 
     # -- what comes ----------------------------------------------------------------------------------------------------
 
     def take(self, route: Route, content: bytes, now_us: i64) -> None:
         """Keep a message that is to go where this route leads; the journal has it."""
-        shelf = self._shelf_for(route)
-        id = self.vhost.log.message(content, route.key, shelf, now_us, None)
-        shelf.enqueue(content, route.key, id, now_us)
+        message_list = self._list_for(route)
+        id = self.vhost.log.message(content, route.key, message_list, now_us, None)
+        message_list.enqueue(content, route.key, id, now_us)
 
     def take_stretch(self, route: Route, stretch: Stretch, now_us: i64) -> None:
         """The same for alike messages."""
-        shelf = self._shelf_for(route)
+        message_list = self._list_for(route)
         stretch.compact()
-        id = self.vhost.log.messages(stretch, shelf, now_us)
-        shelf.enqueue_stretch(stretch, id, now_us)
+        id = self.vhost.log.messages(stretch, message_list, now_us)
+        message_list.enqueue_stretch(stretch, id, now_us)
 
-    def _shelf_for(self, route: Route) -> StageShelf:
-        last = self._last_shelf
+    def _list_for(self, route: Route) -> StagedMessages:
+        last = self._last_list
         if last is not None and route is self._last_route and not route.is_per_message:
             return last
         names = tuple([queue.name for queue in route.queues if not queue.is_schedule])
         delaying = tuple([queue.name for queue in route.queues if queue.is_schedule])
-        shelf = self._by_destination.get((names, delaying))
-        if shelf is None:
-            shelf = self.add_shelf(list(names), list(delaying))
-            self.vhost.log.meta(shelf.record())
+        message_list = self._by_destination.get((names, delaying))
+        if message_list is None:
+            message_list = self.add_list(list(names), list(delaying))
+            self.vhost.log.meta(message_list.record())
         self._last_route = route
-        self._last_shelf = shelf
-        return shelf
+        self._last_list = message_list
+        return message_list
 
-    def add_shelf(self, names: list[str], delaying: list[str]) -> StageShelf:
-        """A shelf for another set of queues; the journal knows it by how many there were before."""
-        shelf = StageShelf(self, len(self.shelves), names, delaying)
-        self.shelves.append(shelf)
-        self._stage_shelves.append(shelf)
-        self._by_destination[(tuple(names), tuple(delaying))] = shelf
-        return shelf
+    def add_list(self, names: list[str], delaying: list[str]) -> StagedMessages:
+        """A message list for another set of queues; the journal knows it by how many there were before."""
+        message_list = StagedMessages(self, len(self.message_lists), names, delaying)
+        self.message_lists.append(message_list)
+        self._staged_lists.append(message_list)
+        self._by_destination[(tuple(names), tuple(delaying))] = message_list
+        return message_list
 
     def published(self, now_us: i64) -> None:
         """Its time to live begins anew."""
@@ -140,17 +140,17 @@ class Stage(Queue):
 
     # -- what goes -----------------------------------------------------------------------------------------------------
 
-    def first_shelf(self) -> StageShelf | None:
-        """The shelf that has the oldest message; None if there is no message left. Its page is read."""
+    def first_list(self) -> StagedMessages | None:
+        """The message list that has the oldest message; None if there is no message left. Its page is read."""
         heads = self._heads
         while heads:
             first, index = heads[0]
-            shelf = self._stage_shelves[index]
-            shelf.ready.peek()  # of a page it was only known that it has nothing older
-            id = int(shelf.ready.head_id())
+            message_list = self._staged_lists[index]
+            message_list.ready.peek()  # of a page it was only known that it has nothing older
+            id = int(message_list.ready.head_id())
             if id == first:
-                return shelf
-            if shelf.ready.count() == 0:
+                return message_list
+            if message_list.ready.count() == 0:
                 heappop(heads)
             else:
                 heapreplace(heads, (id, index))
@@ -163,36 +163,36 @@ class Stage(Queue):
         self.decided_in = decided_in
 
     def begin_to_move(self) -> None:
-        """Nothing comes any more: from here on first_shelf() tells what is next."""
+        """Nothing comes any more: from here on first_list() tells what is next."""
         self._heads = []
-        for index, shelf in enumerate(self._stage_shelves):
-            if shelf.ready.count() > 0:
-                self._heads.append((int(shelf.ready.head_id()), index))
+        for index, message_list in enumerate(self._staged_lists):
+            if message_list.ready.count() > 0:
+                self._heads.append((int(message_list.ready.head_id()), index))
         heapify(self._heads)
 
     def clear(self) -> None:
         """It is gone; no circle of references must stay."""
         self.is_open = False
-        self._stage_shelves = []
+        self._staged_lists = []
         self._by_destination.clear()
         self._heads = []
         self._last_route = None
-        self._last_shelf = None
+        self._last_list = None
         self.octets = 0
 
     # -- as a queue ----------------------------------------------------------------------------------------------------
 
-    def shelf_at(self, index: i64) -> Shelf:
-        while index >= len(self.shelves):
+    def list_at(self, index: i64) -> MessageList:
+        while index >= len(self.message_lists):
             # the journal was damaged where it told of it
-            self.add_shelf([], [])
+            self.add_list([], [])
             self.is_damaged = True
-        return self.shelves[index]
+        return self.message_lists[index]
 
     def count(self) -> i64:
         count: i64 = 0
-        for shelf in self.shelves:
-            count += shelf.ready.count()
+        for message_list in self.message_lists:
+            count += message_list.ready.count()
         return count
 
     def expires_us(self) -> i64:
@@ -226,6 +226,6 @@ class Stage(Queue):
     def encoded(self) -> bytes:
         return meta_record(self.record())  # it changes all the time
 
-    def shelf_records(self) -> list[dict[str, Value]]:
-        """The journal's records of its shelves."""
-        return [shelf.record() for shelf in self._stage_shelves]
+    def list_records(self) -> list[dict[str, Value]]:
+        """The journal's records of its message lists."""
+        return [message_list.record() for message_list in self._staged_lists]

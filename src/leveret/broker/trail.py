@@ -17,7 +17,7 @@ from mypy_extensions import i32, i64
 from leveret.broker.copies import SIZES, is_claimed, is_sound, split_key
 from leveret.broker.deadletter import HEADER_AT, behind
 from leveret.broker.entry import Entry
-from leveret.broker.shelf import Shelf
+from leveret.broker.message_list import MessageList
 from leveret.wire.scan import HeaderScan
 from leveret.wire.table import Value, encode_short, encode_value
 
@@ -118,8 +118,8 @@ class Trail:
 class Dead(Entry):
     """A message with a trail: its content is that of the trail."""
 
-    def __init__(self, shelf: Shelf, trail: Trail, key: bytes, id: i64, expires_us: i64) -> None:
-        super().__init__(shelf, trail.content, key, id, expires_us, 0)
+    def __init__(self, message_list: MessageList, trail: Trail, key: bytes, id: i64, expires_us: i64) -> None:
+        super().__init__(message_list, trail.content, key, id, expires_us, 0)
         self.trail = trail
 
     def shown(self) -> bytes:

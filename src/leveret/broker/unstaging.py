@@ -22,7 +22,7 @@ from leveret.broker.queue import Queue
 from leveret.broker.route import QUEUES_MAX, Route
 from leveret.broker.run import Run, Stretch
 from leveret.broker.schedule import Schedule
-from leveret.broker.stage import Stage, StageShelf
+from leveret.broker.stage import Stage, StagedMessages
 from leveret.session.confirms import JOURNALLED
 from leveret.wire.scan import HeaderScan
 
@@ -39,14 +39,14 @@ LOG_OCTETS_MAX: Final[i64] = 2 << 20
 
 
 class Destination:
-    """Where a shelf's messages go, as long as the bindings are of this generation. routes: to its queues, to no more
-    than a record of the journal can name with each. limited: queues that may now have more than they should; schedules:
-    of delayed exchanges, which hold them first."""
+    """Where a message list's messages go, as long as the bindings are of this generation. routes: to its queues, to no
+    more than a record of the journal can name with each. limited: queues that may now have more than they should;
+    schedules: of delayed exchanges, which hold them first."""
 
-    def __init__(self, vhost: VHost, shelf: StageShelf) -> None:
-        queues = [vhost.queues[name] for name in shelf.names if name in vhost.queues]
+    def __init__(self, vhost: VHost, message_list: StagedMessages) -> None:
+        queues = [vhost.queues[name] for name in message_list.names if name in vhost.queues]
         self.generation = vhost.generation
-        self.shelf = shelf
+        self.message_list = message_list
         self.queues = queues
         self.routes: list[Route] = []
         for at in range(0, len(queues), QUEUES_MAX):
@@ -55,7 +55,7 @@ class Destination:
         self.is_brief = any(route.is_brief for route in self.routes)
         self.limited = [queue for queue in queues if queue.limits is not None]
         self.schedules: list[Schedule] = []
-        for name in shelf.delaying:
+        for name in message_list.delaying:
             if name in vhost.schedules:
                 self.schedules.append(vhost.schedules[name])
 
@@ -118,21 +118,25 @@ class Unstaging:
             if self._begun is not stage:
                 self._begun = stage
                 stage.begin_to_move()
-            shelf = stage.first_shelf()
-            if shelf is None:
+            message_list = stage.first_list()
+            if message_list is None:
                 self.queries.drop(stage)
             else:
-                octets -= self._move(stage, shelf, now_us)
+                octets -= self._move(stage, message_list, now_us)
             pieces -= 1
         trim(self.vhost, now_us)
         self.wake(now_us)
 
-    def _move(self, stage: Stage, shelf: StageShelf, now_us: i64) -> i64:
-        """Move what is at the head of the shelf; returns its size."""
+    def _move(self, stage: Stage, message_list: StagedMessages, now_us: i64) -> i64:
+        """Move what is at the head of the message list; returns its size."""
         destination = self._destination
-        if destination is None or destination.shelf is not shelf or destination.generation != self.vhost.generation:
-            destination = self._destination = Destination(self.vhost, shelf)
-        ready = shelf.ready
+        if (
+            destination is None
+            or destination.message_list is not message_list
+            or destination.generation != self.vhost.generation
+        ):
+            destination = self._destination = Destination(self.vhost, message_list)
+        ready = message_list.ready
         entry = ready.peek()
         assert entry is not None
         ttl_us = self._ttl_us(entry.content)
@@ -160,7 +164,7 @@ class Unstaging:
             self.vhost.accept_stretch(route, stretch, True, ttl_us, now_us)
         if not destination.routes:
             self.vhost.discard(stage, "released message without a queue")
-        self.vhost.log.settle(run.shelf, run.id + taken, count)
+        self.vhost.log.settle(run.message_list, run.id + taken, count)
         return len(data)
 
     def _move_entry(self, entry: Entry, destination: Destination, ttl_us: i64, now_us: i64) -> None:
@@ -181,7 +185,7 @@ class Unstaging:
         if not destination.routes and not destination.schedules:
             vhost.discard(entry.queue, "released message without a queue")
         if moved is not None:
-            vhost.log.settle(entry.shelf, entry.id)
+            vhost.log.settle(entry.message_list, entry.id)
 
     def _ttl_us(self, content: bytes) -> i64:
         """The message's own time to live, -1 = none; it was checked when it was published."""

@@ -19,6 +19,7 @@ from leveret.broker.entry import Entry
 from leveret.broker.exchange import Exchange
 from leveret.broker.log import Log
 from leveret.broker.lookup import LEAST, Share
+from leveret.broker.message_list import MessageList
 from leveret.broker.names import RandomBytes
 from leveret.broker.policies import EXCHANGE, Policies
 from leveret.broker.queries import Queries
@@ -28,7 +29,6 @@ from leveret.broker.release import Release
 from leveret.broker.route import Route
 from leveret.broker.run import Stretch
 from leveret.broker.schedule import Schedule
-from leveret.broker.shelf import Shelf
 from leveret.broker.slow_burials import SlowBurials
 from leveret.broker.stage import Stage
 from leveret.broker.tally import Tally
@@ -278,28 +278,29 @@ class VHost:
 
     def forget_messages(self, queue: Queue) -> None:
         """They go with their queue."""
-        for shelf in queue.every_shelf():
-            self.log.let_go(shelf, shelf.ready.clear(), False)
+        for message_list in queue.every_list():
+            self.log.let_go(message_list, message_list.ready.clear(), False)
         if queue.is_journalled:
             for entry in queue.near():
                 if entry.id:
-                    self.log.forget(entry.shelf, entry.id)
+                    self.log.forget(entry.message_list, entry.id)
             self.log.abandon(queue)
             queue.abandon()
-        # queue, shelves and messages know each other, and the collector, which could let go of such circles, is off
+        # queue, message lists and messages know each other, and the collector, which could let go of such circles, is
+        # off
         queue.ways.clear()
         queue.drained()
-        queue.shelves = []
+        queue.message_lists = []
         queue.parking = None
         self.release.queues.pop(queue.name, None)
-        queue.shelf = Shelf(self._nowhere, 0)
+        queue.message_list = MessageList(self._nowhere, 0)
         queue.owner = None  # its alarm may be days away, and would keep the connection as long
 
     def purge(self, queue: Queue) -> int:
         """Drop all ready messages; those that are unacknowledged stay."""
         count = int(queue.count())
-        for shelf in queue.shelves:
-            self.log.let_go(shelf, shelf.ready.clear(), True)
+        for message_list in queue.message_lists:
+            self.log.let_go(message_list, message_list.ready.clear(), True)
         return count
 
     def remove_consumer(self, consumer: Consumer, now_us: i64) -> None:
@@ -340,7 +341,7 @@ class VHost:
             kept: i64 = 0
             if id != 0 and (queue.is_journalled if persistent else queue.keeps_all):
                 kept = id
-            queue.shelf_of(content).enqueue(content, route.key, kept, queue.expiry(now_us, ttl_us))
+            queue.list_of(content).enqueue(content, route.key, kept, queue.expiry(now_us, ttl_us))
         return HANDLED if id == 0 else JOURNALLED
 
     def taker(self, route: Route, persistent: bool) -> Consumer | None:
@@ -365,15 +366,15 @@ class VHost:
         for queue in route.queues:
             if queue.consumers.count == 0:
                 stretch.compact()  # it may stay for long
-            shelf = queue.shelf_of(stretch.data)
+            message_list = queue.list_of(stretch.data)
             is_kept = queue.is_journalled if persistent else queue.keeps_all
-            shelf.enqueue_stretch(stretch, id if is_kept else 0, queue.expiry(now_us, ttl_us))
+            message_list.enqueue_stretch(stretch, id if is_kept else 0, queue.expiry(now_us, ttl_us))
         return HANDLED if id == 0 else JOURNALLED
 
     def _journal(self, queues: list[Queue], data: bytes, ttl_us: i64, now_us: i64) -> None:
         """The rest of a record of messages, behind what log.begin_messages has written of it."""
         for queue in queues:
-            self.log.add_queue(queue.shelf_of(data), queue.expiry(now_us, ttl_us))
+            self.log.add_queue(queue.list_of(data), queue.expiry(now_us, ttl_us))
         self.log.end_messages(data)
 
     def expire(self, queue: Queue, entry: Entry) -> None:

@@ -42,7 +42,7 @@ class Wanted:
         self._is_about_headers = bool(self.headers) or bool(self.without)
         self._is_about_content = self._is_about_headers or message_id is not None or message_ids is not None
 
-    def takes_shelf(self, holder: Holder, is_parked: bool) -> bool:
+    def takes_list(self, holder: Holder, is_parked: bool) -> bool:
         """Whether anything that waits there may be wanted."""
         return self.layout in (None, holder.layout) and self.is_parked in (None, is_parked)
 

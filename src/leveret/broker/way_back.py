@@ -16,8 +16,8 @@ from mypy_extensions import i64
 from leveret.broker import overflow
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.entry import Entry
+from leveret.broker.message_list import MessageList
 from leveret.broker.queue import Queue
-from leveret.broker.shelf import Shelf
 from leveret.broker.streams.read import Read
 
 if TYPE_CHECKING:
@@ -127,13 +127,13 @@ def requeue(entries: list[Entry]) -> None:
     if len(entries) == 1:
         entries[0].queue.requeue(entries[0])
         return
-    found: dict[Shelf, list[Entry]] = {}
-    shelf: Shelf | None = None
+    found: dict[MessageList, list[Entry]] = {}
+    message_list: MessageList | None = None
     those: list[Entry] = []
     for entry in entries:
-        if entry.shelf is not shelf:
-            shelf = entry.shelf
-            those = found.setdefault(shelf, [])
+        if entry.message_list is not message_list:
+            message_list = entry.message_list
+            those = found.setdefault(message_list, [])
         those.append(entry)
-    for shelf, those in found.items():
-        shelf.queue.requeue_all(shelf, those)
+    for message_list, those in found.items():
+        message_list.queue.requeue_all(message_list, those)

@@ -26,12 +26,12 @@ def cancel(log: Log, cuts: list[Cut]) -> i64:
                 log.drop(page_cut.page)  # one record for all of them
             else:
                 for id in page_cut.ids:
-                    log.settle(page_cut.page.shelf, id)
+                    log.settle(page_cut.page.message_list, id)
         for item in cut.items:
             if item.id != 0:
                 first = item.id + (item.taken if isinstance(item, Run) else 0)
                 for id in range(int(first), int(first + rest(item))):
-                    log.settle(item.shelf, id)
+                    log.settle(item.message_list, id)
         take_out(log, cut)
     return count
 
@@ -43,11 +43,11 @@ def take_out(log: Log, cut: Cut) -> None:
     for item in cut.items:
         gone.add(id(item))
         _forget_in_page(item)
-    if part.shelf is None:
+    if part.message_list is None:
         assert isinstance(part.holder.queue, Schedule)
         part.holder.queue.withdraw_near(gone)
         return
-    ready = part.shelf.ready
+    ready = part.message_list.ready
     for page_cut in cut.pages:
         ready.shorten(page_cut.page, page_cut.count)
         if _is_empty(log, page_cut):
@@ -66,7 +66,7 @@ def take_out(log: Log, cut: Cut) -> None:
 def _forget_in_page(item: Entry | Run) -> None:
     """A page that is being written has it, and must not count it when it takes its place."""
     if item.id != 0:
-        page: Page | None = item.shelf.page_of(item.id + (item.taken if isinstance(item, Run) else 0))
+        page: Page | None = item.message_list.page_of(item.id + (item.taken if isinstance(item, Run) else 0))
         if page is not None and not page.is_stored:
             page.count -= rest(item)
 

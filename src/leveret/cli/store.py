@@ -30,12 +30,12 @@ from leveret.broker.log import (
     START,
     TAKEN,
 )
+from leveret.broker.message_list import INDEX_SHIFT, QUEUE_MASK
 from leveret.broker.page import Page
 from leveret.broker.parking import reason_of
 from leveret.broker.queue import Queue
 from leveret.broker.records import Arrived, Began, Declared, Moved, Paged, Passed, Record, RecordError, Stood, records
 from leveret.broker.run import Run, Stretch
-from leveret.broker.shelf import INDEX_SHIFT, QUEUE_MASK
 from leveret.broker.streams.chunk import decode
 from leveret.cli.options import Group
 from leveret.store.disk import RealDisk
@@ -293,7 +293,7 @@ def _queue(number: int, names: dict[int, str]) -> dict[str, object]:
 def _page(data: bytes) -> Iterator[tuple[int, Stretch]]:
     """The messages of a page, alike ones together: the id of the first (0: not in the journal), and what they are."""
     nowhere = Queue(Broker(Settings(), bytes).vhosts["/"], "", True, False, {})
-    for item in Page(nowhere.shelf, [], 0, 0).load(data):
+    for item in Page(nowhere.message_list, [], 0, 0).load(data):
         if isinstance(item, Run):
             yield int(item.id), item.stretch
         else:

@@ -11,12 +11,12 @@ from typing import Final, NamedTuple
 
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.entry import Entry
+from leveret.broker.message_list import MessageList
 from leveret.broker.page import Page
 from leveret.broker.peer import Peer
 from leveret.broker.queue import Queue
 from leveret.broker.run import Run
 from leveret.broker.search import loaded, rest
-from leveret.broker.shelf import Shelf
 from leveret.broker.streams.chunk import Group, decode
 from leveret.broker.streams.stream import Stream
 
@@ -53,8 +53,8 @@ Look = Iterator[Seen | None]
 def waiting(queue: Queue, offset: int, is_parked: bool) -> Look:
     """What is ready, or parked, from this offset on."""
     at = 0
-    for shelf in list(_shelves(queue, is_parked)):
-        for index, item in enumerate(shelf.ready.items()):
+    for message_list in list(_lists(queue, is_parked)):
+        for index, item in enumerate(message_list.ready.items()):
             if index % STEP == 0:
                 yield None
             count = int(item.count) if isinstance(item, Page) else int(rest(item))
@@ -63,10 +63,10 @@ def waiting(queue: Queue, offset: int, is_parked: bool) -> Look:
             at += count
 
 
-def _shelves(queue: Queue, is_parked: bool) -> Iterable[Shelf]:
+def _lists(queue: Queue, is_parked: bool) -> Iterable[MessageList]:
     if not is_parked:
-        return queue.shelves
-    return queue.parking.shelves.values() if queue.parking is not None else ()
+        return queue.message_lists
+    return queue.parking.message_lists.values() if queue.parking is not None else ()
 
 
 def _singles(item: Entry | Run | Page, at: int, offset: int) -> Look:
@@ -96,7 +96,7 @@ def unacknowledged(queue: Queue, peers: Iterable[Peer], offset: int) -> Look:
                 if entry.queue is queue:
                     tag = entry.consumer.tag if entry.consumer is not None else ""
                     held = Held(peer.name, int(channel.number), tag)
-                    found.append((-int(entry.shelf.index), int(entry.position), entry, held))
+                    found.append((-int(entry.message_list.index), int(entry.position), entry, held))
     found.sort(key=_place)
     for index, (_, _, entry, held) in enumerate(found[offset:], offset):
         yield _seen(entry, index, held)
@@ -107,7 +107,7 @@ def _place(each: tuple[int, int, Entry, Held]) -> tuple[int, int]:
 
 
 def _seen(entry: Entry, offset: int, held: Held | None) -> Seen:
-    place = f"{int(entry.shelf.index)}-{int(entry.position)}"
+    place = f"{int(entry.message_list.index)}-{int(entry.position)}"
     return Seen(offset, place, entry.key, entry.shown(), entry.redelivered, int(entry.expires_us), held)
 
 
@@ -147,16 +147,16 @@ def single(queue: Queue, peers: Iterable[Peer], place: str) -> Look:
                 return
         return
     index, _, position = place.partition("-")
-    for shelf in queue.every_shelf():
-        if int(shelf.index) == int(index):
-            yield from _on_shelf(shelf, int(position))
+    for message_list in queue.every_list():
+        if int(message_list.index) == int(index):
+            yield from _in_list(message_list, int(position))
     for seen in unacknowledged(queue, peers, 0):
         if seen is None or seen.place == place:
             yield seen
 
 
-def _on_shelf(shelf: Shelf, position: int) -> Look:
-    for count, item in enumerate(shelf.ready.items()):
+def _in_list(message_list: MessageList, position: int) -> Look:
+    for count, item in enumerate(message_list.ready.items()):
         if count % STEP == 0:
             yield None
         first = int(item.position) + (int(item.taken) if isinstance(item, Run) else 0)

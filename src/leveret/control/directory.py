@@ -20,22 +20,22 @@ class Directory:
     """Queues, or exchanges, of each virtual host as (virtual host, name), by name."""
 
     def __init__(self) -> None:
-        self._shelves: dict[str, _Shelf] = {}
+        self._lists: dict[str, _Sorted] = {}
 
     def places(self, vhost: VHost, things: Mapping[str, object]) -> Steps[list[Place]]:
         """Those of one virtual host. Not to be altered."""
-        shelf = self._shelves.get(vhost.name)
-        if shelf is None or shelf.vhost is not vhost:
-            shelf = self._shelves[vhost.name] = _Shelf(vhost)
-        if shelf.generation != vhost.generation:
+        found = self._lists.get(vhost.name)
+        if found is None or found.vhost is not vhost:
+            found = self._lists[vhost.name] = _Sorted(vhost)
+        if found.generation != vhost.generation:
             generation, names = int(vhost.generation), set(things)
             yield
-            yield from shelf.update(generation, names)
+            yield from found.update(generation, names)
             yield
-        return shelf.places
+        return found.places
 
 
-class _Shelf:
+class _Sorted:
     def __init__(self, vhost: VHost) -> None:
         self.vhost = vhost
         self.generation = 0

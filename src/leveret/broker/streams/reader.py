@@ -254,7 +254,7 @@ class Reader:
             if rest != 0:
                 write_i64_be(out, offset)
             out.write(cursor.data[at + rest : at + size])
-            entry = Entry(self.stream.shelf, out.getvalue(), cursor.key, 0, 0, 0)
+            entry = Entry(self.stream.message_list, out.getvalue(), cursor.key, 0, 0, 0)
             tracing.delivered(self.consumer.connection, number, self.stream, entry)
             at += size
             offset += 1

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Final
 from mypy_extensions import i64
 
 from leveret.broker.log import meta_record
+from leveret.broker.message_list import MessageList
 from leveret.broker.queue import Queue
 from leveret.broker.run import Stretch
-from leveret.broker.shelf import Shelf
 from leveret.broker.streams.chunk import Group
 from leveret.broker.streams.history import History
 from leveret.broker.streams.leases import Leases
@@ -39,7 +39,7 @@ CHUNK_OCTETS: Final[i64] = 128 << 10
 _LOOK_MAX: Final[i64] = 1024
 
 
-class StreamShelf(Shelf):
+class StreamIntake(MessageList):
     """Where the routes' messages arrive; nothing stands on it."""
 
     def __init__(self, stream: Stream) -> None:
@@ -69,8 +69,8 @@ class Stream(Queue):
         super().__init__(vhost, name, durable, auto_delete, arguments)
         self.is_stream = True
         self.keeps_all = True
-        self.shelf = StreamShelf(self)
-        self.shelves = [self.shelf]
+        self.message_list = StreamIntake(self)
+        self.message_lists = [self.message_list]
         self.creation = vhost.random_bytes(8).hex()
         self.next_offset: i64 = 0
         self.committed: i64 = 0

@@ -268,7 +268,7 @@ class Explanation:
         exchange = self._vhost.exchanges.get(name)
         if name and exchange is None:
             return f"there is no exchange {quoted(name)}: the message is dropped"
-        entry = Entry(queue.shelf, message.content, message.key, 0, 0, 0)
+        entry = Entry(queue.message_list, message.content, message.key, 0, 0, 0)
         try:
             now_us = self._node.host.now_us() + after_us
             return Death(burial.addressed(self._vhost, exchange, queue, entry, fate.death, now_us), fate.death)

@@ -142,8 +142,8 @@ def _classic(queue: Queue, ready: int) -> View:
     status: View = {"mode": mode, "version": 1, "len": ready}
     if isinstance(queue, PriorityQueue):
         lengths = {str(priority): 0 for priority in range(int(queue.max_priority) + 1)}
-        for shelf in queue.shelves:
-            lengths[str(int(shelf.index))] = int(shelf.ready.count())
+        for message_list in queue.message_lists:
+            lengths[str(int(message_list.index))] = int(message_list.ready.count())
         status["priority_lengths"] = lengths
     return {"backing_queue_status": status, "recoverable_slaves": None}
 

@@ -9,9 +9,9 @@ from typing import Final
 
 from leveret.broker.broker import Broker
 from leveret.broker.entry import Entry
+from leveret.broker.message_list import MessageList
 from leveret.broker.queue import Queue
 from leveret.broker.run import Run
-from leveret.broker.shelf import Shelf
 from leveret.testing.kit.record import Message, read_message
 
 NAMES_MAX: Final = 12
@@ -34,8 +34,8 @@ def waiting(broker: Broker, name: str, vhost: str) -> list[Message]:
         raise AssertionError(
             f"{name!r} is a stream: what is in it is read by a consumer, from x-stream-offset=first on"
         )
-    shelves = sorted(queue.every_shelf(), key=lambda shelf: -shelf.index)  # higher priorities first
-    return [_message(entry, vhost) for shelf in shelves for entry in _entries(shelf)]
+    message_lists = sorted(queue.every_list(), key=lambda message_list: -message_list.index)  # higher priorities first
+    return [_message(entry, vhost) for message_list in message_lists for entry in _entries(message_list)]
 
 
 def report(broker: Broker) -> list[str]:
@@ -68,10 +68,10 @@ def _in(vhost: str) -> str:
     return "" if vhost == "/" else f" in {vhost!r}"
 
 
-def _entries(shelf: Shelf) -> list[Entry]:
-    found = shelf.ready.in_memory()
-    for page in shelf.ready.waiting_pages():
-        data = shelf.queue.vhost.log.read_page(int(page.segment), int(page.offset), int(page.size))
+def _entries(message_list: MessageList) -> list[Entry]:
+    found = message_list.ready.in_memory()
+    for page in message_list.ready.waiting_pages():
+        data = message_list.queue.vhost.log.read_page(int(page.segment), int(page.offset), int(page.size))
         for item in page.load(data) if data is not None else []:
             found += _singles(item)
     return sorted(found, key=lambda entry: entry.position)

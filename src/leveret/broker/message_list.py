@@ -1,7 +1,7 @@
-"""A shelf: messages of a queue that are kept in the order of their arrival, in memory and in pages.
+"""A message list: messages of a queue that are kept in the order of their arrival, in memory and in pages.
 
-Most queues have one. A priority queue has one for each priority that was ever used. The journal knows a shelf by its
-number, and that is all it knows of the reason why a queue has several.
+Most queues have one. A priority queue has one for each priority that was ever used. The journal knows a message list by
+its number, and that is all it knows of the reason why a queue has several.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from leveret.broker.run import Run, Stretch
 if TYPE_CHECKING:
     from leveret.broker.queue import Queue
 
-# a shelf's number: that of its queue in the lower bits, its own index above them
+# a message list's number: that of its queue in the lower bits, its own index above them
 INDEX_SHIFT: Final[i64] = 32
 QUEUE_MASK: Final[i64] = (1 << 32) - 1
 
 
-class Shelf:
+class MessageList:
     """index: which one of its queue; 0 is there from the beginning."""
 
     def __init__(self, queue: Queue, index: i64) -> None:
@@ -54,7 +54,7 @@ class Shelf:
         self.put(entry)
 
     def put(self, entry: Entry) -> None:
-        """Take an entry of this shelf, which has no place on it yet, at the tail."""
+        """Take an entry of this message list, which has no place on it yet, at the tail."""
         self._position += 1
         entry.position = self._position
         self.ready.append(entry)
