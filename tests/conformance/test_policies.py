@@ -255,7 +255,7 @@ def test_declared_dead_letter_arguments_count(raw: RawClient, unique: str, polic
     policy(dead_letter_exchange="", dead_letter_routing_key=others)
     declare(raw, unique, x_queue_type=kind, x_dead_letter_exchange="", x_dead_letter_routing_key=mine)
     publish(raw, unique, b"1")
-    bury(raw, unique)
+    dead_letter(raw, unique)
     until(lambda: content(raw, mine) == [b"1"])
     raw.call("queue.delete", queue=unique)
 
@@ -268,12 +268,12 @@ def test_a_key_of_a_policy_goes_with_a_declared_exchange(
     policy(dead_letter_routing_key=grave)
     declare(raw, unique, x_queue_type=kind, x_dead_letter_exchange="")
     publish(raw, unique, b"1")
-    bury(raw, unique)
+    dead_letter(raw, unique)
     until(lambda: content(raw, grave) == [b"1"])
     raw.call("queue.delete", queue=unique)
 
 
-def bury(raw: RawClient, queue: str) -> None:
+def dead_letter(raw: RawClient, queue: str) -> None:
     got = until(lambda: frame if (frame := raw.call("basic.get", queue=queue)).name == "basic.get-ok" else None)
     raw.send("basic.reject", delivery_tag=got["delivery_tag"], requeue=False)
 
@@ -437,7 +437,7 @@ def test_dead_letters_at_least_once_by_policy(raw: RawClient, unique: str, polic
     )  # fmt: skip
     exclusive_named(raw, grave)
     publish(raw, unique, b"1", delivery_mode=2)
-    bury(raw, unique)
+    dead_letter(raw, unique)
     until(lambda: content(raw, grave) == [b"1"])
     raw.call("queue.delete", queue=unique)
 

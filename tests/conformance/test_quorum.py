@@ -192,7 +192,7 @@ def test_a_consumer_sees_no_count_at_first(raw: RawClient, quorum: str) -> None:
     assert raw.read("basic.deliver").properties["headers"] == {"x-delivery-count": 1}
 
 
-def test_a_full_queue_that_would_bury_drops_instead(raw: RawClient, unique: str) -> None:
+def test_a_full_queue_that_would_dead_letter_drops_instead(raw: RawClient, unique: str) -> None:
     """reject-publish-dlx is for classic queues; here it means drop-head."""
     arguments = {**QUORUM, "x-max-length": 2, "x-overflow": "reject-publish-dlx"}
     raw.call("queue.declare", queue=unique, durable=True, arguments=arguments)

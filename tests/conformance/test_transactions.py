@@ -409,7 +409,7 @@ def test_requeued_messages_return_to_their_places(raw: RawClient) -> None:
 
 
 def test_dead_letters_follow_what_was_published(raw: RawClient) -> None:
-    """Neighbouring rejects are buried in the order of delivery; an ack between them makes two groups of them."""
+    """Neighbouring rejects are dead-lettered in the order of delivery; an ack between them makes two groups of them."""
     dead = exclusive(raw)
     bodies = [b"%d" % number for number in range(6)]
     queue = filled(raw, *bodies, x_dead_letter_exchange="", x_dead_letter_routing_key=dead)

@@ -307,7 +307,7 @@ class Model:
 
     def reject(self, client: str, tag: int, multiple: bool, now_us: int) -> None:
         for queue, copy in self._held(client, tag, multiple):
-            self._bury(queue, copy, "rejected", now_us)
+            self._dead_letter(queue, copy, "rejected", now_us)
 
     # -- what time does ------------------------------------------------------------------------------------------------
 
@@ -321,7 +321,7 @@ class Model:
             and head.row() not in state.queues[queue.name]
         ]:
             for queue, head in gone:
-                self._bury(queue, head, "expired", head.expires_us)
+                self._dead_letter(queue, head, "expired", head.expires_us)
 
     def _expire_one(self, now_us: int) -> bool:
         due = [
@@ -331,10 +331,10 @@ class Model:
         ]
         if due:
             _, name, copy = min(due, key=lambda item: item[:2])
-            self._bury(self.queues[name], copy, "expired", copy.expires_us)
+            self._dead_letter(self.queues[name], copy, "expired", copy.expires_us)
         return bool(due)
 
-    def _bury(self, queue: ModelQueue, copy: Copy, reason: str, now_us: int) -> None:
+    def _dead_letter(self, queue: ModelQueue, copy: Copy, reason: str, now_us: int) -> None:
         queue.copies.remove(copy)
         exchange = queue.dead_letter_exchange
         targets: list[ModelQueue] = []

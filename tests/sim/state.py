@@ -8,8 +8,8 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from leveret.broker.broker import Broker
+from leveret.broker.contents import body_of, header_of
 from leveret.broker.copies import split_key
-from leveret.broker.deadletter import body_of, header_of
 from leveret.broker.definitions import GLOBAL_PARAMETER, PARAMETER, VHOST, key_of
 from leveret.broker.entry import Entry
 from leveret.broker.exchange import Exchange

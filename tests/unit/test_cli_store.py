@@ -280,7 +280,7 @@ def test_what_a_delayed_exchange_holds_bears_its_name(tmp_path: Path) -> None:
     assert held[0]["expires_us"] == bench.now_us + 5_000_000
 
 
-def test_dump_tells_what_is_parked_and_why(tmp_path: Path) -> None:
+def test_dump_tells_what_is_undeliverable_and_why(tmp_path: Path) -> None:
     bench = Bench()
     client = bench.connect()
     arguments = {

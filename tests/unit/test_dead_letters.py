@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from leveret.broker.contents import header_of
 from leveret.broker.copies import may_have
-from leveret.broker.deadletter import header_of
 from leveret.broker.entry import Entry
 from leveret.broker.recovery import Recovery
 from leveret.broker.vhost import VHost
@@ -50,7 +50,7 @@ def kill(vhost: VHost, name: str, reason: str, now_us: int) -> bool:
     if entry is None:
         return False
     queue.drop_head(entry)
-    vhost.bury(queue, entry, reason, now_us)
+    vhost.dead_letter(queue, entry, reason, now_us)
     return True
 
 

@@ -52,7 +52,7 @@ def test_what_is_on_disk_is_counted_in_steps() -> None:
     assert len(steps) >= 3
 
 
-def test_parked_ones_are_counted_by_themselves() -> None:
+def test_undeliverable_ones_are_counted_by_themselves() -> None:
     office = Office()
     for number in range(1, 6):
         office.send(b"m", number, "gone")

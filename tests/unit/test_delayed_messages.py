@@ -442,7 +442,7 @@ def test_two_changes_at_a_time() -> None:
     assert office.rows()["b.c"][0] == 99
 
 
-def test_parked_messages_are_told_apart_and_may_be_changed_as_others() -> None:
+def test_undeliverable_messages_are_told_apart_and_may_be_changed_as_others() -> None:
     office = Office(octets_max=3000)
     dues = [office.send(b"%04d" % number, number, "gone", message_id=str(number)) for number in range(1, 61)]
     office.send(b"on time", 30, message_id="other")
@@ -471,7 +471,7 @@ def test_parked_messages_are_told_apart_and_may_be_changed_as_others() -> None:
     office.pass_time(60 * SECOND_US)
     assert office.do("list_delayed")[0]["parked"] == 17
     vhost = office.bench.broker.vhosts["/"]
-    assert sum(queue.parked_count() for queue in vhost.queues.values()) == 17
+    assert sum(queue.undeliverable_count() for queue in vhost.queues.values()) == 17
     office.client.send(1, grammar.QUEUE_DECLARE, queue="gone", durable=True)
     office.client.send(1, grammar.QUEUE_BIND, queue="gone", exchange=LAYOUT.delivery_exchange, routing_key="#.gone")
     office.pass_time(10 * SECOND_US)

@@ -57,7 +57,7 @@ class Office:
                 GOOD, "/", "flights", "ewr", "all", RUNNING, "", self.bench.now_us, "amqp://ewr:5672/%2F", "flights",
                 "federation: flights -> hq", 2, messages=7, looped=2, known=1, unacknowledged=3, lag=11, bindings=5,
                 unbound=1, reconnects=4, connection=self.door.number,
-                buried=6,
+                rejected=6,
             ),
             LinkStatus(BAD, "/", "flights", "jfk", "all", ERROR, "connection refused", self.bench.now_us),
             LinkStatus("", "/", "inner", "", "all", REFUSED, "internal exchanges are never federated", 0),

@@ -140,8 +140,8 @@ def parked(bench: Bench, client: Client) -> Queue:
     got = client.call(1, grammar.BASIC_GET, queue="q")
     client.send(1, grammar.BASIC_REJECT, delivery_tag=got.number("delivery_tag"), requeue=False)
     queue = queue_of(bench)
-    assert queue.parking is not None
-    assert queue.parking.count() == 1
+    assert queue.undeliverable is not None
+    assert queue.undeliverable.count() == 1
     return queue
 
 
@@ -172,16 +172,16 @@ def test_dead_letters_that_need_not_be_kept_any_more_go_their_way_once(reached: 
     bench = Bench()
     client = bench.connect()
     queue = parked(bench, client)
-    assert queue.parking is not None
+    assert queue.undeliverable is not None
     declare(client, "grave")
     if reached:
-        (message_list,) = queue.parking.message_lists.values()
+        (message_list,) = queue.undeliverable.message_lists.values()
         message_list.note(message_list.ready.in_memory()[0], [queue_of(bench, "grave")])
     set_policy(bench, pattern="^q$", dead_letter_exchange="", dead_letter_routing_key="grave")
-    assert not queue.is_parking
+    assert not queue.keeps_undeliverable
     bench.pass_time(SECOND_US)
     assert int(queue_of(bench, "grave").count()) == (0 if reached else 1)
-    assert queue.parking.count() == 0
+    assert queue.undeliverable.count() == 0
     bench.pass_time(10 * SECOND_US)
     assert int(queue_of(bench, "grave").count()) == (0 if reached else 1)
 

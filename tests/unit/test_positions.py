@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leveret.broker.content import write_stamped
-from leveret.broker.deadletter import raw_headers
+from leveret.broker.contents import raw_headers
 from leveret.broker.definitions import VHOST
 from leveret.broker.link_peer import CHANNEL, LinkPeer
 from leveret.session.lifecycle import OPEN

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leveret.broker.deadletter import body_of, header_of
+from leveret.broker.contents import body_of, header_of
 from leveret.broker.entry import Entry
 from leveret.broker.queue import Queue
-from leveret.broker.release import NEXT_US, PAUSE_MAX_US, PAUSE_MIN_US, SOON_US, STEP_MAX
+from leveret.broker.undeliverable_retry import NEXT_US, PAUSE_MAX_US, PAUSE_MIN_US, SOON_US, STEP_MAX
 from leveret.store.disk import MemoryDisk
 from leveret.wire import grammar
 from leveret.wire.properties import decode_header
@@ -46,9 +46,9 @@ def bodies(bench: Bench, name: str) -> list[bytes]:
 
 
 def kept(bench: Bench, name: str) -> list[bytes]:
-    """All that is parked in a queue, as far as it is in memory."""
-    parking = queue_of(bench, name).parking
-    message_lists = parking.message_lists.values() if parking is not None else []
+    """All that is kept as undeliverable in a queue, as far as it is in memory."""
+    undeliverable = queue_of(bench, name).undeliverable
+    message_lists = undeliverable.message_lists.values() if undeliverable is not None else []
     return [body_of(entry.content) for message_list in message_lists for entry in message_list.ready.in_memory()]
 
 
@@ -127,7 +127,7 @@ def test_a_dead_letter_without_a_way_outlives_a_restart(bench: Bench, client: Cl
     client.queue("q", durable=True, arguments=SURE)
     strand(bench, client, b"1", b"2")
     assert (bodies(bench, "q"), kept(bench, "q")) == ([], [b"1", b"2"])
-    text = "dead letter exchange missing: the message for 'q' is parked until a queue takes it"
+    text = "dead letter exchange missing: the message for 'q' is kept until a queue takes it"
     assert told == [f"queue 'q' in vhost '/': {text} (told once; all are counted)"]
     if is_clean:
         bench.broker.stop()
@@ -245,7 +245,7 @@ def test_the_pauses_double_up_to_three_minutes(bench: Bench, client: Client) -> 
         bench.pass_time(next_us - bench.now_us)
         assert kept(bench, "q") == [b"1"]
     assert times == [min(PAUSE_MIN_US * 2**number, PAUSE_MAX_US) for number in range(12)]
-    assert list(vhost.release.queues.values()) == [queue_of(bench, "q")]
+    assert list(vhost.undeliverable_retry.queues.values()) == [queue_of(bench, "q")]
 
 
 def test_a_way_is_looked_for_once_for_many_declarations(bench: Bench, client: Client) -> None:
@@ -266,7 +266,7 @@ def test_a_deleted_queue_takes_them_along(bench: Bench, client: Client) -> None:
     assert bench.broker.log.live() == 0
     way(client)
     bench.pass_time(int(PAUSE_MAX_US))
-    assert (bench.broker.vhosts["/"].release.queues, bench.broker.timers.next_us()) == ({}, 0)
+    assert (bench.broker.vhosts["/"].undeliverable_retry.queues, bench.broker.timers.next_us()) == ({}, 0)
 
 
 def test_they_hold_no_journal_file(client: Client) -> None:
@@ -281,14 +281,14 @@ def test_they_hold_no_journal_file(client: Client) -> None:
     house.disk.crash()
     again = House(house.disk)
     queue = queue_of(again.bench, "q")
-    assert queue.parking is not None
-    assert (queue.count(), queue.parking.count(), queue.in_memory()) == (0, 2, [])
+    assert queue.undeliverable is not None
+    assert (queue.count(), queue.undeliverable.count(), queue.in_memory()) == (0, 2, [])
     client = again.bench.connect()
     client.send(1, grammar.QUEUE_DECLARE, queue="grave")
     client.send(1, grammar.EXCHANGE_DECLARE, exchange="x", type="fanout")
     client.send(1, grammar.QUEUE_BIND, queue="grave", exchange="x")
     again.bench.pass_time(int(SOON_US))
-    assert (bodies(again.bench, "grave"), queue.parking.count()) == ([b"1", b"2"], 0)
+    assert (bodies(again.bench, "grave"), queue.undeliverable.count()) == ([b"1", b"2"], 0)
 
 
 # -- counts of deliveries ----------------------------------------------------------------------------------------------

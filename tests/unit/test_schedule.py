@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leveret.broker.deadletter import body_of
+from leveret.broker.contents import body_of
 from leveret.broker.schedule import slice_of
 from leveret.wire import grammar
 

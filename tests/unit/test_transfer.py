@@ -260,7 +260,7 @@ def test_what_a_full_queue_rejects_goes_back_later() -> None:
     assert not house.transfer.has_refused
 
 
-def test_a_header_that_does_not_fit_into_a_frame_any_more_is_buried_and_said() -> None:
+def test_a_header_that_does_not_fit_into_a_frame_any_more_is_dead_lettered_and_said() -> None:
     house = House()
     size = FRAME_OCTETS_MAX - 8 - len(header(b"x", {"a": ""}))
     large = header(b"x", {"a": "a" * size})
@@ -273,34 +273,34 @@ def test_a_header_that_does_not_fit_into_a_frame_any_more_is_buried_and_said() -
     (event,) = (event for event in house.events if event.startswith("'the link "))
     assert ": a message with routing key 'rk1' was dropped: its header of 131" in event
     assert [body for *_, body in house.arrived()] == [b"y"]
-    assert (house.transfer.buried, house.transfer.messages) == (1, 1)
+    assert (house.transfer.rejected, house.transfer.messages) == (1, 1)
 
 
 def test_the_largest_header_that_fits_crosses() -> None:
     house = House()
     room = FRAME_OCTETS_MAX - 8 - len(header(b"x", {"x-received-from": [HOP], "a": ""}))
     house.cross(house.delivery(header(b"x", {"a": "a" * room}), b"x"))
-    assert house.transfer.buried == 0
+    assert house.transfer.rejected == 0
     assert len(house.arrived()) == 1
 
 
-def test_a_malformed_header_is_buried() -> None:
+def test_a_malformed_header_is_dead_lettered() -> None:
     house = House()
     broken = encode_header(Properties(), 1)[:12] + b"\x80\x00\x05abc"
     house.cross(house.delivery(broken, b"x") + house.delivery(header(b"y"), b"y"))
     house.sync()
     assert [method.name for method in house.acks()] == ["basic.nack", "basic.ack"]
-    assert house.transfer.buried == 1
+    assert house.transfer.rejected == 1
 
 
-def test_a_message_at_fault_is_buried() -> None:
+def test_a_message_at_fault_is_dead_lettered() -> None:
     house = House()
     house.cross(b"".join(house.delivery(header(b"x", mode=mode), b"x") for mode in (2, 9, 2)))
     house.sync()
     nack, ack = house.acks()
     assert (nack.spec, nack.number("delivery_tag"), nack.flag("requeue")) == (grammar.BASIC_NACK, 2, False)
     assert (ack.spec, ack.number("delivery_tag"), ack.flag("multiple")) == (grammar.BASIC_ACK, 3, True)
-    assert (house.transfer.messages, house.transfer.buried, house.transfer.unacknowledged) == (3, 1, 0)
+    assert (house.transfer.messages, house.transfer.rejected, house.transfer.unacknowledged) == (3, 1, 0)
 
 
 def test_a_large_body_is_cut_as_the_door_wants_it() -> None:
@@ -384,4 +384,4 @@ def test_runs_and_single_deliveries_are_published_alike(
         published.append(house.transfer.take_publishes() + house.transfer.take_acks())
     assert published[0] == published[1]
     first, second = (house.transfer for house in houses)
-    assert (first.messages, first.looped, first.buried) == (second.messages, second.looped, second.buried)
+    assert (first.messages, first.looped, first.rejected) == (second.messages, second.looped, second.rejected)

@@ -86,9 +86,9 @@ def test_a_refused_message_goes_back_when_it_is_given_back() -> None:
     assert not window.has_refused()
 
 
-def test_what_is_buried_is_not_requeued() -> None:
+def test_what_is_dead_lettered_is_not_requeued() -> None:
     window = window_of(1)
-    window.bury(2)
+    window.reject(2)
     (nack,) = said(window)
     assert (nack.spec, nack.number("delivery_tag"), nack.flag("requeue")) == (grammar.BASIC_NACK, 2, False)
     window.settle(1, False, True)
@@ -130,7 +130,7 @@ class Upstream:
             tag = method.number("delivery_tag")
             word = "acked"
             if method.spec is grammar.BASIC_NACK:
-                word = "requeued" if method.flag("requeue") else "buried"
+                word = "requeued" if method.flag("requeue") else "rejected"
             if method.flag("multiple"):
                 assert self.state[tag] == "open", "an unknown tag closes the channel, even where others are covered"
                 for each, state in self.state.items():
@@ -143,7 +143,9 @@ class Upstream:
 
 steps = st.lists(
     st.one_of(
-        st.tuples(st.sampled_from(["publish", "publish", "drop", "bury", "take", "give_back"]), st.just(0), st.just(0)),
+        st.tuples(
+            st.sampled_from(["publish", "publish", "drop", "reject", "take", "give_back"]), st.just(0), st.just(0)
+        ),
         st.tuples(st.sampled_from(["settle", "settle", "condemn"]), st.integers(0, 30), st.integers(0, 3)),
     ),
     max_size=60,
@@ -166,13 +168,13 @@ def test_any_order_of_answers(story: list[tuple[str, int, int]]) -> None:
             stuck = stuck or word in ("open", "refused")
             if word in ("open", "refused"):
                 assert upstream.state[each] == "open"
-            elif word in ("requeued", "buried"):
+            elif word in ("requeued", "rejected"):
                 assert upstream.state[each] == word
             else:
                 assert upstream.state[each] == ("open" if stuck else "acked")
 
     for name, number, flags in story:
-        if name in ("publish", "drop", "bury"):
+        if name in ("publish", "drop", "reject"):
             tag += 1
             upstream.state[tag] = "open"
             if name == "publish":
@@ -181,8 +183,8 @@ def test_any_order_of_answers(story: list[tuple[str, int, int]]) -> None:
             elif name == "drop":
                 window.drop(tag)
             else:
-                window.bury(tag)
-            wanted[tag] = {"publish": "open", "drop": "acked", "bury": "buried"}[name]
+                window.reject(tag)
+            wanted[tag] = {"publish": "open", "drop": "acked", "reject": "rejected"}[name]
         elif name == "settle":
             multiple, accepted = flags & 1 == 1, flags & 2 == 2
             if not 0 < number <= len(tags) or all(wanted[each] != "open" for each in tags[:number]):
@@ -194,7 +196,7 @@ def test_any_order_of_answers(story: list[tuple[str, int, int]]) -> None:
         elif name == "condemn":
             if 0 < number <= len(tags) and wanted[tags[number - 1]] == "open":
                 window.condemn(number)
-                wanted[tags[number - 1]] = "buried"
+                wanted[tags[number - 1]] = "rejected"
         elif name == "give_back":
             window.give_back()
             wanted.update({each: "requeued" for each, word in wanted.items() if word == "refused"})

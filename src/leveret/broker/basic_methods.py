@@ -14,9 +14,9 @@ from leveret.broker.ceilings import check_consumers
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.consumer import Consumer
 from leveret.broker.content import POSITIONS, write_content
+from leveret.broker.contents import HEADER_AT, header_of
 from leveret.broker.copies import split_key
 from leveret.broker.counters import Counters
-from leveret.broker.deadletter import HEADER_AT, header_of
 from leveret.broker.entry import Entry
 from leveret.broker.names import REPLY_PREFIX, REPLY_TO, STAGE, generated
 from leveret.broker.overflow import trim
@@ -355,7 +355,7 @@ def _reject_one(peer: Peer, entry: Entry) -> None:
         if entry.id:
             peer.vhost.log.forget(entry.message_list, entry.id)
         return
-    peer.vhost.bury(queue, entry, "rejected", peer.now_us)
+    peer.vhost.dead_letter(queue, entry, "rejected", peer.now_us)
     if not queue.is_touched:
         queue.touch()
 

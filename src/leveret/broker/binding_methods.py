@@ -11,7 +11,7 @@ from leveret.broker.access import EXCHANGE, QUEUE, check, check_lead, check_topi
 from leveret.broker.binding import Binding
 from leveret.broker.ceilings import check_bindings, check_pattern
 from leveret.broker.channel import BrokerChannel
-from leveret.broker.deadletter import header_of
+from leveret.broker.contents import header_of
 from leveret.broker.exchange import Exchange
 from leveret.broker.exchange_methods import find, name_of
 from leveret.broker.kinds.recent_history import RecentHistory

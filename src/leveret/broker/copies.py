@@ -12,7 +12,7 @@ from typing import Final
 from librt.strings import read_i32_be
 from mypy_extensions import i64
 
-from leveret.broker.deadletter import header_of, raw_headers, with_header
+from leveret.broker.contents import header_of, raw_headers, with_header
 from leveret.broker.terms import type_of
 from leveret.wire.errors import PRECONDITION_FAILED, ProtocolError
 from leveret.wire.properties import replace_property

@@ -22,7 +22,7 @@ class Deaths:
 
     def add(self, queue: Queue, reason: str) -> None:
         """A message has died in this queue."""
-        strategy = 2 if queue.is_parking else 0 if queue.dead_letter_exchange is None else 1
+        strategy = 2 if queue.keeps_undeliverable else 0 if queue.dead_letter_exchange is None else 1
         row = len(STRATEGIES) + strategy if queue.is_quorum else strategy
         self._counts[row * len(REASONS) + _INDEX[reason]] += 1
 

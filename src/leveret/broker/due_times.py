@@ -14,19 +14,19 @@ from leveret.broker.search import Visitor
 
 class DueTimes(Visitor):
     """edges_us: where stretches end and the next ones begin, ascending. counts: of what is due before the first edge,
-    of each stretch, and from the last edge on: one more than there are edges. parked: that are due and have no way,
-    which are not among these; next_us, last_us: when the first and the last of the others are due, 0 = none."""
+    of each stretch, and from the last edge on: one more than there are edges. undeliverable: that are due and have no
+    way, which are not among these; next_us, last_us: when the first and the last of the others are due, 0 = none."""
 
     def __init__(self, edges_us: list[int]) -> None:
         self.counts = [0] * (len(edges_us) + 1)
-        self.parked: i64 = 0
+        self.undeliverable: i64 = 0
         self.next_us: i64 = 0
         self.last_us: i64 = 0
         self._edges_us = edges_us
 
     def see(self, part: Part, item: Entry | Run, count: i64) -> None:
-        if part.is_parked:
-            self.parked += count
+        if part.is_undeliverable:
+            self.undeliverable += count
             return
         due_us = part.holder.due_us(item.stretch.key if isinstance(item, Run) else item.key, item.expires_us)
         self.counts[bisect_right(self._edges_us, int(due_us))] += int(count)

@@ -11,10 +11,10 @@ from leveret.broker.entry import Entry
 from leveret.broker.levels import address, levels_of
 from leveret.broker.message_list import MessageList
 from leveret.broker.page import Page
-from leveret.broker.parking import Parked
 from leveret.broker.queue import Queue
 from leveret.broker.run import Run
 from leveret.broker.schedule import Schedule
+from leveret.broker.undeliverable import UndeliverableList
 
 if TYPE_CHECKING:
     from leveret.broker.vhost import VHost
@@ -67,14 +67,14 @@ class Holder:
         """When a message is at its destination whose wait here ends at `expires_us`."""
         return expires_us + self.address(key).later_us
 
-    def parked_count(self) -> i64:
+    def undeliverable_count(self) -> i64:
         """How many messages are due here and have no way."""
-        return self.queue.parking.count() if self.queue.parking is not None else 0
+        return self.queue.undeliverable.count() if self.queue.undeliverable is not None else 0
 
     def parts(self) -> list[Part]:
         """All that waits here, as it stands now: messages are only referred to, and pages stay where they are."""
         message_lists = self.queue.every_list()
-        found = [Part(self, each, isinstance(each, Parked), each.ready.items()) for each in message_lists]
+        found = [Part(self, each, isinstance(each, UndeliverableList), each.ready.items()) for each in message_lists]
         if isinstance(self.queue, Schedule):
             near: list[Entry | Run | Page] = []
             near.extend(self.queue.near())
@@ -87,11 +87,11 @@ class Part:
     """
 
     def __init__(
-        self, holder: Holder, message_list: MessageList | None, is_parked: bool, items: list[Entry | Run | Page]
+        self, holder: Holder, message_list: MessageList | None, is_undeliverable: bool, items: list[Entry | Run | Page]
     ) -> None:
         self.holder = holder
         self.message_list = message_list
-        self.is_parked = is_parked
+        self.is_undeliverable = is_undeliverable
         self.items = items
 
 

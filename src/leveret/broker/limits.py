@@ -13,15 +13,15 @@ class Limits:
     """length_max in messages, octets_max in octets of body, -1 = none; both count what is ready, not what is unacked.
 
     refuses: new messages are refused when the queue is full (reject-publish), else the oldest ones go (drop-head);
-    buries: those refused are dead-lettered (reject-publish-dlx). octets: what is ready now; aside, octets_aside: dead
-    letters that the queue keeps, which take room too.
+    dead_letters_refused: those refused are dead-lettered (reject-publish-dlx). octets: what is ready now; aside,
+    octets_aside: dead letters that the queue keeps, which take room too.
     """
 
     def __init__(self, length_max: i64, octets_max: i64, overflow: str) -> None:
         self.length_max = length_max
         self.octets_max = octets_max
         self.refuses = overflow != "drop-head"
-        self.buries = overflow == "reject-publish-dlx"
+        self.dead_letters_refused = overflow == "reject-publish-dlx"
         self.octets: i64 = 0
         self.aside: i64 = 0
         self.octets_aside: i64 = 0

@@ -216,10 +216,10 @@ class Log:
         page = message_list.page_of(id) if id < message_list.paged_below else None
         return page is None or not page.is_stored
 
-    def hop(self, moved: Entry, died_us: i64, change: bytes, message_list: MessageList, expires_us: i64) -> i64:
+    def move_on(self, moved: Entry, died_us: i64, change: bytes, message_list: MessageList, expires_us: i64) -> i64:
         """A message that is_here has expired, and goes on to a durable queue; returns its id there.
 
-        died_us: as its history tells it; change: of its key, see hop.moved_key.
+        died_us: as its history tells it; change: of its key, see expiry_route.moved_key.
         """
         self.events += 1
         out = self._out

@@ -3,8 +3,8 @@
 So is a huge content put together that came in pieces.
 
 Others have their turn after routing.WORK_MAX bindings (Share). What the publisher says behind it waits, as do messages
-behind a delayed one, events of the firehose, and dead letters (slow_burials.py). If bindings come or go meanwhile, it
-is as if it had been published before or after that; a route that was found so is not kept.
+behind a delayed one, events of the firehose, and dead letters (slow_dead_letters.py). If bindings come or go meanwhile,
+it is as if it had been published before or after that; a route that was found so is not kept.
 """
 
 from __future__ import annotations

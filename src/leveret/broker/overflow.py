@@ -33,7 +33,7 @@ def accept(
         return _accept_in_parts(vhost, route, content, persistent, ttl_us, now_us, moved)
     refusing = refusing_queues(vhost, route, content, now_us)
     for queue in refusing:
-        if queue.limits is not None and queue.limits.buries:
+        if queue.limits is not None and queue.limits.dead_letters_refused:
             queue.refused.append(Entry(queue.message_list, content, route.key, 0, 0, 0))
             vhost.over.append(queue)
     taking = [queue for queue in route.queues if queue not in refusing]
@@ -108,12 +108,12 @@ def _trim_queue(vhost: VHost, queue: Queue, now_us: i64) -> None:
     if spent:
         queue.spent = []
         for entry in spent:
-            vhost.bury(queue, entry, "delivery_limit", now_us)
+            vhost.dead_letter(queue, entry, "delivery_limit", now_us)
     refused = queue.refused
     if refused:
         queue.refused = []
         for entry in refused:
-            vhost.bury(queue, entry, "maxlen", now_us)
+            vhost.dead_letter(queue, entry, "maxlen", now_us)
     limits = queue.limits
     room = TRIM_MAX
     while limits is not None and not limits.refuses and limits.is_over(queue.count()):
@@ -125,6 +125,6 @@ def _trim_queue(vhost: VHost, queue: Queue, now_us: i64) -> None:
             break
         room -= 1
         queue.drop_head(head)
-        vhost.bury(queue, head, "maxlen", now_us)
+        vhost.dead_letter(queue, head, "maxlen", now_us)
     # a message with a time to live of 0 that nobody took must not count against the next one
     vhost.expire_due(queue, now_us)

@@ -14,7 +14,7 @@ from leveret.broker.search import Visitor
 
 class Pending:
     """Of one destination. count: that still wait, the first and the last of them due at next_us and last_us (0 = there
-    are none); parked: that are due and have no way."""
+    are none); undeliverable: that are due and have no way."""
 
     def __init__(self, vhost: str, layout: str, is_exchange: bool, destination: str) -> None:
         self.vhost = vhost
@@ -22,7 +22,7 @@ class Pending:
         self.is_exchange = is_exchange
         self.destination = destination
         self.count: i64 = 0
-        self.parked: i64 = 0
+        self.undeliverable: i64 = 0
         self.next_us: i64 = 0
         self.last_us: i64 = 0
 
@@ -41,8 +41,8 @@ class Totals(Visitor):
         found = self._found.get(key)
         if found is None:
             found = self._found[key] = Pending(vhost, holder.layout, is_exchange, address.destination)
-        if part.is_parked:
-            found.parked += count
+        if part.is_undeliverable:
+            found.undeliverable += count
             return
         found.count += count
         due_us = item.expires_us + address.later_us

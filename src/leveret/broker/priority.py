@@ -13,9 +13,9 @@ from mypy_extensions import i64
 
 from leveret.broker.entry import Entry
 from leveret.broker.message_list import MessageList
-from leveret.broker.parking import PARKED
 from leveret.broker.queue import Queue
 from leveret.broker.run import Run
+from leveret.broker.undeliverable import UNDELIVERABLE
 from leveret.wire.scan import priority_of
 from leveret.wire.table import Value
 
@@ -38,7 +38,7 @@ class PriorityQueue(Queue):
         return self.list_at(min(priority_of(content), self.max_priority))
 
     def list_at(self, index: i64) -> MessageList:
-        if index >= PARKED:
+        if index >= UNDELIVERABLE:
             return super().list_at(index)
         at: i64 = 0
         for message_list in self.message_lists:

@@ -130,9 +130,9 @@ class Queries:
     # -- decisions -----------------------------------------------------------------------------------------------------
 
     def release(self, query: Query, batch: int, attempts: list[str]) -> None:
-        """Release a batch: what these attempts have staged goes to its queues, in this order; all others of this batch,
-        and of those before, are dropped. Without effect if it is released, or a later one. StageError if one of them
-        is not there, and nothing has happened."""
+        """Release a batch: what these attempts have staged goes to its queues, in this order; all others of
+        this batch, and of those before, are dropped. Without effect if it is released, or a later one. StageError if
+        one of them is not there, and nothing has happened."""
         if batch <= query.last_batch:
             return
         chosen: list[Stage] = []

@@ -14,10 +14,10 @@ from leveret.broker.levels import Level
 from leveret.broker.limits import Limits, body_octets
 from leveret.broker.log import meta_record
 from leveret.broker.message_list import MessageList
-from leveret.broker.parking import PARKED, Parking
 from leveret.broker.policies import NO_EFFECT, Effect
 from leveret.broker.returned import returned
 from leveret.broker.run import Run
+from leveret.broker.undeliverable import UNDELIVERABLE, Undeliverable
 from leveret.wire.errors import quoted
 from leveret.wire.table import Value
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from leveret.broker.binding import Bindings
     from leveret.broker.consumer import Consumer
     from leveret.broker.exchange import Exchange
-    from leveret.broker.hop import Way
+    from leveret.broker.expiry_route import ExpiryRoute
     from leveret.broker.peer import Peer
     from leveret.broker.vhost import VHost
 
@@ -47,12 +47,12 @@ class Queue:
     ttl_us: x-message-ttl, -1 = none; idle_us: x-expires, 0 = none; dead_letter_exchange: None = expired and rejected
     messages are dropped. limits: of its length, None = none; delivery_limit: how often a message may come back, -1 = as
     often as it likes; counts_returns: it is told how often it came back; spent: messages that came back once more than
-    that, refused: those without room; both are still to be buried. awaiting: so many channels are giving back messages
-    that may be its own (way_back.py): until all are here, nobody is given any. leaving: so many lists of its messages
-    are gone and not settled yet (leaving.py). is_quorum: it is of this type; keeps_all: the journal has its transient
-    messages, too; level: which one of a delay layout it is, None = none; is_parking: its dead letters that reach no
-    queue are parked, and not dropped; parking: those that are. is_burying_slowly: some of these are being looked up
-    (slow_burials.py).
+    that, refused: those without room; both are still to be dead-lettered. awaiting: so many channels are giving back
+    messages that may be its own (way_back.py): until all are here, nobody is given any. leaving: so many lists of its
+    messages are gone and not settled yet (leaving.py). is_quorum: it is of this type; keeps_all: the journal has its
+    transient messages, too; level: which one of a delay layout it is, None = none; keeps_undeliverable: its dead
+    letters that reach no queue are kept as undeliverable, and not dropped; parking: those that are.
+    is_dead_lettering_slowly: some of these are being looked up (slow_dead_letters.py).
     """
 
     def __init__(self, vhost: VHost, name: str, durable: bool, auto_delete: bool, arguments: dict[str, Value]) -> None:
@@ -88,9 +88,9 @@ class Queue:
         self.is_quorum = False
         self.keeps_all = False
         self.level: Level | None = None
-        self.is_parking = False
-        self.parking: Parking | None = None
-        self.is_burying_slowly = False
+        self.keeps_undeliverable = False
+        self.undeliverable: Undeliverable | None = None
+        self.is_dead_lettering_slowly = False
         self.timeout_ms: i64 = NOT_GIVEN  # see ack_timeout.py
         self.spent: list[Entry] = []
         self.refused: list[Entry] = []
@@ -107,8 +107,8 @@ class Queue:
         self.respite_until_us: i64 = 0
         self.respite_us: i64 = 0
         self.alarm_us: i64 = 0  # when its timer is set for, 0 = none
-        self.ways: dict[bytes, Way] = {}  # where what expires goes, by its key: see hop.py
-        self.ways_generation: i64 = 0
+        self.expiry_routes: dict[bytes, ExpiryRoute] = {}  # where what expires goes, by its key: see expiry_route.py
+        self.expiry_routes_generation: i64 = 0
 
     # -- what waits ----------------------------------------------------------------------------------------------------
 
@@ -118,17 +118,17 @@ class Queue:
 
     def list_at(self, index: i64) -> MessageList:
         """The message list that the journal knows by this index."""
-        if index < PARKED:
+        if index < UNDELIVERABLE:
             return self.message_list
-        if self.parking is None:
-            self.parking = Parking(self)  # a policy made it park
-        return self.parking.list_at(index)
+        if self.undeliverable is None:
+            self.undeliverable = Undeliverable(self)  # a policy made it keep what is undeliverable
+        return self.undeliverable.list_at(index)
 
     def every_list(self) -> list[MessageList]:
-        """Those of what waits, and those of what is parked."""
-        if self.parking is None or not self.parking.message_lists:
+        """Those of what waits, and those of what is kept as undeliverable."""
+        if self.undeliverable is None or not self.undeliverable.message_lists:
             return self.message_lists
-        return [*self.message_lists, *self.parking.message_lists.values()]
+        return [*self.message_lists, *self.undeliverable.message_lists.values()]
 
     def count(self) -> i64:
         """How many messages wait for delivery."""
@@ -138,9 +138,9 @@ class Queue:
         """How many messages consumers have, besides those that wait."""
         return self.unacked
 
-    def parked_count(self) -> i64:
+    def undeliverable_count(self) -> i64:
         """How many dead letters wait for a way."""
-        return self.parking.count() if self.parking is not None else 0
+        return self.undeliverable.count() if self.undeliverable is not None else 0
 
     def body_octets(self) -> i64:
         """Size of the bodies of all that wait for delivery; pages are read for it."""

@@ -304,7 +304,7 @@ def delete(peer: Peer, channel: BrokerChannel, method: Method) -> None:
         check_owner(peer, method, queue)
         what = f"queue '{name}' in vhost '{peer.vhost.name}'"
         _check_deletable(method, queue, what)
-        if method.flag("if_empty") and (queue.count() or queue.parked_count()):
+        if method.flag("if_empty") and (queue.count() or queue.undeliverable_count()):
             raise fail(method, PRECONDITION_FAILED, f"{what} not empty")
         if method.flag("if_unused") and queue.consumers.count > 0:
             raise fail(method, PRECONDITION_FAILED, f"{what} in use")

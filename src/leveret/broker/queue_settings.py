@@ -7,12 +7,12 @@ from mypy_extensions import i64
 from leveret.broker.ack_timeout import given_timeout_ms
 from leveret.broker.levels import level_of
 from leveret.broker.limits import limits_of
-from leveret.broker.parking import Parking
 from leveret.broker.policies import Effect
 from leveret.broker.queue import Queue
 from leveret.broker.queue_types import is_at_least_once, queue_type
 from leveret.broker.streams.limits import stream_limits
 from leveret.broker.streams.stream import Stream
+from leveret.broker.undeliverable import Undeliverable
 
 
 def configure(queue: Queue, effect: Effect) -> None:
@@ -32,9 +32,9 @@ def configure(queue: Queue, effect: Effect) -> None:
     else:
         queue.limits = limits_of(arguments)
     queue.level = level_of(queue.name, arguments)
-    queue.is_parking = queue.level is not None or is_at_least_once(arguments)
-    if queue.is_parking and queue.parking is None:
-        queue.parking = Parking(queue)
+    queue.keeps_undeliverable = queue.level is not None or is_at_least_once(arguments)
+    if queue.keeps_undeliverable and queue.undeliverable is None:
+        queue.undeliverable = Undeliverable(queue)
     queue.timeout_ms = given_timeout_ms(arguments)
     queue.vhost.ack_timeout.allow_for(queue.timeout_ms)
 
@@ -51,7 +51,7 @@ def reconfigure(queue: Queue, effect: Effect, now_us: i64) -> None:
         is_known = before is not None and (before.octets_max >= 0 or queue.limits.octets_max < 0)
         queue.limits.octets = before.octets if before is not None and is_known else queue.body_octets()
         vhost.over.append(queue)
-    if queue.parking is not None:
-        queue.parking.recount()
+    if queue.undeliverable is not None:
+        queue.undeliverable.recount()
     queue.idle_alarm_us = 0  # it rings for nothing
     vhost.used(queue, now_us)

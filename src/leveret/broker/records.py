@@ -77,7 +77,7 @@ class Arrived(Record):
 class Moved(Record):
     """MOVED: the message `left` (queue number and id) has expired; it is `id` in queue number `queue` from then on.
 
-    died_us: when it expired, as its history tells it; change: of its key, see hop.moved_key.
+    died_us: when it expired, as its history tells it; change: of its key, see expiry_route.moved_key.
     """
 
     def __init__(self, left: tuple[int, int], arrived: tuple[int, int, int, int], change: bytes) -> None:

@@ -10,7 +10,8 @@ from typing import Final
 from leveret.broker import cluster_name, copies, imports, queries, timeline
 from leveret.broker.binding import Binding
 from leveret.broker.broker import Broker
-from leveret.broker.hop import moved_key
+from leveret.broker.detached_history import Cause, DeadEntry, DetachedHistory, history_in
+from leveret.broker.expiry_route import moved_key
 from leveret.broker.kinds.recent_history import Kept
 from leveret.broker.log import CLEAN, DROP, LIFE, RETURNED, SETTLE, START
 from leveret.broker.message_list import INDEX_SHIFT, QUEUE_MASK, MessageList
@@ -23,7 +24,6 @@ from leveret.broker.run import Stretch
 from leveret.broker.stage import OPEN, Stage
 from leveret.broker.streams import leases
 from leveret.broker.streams.stream import MARKS, Stream
-from leveret.broker.trail import Cause, Dead, Trail, trail_in
 from leveret.broker.vhost import VHost
 from leveret.wire.errors import ProtocolError
 from leveret.wire.table import Value, split_table
@@ -38,12 +38,14 @@ SENSELESS: Final = (LookupError, ValueError, TypeError, AssertionError, Overflow
 
 
 class Arrival:
-    """What one record brought to one queue. gone: ids of those that are settled, or in a page since; trail: of a single
-    message that came by a hop."""
+    """What one record brought to one queue. gone: ids of those that are settled, or in a page since; detached history:
+    of a single message that came by an expiry."""
 
-    def __init__(self, stretch: Stretch, first_id: int, expires_us: int, trail: Trail | None = None) -> None:
+    def __init__(
+        self, stretch: Stretch, first_id: int, expires_us: int, history: DetachedHistory | None = None
+    ) -> None:
         self.stretch = stretch
-        self.trail = trail
+        self.history = history
         self.first_id = first_id
         self.last_id = first_id + int(stretch.count) - 1
         self.expires_us = expires_us
@@ -160,13 +162,13 @@ class Backlog:
             if id not in arrival.gone:
                 again, returns = redelivered or id in self.delivered, self.returned.get(id, 0)
                 content = arrival.content(id)
-                if arrival.trail is not None:
+                if arrival.history is not None:
                     if returns == 0:
-                        dead = Dead(message_list, arrival.trail, stretch.key, id, arrival.expires_us)
+                        dead = DeadEntry(message_list, arrival.history, stretch.key, id, arrival.expires_us)
                         dead.redelivered = again
                         message_list.put(dead)
                         continue
-                    content = arrival.trail.composed()
+                    content = arrival.history.composed()
                 message_list.enqueue(content, stretch.key, id, arrival.expires_us, again, returns)
         return len(ids) - len(arrival.gone)
 
@@ -262,17 +264,17 @@ class Recovery:
         if left is None or arrival is None:
             return  # its content was in a part of the journal that is damaged, and reported
         key, content = arrival.stretch.key, arrival.content(id)
-        trail = arrival.trail or trail_in(content, key)
-        if backlog is not None and trail is not None:
+        history = arrival.history or history_in(content, key)
+        if backlog is not None and history is not None:
             cause = self._causes.get((number, key))
             if cause is None:
                 if len(self._causes) >= CAUSES_MAX:
                     self._causes.clear()
                 cause = self._causes[(number, key)] = Cause(left.message_list.queue.name, key)
-            trail = trail.died(cause, record.died_us)
-            size = len(trail.content)
-            stretch = Stretch(trail.content, size, size, 1, moved_key(key, record.change))
-            backlog.arrived(Arrival(stretch, record.id, record.expires_us, trail))
+            history = history.died(cause, record.died_us)
+            size = len(history.content)
+            stretch = Stretch(history.content, size, size, 1, moved_key(key, record.change))
+            backlog.arrived(Arrival(stretch, record.id, record.expires_us, history))
         left.settled(id, 1)
 
     def _backlog(self, number: int) -> Backlog | None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from mypy_extensions import i64
 
-from leveret.broker.deadletter import header_of, raw_headers, with_header
+from leveret.broker.contents import header_of, raw_headers, with_header
 from leveret.broker.entry import Entry
 from leveret.wire.errors import ProtocolError
 from leveret.wire.properties import replace_property

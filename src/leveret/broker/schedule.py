@@ -21,7 +21,7 @@ from librt.strings import read_i32_be
 from mypy_extensions import i64
 
 from leveret.broker import copies, routing
-from leveret.broker.deadletter import HEADER_AT
+from leveret.broker.contents import HEADER_AT
 from leveret.broker.delay import delay_us_of, released
 from leveret.broker.entry import Entry
 from leveret.broker.kinds.envelope import Envelope

@@ -114,7 +114,7 @@ class Search:
 
     def _wanted_parts(self) -> list[Part]:
         parts = [part for vhost in self._vhosts for holder in holders(vhost) for part in holder.parts()]
-        return [part for part in parts if self._wanted.takes_list(part.holder, part.is_parked)]
+        return [part for part in parts if self._wanted.takes_list(part.holder, part.is_undeliverable)]
 
     def steps(self) -> Iterator[None]:
         """Look through everything; the visitor sees what is wanted."""

@@ -14,7 +14,7 @@ from mypy_extensions import i64
 from leveret.broker.access import EXCHANGE, check
 from leveret.broker.ceilings import check_staged_producers
 from leveret.broker.channel import BrokerChannel
-from leveret.broker.deadletter import body_of
+from leveret.broker.contents import body_of
 from leveret.broker.delay import DELAY_MS_MAX
 from leveret.broker.queries import StageError
 from leveret.broker.query import Query

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 from mypy_extensions import i64
 
 from leveret.broker import copies, routing
-from leveret.broker.deadletter import HEADER_AT, header_of
+from leveret.broker.contents import HEADER_AT, header_of
 from leveret.broker.kinds.envelope import Envelope
 from leveret.broker.lookup import Seeker
 from leveret.broker.names import REPLY_PREFIX

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from librt.strings import read_i32_be
 from mypy_extensions import i64
 
-from leveret.broker.deadletter import HEADER_AT
+from leveret.broker.contents import HEADER_AT
 from leveret.broker.entry import Entry
 from leveret.broker.limits import body_octets
 from leveret.broker.overflow import expire_untaken, trim

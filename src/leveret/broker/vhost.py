@@ -7,7 +7,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from leveret.broker import burial, enforcement, hop, overflow, schedule
+from leveret.broker import dead_lettering, enforcement, expiry_route, overflow, schedule
 from leveret.broker.ack_timeout import AckTimeout
 from leveret.broker.arguments import Strangers
 from leveret.broker.binding import Binding, Destination
@@ -15,6 +15,7 @@ from leveret.broker.channel import BrokerChannel
 from leveret.broker.consumer import Consumer
 from leveret.broker.counters import Churn
 from leveret.broker.delay import DELAYED
+from leveret.broker.detached_history import EXPIRED
 from leveret.broker.entry import Entry
 from leveret.broker.exchange import Exchange
 from leveret.broker.log import Log
@@ -25,17 +26,16 @@ from leveret.broker.policies import EXCHANGE, Policies
 from leveret.broker.queries import Queries
 from leveret.broker.queue import EXPIRED_MAX, Queue
 from leveret.broker.queue_types import queue_type
-from leveret.broker.release import Release
 from leveret.broker.route import Route
 from leveret.broker.run import Stretch
 from leveret.broker.schedule import Schedule
-from leveret.broker.slow_burials import SlowBurials
+from leveret.broker.slow_dead_letters import SlowDeadLetters
 from leveret.broker.stage import Stage
 from leveret.broker.tally import Tally
 from leveret.broker.timeline import Timeline
 from leveret.broker.timers import Timers
 from leveret.broker.tracing import Tracing
-from leveret.broker.trail import EXPIRED
+from leveret.broker.undeliverable_retry import UndeliverableRetry
 from leveret.broker.watcher import Watcher
 from leveret.broker.way_back import WaysBack
 from leveret.session.confirms import HANDLED, JOURNALLED
@@ -91,8 +91,8 @@ class VHost:
         self.channels: set[BrokerChannel] = set()
         self.discards: dict[str, int] = {}
         self.strangers = Strangers(on_event)
-        self.release = Release(self)
-        self.slow_burials = SlowBurials(self)
+        self.undeliverable_retry = UndeliverableRetry(self)
+        self.slow_dead_letters = SlowDeadLetters(self)
         self.queries = Queries(self)
         self.connection_count = self.binding_count = 0
         self.limit({})
@@ -288,11 +288,11 @@ class VHost:
             queue.abandon()
         # queue, message lists and messages know each other, and the collector, which could let go of such circles, is
         # off
-        queue.ways.clear()
+        queue.expiry_routes.clear()
         queue.drained()
         queue.message_lists = []
-        queue.parking = None
-        self.release.queues.pop(queue.name, None)
+        queue.undeliverable = None
+        self.undeliverable_retry.queues.pop(queue.name, None)
         queue.message_list = MessageList(self._nowhere, 0)
         queue.owner = None  # its alarm may be days away, and would keep the connection as long
 
@@ -347,7 +347,8 @@ class VHost:
     def taker(self, route: Route, persistent: bool) -> Consumer | None:
         """Who gets what a client publishes on this route at once, with nothing to be kept of it; None: it has to wait.
 
-        Dead letters always wait for the end of the turn: in RabbitMQ, too, an answer goes before what it has caused.
+        Dead letters always wait for the end of the turn: in RabbitMQ, too, an answer goes before what it has
+        caused.
         """
         if not route.passes or self.tracing is not None:
             return None
@@ -380,14 +381,16 @@ class VHost:
     def expire(self, queue: Queue, entry: Entry) -> None:
         """The time to live of an entry that was taken out of its queue has ended."""
         self.tally.deaths.add(queue, EXPIRED)
-        # while parked messages are being released, none must overtake them
-        if self.release.is_busy or queue.is_burying_slowly or not hop.go_on(self, queue, entry):
-            burial.bury(self, queue, entry, EXPIRED, entry.expires_us)
+        # while undeliverable messages are being released, none must overtake them
+        must_wait = self.undeliverable_retry.is_busy or queue.is_dead_lettering_slowly
+        if must_wait or not expiry_route.go_on(self, queue, entry):
+            dead_lettering.dead_letter(self, queue, entry, EXPIRED, entry.expires_us)
 
-    def bury(self, queue: Queue, entry: Entry, reason: str, now_us: i64) -> None:
-        """Dead-letter an entry that was taken out of its queue, or drop it where the queue has no such exchange."""
+    def dead_letter(self, queue: Queue, entry: Entry, reason: str, now_us: i64) -> None:
+        """Dead-letter an entry that was taken out of its queue, or drop it where the queue has no such exchange.
+        """
         self.tally.deaths.add(queue, reason)
-        burial.bury(self, queue, entry, reason, now_us)
+        dead_lettering.dead_letter(self, queue, entry, reason, now_us)
 
     def discard(self, queue: Queue, reason: str) -> None:
         """Count a message that is dropped, with nobody to be told."""
@@ -412,8 +415,8 @@ class VHost:
         self.crowded.clear()
         if self.policies.is_changed or self.ungoverned:
             enforcement.enforce(self, now_us)
-        if self.release.queues and self.release.generation != self.generation:
-            self.release.hurry(now_us)
+        if self.undeliverable_retry.queues and self.undeliverable_retry.generation != self.generation:
+            self.undeliverable_retry.hurry(now_us)
         overflow.trim(self, now_us)
         while self.touched or (self.tracing is not None and self.tracing.emit(int(now_us))):
             touched = self.touched
@@ -427,11 +430,11 @@ class VHost:
         for long enough. Returns how many steps that were, at least one."""
         if queue.is_deleted:
             return 1
-        if queue is self.release.alarm:
-            self.release.ring(now_us)
+        if queue is self.undeliverable_retry.alarm:
+            self.undeliverable_retry.ring(now_us)
             return 1
-        if queue is self.slow_burials.alarm:
-            self.slow_burials.ring(now_us)
+        if queue is self.slow_dead_letters.alarm:
+            self.slow_dead_letters.ring(now_us)
             return 1
         if queue is self.queries.unstaging.alarm:
             self.queries.unstaging.ring(now_us)
@@ -447,7 +450,7 @@ class VHost:
         if queue.ttl_us == 0 and queue.is_touched:
             queue.serve(now_us)  # what has come to it in this turn may be taken
         due_us = queue.expires_us()
-        steps = 1 + hop.expire(self, queue, until_us, most)
+        steps = 1 + expiry_route.expire(self, queue, until_us, most)
         if steps > 1 and queue.level is not None:
             self.log.measures.late_levels_us.add(max(now_us - due_us, 0), steps - 1)
         if queue.limits is not None:
@@ -467,7 +470,7 @@ class VHost:
     def expire_due(self, queue: Queue, now_us: i64) -> None:
         """Take out the oldest messages whose time to live has ended; where these are many, the queue's alarm takes the
         others."""
-        hop.expire(self, queue, now_us, EXPIRED_MAX)
+        expiry_route.expire(self, queue, now_us, EXPIRED_MAX)
 
     def forget_channel(self, connection: Connection, channel: BrokerChannel, now_us: i64) -> None:
         """A channel is gone: its consumers end, its unacknowledged messages return."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mypy_extensions import i64
 
-from leveret.broker.deadletter import header_of, raw_headers
+from leveret.broker.contents import header_of, raw_headers
 from leveret.broker.holder import Holder
 from leveret.wire.errors import ProtocolError
 from leveret.wire.properties import text_property
@@ -15,7 +15,7 @@ class Wanted:
     """Every part that is given must fit. due_from_us, due_until_us: due at this time or later, and before; 0 = any.
 
     headers: names, and values as text ("5", "true"); without: no header of these names has this value. message_ids: one
-    of them. is_parked: those that are due and have no way (True), or those that still wait (False).
+    of them. is_undeliverable: those that are due and have no way (True), or those that still wait (False).
     """
 
     def __init__(
@@ -26,7 +26,7 @@ class Wanted:
         due_from_us: i64 = 0,
         due_until_us: i64 = 0,
         headers: dict[str, str] | None = None,
-        is_parked: bool | None = None,
+        is_undeliverable: bool | None = None,
         message_ids: set[str] | None = None,
         without: dict[str, str] | None = None,
     ) -> None:
@@ -36,15 +36,15 @@ class Wanted:
         self.due_from_us = due_from_us
         self.due_until_us = due_until_us
         self.headers = _by_octets(headers)
-        self.is_parked = is_parked
+        self.is_undeliverable = is_undeliverable
         self.message_ids = message_ids
         self.without = _by_octets(without)
         self._is_about_headers = bool(self.headers) or bool(self.without)
         self._is_about_content = self._is_about_headers or message_id is not None or message_ids is not None
 
-    def takes_list(self, holder: Holder, is_parked: bool) -> bool:
+    def takes_list(self, holder: Holder, is_undeliverable: bool) -> bool:
         """Whether anything that waits there may be wanted."""
-        return self.layout in (None, holder.layout) and self.is_parked in (None, is_parked)
+        return self.layout in (None, holder.layout) and self.is_undeliverable in (None, is_undeliverable)
 
     def takes(self, holder: Holder, key: bytes, expires_us: i64, content: bytes) -> bool:
         """Whether a message is wanted, or alike ones that begin with this content."""

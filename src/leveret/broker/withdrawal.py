@@ -54,11 +54,11 @@ def take_out(log: Log, cut: Cut) -> None:
             gone.add(id(page_cut.page))
     ready.withdraw(gone)
     queue = part.holder.queue
-    if part.is_parked:
-        if queue.parking is not None:
-            queue.parking.change(-cut.count, -cut.octets)
-            if queue.parking.count() == 0:
-                queue.parking.recount()  # what it knew of pages was a guess
+    if part.is_undeliverable:
+        if queue.undeliverable is not None:
+            queue.undeliverable.change(-cut.count, -cut.octets)
+            if queue.undeliverable.count() == 0:
+                queue.undeliverable.recount()  # what it knew of pages was a guess
     elif queue.limits is not None:
         queue.limits.octets -= cut.octets
 

@@ -63,7 +63,7 @@ EXIT_IN_USE: Final = 3
 EXIT_ADDRESS: Final = 4
 EXIT_JOURNAL: Final = 5
 EXIT_VERSION: Final = 6
-PARKED: Final = -1  # it is no exit code: stop_app was called
+APP_STOPPED: Final = -1  # it is no exit code: stop_app was called
 # so long the event loop may wait for a thread that builds pages or files; Python's own 5 ms would be felt
 SWITCH_S: Final = 0.0005
 
@@ -127,7 +127,7 @@ def command(config: str | None, print_config: bool, check_config: bool, **parame
     take_room()
     with lock:
         status = _life(begun, directory, choose_now, notifier)
-        while status == PARKED and _is_to_serve_again(directory, notifier):
+        while status == APP_STOPPED and _is_to_serve_again(directory, notifier):
             status = _life(_again(begun, choose_now), directory, choose_now, notifier)
         sys.exit(max(status, 0))
 
@@ -136,10 +136,10 @@ add_options(command)
 
 
 def _is_to_serve_again(directory: str, notifier: Notifier) -> bool:
-    from leveret.cli.parking import parked
+    from leveret.cli.stopped_app import wait_for_start
 
     try:
-        return asyncio.run(parked(directory, notifier))
+        return asyncio.run(wait_for_start(directory, notifier))
     except OSError as error:
         logger.critical("the control socket in %s can't be made, so nobody could say start_app: %s", directory, error)
         sys.exit(EXIT_ADDRESS)
@@ -252,7 +252,7 @@ async def _serve(
     notifier.ready(f"serving {directory}")
     notifier.watch(loop)
     await server.run()
-    if not server.is_parking:
+    if not server.keeps_process:
         notifier.stopping()
     if tables is not None:
         await tables.stop()
@@ -261,8 +261,8 @@ async def _serve(
     await control.close()
     if server.failure is not None:
         return EXIT_JOURNAL
-    if server.is_parking:
-        return PARKED
+    if server.keeps_process:
+        return APP_STOPPED
     logger.info("stopped")
     return 0
 

@@ -32,11 +32,11 @@ from leveret.broker.log import (
 )
 from leveret.broker.message_list import INDEX_SHIFT, QUEUE_MASK
 from leveret.broker.page import Page
-from leveret.broker.parking import reason_of
 from leveret.broker.queue import Queue
 from leveret.broker.records import Arrived, Began, Declared, Moved, Paged, Passed, Record, RecordError, Stood, records
 from leveret.broker.run import Run, Stretch
 from leveret.broker.streams.chunk import decode
+from leveret.broker.undeliverable import reason_of
 from leveret.cli.options import Group
 from leveret.store.disk import RealDisk
 from leveret.store.format import BATCH_HEADER_SIZE, JournalVersionError

@@ -50,10 +50,10 @@ class Seen(NamedTuple):
 Look = Iterator[Seen | None]
 
 
-def waiting(queue: Queue, offset: int, is_parked: bool) -> Look:
-    """What is ready, or parked, from this offset on."""
+def waiting(queue: Queue, offset: int, is_undeliverable: bool) -> Look:
+    """What is ready, or undeliverable, from this offset on."""
     at = 0
-    for message_list in list(_lists(queue, is_parked)):
+    for message_list in list(_lists(queue, is_undeliverable)):
         for index, item in enumerate(message_list.ready.items()):
             if index % STEP == 0:
                 yield None
@@ -63,10 +63,10 @@ def waiting(queue: Queue, offset: int, is_parked: bool) -> Look:
             at += count
 
 
-def _lists(queue: Queue, is_parked: bool) -> Iterable[MessageList]:
-    if not is_parked:
+def _lists(queue: Queue, is_undeliverable: bool) -> Iterable[MessageList]:
+    if not is_undeliverable:
         return queue.message_lists
-    return queue.parking.message_lists.values() if queue.parking is not None else ()
+    return queue.undeliverable.message_lists.values() if queue.undeliverable is not None else ()
 
 
 def _singles(item: Entry | Run | Page, at: int, offset: int) -> Look:

@@ -79,8 +79,8 @@ class Host(Protocol):
     def limit(self, limits: Limits) -> None:
         """Measure against other limits from now on."""
 
-    def stop(self, parks: bool = False) -> None:
-        """Begin an orderly stop. parks: then the process waits to be told to serve again."""
+    def stop(self, keeps_process: bool = False) -> None:
+        """Begin an orderly stop. keeps_process: then the process waits to be told to serve again."""
 
     async def settled(self) -> None:
         """Deliver what a command made deliverable; return when all that is recorded so far is on disk."""

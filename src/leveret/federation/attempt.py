@@ -109,11 +109,11 @@ class Attempt:
         return int(door.peer.number) if door is not None else 0
 
     def counts(self) -> tuple[int, int, int, int]:
-        """Messages published, looped, known and buried, by this attempt."""
+        """Messages published, looped, known and rejected, by this attempt."""
         transfer = self._crossing.transfer
         if transfer is None:
             return (0, 0, 0, 0)
-        return int(transfer.messages), int(transfer.looped), int(transfer.known), int(transfer.buried)
+        return int(transfer.messages), int(transfer.looped), int(transfer.known), int(transfer.rejected)
 
     def changed(self, group: Group, is_bound: bool) -> None:
         """A group of bindings came or went; within somebody's turn."""

@@ -78,7 +78,7 @@ class Link:
         self._has_dead_replies = False
         self._since_us = surroundings.now_us()
         self._reconnects = -1
-        self._counts = [0, 0, 0, 0]  # messages, looped, known and buried, of the attempts before this one
+        self._counts = [0, 0, 0, 0]  # messages, looped, known and rejected, of the attempts before this one
         self._said: dict[str, int] = {}  # warnings, and when each was said last
         self._last = ""
 
@@ -312,13 +312,13 @@ class Link:
         """As of now."""
         plan, attempt, place = self.plan, self._attempt, self._place
         now = attempt.counts() if attempt is not None else (0, 0, 0, 0)
-        messages, looped, known, buried = (sum(pair) for pair in zip(self._counts, now, strict=True))
+        messages, looped, known, rejected = (sum(pair) for pair in zip(self._counts, now, strict=True))
         return LinkStatus(
             id=plan.id, vhost=plan.vhost, exchange=plan.exchange, upstream=plan.upstream.name, policy=plan.policy,
             status=self.status_word, error=self._error, since_us=self._since_us,
             uri=place.shown if place is not None else "",
             upstream_exchange=plan.upstream.exchange, upstream_queue=self.memory.queue, max_hops=plan.upstream.max_hops,
-            messages=messages, looped=looped, known=known, buried=buried,
+            messages=messages, looped=looped, known=known, rejected=rejected,
             unacknowledged=attempt.unacknowledged if attempt is not None else 0,
             lag=self.memory.lag,
             bindings=len(self._grouped),

@@ -19,7 +19,7 @@ class LinkStatus:
     attempt.
 
     messages: published here since the link was made; looped: dropped, since they have been here or went too far;
-    known: dropped, since a crash or a cut brought them twice; buried: dropped, since they can't be published here;
+    known: dropped, since a crash or a cut brought them twice; rejected: dropped, since they can't be published here;
     unacknowledged: on their way; lag: that still wait in the upstream queue, when it was last asked for, None = not
     yet. bindings: upstream, as wanted; unbound: of these, still on their way. reconnects: since the link was made.
     connection: number of its connection into the own broker (Peer.number), 0 = none. warning: what is strange about it
@@ -47,5 +47,5 @@ class LinkStatus:
     unbound: int = 0
     reconnects: int = 0
     connection: int = 0
-    buried: int = 0
+    rejected: int = 0
     warning: str = ""

@@ -45,9 +45,9 @@ class Transfer:
     they come from; has_positions: the upstream gives some, and what is confirmed is acknowledged; consumer_tag and
     channel: of the consumer on the upstream.
 
-    messages, looped, known, buried: how many were published, whatever became of them; had been here or gone far enough;
-    had come before a crash or cut; could never be published (too large, or at fault). failure: why the broker has
-    closed the channel, "" else.
+    messages, looped, known, rejected: how many were published, whatever became of them; had been here or gone far
+    enough; had come before a crash or cut; could never be published (too large, or at fault). failure: why the broker
+    has closed the channel, "" else.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Transfer:
         self.messages: i64 = 0
         self.looped: i64 = 0
         self.known: i64 = 0
-        self.buried: i64 = 0
+        self.rejected: i64 = 0
         self.failure = ""
         self._has_acks = has_acks
         self._has_confirms = has_acks and not acks_on_publish
@@ -262,9 +262,9 @@ class Transfer:
 
     def _bury(self, tag: i64, route: bytes, reason: str) -> None:
         """It would stop the link for ever. It goes to the upstream queue's dead letter exchange, if it has one."""
-        self.buried += 1
+        self.rejected += 1
         if self._has_acks:
-            self._window.bury(tag)
+            self._window.reject(tag)
         key = route[2 + route[0] :].decode("utf-8", "replace")
         self._peer.complain(f"a message with routing key {quoted(key)} was dropped: {reason}")
 
@@ -312,7 +312,7 @@ class Transfer:
         hopeless = self._peer.hopeless
         for number in sorted(hopeless):
             self._window.condemn(number)
-        self.buried += len(hopeless)
+        self.rejected += len(hopeless)
         hopeless.clear()
 
     # -- the upstream ------------------------------------------------------------------------------------------------

@@ -59,7 +59,7 @@ class Window:
         """This delivery goes no further."""
         self.read = tag
 
-    def bury(self, tag: i64) -> None:
+    def reject(self, tag: i64) -> None:
         """This delivery can never go further: the upstream shall dead-letter it."""
         self.read = tag
         self._nack(tag, 0)

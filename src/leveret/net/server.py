@@ -72,7 +72,7 @@ CLOSED_PER_COLLECTION = 256
 
 
 class Server:
-    """One broker behind asyncio. is_parking: the process does not end with it.
+    """One broker behind asyncio. keeps_process: the process does not end with it.
 
     protocol: makes what stands between a connection and its peer.
 
@@ -124,7 +124,7 @@ class Server:
         self.federator = Federation(self)
         self._lag = Lag(self.loop, broker.log.measures.lag_us)
         self._closed = 0
-        self._is_paging = self._is_giving_back = self._is_over = self.is_parking = False
+        self._is_paging = self._is_giving_back = self._is_over = self.keeps_process = False
         self.departure = Departure(self)
         self.stopping = asyncio.Event()
         self.serving = asyncio.Event()
@@ -246,9 +246,9 @@ class Server:
         peer.close(320, reason)
         self._pressure.review(self._protocols[peer])
 
-    def stop(self, parks: bool = False) -> None:
-        """Begin an orderly stop. parks: then the process waits to be told to serve again."""
-        self.is_parking = parks
+    def stop(self, keeps_process: bool = False) -> None:
+        """Begin an orderly stop. keeps_process: then the process waits to be told to serve again."""
+        self.keeps_process = keeps_process
         self.stopping.set()
 
     def hurry(self) -> None:

@@ -55,7 +55,7 @@ def _process(pid: int) -> int | None:
         return None
 
 
-def until_it_is_parked(command: str, fields: dict[str, object], data_dir: str, timeout_s: float | None) -> Any:
+def until_the_app_has_stopped(command: str, fields: dict[str, object], data_dir: str, timeout_s: float | None) -> Any:
     """Call, and return when the broker has stopped and its process waits."""
     until = time.monotonic() + (timeout_s or AWAIT_S)
     answer = when_it_is_up(command, fields, data_dir, timeout_s)

@@ -9,8 +9,8 @@ from typing import Final, Literal
 import msgspec
 
 from leveret.broker.access import Access
+from leveret.broker.contents import body_of, header_of
 from leveret.broker.copies import split_key
-from leveret.broker.deadletter import body_of, header_of
 from leveret.broker.limits import body_octets
 from leveret.broker.queue import Queue
 from leveret.broker.queue_types import queue_type
@@ -40,7 +40,7 @@ WHOLE_OCTETS_MAX: Final = 32 << 20
 PIECE_OCTETS: Final = 48 << 10
 _PLACE: Final = re.compile(r"\d{1,18}(-\d{1,18})?", re.ASCII)
 
-READY, UNACKED, PARKED = "ready", "unacked", "parked"
+READY, UNACKED, UNDELIVERABLE = "ready", "unacked", "parked"
 
 
 class BrowseQueue(Query):
@@ -98,7 +98,7 @@ class BrowseQueue(Query):
             "state": self.state,
             "ready": int(queue.count()),
             "unacked": int(queue.outstanding()),
-            "parked": int(queue.parked_count()),
+            "parked": int(queue.undeliverable_count()),
             "first_offset": first,
             "offset": offset,
             "scanned": scanned,
@@ -110,7 +110,7 @@ class BrowseQueue(Query):
         """The first offset that there is, and how many."""
         if isinstance(queue, Stream):
             return int(queue.first), int(queue.committed - queue.first)
-        counts = {READY: queue.count, UNACKED: queue.outstanding, PARKED: queue.parked_count}
+        counts = {READY: queue.count, UNACKED: queue.outstanding, UNDELIVERABLE: queue.undeliverable_count}
         return 0, int(counts[self.state]())
 
     def _look(self, node: Node, queue: Queue, offset: int) -> Look:
@@ -118,7 +118,7 @@ class BrowseQueue(Query):
             return of_stream(queue, offset)
         if self.state == UNACKED:
             return unacknowledged(queue, node.host.peers(), offset)
-        return waiting(queue, offset, self.state == PARKED)
+        return waiting(queue, offset, self.state == UNDELIVERABLE)
 
     def _view(self, node: Node, seen: Seen) -> View:
         exchange, key = split_key(seen.key)
@@ -135,7 +135,7 @@ class BrowseQueue(Query):
             "payload": payload,
             "payload_encoding": encoding,
         }
-        if self.state != PARKED:
+        if self.state != UNDELIVERABLE:
             view["expires_ms"] = wall_ms(node, seen.expires_us)
         if seen.held is not None:
             connection, channel, consumer = seen.held

@@ -97,7 +97,7 @@ class ListDelayedMessages(Selection):
 class CountDelayed(Selection):
     """How many are due in each stretch of time. edges_ms: where the stretches end, ascending; or edges_in_ms: the same
     from now on. counts has one number more: that of what is due before the first edge, and in the end that of what is
-    due at the last one or later. Parked messages are counted by themselves."""
+    due at the last one or later. UndeliverableList messages are counted by themselves."""
 
     changes: ClassVar[bool] = False
     edges_ms: list[int] | None = None
@@ -127,7 +127,7 @@ class CountDelayed(Selection):
             "edges_ms": edges_ms,
             "counts": found.counts,
             "messages": sum(found.counts),
-            "parked": int(found.parked),
+            "parked": int(found.undeliverable),
             "next_due_ms": wall_ms(node, int(found.next_us)),
             "last_due_ms": wall_ms(node, int(found.last_us)),
         }

@@ -44,10 +44,10 @@ class Stop(Command):
 
 
 class StopApp(Command):
-    """Stop the broker, but not its process: the control socket comes back, and answers start_app (parked.py)."""
+    """Stop the broker, but not its process: the control socket comes back, and answers start_app (stopped_app.py)."""
 
     def run(self, node: Node) -> object:
-        node.host.stop(parks=True)
+        node.host.stop(keeps_process=True)
         return None
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from leveret.broker import burial
+from leveret.broker import dead_lettering
 from leveret.broker.binding import Binding
 from leveret.broker.copies import Copies, blind_keys, split_key
 from leveret.broker.delay import released
@@ -41,15 +41,15 @@ ROUTED, HELD, UNROUTABLE = "routed", "held", "unroutable"
 class Death:
     """A message that has died. exchange: where it goes, None = the default one; reason: why it died."""
 
-    def __init__(self, address: burial.Address, reason: str) -> None:
+    def __init__(self, address: dead_lettering.Address, reason: str) -> None:
         self.exchange = address.exchange
         self.message = Message(address.key, address.keys, address.content, -1)
-        self._letter = address.letter
+        self._history = address.history
         self._reason = reason
 
     def cuts(self, queue: Queue) -> bool:
         """Whether it does not go to this queue, because it would go in a circle."""
-        return burial.is_cut(self._letter, self._reason, queue)
+        return dead_lettering.is_cut(self._history, self._reason, queue)
 
 
 class Explanation:
@@ -271,7 +271,7 @@ class Explanation:
         entry = Entry(queue.message_list, message.content, message.key, 0, 0, 0)
         try:
             now_us = self._node.host.now_us() + after_us
-            return Death(burial.addressed(self._vhost, exchange, queue, entry, fate.death, now_us), fate.death)
+            return Death(dead_lettering.addressed(self._vhost, exchange, queue, entry, fate.death, now_us), fate.death)
         except ProtocolError:
             return "its headers are malformed: the message is dropped"
 

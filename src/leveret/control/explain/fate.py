@@ -48,7 +48,7 @@ class Fate:
             self.takes = False
             policy = str(self._arguments.get("x-overflow"))
             self.notes.append(f"it is full ({full}) and refuses new messages ({policy}): a confirm is a nack")
-            self.death = "maxlen" if limits.buries and self.queue.dead_letter_exchange is not None else ""
+            self.death = "maxlen" if limits.dead_letters_refused and self.queue.dead_letter_exchange is not None else ""
         elif not limits.refuses and 0 <= limits.length_max <= count:
             self.notes.append(f"it is full ({full}): the oldest message leaves for it (drop-head)")
         elif not limits.refuses and 0 <= limits.octets_max < limits.octets + octets:

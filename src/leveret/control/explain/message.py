@@ -7,8 +7,8 @@ from typing import Final
 from mypy_extensions import i64
 
 from leveret.broker import copies
+from leveret.broker.contents import HEADER_AT
 from leveret.broker.copies import Copies
-from leveret.broker.deadletter import HEADER_AT
 from leveret.broker.delay import delay_us_of
 from leveret.broker.exchange import Exchange
 from leveret.broker.kinds.envelope import Envelope

@@ -18,7 +18,7 @@ from leveret.control.sliced import CHUNK, Steps
 
 Item = TypeVar("Item")
 # bindings by which a message came to one place that are remembered
-WAYS_MAX: Final = 3
+EXPIRY_ROUTES_MAX: Final = 3
 
 
 class Visit:
@@ -96,7 +96,7 @@ class Walk:
             visit.note(part)
             for binding in part if notes else ():
                 ways = self.ways.setdefault(place_of(binding), [])
-                if len(ways) < WAYS_MAX:
+                if len(ways) < EXPIRY_ROUTES_MAX:
                     ways.append(binding)
             yield
 

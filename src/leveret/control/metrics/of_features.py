@@ -52,11 +52,11 @@ def _delayed(scope: Scope) -> Iterator[Row | None]:
                 yield None
             if queue.level is not None:
                 counts = layouts.setdefault(queue.level.prefix, [0, 0])
-                parked = int(queue.parked_count())
-                counts[0] += int(queue.count()) + parked
-                counts[1] += parked
-        for layout, (count, parked) in layouts.items():
-            yield (name, sayable(layout), "levels"), (count, parked)
+                undeliverable = int(queue.undeliverable_count())
+                counts[0] += int(queue.count()) + undeliverable
+                counts[1] += undeliverable
+        for layout, (count, undeliverable) in layouts.items():
+            yield (name, sayable(layout), "levels"), (count, undeliverable)
         for schedule in vhost.schedules.values():
             yield (name, sayable(schedule.name), "exchange"), (int(schedule.count()), 0)
 
@@ -72,7 +72,7 @@ def _links(scope: Scope) -> Iterator[Row]:
         if link.id:
             labels = (sayable(link.vhost), sayable(link.exchange), sayable(link.upstream), link.id)
             yield labels, (
-                int(link.status == RUNNING), link.messages, link.looped, link.known, link.buried, link.reconnects,
+                int(link.status == RUNNING), link.messages, link.looped, link.known, link.rejected, link.reconnects,
                 link.unacknowledged, link.lag, link.bindings, link.unbound,
             )  # fmt: skip
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from leveret.broker.contents import header_of
 from leveret.broker.copies import split_key
-from leveret.broker.deadletter import header_of
 from leveret.broker.holder import Holder
 from leveret.broker.limits import body_octets
 from leveret.broker.pending import Pending, Single
@@ -22,7 +22,7 @@ def pending_view(node: Node, pending: Pending) -> View:
         "type": _type(pending.is_exchange),
         "destination": sayable(pending.destination),
         "messages": int(pending.count),
-        "parked": int(pending.parked),
+        "parked": int(pending.undeliverable),
         "next_due_ms": wall_ms(node, int(pending.next_us)),
         "last_due_ms": wall_ms(node, int(pending.last_us)),
     }
@@ -39,7 +39,7 @@ def level_view(holder: Holder) -> View:
         "name": sayable(queue.name),
         "wait_ms": int(queue.ttl_us) // 1000 if holder.level >= 0 else None,
         "messages": int(queue.count()),
-        "parked": int(holder.parked_count()),
+        "parked": int(holder.undeliverable_count()),
     }
 
 
@@ -61,7 +61,7 @@ def message_view(node: Node, single: Single) -> View:
         "due_ms": wall_ms(node, due_us),
         "remaining_ms": max(-((now_us - due_us) // 1000), 0),
         "message_bytes": int(body_octets(single.content)),
-        "state": "parked" if single.part.is_parked else "pending",
+        "state": "parked" if single.part.is_undeliverable else "pending",
     }
 
 

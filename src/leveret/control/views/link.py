@@ -74,7 +74,7 @@ def _view(node: Node, status: LinkStatus, peer: Peer | None) -> View:
 
 
 def _counts(node: Node, status: LinkStatus) -> View:
-    values = (status.messages, status.looped, status.known, status.buried)
+    values = (status.messages, status.looped, status.known, status.rejected)
     window = node.links.setdefault(status.id, LinkWindow())
     return with_rates(COUNTS, values, rates(window, node.host.now_us(), values))
 

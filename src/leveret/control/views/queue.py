@@ -156,7 +156,7 @@ def _replicas(node: Node) -> View:
 def _quorum(node: Node, queue: Queue, tag: str | None) -> View:
     return _replicas(node) | {
         "open_files": {node.name: 0},
-        "messages_dlx": int(queue.parked_count()),
-        "message_bytes_dlx": int(queue.parking.octets) if queue.parking is not None else 0,
+        "messages_dlx": int(queue.undeliverable_count()),
+        "message_bytes_dlx": int(queue.undeliverable.octets) if queue.undeliverable is not None else 0,
         "single_active_consumer_ctag": tag,  # RabbitMQ's name for it in quorum queues
     }

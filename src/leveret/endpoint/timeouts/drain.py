@@ -75,7 +75,7 @@ async def _take_in(connection: Connection, store: TimeoutStore, queues: TimeoutQ
         while (delivery := await channel.get(queues.timeouts)) is not None:
             requests, poison = sorted_out([delivery])
             await asyncio.to_thread(store.apply, requests)
-            await outbox.bury(poison)
+            await outbox.dead_letter(poison)
             channel.ack(delivery.delivery_tag)
 
 

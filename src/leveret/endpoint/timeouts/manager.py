@@ -142,7 +142,7 @@ class TimeoutManager:
     async def _take_in(self, batch: list[Delivery], outbox: Outbox) -> None:
         requests, poison = sorted_out(batch)
         await self._in_thread(self._store.apply, requests)
-        await outbox.bury(poison)
+        await outbox.dead_letter(poison)
         due_us = [request.due_us for request in requests if isinstance(request, Timeout)]
         if due_us and min(due_us) < self._next_us:
             self._earlier.set()

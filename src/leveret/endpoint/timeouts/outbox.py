@@ -70,7 +70,7 @@ class Outbox:
         if outcome is not None:
             raise outcome
 
-    async def bury(self, poison: Sequence[tuple[Delivery, NotATimeout]]) -> None:
+    async def dead_letter(self, poison: Sequence[tuple[Delivery, NotATimeout]]) -> None:
         """Send what is no timeout to the error queue."""
         for delivery, error in poison:
             logger.warning("%s: %s; it goes to %s", self._queues.timeouts, error, self._queues.error_queue)

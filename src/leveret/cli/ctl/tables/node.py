@@ -7,7 +7,7 @@ from typing import Final
 from leveret.cli.ctl.exits import USAGE
 from leveret.cli.ctl.reports import cluster_report, environment_report, status_report, well
 from leveret.cli.ctl.spec import Argument, Option, Spec, Table, arguments, columns
-from leveret.cli.ctl.waiting import until_it_has_gone, until_it_is_parked, until_it_serves, when_it_is_up
+from leveret.cli.ctl.waiting import until_it_has_gone, until_it_serves, until_the_app_has_stopped, when_it_is_up
 from leveret.control.refusal import NOT_FOUND
 
 NODES: Final = "Nodes"
@@ -47,7 +47,7 @@ SPECS: Final = (
     ),
     Spec(
         "stop_app", NODES, "Close all connections and forget what is transient; `ctl` is still answered.",
-        via=until_it_is_parked, banner="Stopping rabbit application on node {node} ...",
+        via=until_the_app_has_stopped, banner="Stopping rabbit application on node {node} ...",
     ),
     Spec(
         "start_app", NODES, "Serve again after stop_app.", via=until_it_serves, banner="Starting node {node} ...",

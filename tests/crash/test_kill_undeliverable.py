@@ -1,4 +1,5 @@
-"""kill -9 while delayed messages are parked, come to be, or are released: what was confirmed arrives, and once."""
+"""kill -9 while delayed messages are kept as undeliverable, come to be, or are released: what was confirmed arrives,
+and once."""
 
 import asyncio
 import random
@@ -82,7 +83,7 @@ async def collect(channel: Channel, queue: str, count: int) -> list[str]:
 
 @pytest.mark.parametrize("layout", [MILLISECONDS, QUORUM], ids=["classic", "quorum"])
 @pytest.mark.timeout(180)
-async def test_what_is_parked_survives_a_kill(process: LeveretProcess, seed: int, layout: Layout) -> None:
+async def test_what_is_undeliverable_survives_a_kill(process: LeveretProcess, seed: int, layout: Layout) -> None:
     generator = random.Random(seed)
     confirmed: list[str] = []
     for kill in range(KILLS):

@@ -1,57 +1,16 @@
-"""Dead letters: the x-death history, and whether a message goes in a circle (RabbitMQ's dead letter exchange page)."""
+"""The x-death history of a message, and whether it goes in a circle (RabbitMQ's page on dead letter exchanges)."""
 
 from __future__ import annotations
 
 import struct
 from datetime import UTC, datetime
 
-from leveret.session.output import LARGE_OCTETS_MIN
-from leveret.wire.properties import property_spans, replace_property, text_property
+from leveret.broker.contents import header_of, raw_headers, with_header
+from leveret.wire.properties import replace_property, text_property
 from leveret.wire.table import Value, decode_value, encode_table, encode_value, join_table, split_table
 
-HEADER_AT = 7
 
-
-def header_of(content: bytes) -> bytes:
-    """The header payload of stored content frames."""
-    size: int = struct.unpack_from(">I", content, 3)[0]
-    return content[HEADER_AT : HEADER_AT + size]
-
-
-def with_header(content: bytes, header: bytes) -> bytes:
-    """The content frames with another header payload."""
-    size: int = struct.unpack_from(">I", content, 3)[0]
-    return behind(content[:3] + struct.pack(">I", len(header)) + header, content, HEADER_AT + size)
-
-
-def behind(head: bytes, content: bytes, start: int) -> bytes:
-    """head and content[start:] in one: what is large is copied only once for it."""
-    if len(content) < LARGE_OCTETS_MIN:
-        return head + content[start:]
-    return b"".join([head, memoryview(content)[start:]])
-
-
-def body_of(content: bytes) -> bytes:
-    """The body of stored content frames."""
-    size: int = struct.unpack_from(">I", content, 3)[0]
-    at = size + 8
-    parts: list[bytes] = []
-    while at < len(content):
-        size = struct.unpack_from(">I", content, at + 3)[0]
-        parts.append(content[at + 7 : at + 7 + size])
-        at += size + 8
-    return b"".join(parts)
-
-
-def raw_headers(header: bytes) -> list[tuple[bytes, bytes]]:
-    """The encoded headers in a content header's payload, name by name."""
-    for name, start, stop in property_spans(header):
-        if name == "headers":
-            return split_table(header[start:stop])
-    return []
-
-
-class DeadLetter:
+class DeathHistory:
     """A message that died, and the history of its deaths, newest first. ProtocolError 502 if its headers are malformed.
 
     The history is the broker's alone, as from RabbitMQ 4.0 on: what a publisher writes into x-death (is_claimed) is a

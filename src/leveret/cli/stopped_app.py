@@ -7,19 +7,19 @@ import gc
 import logging
 import signal
 
-from leveret.control.parked import Parked
 from leveret.control.socket import ControlSocket
+from leveret.control.stopped_app import StoppedApp
 from leveret.net.notify import Notifier
 
 logger = logging.getLogger("leveret")
 
 
-async def parked(data_dir: str, notifier: Notifier) -> bool:
+async def wait_for_start(data_dir: str, notifier: Notifier) -> bool:
     """Wait for start_app: True; or for stop, SIGTERM or SIGINT: False."""
     gc.unfreeze()  # the broker that was is garbage, and in circles
     gc.enable()
     gc.collect()
-    state = Parked(data_dir)
+    state = StoppedApp(data_dir)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, state.end.set)

@@ -23,7 +23,7 @@ ASLEEP: Final = (
 )
 
 
-class Parked:
+class StoppedApp:
     """Answers on the control socket. end: is set when it has been decided how to go on; starts: as a broker again."""
 
     def __init__(self, data_dir: str) -> None:

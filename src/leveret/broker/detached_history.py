@@ -3,7 +3,7 @@
 Such a message is looked at by nobody until it arrives, so its headers are written once, when somebody sees them, and
 its content stays the same octets however often it dies. What is seen is what DeadLetter (deadletter.py) would have
 written, to the octet. A message that needs a closer look (CC, an expiration, x-death headers in another order than the
-broker's own) has no trail, and dies as DeadLetter has it.
+broker's own) has no detached history, and dies as DeathHistory has it.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Final
 from librt.strings import BytesWriter, read_i16_be, read_i32_be, write_i32_be, write_i64_be
 from mypy_extensions import i32, i64
 
+from leveret.broker.contents import HEADER_AT, behind
 from leveret.broker.copies import SIZES, is_claimed, is_sound, split_key
-from leveret.broker.deadletter import HEADER_AT, behind
 from leveret.broker.entry import Entry
 from leveret.broker.message_list import MessageList
 from leveret.wire.scan import HeaderScan
@@ -58,7 +58,7 @@ def mark_of(queue: str) -> bytes:
     return _joined([("queue", queue)])
 
 
-class Trail:
+class DetachedHistory:
     """content: without what the history adds to its headers; persistent: its delivery mode.
 
     firsts, lasts: the headers x-first-death-* and x-last-death-*; deaths: what is in x-death, newest first.
@@ -71,7 +71,7 @@ class Trail:
         self.lasts = lasts
         self.deaths = deaths
 
-    def died(self, cause: Cause, died_us: i64) -> Trail:
+    def died(self, cause: Cause, died_us: i64) -> DetachedHistory:
         """With one more death, in a queue where it never died before."""
         out = BytesWriter()
         out.append(0x46)
@@ -80,7 +80,7 @@ class Trail:
         write_i64_be(out, died_us // 1_000_000)
         out.write(cause.tail)
         out.write(self.deaths)
-        return Trail(self.content, self.persistent, self.firsts or cause.firsts, cause.lasts, out.getvalue())
+        return DetachedHistory(self.content, self.persistent, self.firsts or cause.firsts, cause.lasts, out.getvalue())
 
     def octets(self) -> i64:
         """What it takes in memory besides the content, roughly."""
@@ -115,27 +115,30 @@ class Trail:
         return behind(out.getvalue(), content, int(end))
 
 
-class Dead(Entry):
-    """A message with a trail: its content is that of the trail."""
+class DeadEntry(Entry):
+    """A message with a detached history; its content is that of the history."""
 
-    def __init__(self, message_list: MessageList, trail: Trail, key: bytes, id: i64, expires_us: i64) -> None:
-        super().__init__(message_list, trail.content, key, id, expires_us, 0)
-        self.trail = trail
+    def __init__(
+        self, message_list: MessageList, history: DetachedHistory, key: bytes, id: i64, expires_us: i64
+    ) -> None:
+        super().__init__(message_list, history.content, key, id, expires_us, 0)
+        self.history = history
 
     def shown(self) -> bytes:
-        return self.trail.composed()
+        return self.history.composed()
 
     def octets(self) -> i64:
-        return len(self.content) + self.trail.octets()
+        return len(self.content) + self.history.octets()
 
 
-def trail_of(entry: Entry) -> Trail | None:
-    """The trail of a message, or None if it needs a closer look."""
-    return entry.trail if isinstance(entry, Dead) else trail_in(entry.content, entry.key)
+def history_of(entry: Entry) -> DetachedHistory | None:
+    """The detached history of a message, or None if it needs a closer look."""
+    return entry.history if isinstance(entry, DeadEntry) else history_in(entry.content, entry.key)
 
 
-def trail_in(content: bytes, key: bytes) -> Trail | None:
-    """The trail of a message whose history, if it has one, stands in its headers; key: as the message's entry has it.
+def history_in(content: bytes, key: bytes) -> DetachedHistory | None:
+    """The detached history of a message whose history, if it has one, stands in its headers; key: as the message's
+    entry has it.
 
     None if it needs a closer look.
     """
@@ -145,17 +148,17 @@ def trail_in(content: bytes, key: bytes) -> Trail | None:
         return None
     persistent = scan.delivery_mode == 2
     if scan.headers_at == 0:
-        return Trail(content, persistent, b"", b"", b"")
+        return DetachedHistory(content, persistent, b"", b"", b"")
     at = _history_at(content, scan.headers_at)
     if at == _NEEDS_CARE:
         return None
     end = scan.headers_at + 4 + i64(read_i32_be(content, scan.headers_at))
     if at == end:
-        return Trail(content, persistent, b"", b"", b"")
+        return DetachedHistory(content, persistent, b"", b"", b"")
     return _read(content, persistent, scan.headers_at, at, end)
 
 
-def _read(content: bytes, persistent: bool, headers_at: i64, start: i64, end: i64) -> Trail | None:
+def _read(content: bytes, persistent: bool, headers_at: i64, start: i64, end: i64) -> DetachedHistory | None:
     """content[start:end] is a history as composed() writes it, or it needs a closer look."""
     places: list[i64] = []
     at = start
@@ -175,7 +178,7 @@ def _read(content: bytes, persistent: bool, headers_at: i64, start: i64, end: i6
     write_i32_be(out, i32(start - headers_at - 4))
     out.write(content[headers_at + 4 : start])
     bare = behind(out.getvalue(), content, int(end))
-    return Trail(bare, persistent, content[start : places[3]], content[places[3] : at], content[deaths:end])
+    return DetachedHistory(bare, persistent, content[start : places[3]], content[places[3] : at], content[deaths:end])
 
 
 def _headers_at(content: bytes, flags: i64) -> i64:

@@ -1,7 +1,7 @@
 """What becomes of a message that dies in its queue: it goes to the queue's dead letter exchange, or it is dropped.
 
-Queues with x-dead-letter-strategy=at-least-once and levels of delay layouts drop none: see parking.py. Where the lookup
-takes several turns: slow_burials.py.
+Queues with x-dead-letter-strategy=at-least-once and levels of delay layouts drop none: see undeliverable.py. Where the
+lookup takes several turns: slow_dead_letters.py.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from librt.strings import read_i32_be
 from mypy_extensions import i64
 
 from leveret.broker import overflow, routing
+from leveret.broker.contents import HEADER_AT
 from leveret.broker.copies import blind_keys, is_claimed, keys_in, split_key
-from leveret.broker.deadletter import HEADER_AT, DeadLetter
+from leveret.broker.death_history import DeathHistory
 from leveret.broker.entry import Entry
 from leveret.broker.kinds.envelope import Envelope
 from leveret.broker.queue import Queue
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 FULL: Final = "dead letter refused by a full queue"
 
 
-class Burial:
+class Destined:
     """A dead letter and where it goes.
 
     route: its queues, those of a circle left out; trouble: why it reaches none, or one less; "" if nothing is wrong.
@@ -47,20 +48,20 @@ class Burial:
 
 
 class Address:
-    """Where a dead letter goes, and as what. exchange: None = the default one; key, keys: as of a route; letter: its
-    history, this death included."""
+    """Where a dead letter goes, and as what. exchange: None = the default one; key, keys: as of a route;
+    history: its deaths, this one included."""
 
     def __init__(
-        self, exchange: Exchange | None, key: bytes, keys: list[str], content: bytes, letter: DeadLetter
+        self, exchange: Exchange | None, key: bytes, keys: list[str], content: bytes, history: DeathHistory
     ) -> None:
         self.exchange = exchange
         self.key = key
         self.keys = keys
         self.content = content
-        self.letter = letter
+        self.history = history
 
 
-class Letter:
+class DeadLetter:
     """A dead letter: what died, why and when. reached: the queues that have it, if others refused it."""
 
     def __init__(self, entry: Entry, reason: str, died_us: i64, reached: list[Queue]) -> None:
@@ -70,27 +71,27 @@ class Letter:
         self.reached = reached
 
 
-def bury(vhost: VHost, queue: Queue, entry: Entry, reason: str, now_us: i64) -> None:
+def dead_letter(vhost: VHost, queue: Queue, entry: Entry, reason: str, now_us: i64) -> None:
     """Dead-letter an entry that was taken out of its queue, or drop it where the queue has no such exchange.
 
     now_us: when it died; the time to live in the next queue begins there.
     """
-    parking, slow = queue.parking, vhost.slow_burials
-    if queue.is_burying_slowly:
-        slow.take(queue, Letter(entry, reason, now_us, []), now_us)
+    undeliverable, slow = queue.undeliverable, vhost.slow_dead_letters
+    if queue.is_dead_lettering_slowly:
+        slow.take(queue, DeadLetter(entry, reason, now_us, []), now_us)
         return
     try:
-        if not queue.is_parking or parking is None:
+        if not queue.keeps_undeliverable or undeliverable is None:
             give(vhost, queue, entry, reason, now_us, slow.probe)
             return
-        letter = Letter(entry, reason, now_us, [])
-        waits = vhost.release.is_on_its_way(parking, entry, reason)
-        trouble = "" if waits else send(vhost, queue, letter, now_us, slow.probe)
+        dead_letter = DeadLetter(entry, reason, now_us, [])
+        waits = vhost.undeliverable_retry.is_on_its_way(undeliverable, entry, reason)
+        trouble = "" if waits else send(vhost, queue, dead_letter, now_us, slow.probe)
         if waits or trouble:
-            vhost.release.park(queue, parking, letter, trouble, now_us)
+            vhost.undeliverable_retry.keep(queue, undeliverable, dead_letter, trouble, now_us)
     except Unfinished:
         slow.probe.clear()
-        slow.take(queue, Letter(entry, reason, now_us, []), now_us)
+        slow.take(queue, DeadLetter(entry, reason, now_us, []), now_us)
 
 
 def give(vhost: VHost, queue: Queue, entry: Entry, reason: str, now_us: i64, seeker: Seeker) -> None:
@@ -108,23 +109,23 @@ def give(vhost: VHost, queue: Queue, entry: Entry, reason: str, now_us: i64, see
         vhost.log.settle(entry.message_list, entry.id)
 
 
-def send(vhost: VHost, queue: Queue, letter: Letter, now_us: i64, seeker: Seeker) -> str:
+def send(vhost: VHost, queue: Queue, dead_letter: DeadLetter, now_us: i64, seeker: Seeker) -> str:
     """Give a letter to the queues that it has not reached yet. Returns why it must be kept, "" if all have it.
     Unfinished, and nothing is done, if its lookup takes several turns."""
-    entry = letter.entry
-    found = prepare(vhost, queue, entry, letter.reason, letter.died_us, seeker)
+    entry = dead_letter.entry
+    found = prepare(vhost, queue, entry, dead_letter.reason, dead_letter.died_us, seeker)
     route = found.route
-    if letter.reached:
-        route = route.to([target for target in route.queues if target not in letter.reached])
+    if dead_letter.reached:
+        route = route.to([target for target in route.queues if target not in dead_letter.reached])
     elif found.trouble and not route.queues:
         return found.trouble
     if _is_onward(route):
-        now_us = letter.died_us  # whatever kept it, it waits no longer for that
+        now_us = dead_letter.died_us  # whatever kept it, it waits no longer for that
     full = _refusing(vhost, route, found.content, now_us)
     if full:
         taking = [target for target in route.queues if target not in full]
         vhost.accept(route.to(taking), found.content, found.persistent, -1, now_us)
-        letter.reached += taking
+        dead_letter.reached += taking
         return FULL
     if not _move(vhost, route, found, entry, now_us) and entry.id:
         vhost.log.settle(entry.message_list, entry.id)
@@ -136,19 +137,19 @@ def _is_onward(route: Route) -> bool:
     return all(target.level is not None for target in route.queues)
 
 
-def _move(vhost: VHost, route: Route, found: Burial, entry: Entry, now_us: i64) -> bool:
+def _move(vhost: VHost, route: Route, found: Destined, entry: Entry, now_us: i64) -> bool:
     """Deliver. True if the journal's record of the arrivals says also that the message has left its queue."""
     moved = entry if entry.id else None
     return vhost.accept(route, found.content, found.persistent, -1, now_us, moved) == JOURNALLED
 
 
 def _refusing(vhost: VHost, route: Route, content: bytes, now_us: i64) -> list[Queue]:
-    """The queues that refuse a message and do not bury it in their turn."""
+    """The queues that refuse a message and do not dead-letter it in their turn."""
     refusing = overflow.refusing_queues(vhost, route, content, now_us)
-    return [queue for queue in refusing if queue.limits is not None and not queue.limits.buries]
+    return [queue for queue in refusing if queue.limits is not None and not queue.limits.dead_letters_refused]
 
 
-def prepare(vhost: VHost, queue: Queue, entry: Entry, reason: str, now_us: i64, seeker: Seeker) -> Burial:
+def prepare(vhost: VHost, queue: Queue, entry: Entry, reason: str, now_us: i64, seeker: Seeker) -> Destined:
     """The message with this death in its header, and where the queue's arguments send it. Requesters get theirs."""
     exchange = vhost.exchanges.get(queue.dead_letter_exchange or "")
     if exchange is None and queue.dead_letter_exchange:
@@ -161,33 +162,33 @@ def prepare(vhost: VHost, queue: Queue, entry: Entry, reason: str, now_us: i64, 
         return _nowhere(vhost, entry, "dead letter with malformed headers")
 
 
-def _nowhere(vhost: VHost, entry: Entry, trouble: str) -> Burial:
-    return Burial(Route(vhost.generation, entry.key, None, []), b"", False, trouble)
+def _nowhere(vhost: VHost, entry: Entry, trouble: str) -> Destined:
+    return Destined(Route(vhost.generation, entry.key, None, []), b"", False, trouble)
 
 
 def _addressed(
     vhost: VHost, exchange: Exchange | None, queue: Queue, entry: Entry, reason: str, now_us: i64, seeker: Seeker
-) -> Burial:
+) -> Destined:
     found = addressed(vhost, exchange, queue, entry, reason, now_us)
     persistent = _is_persistent(published_content(entry))
-    keys, key, content, letter = found.keys, found.key, found.content, found.letter
+    keys, key, content, history = found.keys, found.key, found.content, found.history
     route = routing.find(vhost, exchange, key, keys, seeker)
     if route.is_per_message and exchange is not None:
         route.set_queues(routing.targets(vhost, exchange, Envelope(keys, key, content), seeker))
     for requester in route.replies:
         vhost.reply(requester, content, route.key)
     trouble = "" if route.queues or route.replies else "dead letter without a route"
-    free = [target for target in route.queues if not is_cut(letter, reason, target)]
+    free = [target for target in route.queues if not is_cut(history, reason, target)]
     if len(free) < len(route.queues):
         trouble = "dead letter cycle"
         route.set_queues(free)
-    return Burial(route, content, persistent, trouble)
+    return Destined(route, content, persistent, trouble)
 
 
-def is_cut(letter: DeadLetter, reason: str, target: Queue) -> bool:
+def is_cut(history: DeathHistory, reason: str, target: Queue) -> bool:
     """Whether a letter does not go to this queue because it would go in a circle for ever. What waits in between is no
     circle, as with RabbitMQ's delayed exchanges."""
-    return reason != "rejected" and not target.is_schedule and letter.is_in_circle(target.name)
+    return reason != "rejected" and not target.is_schedule and history.is_in_circle(target.name)
 
 
 def addressed(vhost: VHost, exchange: Exchange | None, queue: Queue, entry: Entry, reason: str, now_us: i64) -> Address:
@@ -197,10 +198,10 @@ def addressed(vhost: VHost, exchange: Exchange | None, queue: Queue, entry: Entr
     """
     claimed = is_claimed(entry.key)
     content = published_content(entry)
-    letter = DeadLetter(content, claimed)
+    history = DeathHistory(content, claimed)
     old_exchange, old_key = split_key(entry.key)
-    keys = [old_key, *keys_in("CC", letter.cc)]
-    letter.die(queue.name, reason, old_exchange, keys, int(vhost.timeline.wall_us(now_us)))
+    keys = [old_key, *keys_in("CC", history.cc)]
+    history.die(queue.name, reason, old_exchange, keys, int(vhost.timeline.wall_us(now_us)))
     key = encode_short(exchange.name if exchange else "")
     if queue.dead_letter_key is None:
         keys += blind_keys(entry.key)
@@ -208,8 +209,8 @@ def addressed(vhost: VHost, exchange: Exchange | None, queue: Queue, entry: Entr
     else:
         keys = [queue.dead_letter_key]
         key += encode_short(queue.dead_letter_key)
-        letter.without_cc()
-    return Address(exchange, key, keys, letter.content(), letter)
+        history.without_cc()
+    return Address(exchange, key, keys, history.content(), history)
 
 
 def _is_persistent(content: bytes) -> bool:

@@ -1,4 +1,4 @@
-"""Delayed messages that are due when nobody is there: parked in their level, and released when somebody comes."""
+"""Delayed messages that are due when nobody is there: kept in their level, and delivered when somebody comes."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from leveret.broker.deadletter import body_of
-from leveret.broker.parking import LISTS_MAX
+from leveret.broker.contents import body_of
 from leveret.broker.queue import Queue
-from leveret.broker.release import NEXT_US, PAUSE_MAX_US, PAUSE_MIN_US, SOON_US, TRIES_MAX, VAIN_US
+from leveret.broker.undeliverable import LISTS_MAX
+from leveret.broker.undeliverable_retry import NEXT_US, PAUSE_MAX_US, PAUSE_MIN_US, SOON_US, TRIES_MAX, VAIN_US
 from leveret.delay import LAYOUTS, MILLISECONDS, Layout
 from leveret.store.disk import MemoryDisk
 from leveret.wire import grammar
@@ -62,9 +62,9 @@ class Yard:
     def level(self, number: int) -> Queue:
         return self.queue(self.layout.level_name(number))
 
-    def parked(self) -> int:
+    def undeliverable(self) -> int:
         """In all levels."""
-        return sum(int(self.level(number).parked_count()) for number in range(self.layout.levels))
+        return sum(int(self.level(number).undeliverable_count()) for number in range(self.layout.levels))
 
     def send(self, body: bytes, destination: str, seconds: float, **values: object) -> None:
         properties = Properties(delivery_mode=2, **values)  # type: ignore[arg-type]
@@ -122,7 +122,8 @@ class Yard:
         self.client = self.bench.connect()
 
 
-# -- what is parked ----------------------------------------------------------------------------------------------------
+# -- what is kept as undeliverable
+# ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("layout", [*LAYOUTS.values(), KOMBU], ids=[*LAYOUTS, "kombu with a prefix"])
@@ -135,14 +136,14 @@ def test_what_is_due_in_a_named_layout_waits_for_its_destination(layout: Layout)
     for number, count in enumerate(units):
         yard.send(b"%d" % number, "sales", count * layout.unit_ms / 1000)
     yard.pass_time(5 * layout.unit_ms * 1000)
-    assert (yard.parked(), yard.bench.broker.vhosts["/"].discards) == (4, {})
+    assert (yard.undeliverable(), yard.bench.broker.vhosts["/"].discards) == (4, {})
     assert all(yard.level(number).count() == 0 for number in range(layout.levels))
     name = layout.level_name(1)
-    text = f"queue '{name}' in vhost '/': dead letter without a route: the message for 'sales' is parked until a"
+    text = f"queue '{name}' in vhost '/': dead letter without a route: the message for 'sales' is kept until a"
     assert [line for line in told if f"'{name}'" in line] == [f"{text} queue takes it (told once; all are counted)"]
     yard.bind("sales")
     yard.pass_time(int(SOON_US))
-    assert (yard.bodies("sales"), yard.parked()) == ([b"1", b"0", b"2", b"3"], 0)
+    assert (yard.bodies("sales"), yard.undeliverable()) == ([b"1", b"0", b"2", b"3"], 0)
     waits = [[layout.level_name(level) for level in (0, 1, 2) if count >> level & 1] for count in units]
     assert [[death[0] for death in history(entry)] for entry in yard.queue("sales").in_memory()] == [
         waits[1], waits[0], waits[2], waits[3],
@@ -169,18 +170,19 @@ def test_who_waits_in_vain_delays_nobody() -> None:
     for number in range(100):
         yard.send(b"%d" % number, "here", 1)
     yard.pass_time(SECOND_US)
-    assert (yard.parked(), yard.bodies("here")) == (100, [b"%d" % number for number in range(100)])
+    assert (yard.undeliverable(), yard.bodies("here")) == (100, [b"%d" % number for number in range(100)])
 
 
 def test_a_wait_goes_on_where_a_level_was_missing() -> None:
-    """Without an exchange in between it is parked on its way; the time that it has lost there is made good."""
+    """Without an exchange in between it is kept as undeliverable on its way; the time that it has lost there is made
+    good."""
     yard = Yard()
     yard.bind("sales")
     sent_us = yard.now_us
     yard.send(b"long", "sales", 7)
     yard.call(grammar.EXCHANGE_DELETE, exchange=SHORT.level_name(1))
     yard.pass_time(8 * SECOND_US)
-    assert [int(yard.level(number).parked_count()) for number in range(3)] == [0, 0, 1]
+    assert [int(yard.level(number).undeliverable_count()) for number in range(3)] == [0, 0, 1]
     declare(yard.client, SHORT)
     yard.pass_time(int(SOON_US))
     assert yard.bodies("sales") == [b"long"]
@@ -205,12 +207,12 @@ def test_purging_a_level_leaves_them_and_it_is_not_empty() -> None:
     yard.pass_time(SECOND_US)
     name = SHORT.level_name(0)
     assert yard.call(grammar.QUEUE_PURGE, queue=name).number("message_count") == 0
-    assert yard.parked() == 1
+    assert yard.undeliverable() == 1
     other = yard.bench.connect()
     other.send(1, grammar.QUEUE_DELETE, queue=name, if_empty=True)
     (close,) = other.methods()
     assert close.text("reply_text") == f"PRECONDITION_FAILED - queue '{name}' in vhost '/' not empty"
-    assert yard.parked() == 1
+    assert yard.undeliverable() == 1
     yard.call(grammar.QUEUE_DELETE, queue=name)
     assert yard.bench.broker.log.live() == 0
 
@@ -223,7 +225,7 @@ def test_they_go_in_due_order_whatever_level_they_came_from() -> None:
     for seconds in (7, 3, 6, 1, 5, 2, 4):
         yard.send(b"%d" % seconds, "sales", seconds)
     yard.pass_time(10 * SECOND_US)
-    assert [int(yard.level(number).parked_count()) for number in range(3)] == [4, 2, 1]
+    assert [int(yard.level(number).undeliverable_count()) for number in range(3)] == [4, 2, 1]
     yard.bind("sales")
     yard.pass_time(int(SOON_US))
     assert yard.bodies("sales") == [b"1", b"2", b"3", b"4", b"5", b"6", b"7"]
@@ -245,7 +247,7 @@ def test_only_those_go_that_somebody_waits_for() -> None:
     yard.bind("back")
     gone = [page for message_list in yard.level(0).every_list() for page in message_list.pages]
     yard.pass_time(2 * SECOND_US)
-    assert (yard.parked(), yard.fetch("back")) == (300, [b"%d" % number for number in range(300)])
+    assert (yard.undeliverable(), yard.fetch("back")) == (300, [b"%d" % number for number in range(300)])
     # one look into a page of those who are not wanted, besides each page of the others
     assert len(reads) <= len(gone) // 2 + 5
     reads.clear()
@@ -278,10 +280,10 @@ def test_a_full_queue_gets_them_when_it_has_room() -> None:
     yard.pass_time(SECOND_US)
     found: list[bytes] = []
     for _ in range(3):
-        assert yard.parked() == 4 - len(found)
+        assert yard.undeliverable() == 4 - len(found)
         found += yard.fetch("small")
         yard.pass_time(2 * int(PAUSE_MIN_US))
-    assert (found, yard.parked()) == ([b"%d" % number for number in range(6)], 0)
+    assert (found, yard.undeliverable()) == ([b"%d" % number for number in range(6)], 0)
 
 
 def test_destinations_that_hash_alike_are_not_mistaken_for_each_other() -> None:
@@ -298,7 +300,7 @@ def test_destinations_that_hash_alike_are_not_mistaken_for_each_other() -> None:
     yard.pass_time(SECOND_US)
     yard.bind(here)
     yard.pass_time(SECOND_US)
-    assert (yard.bodies(here), yard.parked()) == ([b"here"], 1)
+    assert (yard.bodies(here), yard.undeliverable()) == ([b"here"], 1)
 
 
 @pytest.mark.parametrize("is_paged", [False, True])
@@ -309,9 +311,9 @@ def test_each_of_very_many_destinations_gets_its_own(is_paged: bool) -> None:
     for number in range(count):
         yard.send(b"%d" % number, f"gone.{number}", 1)
     yard.pass_time(SECOND_US, page=is_paged)
-    parking = yard.level(0).parking
-    assert parking is not None
-    assert (len(parking.message_lists), yard.parked()) == (LISTS_MAX + 1, count)
+    undeliverable = yard.level(0).undeliverable
+    assert undeliverable is not None
+    assert (len(undeliverable.message_lists), yard.undeliverable()) == (LISTS_MAX + 1, count)
     if is_paged:
         yard.house.page()
         yard.restart()
@@ -319,7 +321,7 @@ def test_each_of_very_many_destinations_gets_its_own(is_paged: bool) -> None:
         yard.bind(f"gone.{number}")
         yard.pass_time(2 * SECOND_US)
         assert yard.bodies(f"gone.{number}") == [b"%d" % number]
-    assert yard.parked() == count - 2
+    assert yard.undeliverable() == count - 2
 
 
 def test_other_keys_of_a_message_are_ways_too() -> None:
@@ -332,10 +334,10 @@ def test_other_keys_of_a_message_are_ways_too() -> None:
     yard.pass_time(SECOND_US)
     yard.bind("copy")
     yard.pass_time(SECOND_US)
-    assert (yard.bodies("copy"), yard.parked()) == ([b"1", b"3"], 1)
+    assert (yard.bodies("copy"), yard.undeliverable()) == ([b"1", b"3"], 1)
     yard.bind("sales")
     yard.pass_time(SECOND_US)
-    assert (yard.bodies("sales"), yard.parked()) == ([b"2"], 0)
+    assert (yard.bodies("sales"), yard.undeliverable()) == ([b"2"], 0)
 
 
 def sure(exchange: str) -> dict[str, Value]:
@@ -352,11 +354,11 @@ def test_where_the_key_does_not_decide_each_is_tried() -> None:
     for number in range(count):
         yard.client.publish("q", b"%d" % number, headers={"n": number})
     yard.pass_time(SECOND_US // 2)
-    assert yard.queue("q").parked_count() == count
+    assert yard.queue("q").undeliverable_count() == count
     yard.call(grammar.QUEUE_DECLARE, queue="last")
     yard.call(grammar.QUEUE_BIND, queue="last", exchange="h", arguments={"n": count - 1, "x-match": "all"})
     yard.pass_time(int(SOON_US) + count * int(VAIN_US))
-    assert (yard.bodies("last"), yard.queue("q").parked_count()) == ([b"%d" % (count - 1)], count - 1)
+    assert (yard.bodies("last"), yard.queue("q").undeliverable_count()) == ([b"%d" % (count - 1)], count - 1)
     yard.pass_time(FOREVER_US)
     next_id = yard.bench.broker.log.next_id
     yard.pass_time(int(PAUSE_MAX_US))
@@ -364,7 +366,8 @@ def test_where_the_key_does_not_decide_each_is_tried() -> None:
 
 
 def test_the_firehose_makes_no_way() -> None:
-    """While it is on, nothing is known of a route but for one message; of what is parked it is, nevertheless."""
+    """While it is on, nothing is known of a route but for one message; of what is kept as undeliverable it is,
+    nevertheless."""
     yard = Yard()
     yard.bench.broker.trace("/", True)
     for number in range(3):
@@ -373,7 +376,7 @@ def test_the_firehose_makes_no_way() -> None:
     next_id = yard.bench.broker.log.next_id
     yard.bind("another")
     yard.pass_time(10 * SECOND_US)
-    assert (yard.parked(), yard.bench.broker.log.next_id) == (3, next_id)
+    assert (yard.undeliverable(), yard.bench.broker.log.next_id) == (3, next_id)
 
 
 # -- memory, disk and restarts -----------------------------------------------------------------------------------------
@@ -391,16 +394,16 @@ def test_they_cost_disk_and_no_memory(is_orderly: bool) -> None:
     for _ in range(2):
         yard.house.page()
         assert yard.house.pager.octets() <= 20_000
-        assert yard.parked() == count
+        assert yard.undeliverable() == count
         yard.restart(is_orderly=is_orderly)
     in_memory = sum(len(message_list.ready.in_memory()) for message_list in yard.level(0).every_list())
-    assert (yard.parked(), yard.level(0).count()) == (count, 0)
+    assert (yard.undeliverable(), yard.level(0).count()) == (count, 0)
     assert in_memory < count // 10
     assert yard.house.pager.octets() <= 20_000
     yard.bind("sales")
     yard.pass_time(SECOND_US)
     assert yard.fetch("sales") == [b"%d" % number for number in range(1, count, 2)]
-    assert yard.parked() == count // 2
+    assert yard.undeliverable() == count // 2
     assert yard.house.pager.octets() <= 20_000
     for number in reversed(range(3)):
         yard.call(grammar.QUEUE_DELETE, queue=SHORT.level_name(number))
@@ -421,7 +424,7 @@ def test_those_that_are_lost_with_their_pages_do_not_stand_in_the_way() -> None:
     yard.bind("sales")
     yard.pass_time(10 * SECOND_US)
     assert yard.bodies("sales")[-1] == b"new"
-    assert yard.parked() == 0
+    assert yard.undeliverable() == 0
 
 
 ROOM = {"x-max-length-bytes": 100, "x-overflow": "reject-publish"}
@@ -497,4 +500,4 @@ def test_every_message_arrives_once_and_never_early(steps: list[tuple[str, str, 
     yard.pass_time(10 * SECOND_US)
     look()
     assert sorted(arrived) == sorted(due)
-    assert (yard.parked(), yard.bench.broker.log.live()) == (0, 0)
+    assert (yard.undeliverable(), yard.bench.broker.log.live()) == (0, 0)

@@ -1,7 +1,8 @@
-"""The usual way of a message that expires: one queue takes it, and nobody looks at it. burial.py has all the others.
+"""The usual way of a message that expires: one queue takes it, and nobody looks at it. dead_lettering.py has all the
+others.
 
 This is what delays are made of, so it costs little: where such messages go is found once for each queue and key, the
-history is a trail (trail.py), and the journal hears of it by a record without the content.
+history is a detached history (detached_history.py), and the journal hears of it by a record without the content.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from mypy_extensions import i64
 
 from leveret.broker import routing
 from leveret.broker.copies import split_key
+from leveret.broker.detached_history import Cause, DeadEntry, DetachedHistory, history_of, mark_of
 from leveret.broker.entry import Entry
 from leveret.broker.message_list import MessageList
 from leveret.broker.queue import Queue
 from leveret.broker.returned import Returned
-from leveret.broker.trail import Cause, Dead, Trail, mark_of, trail_of
 from leveret.session.connection import Unfinished
 from leveret.wire.table import encode_short
 
@@ -24,10 +25,10 @@ if TYPE_CHECKING:
     from leveret.broker.vhost import VHost
 
 # of one queue: delays of seconds have few keys that matter, and those of milliseconds may have any number
-WAYS_MAX: Final = 512
+EXPIRY_ROUTES_MAX: Final = 512
 
 
-class Way:
+class ExpiryRoute:
     """Where messages that expire in a queue under one key go. target: the only queue that gets them, None if they need
     a closer look; key: theirs from then on; change: how it came from the one before, for the journal. It holds as long
     as the bindings are of this generation, and the queue's arguments, exchange and routing_key, are these."""
@@ -70,7 +71,7 @@ def expire(vhost: VHost, queue: Queue, until_us: i64, most: i64) -> i64:
 def go_on(vhost: VHost, queue: Queue, entry: Entry) -> bool:
     """Let an entry that has expired, and was taken out of its queue, go on. False, and nothing is done, if it needs a
     closer look."""
-    way = queue.ways.get(entry.key)
+    way = queue.expiry_routes.get(entry.key)
     if (
         way is None
         or way.generation != vhost.generation
@@ -80,52 +81,58 @@ def go_on(vhost: VHost, queue: Queue, entry: Entry) -> bool:
         try:
             way = _find(vhost, queue, entry.key)
         except Unfinished:
-            vhost.slow_burials.probe.clear()
+            vhost.slow_dead_letters.probe.clear()
             return False
     target, cause = way.target, way.cause
     if target is None or cause is None or target.limits is not None or isinstance(entry, Returned):
         return False
-    trail = trail_of(entry)
-    if trail is None or way.mark in trail.deaths or way.target_mark in trail.deaths:
+    history = history_of(entry)
+    if history is None or way.mark in history.deaths or way.target_mark in history.deaths:
         return False
     died_us = vhost.timeline.wall_us(entry.expires_us)
-    trail = trail.died(cause, died_us)
+    history = history.died(cause, died_us)
     # counted from the instant it was due, so that being late does not add up over several hops
     expires_us = target.expiry(entry.expires_us, -1)
-    message_list = target.list_of(trail.content)
-    id = _journal(vhost, entry, trail, died_us, way, message_list, expires_us)
-    message_list.put(Dead(message_list, trail, way.key, id, expires_us))
+    message_list = target.list_of(history.content)
+    id = _journal(vhost, entry, history, died_us, way, message_list, expires_us)
+    message_list.put(DeadEntry(message_list, history, way.key, id, expires_us))
     if expires_us != 0 and target.alarm_us == 0:
         target.wake(expires_us)  # it may be due before others that are already waited for
     return True
 
 
 def _journal(
-    vhost: VHost, entry: Entry, trail: Trail, died_us: i64, way: Way, message_list: MessageList, expires_us: i64
+    vhost: VHost,
+    entry: Entry,
+    history: DetachedHistory,
+    died_us: i64,
+    way: ExpiryRoute,
+    message_list: MessageList,
+    expires_us: i64,
 ) -> i64:
     """Returns the number of the message from now on, 0 if it is not in the journal any more."""
     log = vhost.log
     target = message_list.queue
-    if not (target.is_journalled if trail.persistent else target.keeps_all):
+    if not (target.is_journalled if history.persistent else target.keeps_all):
         if entry.id != 0:
             log.settle(entry.message_list, entry.id)
         return 0
     if log.is_here(entry.message_list, entry.id):
-        return log.hop(entry, died_us, way.change, message_list, expires_us)
-    return log.message(trail.composed(), way.key, message_list, expires_us, entry if entry.id else None)
+        return log.move_on(entry, died_us, way.change, message_list, expires_us)
+    return log.message(history.composed(), way.key, message_list, expires_us, entry if entry.id else None)
 
 
-def _find(vhost: VHost, queue: Queue, key: bytes) -> Way:
-    way = Way(vhost.generation, queue.dead_letter_exchange, queue.dead_letter_key)
+def _find(vhost: VHost, queue: Queue, key: bytes) -> ExpiryRoute:
+    way = ExpiryRoute(vhost.generation, queue.dead_letter_exchange, queue.dead_letter_key)
     _lead(vhost, queue, key, way)
-    if len(queue.ways) >= WAYS_MAX or queue.ways_generation != vhost.generation:
-        queue.ways.clear()
-        queue.ways_generation = vhost.generation
-    queue.ways[key] = way
+    if len(queue.expiry_routes) >= EXPIRY_ROUTES_MAX or queue.expiry_routes_generation != vhost.generation:
+        queue.expiry_routes.clear()
+        queue.expiry_routes_generation = vhost.generation
+    queue.expiry_routes[key] = way
     return way
 
 
-def _lead(vhost: VHost, queue: Queue, key: bytes, way: Way) -> None:
+def _lead(vhost: VHost, queue: Queue, key: bytes, way: ExpiryRoute) -> None:
     exchange = vhost.exchanges.get(way.exchange or "")
     if way.exchange is None or (exchange is None and way.exchange):
         return
@@ -135,7 +142,7 @@ def _lead(vhost: VHost, queue: Queue, key: bytes, way: Way) -> None:
     moved = moved_key(key, change)
     if len(moved) != 2 + moved[0] + moved[1 + moved[0]]:
         return  # BCC keys or a claim stand behind it
-    route = routing.find(vhost, exchange, moved, [split_key(moved)[1]], vhost.slow_burials.probe)
+    route = routing.find(vhost, exchange, moved, [split_key(moved)[1]], vhost.slow_dead_letters.probe)
     if route.is_per_message or route.is_limited or route.is_delayed or route.replies or len(route.queues) != 1:
         return
     target = route.queues[0]
@@ -150,5 +157,6 @@ def _lead(vhost: VHost, queue: Queue, key: bytes, way: Way) -> None:
 
 
 def moved_key(key: bytes, change: bytes) -> bytes:
-    """The key of a message after a hop. change: the new exchange as a short string, and the new routing key, if any."""
+    """The key of a message after an expiry. change: the new exchange as a short string, and the new routing key, if
+    any."""
     return change if len(change) > 1 + change[0] else change + key[1 + key[0] :]

@@ -113,9 +113,9 @@ def test_dead_letters_past_very_many_bindings_take_several_turns_and_keep_their_
     assert vhost.queues["end"].count() == 0
     assert turns(bench, work, vhost, 5) >= 5 * 3
     assert bodies(vhost) == [b"0", b"1", b"2", b"3", b"4"]
-    assert vhost.queues["never"].count() == vhost.queues["q"].count() == vhost.queues["q"].parked_count() == 0
+    assert vhost.queues["never"].count() == vhost.queues["q"].count() == vhost.queues["q"].undeliverable_count() == 0
     bench.pass_time(SECOND_US)
-    assert not vhost.queues["q"].is_burying_slowly
+    assert not vhost.queues["q"].is_dead_lettering_slowly
 
 
 @pytest.mark.parametrize("arguments", [{}, SAFE], ids=["once", "at least once"])
@@ -150,7 +150,7 @@ def test_dead_letters_that_reach_no_queue_after_all_are_dropped_or_kept(work: Wo
     for _ in range(30):
         bench.pass_time(10)
         assert work.take() <= 2 * routing.WORK_MAX + 1000
-    assert (vhost.queues["q"].parked_count(), vhost.queues["safe"].parked_count()) == (0, 1)
+    assert (vhost.queues["q"].undeliverable_count(), vhost.queues["safe"].undeliverable_count()) == (0, 1)
     assert vhost.discards == {"dead letter without a route": 1}
     vhost.bind(Binding(vhost.exchanges["x"], vhost.queues["end"], "k", join_table([(b"x-match", encode_value("all"))])))
     for _ in range(300):

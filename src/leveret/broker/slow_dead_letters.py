@@ -1,8 +1,10 @@
-"""Dead letters whose way leads past very many bindings or exchanges: each is looked up in several turns (lookup.py).
+"""Dead letters whose way leads past very many bindings or exchanges: each is looked up in several turns
+(lookup.py).
 
-They are parked (parking.py) until their lookup has ended, so they take no memory, and a crash finds each either here or
-in all its queues. Those of one queue go in the order of their deaths, behind them all that die there meanwhile; queues
-take turns. What reaches no queue then is dropped or stays parked, as if it had been looked up at once.
+They are kept as undeliverable (undeliverable.py) until their lookup has ended, so they take no memory, and a crash
+finds each either here or in all its queues. Those of one queue go in the order of their deaths, behind them all that
+die there meanwhile; queues take turns. What reaches no queue then is dropped or stays here, as if it had been looked
+up at once.
 """
 
 from __future__ import annotations
@@ -11,11 +13,11 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
-from leveret.broker import burial
-from leveret.broker.burial import Letter
+from leveret.broker import dead_lettering
+from leveret.broker.dead_lettering import DeadLetter
 from leveret.broker.lookup import Seeker
-from leveret.broker.parking import Parked, Parking
 from leveret.broker.queue import Queue
+from leveret.broker.undeliverable import Undeliverable, UndeliverableList
 from leveret.session.connection import Unfinished
 
 if TYPE_CHECKING:
@@ -29,7 +31,7 @@ LOG_OCTETS_MAX: Final[i64] = 2 << 20
 LOG_PAUSE_US: Final[i64] = 1000
 
 
-class SlowBurials:
+class SlowDeadLetters:
     """Of one virtual host. alarm: stands in the timers for it. probe: for lookups that are given up where they take
     several turns."""
 
@@ -38,21 +40,21 @@ class SlowBurials:
         self.alarm = Queue(vhost, "", False, False, {})
         self.probe = Seeker(vhost.share)
         self._seeker = Seeker(vhost.share)
-        self._sought: Parked | None = None  # the first one of this message list is being looked up
+        self._sought: UndeliverableList | None = None  # the first one of this message list is being looked up
         self._name: i64 = 0  # of that one
         self._queues: list[Queue] = []  # who has its turn first in front
 
-    def take(self, queue: Queue, letter: Letter, now_us: i64) -> None:
+    def take(self, queue: Queue, dead_letter: DeadLetter, now_us: i64) -> None:
         """This one needs several turns, or others of this queue are in front of it."""
-        if queue.parking is None:
-            queue.parking = Parking(queue)
-        parking = queue.parking
-        self.vhost.release.put(parking.mixed_for(letter.reason), letter)
-        if not queue.is_burying_slowly:
-            queue.is_burying_slowly = True
-            parking.sought = sum([message_list.ready.count() for message_list in parking.mixed()]) - 1
+        if queue.undeliverable is None:
+            queue.undeliverable = Undeliverable(queue)
+        undeliverable = queue.undeliverable
+        self.vhost.undeliverable_retry.put(undeliverable.mixed_for(dead_letter.reason), dead_letter)
+        if not queue.is_dead_lettering_slowly:
+            queue.is_dead_lettering_slowly = True
+            undeliverable.sought = sum([message_list.ready.count() for message_list in undeliverable.mixed()]) - 1
             self._queues.append(queue)
-        parking.sought += 1
+        undeliverable.sought += 1
         self.alarm.wake(now_us + NEXT_US)
 
     def ring(self, now_us: i64) -> None:
@@ -71,50 +73,50 @@ class SlowBurials:
             if is_left:
                 self._queues.append(queue)
             else:
-                queue.is_burying_slowly = False
+                queue.is_dead_lettering_slowly = False
         if self._queues:
             is_held_up = self.vhost.log.size() >= LOG_OCTETS_MAX
             self.alarm.wake(now_us + (LOG_PAUSE_US if is_held_up else NEXT_US))
 
     def _send(self, queue: Queue, now_us: i64) -> bool:
         """Send the first one of a queue. True if there are others. Unfinished."""
-        parking = queue.parking
+        undeliverable = queue.undeliverable
         message_list = self._oldest(queue)
         entry = message_list.ready.peek() if message_list is not None else None
-        if parking is None or message_list is None or entry is None:
+        if undeliverable is None or message_list is None or entry is None:
             return False
         name = entry.id if entry.id != 0 else -entry.position
         if self._sought is not None and (self._sought is not message_list or self._name != name):
             self._seeker.clear()  # that one is gone
         self._sought, self._name = message_list, name
-        letter = Letter(entry, message_list.reason, entry.expires_us, message_list.reached(entry))
-        trouble = self._give(queue, letter, now_us)
+        dead_letter = DeadLetter(entry, message_list.reason, entry.expires_us, message_list.reached(entry))
+        trouble = self._give(queue, dead_letter, now_us)
         message_list.drop(entry)
         if trouble:
-            self.vhost.release.park(queue, parking, letter, trouble, now_us)
-        parking.sought -= 1
-        return parking.sought > 0 and not queue.is_deleted
+            self.vhost.undeliverable_retry.keep(queue, undeliverable, dead_letter, trouble, now_us)
+        undeliverable.sought -= 1
+        return undeliverable.sought > 0 and not queue.is_deleted
 
-    def _oldest(self, queue: Queue) -> Parked | None:
+    def _oldest(self, queue: Queue) -> UndeliverableList | None:
         """The message list of what died first, or of what is being looked up."""
-        if queue.is_deleted or queue.parking is None:
+        if queue.is_deleted or queue.undeliverable is None:
             return None
-        message_lists = queue.parking.mixed()
+        message_lists = queue.undeliverable.mixed()
         if self._sought in message_lists:
             return self._sought
-        oldest: Parked | None = None
+        oldest: UndeliverableList | None = None
         for message_list in message_lists:
             if oldest is None or message_list.ready.expires_us() < oldest.ready.expires_us():
                 oldest = message_list
         return oldest
 
-    def _give(self, queue: Queue, letter: Letter, now_us: i64) -> str:
+    def _give(self, queue: Queue, dead_letter: DeadLetter, now_us: i64) -> str:
         """Returns why it must be kept, "" if that is not so."""
-        if queue.is_parking:
-            return burial.send(self.vhost, queue, letter, now_us, self._seeker)
-        entry = letter.entry
-        if not letter.reached:
-            burial.give(self.vhost, queue, entry, letter.reason, letter.died_us, self._seeker)
+        if queue.keeps_undeliverable:
+            return dead_lettering.send(self.vhost, queue, dead_letter, now_us, self._seeker)
+        entry = dead_letter.entry
+        if not dead_letter.reached:
+            dead_lettering.give(self.vhost, queue, entry, dead_letter.reason, dead_letter.died_us, self._seeker)
         elif entry.id != 0:
             self.vhost.log.settle(entry.message_list, entry.id)  # some queue has it, so it is not lost
         return ""

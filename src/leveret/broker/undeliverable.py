@@ -1,11 +1,11 @@
-"""Dead letters that reached no queue, parked in the one in which they died until there is a way for them.
+"""Dead letters that reached no queue, kept in the one in which they died until there is a way for them.
 
 So do queues with x-dead-letter-strategy=at-least-once, and the levels of a delay layout (levels.py): a delayed message
 that is due when nobody is there stays. They are not ready, and take room. They stand in message lists of their own, one
 for each reason and destination: whether there is a way is asked once for all of a message list, and none waits for
 another's. A message moves to its message list by one journal record; there it goes to pages as all that waits for long,
-and is found again after a restart. release.py gives it back. RabbitMQ keeps it in memory, tries 32 of a queue, and
-those behind them wait.
+and is found again after a restart. undeliverable_retry.py gives it back. RabbitMQ keeps it in memory, tries 32 of a
+queue, and those behind them wait.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from leveret.wire.errors import ProtocolError
 if TYPE_CHECKING:
     from leveret.broker.queue import Queue
 
-# A parked message list's index: this bit, then the reason, then a number that the destination has; that of mixed ones
-# is 0.
-PARKED: Final[i64] = 1 << 30
+# An undeliverable message list's index: this bit, then the reason, then a number that the destination has; that of
+# mixed ones is 0.
+UNDELIVERABLE: Final[i64] = 1 << 30
 REASONS: Final = ("expired", "rejected", "maxlen", "delivery_limit")
 _REASON_SHIFT: Final[i64] = 24
 _NUMBER_MASK: Final[i64] = (1 << 24) - 1
@@ -37,16 +37,17 @@ _NUMBER_MASK: Final[i64] = (1 << 24) - 1
 LISTS_MAX: Final = 1024
 
 
-class Parked(MessageList):
+class UndeliverableList(MessageList):
     """Dead letters that died for one reason and go one way; an entry's expires_us is when it died.
 
-    is_mixed: each may go a way of its own. What follows is release.py's, of one round. is_going: they are on their way;
-    is_tried_singly: that one does not get through says nothing of the next; left: so many are still to be tried.
+    is_mixed: each may go a way of its own. What follows is undeliverable_retry.py's, of one round. is_going: they are
+    on their way; is_tried_singly: that one does not get through says nothing of the next; left: so many are still to be
+    tried.
     """
 
-    def __init__(self, parking: Parking, index: i64) -> None:
-        super().__init__(parking.queue, index)
-        self.parking = parking
+    def __init__(self, undeliverable: Undeliverable, index: i64) -> None:
+        super().__init__(undeliverable.queue, index)
+        self.undeliverable = undeliverable
         self.reason = reason_of(index)
         self.is_mixed = index & _NUMBER_MASK == 0
         self.is_going = False
@@ -58,9 +59,9 @@ class Parked(MessageList):
     def enqueue(
         self, content: bytes, key: bytes, id: i64, expires_us: i64, redelivered: bool = False, returns: i64 = 0
     ) -> None:
-        self.park(content, key, id, expires_us, [])
+        self.keep(content, key, id, expires_us, [])
 
-    def park(self, content: bytes, key: bytes, id: i64, died_us: i64, reached: list[Queue]) -> None:
+    def keep(self, content: bytes, key: bytes, id: i64, died_us: i64, reached: list[Queue]) -> None:
         """Take a message at the tail; reached: the queues that have it already."""
         if self.ready.count() == 0:
             self._sample = key
@@ -68,7 +69,7 @@ class Parked(MessageList):
         entry = Entry(self, content, key, id, died_us, self._position)
         self.ready.append(entry)
         self.note(entry, reached)
-        self.parking.change(1, body_octets(content))
+        self.undeliverable.change(1, body_octets(content))
 
     def enqueue_page(self, page: Page) -> None:
         page.position = self._position + 1
@@ -77,13 +78,13 @@ class Parked(MessageList):
         self.ready.append_page(page)
         limits = self.queue.limits
         is_exact = limits is not None and limits.octets_max >= 0
-        self.parking.change(page.count, self.queue.vhost.log.body_octets(page) if is_exact else page.size)
+        self.undeliverable.change(page.count, self.queue.vhost.log.body_octets(page) if is_exact else page.size)
 
     def drop(self, entry: Entry) -> None:
         """Take out the oldest one, as ready.peek() showed it."""
         self._reached.pop(_name(entry), None)
         self.ready.drop()
-        self.parking.change(-1, -body_octets(entry.content))
+        self.undeliverable.change(-1, -body_octets(entry.content))
 
     def reached(self, entry: Entry) -> list[Queue]:
         """The queues that have it, while others refuse it."""
@@ -113,13 +114,13 @@ class Parked(MessageList):
         return b""
 
 
-class Parking:
-    """What one queue has parked. message_lists: by index; octets: of the bodies, roughly for pages of an earlier run;
-    sought: how many are still to be looked up (slow_burials.py)."""
+class Undeliverable:
+    """What one queue keeps. message_lists: by index; octets: of the bodies, roughly for pages of an earlier run;
+    sought: how many are still to be looked up (slow_dead_letters.py)."""
 
     def __init__(self, queue: Queue) -> None:
         self.queue = queue
-        self.message_lists: dict[int, Parked] = {}
+        self.message_lists: dict[int, UndeliverableList] = {}
         self.octets: i64 = 0
         self.sought: i64 = 0
 
@@ -149,17 +150,17 @@ class Parking:
             limits.aside = count
             limits.octets_aside = self.octets
 
-    def list_at(self, index: i64) -> Parked:
+    def list_at(self, index: i64) -> UndeliverableList:
         """The message list with this index, made if need be."""
         found = self.message_lists.get(int(index))
         if found is None:
-            found = self.message_lists[int(index)] = Parked(self, index)
-            self.queue.vhost.release.queues[self.queue.name] = self.queue
+            found = self.message_lists[int(index)] = UndeliverableList(self, index)
+            self.queue.vhost.undeliverable_retry.queues[self.queue.name] = self.queue
         return found
 
-    def list_for(self, entry: Entry, reason: str) -> Parked:
+    def list_for(self, entry: Entry, reason: str) -> UndeliverableList:
         """Where a dead letter belongs."""
-        base = PARKED | i64(REASONS.index(reason)) << _REASON_SHIFT
+        base = UNDELIVERABLE | i64(REASONS.index(reason)) << _REASON_SHIFT
         destination = self.destination(entry.key)
         if _has_copies(entry):
             return self.list_at(base)
@@ -171,11 +172,11 @@ class Parking:
         is_alike = found.ready.count() == 0 or self.destination(found.sample()) == destination
         return found if is_alike else self.list_at(base)
 
-    def mixed_for(self, reason: str) -> Parked:
+    def mixed_for(self, reason: str) -> UndeliverableList:
         """Where those stand that each may go a way of its own."""
-        return self.list_at(PARKED | i64(REASONS.index(reason)) << _REASON_SHIFT)
+        return self.list_at(UNDELIVERABLE | i64(REASONS.index(reason)) << _REASON_SHIFT)
 
-    def mixed(self) -> list[Parked]:
+    def mixed(self) -> list[UndeliverableList]:
         """These message lists, as far as there is something in them."""
         return [each for each in self.message_lists.values() if each.is_mixed and each.ready.count() > 0]
 
@@ -195,8 +196,8 @@ class Parking:
 
 
 def reason_of(index: i64) -> str:
-    """Why what stands in the message list with this index died, "" if that is none for parked messages."""
-    return REASONS[int((index & (PARKED - 1)) >> _REASON_SHIFT)] if index >= PARKED else ""
+    """Why what stands in the message list with this index died, "" if that is none for undeliverable messages."""
+    return REASONS[int((index & (UNDELIVERABLE - 1)) >> _REASON_SHIFT)] if index >= UNDELIVERABLE else ""
 
 
 def _name(entry: Entry) -> int:

@@ -1,4 +1,5 @@
-"""When what is parked (parking.py) goes its way: soon after a binding, an exchange or a queue came, and now and then.
+"""When what is kept as undeliverable (undeliverable.py) goes its way: soon after a binding, an exchange or a queue
+came, and now and then.
 
 A round asks for each message list of the virtual host whether there is a way, once for all that is in it; where
 there is none nothing is read or moved, so that a million messages for whom nobody is there cost next to nothing. Then
@@ -13,13 +14,13 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
-from leveret.broker import burial, routing
-from leveret.broker.burial import Letter
+from leveret.broker import dead_lettering, routing
 from leveret.broker.copies import split_key
+from leveret.broker.dead_lettering import DeadLetter
 from leveret.broker.entry import Entry
-from leveret.broker.parking import Parked, Parking
 from leveret.broker.queue import Queue
 from leveret.broker.returned import published_content
+from leveret.broker.undeliverable import Undeliverable, UndeliverableList
 from leveret.session.connection import Unfinished
 from leveret.wire.table import encode_short
 
@@ -46,8 +47,8 @@ TOLD_MAX: Final = 100
 LOG_OCTETS_MAX: Final[i64] = 2 << 20
 
 
-class Release:
-    """Of one virtual host. queues: those that may have something parked; generation: that of the bindings then.
+class UndeliverableRetry:
+    """Of one virtual host. queues: those that may have something undeliverable; generation: that of the bindings then.
 
     alarm: stands in the timers for it; retry_us: when it goes on, 0 = there is nothing to do.
     """
@@ -62,48 +63,51 @@ class Release:
         self._is_hurried = False  # something has changed, and no round has begun since
         self._is_thorough = False  # this round began because something had changed
         self._is_moving = False  # in this round something went its way
-        self._asking: list[Parked] = []
+        self._asking: list[UndeliverableList] = []
         self._asked: i64 = 0  # message lists in the last round
-        self._going: list[tuple[int, int, Parked]] = []  # a heap by the time of the oldest death
+        self._going: list[tuple[int, int, UndeliverableList]] = []  # a heap by the time of the oldest death
         self._pushed = 0
 
-    def park(self, queue: Queue, parking: Parking, letter: Letter, trouble: str, now_us: i64) -> None:
+    def keep(
+        self, queue: Queue, undeliverable: Undeliverable, dead_letter: DeadLetter, trouble: str, now_us: i64
+    ) -> None:
         """Keep a dead letter that is not where it should be; trouble: why, "" if others are in front of it."""
-        message_list = parking.list_for(letter.entry, letter.reason)
-        self.put(message_list, letter)
+        message_list = undeliverable.list_for(dead_letter.entry, dead_letter.reason)
+        self.put(message_list, dead_letter)
         if trouble and len(queue.told) < TOLD_MAX:
-            destination = parking.destination(letter.entry.key)
+            destination = undeliverable.destination(dead_letter.entry.key)
             whose = f" for '{destination}'" if destination else ""
-            self.vhost.tell_once(queue, f"{trouble}: the message{whose} is parked until a queue takes it")
+            self.vhost.tell_once(queue, f"{trouble}: the message{whose} is kept until a queue takes it")
         if self.retry_us == 0:
             self.generation = self.vhost.generation
             self._pause(now_us)
 
     @property
     def is_busy(self) -> bool:
-        """Whether something is on its way: then bury() has to be asked whether others must not overtake it."""
+        """Whether something is on its way: then dead-letter() has to be asked whether others must not overtake it."""
         return len(self._going) > 0
 
-    def is_on_its_way(self, parking: Parking, entry: Entry, reason: str) -> bool:
+    def is_on_its_way(self, undeliverable: Undeliverable, entry: Entry, reason: str) -> bool:
         """Whether those that died before this one, and go where it goes, are leaving: it must not overtake them."""
-        if not self.is_busy or not parking.message_lists:
+        if not self.is_busy or not undeliverable.message_lists:
             return False
-        message_list = parking.list_for(entry, reason)
+        message_list = undeliverable.list_for(entry, reason)
         return message_list.is_going and not message_list.is_tried_singly
 
-    def put(self, message_list: Parked, letter: Letter) -> None:
+    def put(self, message_list: UndeliverableList, dead_letter: DeadLetter) -> None:
         """Let it stand in this message list from now on, and not where it was."""
-        entry = letter.entry
+        entry = dead_letter.entry
         content = published_content(entry)
         id: i64 = 0
         if entry.id != 0:
-            id = self.vhost.log.message(content, entry.key, message_list, letter.died_us, entry)
-        message_list.park(content, entry.key, id, letter.died_us, letter.reached)
+            id = self.vhost.log.message(content, entry.key, message_list, dead_letter.died_us, entry)
+        message_list.keep(content, entry.key, id, dead_letter.died_us, dead_letter.reached)
 
     # -- when ----------------------------------------------------------------------------------------------------------
 
     def hurry(self, now_us: i64) -> None:
-        """A binding, an exchange, a queue or a policy came or went: there may be a way for what is parked."""
+        """A binding, an exchange, a queue or a policy came or went: there may be a way for what is kept as
+        undeliverable."""
         self.generation = self.vhost.generation
         self._is_hurried = True
         self._pause_us = PAUSE_MIN_US
@@ -140,11 +144,11 @@ class Release:
         self._is_thorough = self._is_hurried
         self._is_hurried = self._is_moving = False
         for name, queue in list(self.queues.items()):
-            parking = queue.parking
-            if parking is not None:
-                parking.tidy()
-                self._asking.extend(parking.message_lists.values())
-            if parking is None or not parking.message_lists:
+            undeliverable = queue.undeliverable
+            if undeliverable is not None:
+                undeliverable.tidy()
+                self._asking.extend(undeliverable.message_lists.values())
+            if undeliverable is None or not undeliverable.message_lists:
                 del self.queues[name]
         self._asked = len(self._asking)
 
@@ -158,20 +162,20 @@ class Release:
 
     # -- what goes -----------------------------------------------------------------------------------------------------
 
-    def _ask(self, message_list: Parked) -> None:
+    def _ask(self, message_list: UndeliverableList) -> None:
         """Whether some of a message list may go."""
         count = message_list.ready.count()
         if count == 0 or message_list.queue.is_deleted or _is_slow(message_list):
             return
         message_list.is_tried_singly = message_list.is_mixed
-        if message_list.queue.is_parking and not self._has_way(message_list):
+        if message_list.queue.keeps_undeliverable and not self._has_way(message_list):
             return
         message_list.left = count
         if message_list.is_tried_singly and not self._is_thorough:
             message_list.left = min(count, TRIES_MAX)
         self._push(message_list)
 
-    def _has_way(self, message_list: Parked) -> bool:
+    def _has_way(self, message_list: UndeliverableList) -> bool:
         """Whether it leads to a queue, or where that depends on more than the key has to be tried."""
         sample = message_list.sample()
         if message_list.is_mixed or not sample:
@@ -183,7 +187,7 @@ class Release:
         exchange = vhost.exchanges.get(queue.dead_letter_exchange)
         if exchange is None:
             return False
-        probe = vhost.slow_burials.probe
+        probe = vhost.slow_dead_letters.probe
         try:
             route = routing.onward(vhost, exchange, encode_short(exchange.name) + encode_short(key), [key], probe)
         except Unfinished:
@@ -192,7 +196,7 @@ class Release:
         message_list.is_tried_singly = route.is_per_message or exchange.schedule is not None
         return message_list.is_tried_singly or len(route.queues) > 0
 
-    def _push(self, message_list: Parked) -> None:
+    def _push(self, message_list: UndeliverableList) -> None:
         message_list.is_going = True
         self._pushed += 1
         heappush(self._going, (int(message_list.ready.expires_us()), self._pushed, message_list))
@@ -207,14 +211,14 @@ class Release:
             if entry is None:
                 continue
             room -= 1
-            letter = Letter(entry, message_list.reason, entry.expires_us, message_list.reached(entry))
+            dead_letter = DeadLetter(entry, message_list.reason, entry.expires_us, message_list.reached(entry))
             is_slow = False
             try:
-                is_gone = self._send(message_list.queue, letter, now_us)
+                is_gone = self._send(message_list.queue, dead_letter, now_us)
             except Unfinished:
                 is_gone, is_slow = False, True
             if is_slow:
-                self._slow_down(message_list, letter, now_us)
+                self._slow_down(message_list, dead_letter, now_us)
             elif is_gone:
                 self._is_moving = True
                 message_list.drop(entry)
@@ -222,40 +226,40 @@ class Release:
                 room -= VAIN_COST
                 is_vain = True
                 message_list.drop(entry)
-                self.put(message_list, letter)
+                self.put(message_list, dead_letter)
                 message_list.left -= 1
             else:
-                message_list.note(entry, letter.reached)
+                message_list.note(entry, dead_letter.reached)
                 continue  # those behind it would fare no better
             if message_list.left > 0 and message_list.ready.count() > 0:
                 self._push(message_list)
         return is_vain
 
-    def _slow_down(self, message_list: Parked, letter: Letter, now_us: i64) -> None:
+    def _slow_down(self, message_list: UndeliverableList, dead_letter: DeadLetter, now_us: i64) -> None:
         """Its lookup takes several turns."""
-        slow = self.vhost.slow_burials
+        slow = self.vhost.slow_dead_letters
         slow.probe.clear()
-        message_list.drop(letter.entry)
-        slow.take(message_list.queue, letter, now_us)
+        message_list.drop(dead_letter.entry)
+        slow.take(message_list.queue, dead_letter, now_us)
         if message_list.is_tried_singly:
             message_list.left -= 1
 
-    def _send(self, queue: Queue, letter: Letter, now_us: i64) -> bool:
+    def _send(self, queue: Queue, dead_letter: DeadLetter, now_us: i64) -> bool:
         """True if it is where it should be, or dropped, because a policy does not ask for more any longer.
 
         Unfinished, and nothing is done, if its lookup takes several turns.
         """
-        if queue.is_parking:
-            return burial.send(self.vhost, queue, letter, now_us, self.vhost.slow_burials.probe) == ""
-        entry = letter.entry
-        if not letter.reached:
-            probe = self.vhost.slow_burials.probe
-            burial.give(self.vhost, queue, entry, letter.reason, letter.died_us, probe)
+        if queue.keeps_undeliverable:
+            return dead_lettering.send(self.vhost, queue, dead_letter, now_us, self.vhost.slow_dead_letters.probe) == ""
+        entry = dead_letter.entry
+        if not dead_letter.reached:
+            probe = self.vhost.slow_dead_letters.probe
+            dead_lettering.give(self.vhost, queue, entry, dead_letter.reason, dead_letter.died_us, probe)
         elif entry.id != 0:
             self.vhost.log.settle(entry.message_list, entry.id)  # some queue has it, so it is not lost
         return True
 
 
-def _is_slow(message_list: Parked) -> bool:
-    """Whether what stands there is being looked up by slow_burials.py."""
-    return message_list.is_mixed and message_list.queue.is_burying_slowly
+def _is_slow(message_list: UndeliverableList) -> bool:
+    """Whether what stands there is being looked up by slow_dead_letters.py."""
+    return message_list.is_mixed and message_list.queue.is_dead_lettering_slowly

@@ -1,4 +1,5 @@
-"""Messages that expire on their way through queues where they only wait: what is seen of them is what burial writes."""
+"""Messages that expire on their way through queues where they only wait: what is seen of them is what dead lettering
+writes."""
 
 from __future__ import annotations
 
@@ -6,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leveret.broker import burial
-from leveret.broker.deadletter import body_of, header_of
+from leveret.broker import dead_lettering
+from leveret.broker.contents import body_of, header_of
+from leveret.broker.detached_history import DeadEntry
 from leveret.broker.entry import Entry
 from leveret.broker.log import HOP, MOVED
 from leveret.broker.records import Moved, records
-from leveret.broker.trail import Dead
 from leveret.broker.vhost import VHost
 from leveret.cli import store
 from leveret.store.disk import MemoryDisk
@@ -70,12 +71,12 @@ PROPERTIES = st.fixed_dictionaries(
 
 
 @given(properties=PROPERTIES, durable=st.booleans(), body=st.binary(max_size=20), crashes=st.sets(st.integers(1, 3)))
-def test_a_hop_shows_what_burial_writes(
+def test_an_expiry_route_shows_what_dead_lettering_writes(
     properties: dict[str, object], durable: bool, body: bytes, crashes: set[int]
 ) -> None:
     """Whatever a publisher may write, and whatever of the way was read back from the journal."""
     seen: list[tuple[bytes, bytes]] = []
-    for is_buried in (True, False):
+    for is_dead_lettered in (True, False):
         bench = Bench()
         client = levels(bench, durable)
         headers = properties.get("headers")
@@ -90,8 +91,8 @@ def test_a_hop_shows_what_burial_writes(
             vhost = bench.broker.vhosts["/"]
             entry = take(vhost, name)
             entry.expires_us = bench.now_us  # the expiration, where there was one, would have been earlier
-            if is_buried:
-                burial.bury(vhost, vhost.queues[name], entry, "expired", entry.expires_us)
+            if is_dead_lettered:
+                dead_lettering.dead_letter(vhost, vhost.queues[name], entry, "expired", entry.expires_us)
             else:
                 vhost.expire(vhost.queues[name], entry)
             bench.sync()
@@ -117,7 +118,7 @@ def test_hops_share_the_content_and_write_it_once(headers: dict[str, Value] | No
         assert isinstance(hop, Moved)
         assert len(bench.batches[-1]) < 90
     (entry,) = waiting(bench, "end")
-    assert isinstance(entry, Dead)
+    assert isinstance(entry, DeadEntry)
     assert entry.content is content
     client.send(1, grammar.BASIC_CONSUME, queue="end", no_ack=True)
     shown = content_frames(1, header_of(entry.shown()), b"body" * 500, 131072)
