@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from leveret.broker.attempts import FREE, STEP_US
+from leveret.broker.login_throttle import FREE, STEP_US
 from leveret.broker.users import ARGON2ID
 from leveret.control.refusal import NOT_AUTHORISED, Refused
 from leveret.testing import LiveBroker, VirtualClock

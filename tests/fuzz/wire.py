@@ -9,7 +9,7 @@ import struct
 from collections.abc import Callable
 from typing import Any, Final
 
-from leveret.broker import copies
+from leveret.broker import carbon_copies
 from leveret.client.errors import ConnectionClosed
 from leveret.client.model import Delivery
 from leveret.client.protocol import ConnectionCore
@@ -65,7 +65,7 @@ def _look_at_table(raw: bytes) -> None:
     assert join_table(entries) == raw[:end]
     assert {name.decode("utf-8", "surrogateescape") for name, _ in entries} == set(table)
     if len(raw) == end:
-        assert copies.is_sound(raw, 4, end, True, 0), "decoded, but the broker finds it unsound"
+        assert carbon_copies.is_sound(raw, 4, end, True, 0), "decoded, but the broker finds it unsound"
     again = encode_table(table)
     # a NaN is not equal to itself: what is compared is what it is encoded as
     assert encode_table(decode_table(again, 0)[0]) == again
@@ -74,7 +74,7 @@ def _look_at_table(raw: bytes) -> None:
         assert text is None or isinstance(text, str)
     names = names_received_from(raw[4:end])
     assert names or RECEIVED_FROM.decode() not in table
-    copies.may_have(raw[:end], 0)
+    carbon_copies.may_have(raw[:end], 0)
 
 
 # -- methods ----------------------------------------------------------------------------------------------------------

@@ -453,7 +453,7 @@ async def test_whatever_random_clients_do_a_probe_is_served_and_nothing_stays() 
     chance, turns, lines = random.Random(seed), Turns(), Lines()
     logging.getLogger("leveret").addHandler(lines)
     try:
-        with uncollected(), broker(ceilings={"handshake_max": HANDSHAKES_MAX}) as rabbit, turns.watched(rabbit):
+        with uncollected(), broker(quotas={"handshake_max": HANDSHAKES_MAX}) as rabbit, turns.watched(rabbit):
             async with await connect(rabbit, name="probe") as connection:
                 probe, is_over = Probe(connection), asyncio.Event()
                 before = held(rabbit)

@@ -8,8 +8,8 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from leveret.broker.broker import Broker
+from leveret.broker.carbon_copies import split_key
 from leveret.broker.contents import body_of, header_of
-from leveret.broker.copies import split_key
 from leveret.broker.definitions import GLOBAL_PARAMETER, PARAMETER, VHOST, key_of
 from leveret.broker.entry import Entry
 from leveret.broker.exchange import Exchange
@@ -232,7 +232,7 @@ def _stream(stream: Stream, archive: Archive) -> tuple[Row, ...]:
 def coming_back(broker: Broker) -> set[tuple[str, int, str]]:
     """Queue, id and source of each message that is on its way back to its queue."""
     found: set[tuple[str, int, str]] = set()
-    for way in broker.ways_back.of(broker.vhosts["/"]):
+    for way in broker.requeue_jobs.of(broker.vhosts["/"]):
         for tag, delivery in way.channel.unacked.tagged(0):
             if isinstance(delivery, Entry) and not delivery.queue.is_deleted and (way.stop == 0 or tag <= way.stop):
                 row = _row(delivery)

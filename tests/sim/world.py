@@ -147,7 +147,7 @@ class World:
         self._starts += 1
         self.broker = Broker(Settings(), self.rng.randbytes)
         self.broker.on_event = lambda _: None
-        self.broker.ways_back.step_max = self.step_max
+        self.broker.requeue_jobs.step_max = self.step_max
         self.journal = Journal(self.disk, DIRECTORY, self.file_size, self.rng.randbytes, ahead_size=AHEAD_SIZE)
         self.work = SimWork(self, self.journal)
         self.segments = SegmentStore(self.disk, SEGMENTS, self.rng.randbytes)
@@ -312,7 +312,7 @@ class World:
         if self._stream_reads:
             ready.append(self._read_stream)
         if self.broker.log.size() and not self.committer.is_syncing:
-            ready.append(self._linger)
+            ready.append(self._batch_delay)
         if any(client.peer.has_more for client in self.clients.values()):
             ready.append(self._go_on)
         if self.broker.is_busy:
@@ -325,7 +325,7 @@ class World:
         self._completions.pop(0)()
         self._end_turn()
 
-    def _linger(self) -> None:
+    def _batch_delay(self) -> None:
         """Nobody waits for this batch, but it has been long enough in the making."""
         self._is_busy = True
         self.committer.submit()
@@ -521,7 +521,7 @@ class World:
             client.deliveries.clear()
         if not self.model.is_quiet(self.now_us):
             self.model.expire(self._state(), self.now_us)
-        if not self.committer.may_linger() or self.rng.random() < 0.5:
+        if not self.committer.may_delay() or self.rng.random() < 0.5:
             self.committer.submit()
         self._is_paging = self.paging.step() or self._is_paging
         self._is_busy = False

@@ -49,7 +49,7 @@ class World:
         self.now_us = 1_700_000_000_000_000
         self.latency_us = latency_us
         self.random = random.Random(seed)
-        self.lives = 0
+        self.epochs = 0
         self.nodes: dict[str, Node] = {}
         self._calls: list[tuple[int, int, Ring]] = []
         self._order = count()
@@ -233,8 +233,8 @@ class Node(Bench):
     """A broker with its links. is_cut: nobody can connect to it."""
 
     def __init__(self, world: World, name: str, own_version: str, batches: Sequence[bytes] = ()) -> None:
-        world.lives += 1
-        super().__init__(Settings(own_version=own_version, cluster_name=name), world.lives)
+        world.epochs += 1
+        super().__init__(Settings(own_version=own_version, cluster_name=name), world.epochs)
         recovery = Recovery(self.broker, self.now_us)
         for batch in batches:
             recovery.batch(batch)
@@ -281,7 +281,7 @@ class Node(Bench):
         self.is_cut = False
 
     def revive(self) -> Node:
-        """A crash, and another life in its place, with what the journal has."""
+        """A crash, and another epoch in its place, with what the journal has."""
         self.cut()
         for gate in list(self.gates):
             gate.close()

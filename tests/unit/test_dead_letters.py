@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from leveret.broker.carbon_copies import may_have
 from leveret.broker.contents import header_of
-from leveret.broker.copies import may_have
 from leveret.broker.entry import Entry
 from leveret.broker.recovery import Recovery
 from leveret.broker.vhost import VHost

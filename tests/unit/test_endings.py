@@ -234,7 +234,7 @@ def end(client: Client) -> None:
 
 def settle(bench: Bench) -> None:
     broker = bench.broker
-    while broker.ways_back.is_busy:
+    while broker.requeue_jobs.is_busy:
         broker.give_back(bench.now_us)
     bench.sync()
     bench.batches.clear()

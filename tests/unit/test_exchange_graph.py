@@ -18,7 +18,7 @@ from leveret.broker.binding import bindings_to
 from leveret.broker.exchange import Exchange
 from leveret.broker.kinds.envelope import Envelope
 from leveret.broker.recovery import Recovery
-from leveret.broker.remains import Remains
+from leveret.broker.stale_bindings import StaleBindings
 from leveret.broker.vhost import VHost
 from leveret.wire import grammar
 from leveret.wire.table import Value
@@ -113,7 +113,7 @@ def play(client: Client, model: Model, step: tuple[str, str, str, str, Node]) ->
     """One step, for the broker and for the model; what cannot be done is left out."""
     action, name, other, key, node = step
     if action == "clear":
-        client.bench.broker.log.remains.clear(1)
+        client.bench.broker.log.stale_bindings.clear(1)
     elif action == "declare" and name in EXCHANGES and name not in model.exchanges:
         arguments: dict[str, Value] = {"alternate-exchange": node.alternate} if node.alternate else {}
         client.call(1, grammar.EXCHANGE_DECLARE, exchange=name, type=node.kind, durable=node.is_durable,
@@ -159,7 +159,7 @@ declared = st.lists(nodes, min_size=len(EXCHANGES), max_size=len(EXCHANGES))
 @settings(deadline=None, max_examples=150)
 def test_a_life_of_exchanges(first: list[Node], life: list[tuple[str, str, str, str, Node]]) -> None:
     bench, model = Bench(), Model()
-    bench.broker.log.remains = Remains(at_once_max=0, pace=0)
+    bench.broker.log.stale_bindings = StaleBindings(at_once_max=0, pace=0)
     client = bench.connect()
     for name, node in zip([*EXCHANGES, *QUEUES], [*first, *first[:3]], strict=True):
         play(client, model, ("declare", name, "", "", node))
@@ -170,8 +170,8 @@ def test_a_life_of_exchanges(first: list[Node], life: list[tuple[str, str, str, 
         play(client, model, step)
     vhost = bench.broker.vhosts["/"]
     check(vhost, model)
-    while bench.broker.log.remains.is_left:
-        bench.broker.log.remains.clear(1)
+    while bench.broker.log.stale_bindings.is_left:
+        bench.broker.log.stale_bindings.clear(1)
         check(vhost, model)
     check_indexes(vhost)
     for batches in (bench.batches, [b"".join(bench.broker.snapshot())]):
@@ -201,7 +201,7 @@ def check(vhost: VHost, model: Model) -> None:
 def check_indexes(vhost: VHost) -> None:
     """Nothing is left of what was deleted."""
     for exchange in vhost.exchanges.values():
-        assert exchange.matcher.remnants == 0  # so it passes over nothing that it finds
+        assert exchange.matcher.stale_batches == 0  # so it passes over nothing that it finds
         for key in KEYS:
             found = exchange.matcher.match(Envelope([key], b"", CONTENT))
             assert not any(binding.destination.is_deleted for binding in found)

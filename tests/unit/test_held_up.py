@@ -21,9 +21,9 @@ from leveret.broker.broker import Broker, Settings
 from leveret.broker.pager import Pager
 from leveret.net import paging, streams
 from leveret.net import server as server_module
+from leveret.net.admission import Place
 from leveret.net.alarms import Alarms, Gauges, Limits
 from leveret.net.clock import Sources
-from leveret.net.entrance import Place
 from leveret.net.pressure import DISK_US_MAX, REASONS, SLOW_US_MAX
 from leveret.net.protocol import PeerProtocol
 from leveret.net.server import CHECK_S, Server
@@ -257,7 +257,7 @@ class World:
         small = Pager(server.broker, page_octets=4000, step_octets=7000, segment_octets=15_000, front_octets=3000)
         server._paging.pager = small
         server._paging._octets_max = READY_OCTETS
-        server.newcomers._clock_ns = lambda: 0
+        server.handshake_budget._clock_ns = lambda: 0
         server._trimming.later = lambda: None  # type: ignore[method-assign]
         server.recover()
         server._tick()

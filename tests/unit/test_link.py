@@ -1,4 +1,4 @@
-"""The life of a link: cuts, crashes, other parameters, upstreams that misbehave, and what the log says of it."""
+"""The epoch of a link: cuts, crashes, other parameters, upstreams that misbehave, and what the log says of it."""
 
 from __future__ import annotations
 

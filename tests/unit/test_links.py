@@ -154,7 +154,7 @@ async def test_a_line_within_the_machine_is_not_paced(
 ) -> None:
     address = await address_of(server)
     seen: list[tuple[int, str]] = []
-    monkeypatch.setattr(lines.loopback, "quicken", lambda endpoint, address: seen.append((endpoint.type, address)))
+    monkeypatch.setattr(lines.tcp_settings, "quicken", lambda endpoint, address: seen.append((endpoint.type, address)))
     user = User()
     line = links.dial(address, user)
     await user.next("connected")

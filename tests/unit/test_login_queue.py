@@ -13,9 +13,9 @@ import pytest
 
 from leveret.admin.login import log_in
 from leveret.broker import argon2id
-from leveret.broker.attempts import FREE, FREE_OF_ADDRESS, STEP_US
 from leveret.broker.broker import Settings
 from leveret.broker.definitions import USER
+from leveret.broker.login_throttle import FREE, FREE_OF_ADDRESS, STEP_US
 from leveret.broker.users import ARGON2ID, SHA256, User, hash_password
 from leveret.control.commands.users import Authenticate
 from leveret.control.passwords import authenticated
@@ -190,7 +190,7 @@ async def test_those_behind_one_who_failed_are_not_looked_at(desk: Desk) -> None
 
 async def test_who_sprays_is_held_up_and_who_was_there_before_is_not(desk: Desk) -> None:
     assert await desk.logins.check(HOST, "quick", "right")
-    desk.broker.attempts.done(HOST, "quick", "http", True, desk.now_us())
+    desk.broker.login_throttle.done(HOST, "quick", "http", True, desk.now_us())
     for number in range(2 * FREE_OF_ADDRESS):
         login(desk.bench, f"user-{number}", "wrong", f"{HOST}:{number + 1}")
     await desk.settle()
@@ -215,7 +215,7 @@ async def test_connections_that_have_gone_do_not_pile_up(desk: Desk) -> None:
 async def test_a_call_that_is_too_early_is_told_when_and_holds_nothing(hashing: str) -> None:
     desk = Desk(hashing=hashing)
     for _ in range(FREE):
-        desk.broker.attempts.done(HOST, "quick", "http", False, desk.now_us())
+        desk.broker.login_throttle.done(HOST, "quick", "http", False, desk.now_us())
     with pytest.raises(Held) as held:
         await desk.logins.check(HOST, "quick", "right")
     assert (held.value.wait_us, held.value.due_us) == (STEP_US, desk.now_us() + STEP_US)
@@ -242,7 +242,7 @@ async def test_attempts_by_http_and_by_amqp_are_in_one_line() -> None:
     for _ in range(100):
         with pytest.raises((Refused, Held)):
             await authenticated(node, "quick", "right", HOST, "http")
-    assert desk.broker.attempts.failed["http"] > FREE, "those that were refused unseen are counted"
+    assert desk.broker.login_throttle.failed["http"] > FREE, "those that were refused unseen are counted"
     mute = Authenticate(name="mute", password="wrong", address=HOST)._authenticate(node)
     with pytest.raises(Refused):
         await mute

@@ -6,10 +6,10 @@ import pytest
 
 from leveret.broker import argon2id, handshake
 from leveret.broker.access import GRANTED_MAX
-from leveret.broker.attempts import FREE
 from leveret.broker.broker import Settings
 from leveret.broker.definitions import PERMISSION, TOPIC_PERMISSION, USER
-from leveret.broker.peer import LINGER_US, SILENCE_US, Peer
+from leveret.broker.login_throttle import FREE
+from leveret.broker.peer import CLOSE_DELAY_US, SILENCE_US, Peer
 from leveret.broker.users import ARGON2ID, MD5, SHA256, SHA512, User, hash_password
 from leveret.session import lifecycle
 from leveret.session.connection import Connection
@@ -149,17 +149,17 @@ def test_a_crowd_that_waits_is_refused_without_a_look() -> None:
     crowd = [login(bench, "guest", "guest") for _ in range(100)]
     assert said(crowd[-1])[0].number("reply_code") == 403
     assert any("refused unseen" in event for event in events)
-    assert bench.broker.attempts.failed == {"amqp091": bench.broker.refusals["login"]}
+    assert bench.broker.login_throttle.failed == {"amqp091": bench.broker.refusals["login"]}
 
 
 def test_a_refusal_without_a_word_leaves_the_socket_open_for_a_while() -> None:
     bench = Bench()
     client = login(bench, "guest", "wrong", hears=False)
     assert said(client) == []
-    assert (client.peer.state, client.peer.linger_us) == (lifecycle.DRAINING, SILENCE_US)
+    assert (client.peer.state, client.peer.close_delay_us) == (lifecycle.DRAINING, SILENCE_US)
     client.send(0, grammar.CONNECTION_TUNE_OK, channel_max=2047, frame_max=131072)
     assert said(client) == []
-    assert login(bench, "guest", "wrong").peer.linger_us == LINGER_US
+    assert login(bench, "guest", "wrong").peer.close_delay_us == CLOSE_DELAY_US
 
 
 @pytest.mark.parametrize(("users", "gets_in"), [(("guest",), False), ((), True), (("other",), True)])

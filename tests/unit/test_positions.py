@@ -35,7 +35,7 @@ def linked(bench: Bench, **values: object) -> Client:
 
 
 def positions(client: Client) -> list[tuple[int, int, bytes]]:
-    """(life, id, body) of what was delivered since the last look."""
+    """(epoch, id, body) of what was delivered since the last look."""
     found = []
     place = (0, 0)
     for frame in client.frames():
@@ -55,7 +55,7 @@ def test_each_message_has_a_position(bench: Bench) -> None:
         client.publish("up", body, delivery_mode=None if body == b"b" else 2)
     found = positions(linked(bench))
     assert [body for *_, body in found] == [b"a", b"b", b"c"]
-    assert len({life for life, *_ in found}) == 1
+    assert len({epoch for epoch, *_ in found}) == 1
     ids = [id for _, id, _ in found]
     assert ids == sorted(set(ids))
     assert ids[0] > 0
@@ -79,8 +79,8 @@ def test_a_position_stays_over_a_crash_and_what_comes_then_is_of_another_life(be
         assert after[0] == before[0]
         assert [body for *_, body in after] == [b"a"] + [b"new"] * crash
         assert after[1][0] != first
-        assert after[1][1] == id + 1  # given out twice, but never in one life
-        assert len({life for life, *_ in after}) == 1 + crash
+        assert after[1][1] == id + 1  # given out twice, but never in one epoch
+        assert len({epoch for epoch, *_ in after}) == 1 + crash
         batches += bench.batches
 
 
@@ -131,9 +131,9 @@ def test_two_queues_have_no_position_in_common(bench: Bench) -> None:
         client.call(1, grammar.QUEUE_BIND, queue=name, exchange="amq.fanout")
     client.publish("", exchange="amq.fanout")
     client.send(1, grammar.BASIC_CONSUME, queue="other", arguments=LINK)
-    (life, id, _), (other, same, _) = positions(linked(bench)) + positions(client)
+    (epoch, id, _), (other, same, _) = positions(linked(bench)) + positions(client)
     assert id == same
-    assert life != other
+    assert epoch != other
 
 
 def test_who_does_not_ask_gets_none(bench: Bench) -> None:
@@ -156,8 +156,8 @@ def test_what_is_not_in_the_journal_has_the_position_of_nothing(bench: Bench) ->
     client.queue("up", durable=True)
     client.publish("up", b"a", headers={"x-leveret-position": bytes(8) + (1 << 40).to_bytes(8, "big")})
     client.publish("up", b"b", delivery_mode=2)
-    (life, id, _), (_, kept, _) = positions(linked(bench))
-    assert (life, id) == (0, 0)
+    (epoch, id, _), (_, kept, _) = positions(linked(bench))
+    assert (epoch, id) == (0, 0)
     assert kept > 0
 
 
@@ -279,8 +279,8 @@ def test_a_link_may_have_other_times_for_its_queue_and_nobody_else(bench: Bench)
     for each in (bench, again, recovered([b"".join(again.broker.snapshot())])):
         queue = each.broker.vhosts["/"].queues["up"]
         assert (int(queue.ttl_us), int(queue.idle_us)) == (1_000_000, 60_000_000)
-    lives = [int(entry.expires_us) for entry in bench.broker.vhosts["/"].queues["up"].in_memory()]
-    assert lives == [0, bench.now_us + 1_000_000]
+    epochs = [int(entry.expires_us) for entry in bench.broker.vhosts["/"].queues["up"].in_memory()]
+    assert epochs == [0, bench.now_us + 1_000_000]
     refused = {"x-message-ttl": "many"}, {"x-max-length": 1}, {"x-leveret-positions": False}
     for values in refused:
         fresh = bench.connect()
@@ -340,20 +340,20 @@ class Door:
         self.peer = LinkPeer(bench.broker, bench.broker.vhosts["/"], "a link", True, key)
         self.published = 0
 
-    def take(self, *ids: int, life: int = 9, queue: str = "q", size: int = 1) -> None:
+    def take(self, *ids: int, epoch: int = 9, queue: str = "q", size: int = 1) -> None:
         """Publish what the upstream has under these ids, in one turn; what is known is left out."""
         data = b""
         for id in ids:
-            if not self.peer.position.has(life, id):
+            if not self.peer.position.has(epoch, id):
                 self.published += 1
-                self.peer.stand(self.published, life, id)
+                self.peer.stand(self.published, epoch, id)
                 body = b"%d" % id * size
                 data += method_frame(1, grammar.BASIC_PUBLISH, routing_key=queue)
                 data += content_frames(1, encode_header(Properties(delivery_mode=2), len(body)), body, 131072)
         self.peer.turn(data, self.bench.now_us)
 
-    def knows(self, *ids: int, life: int = 9) -> list[bool]:
-        return [self.peer.position.has(life, id) for id in ids]
+    def knows(self, *ids: int, epoch: int = 9) -> list[bool]:
+        return [self.peer.position.has(epoch, id) for id in ids]
 
 
 def door(bench: Bench, **arguments: object) -> Door:
@@ -376,7 +376,7 @@ def test_what_was_had_is_known(bench: Bench) -> None:
     link = door(bench)
     link.take(3, 5, 9)
     assert link.knows(2, 3, 4, 5, 9, 10) == [True, True, True, True, True, False]
-    assert link.knows(3, life=8) == [False]
+    assert link.knows(3, epoch=8) == [False]
     link.take(4, 9, 12)
     assert ids(bench) == [3, 5, 9, 12]
 
@@ -427,9 +427,9 @@ def test_lives_in_one_turn(bench: Bench) -> None:
     data = method_frame(1, grammar.BASIC_PUBLISH, routing_key="q")
     link.peer.turn(data + content_frames(1, encode_header(Properties(), 1), b"0", 131072)[:9], bench.now_us)
     link.peer.turn(content_frames(1, encode_header(Properties(), 1), b"0", 131072)[9:], bench.now_us)
-    link.take(4, 5, life=8)
-    assert link.knows(30, 31, life=7) == [True, False]
-    assert link.knows(5, 6, life=8) == [True, False]
+    link.take(4, 5, epoch=8)
+    assert link.knows(30, 31, epoch=7) == [True, False]
+    assert link.knows(5, 6, epoch=8) == [True, False]
 
 
 def test_holes_before_a_new_session_are_gone(bench: Bench) -> None:
@@ -451,10 +451,10 @@ def test_a_link_that_is_no_more_is_forgotten(bench: Bench) -> None:
         assert Door(again).knows(1) == [False]
 
 
-def said(link: Door, properties: Properties, life: int, id: int, body: bytes = b"0") -> list[str]:
+def said(link: Door, properties: Properties, epoch: int, id: int, body: bytes = b"0") -> list[str]:
     """What the broker says to a publish."""
     link.published += 1
-    link.peer.stand(link.published, life, id)
+    link.peer.stand(link.published, epoch, id)
     data = method_frame(1, grammar.BASIC_PUBLISH, routing_key="q")
     link.peer.turn(data + content_frames(1, encode_header(properties, len(body)), body, 131072), link.bench.now_us)
     reader = FrameReader(0)

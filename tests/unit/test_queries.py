@@ -44,7 +44,7 @@ class Host:
         self.alarms = Alarms(Limits(100, 2000), gauges)
         self.clients: list[Client] = []
         self.shown: list[tuple[str, int]] = []
-        self.departure = SimpleNamespace(is_under_maintenance=False, has_begun=False)
+        self.shutdown = SimpleNamespace(is_under_maintenance=False, has_begun=False)
 
     @property
     def logins(self) -> Logins:

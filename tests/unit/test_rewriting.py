@@ -99,7 +99,7 @@ def test_the_splice_is_what_the_codec_says(
     found = each.rewrite(header if id is None else positioned(header, id), redelivered)
     assert each.id == (id or 0)
     if id:
-        assert each.life == int.from_bytes(LIFE, "big", signed=True)
+        assert each.epoch == int.from_bytes(LIFE, "big", signed=True)
     wanted = expected(properties, max_hops, redelivered)
     if wanted is None:
         assert found == b""

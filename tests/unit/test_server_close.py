@@ -6,7 +6,7 @@ import os
 import pytest
 
 from leveret.broker.broker import Broker, Settings
-from leveret.broker.peer import LINGER_US
+from leveret.broker.peer import CLOSE_DELAY_US
 from leveret.net.alarms import Alarms, Gauges, Limits
 from leveret.net.server import Server
 from leveret.store.disk import MemoryDisk
@@ -55,10 +55,10 @@ async def test_the_socket_is_closed_after_a_while(
     writer.write(sent)
     assert method(await frame(reader)) is answer
     [peer] = server._protocols
-    monkeypatch.setattr(server, "now_us", lambda: peer.sent_us + LINGER_US)
+    monkeypatch.setattr(server, "now_us", lambda: peer.sent_us + CLOSE_DELAY_US)
     server._tick()
     assert not server._protocols[peer].transport.is_closing()
-    monkeypatch.setattr(server, "now_us", lambda: peer.sent_us + LINGER_US + 1)
+    monkeypatch.setattr(server, "now_us", lambda: peer.sent_us + CLOSE_DELAY_US + 1)
     server.stopping.set()  # no more ticks after this one
     server._tick()
     assert await reader.read() == b""

@@ -587,7 +587,7 @@ def test_who_could_not_release_anything_may_not_stage_anything() -> None:
 
 
 def test_a_user_has_no_more_queries_than_its_limit() -> None:
-    bench = Bench(Settings(ceilings={"staged_producer_max_per_user": 2}))
+    bench = Bench(Settings(quotas={"staged_producer_max_per_user": 2}))
     client, other = opened(bench, "q"), other_user(bench)
     for name in ("a", "b", "b"):
         attach(client, 0, f"{len(queries(bench).by_number)}", query=name)
@@ -608,7 +608,7 @@ def test_a_user_has_no_more_queries_than_its_limit() -> None:
 
 
 def test_a_user_has_no_more_stages_than_its_limit() -> None:
-    bench = Bench(Settings(ceilings={"stage_max_per_user": 2}))
+    bench = Bench(Settings(quotas={"stage_max_per_user": 2}))
     client, other = opened(bench, "q"), other_user(bench)
     stage(client, 0, "a", b"1")
     stage(client, 0, "b", b"2", query="R")
@@ -706,7 +706,7 @@ def test_a_journal_that_does_not_say_when_a_query_was_used() -> None:
 
 
 def test_no_stage_is_kept_for_longer_than_an_unused_query() -> None:
-    bench = Bench(Settings(ceilings={"staged_producer_unused_days_max": 2}))
+    bench = Bench(Settings(quotas={"staged_producer_unused_days_max": 2}))
     client = opened(bench, "q")
     attach(client, 0, "a", expires_ms=315_360_000_000)
     detach(client)
@@ -714,7 +714,7 @@ def test_no_stage_is_kept_for_longer_than_an_unused_query() -> None:
     assert len(queries(bench).stages()) == 1
     bench.pass_time(DAY_US)
     assert (queries(bench).stages(), queries(bench).by_name) == ([], {})
-    bench.broker.set_ceilings({"staged_producer_unused_days_max": -1} | {
+    bench.broker.set_quotas({"staged_producer_unused_days_max": -1} | {
         "staged_producer_max_per_user": -1, "stage_max_per_user": -1})
     release(client, 0)
     for _ in range(5):
@@ -739,7 +739,7 @@ def test_what_remains_of_closed_queries_is_bounded() -> None:
 
 
 def test_queries_are_not_without_number() -> None:
-    bench = Bench(Settings(ceilings={"staged_producer_max_per_user": -1}))
+    bench = Bench(Settings(quotas={"staged_producer_max_per_user": -1}))
     client = opened(bench, "q")
     for number in range(QUERIES_MAX):
         queries(bench).of(f"{number}", "guest", bench.now_us)
@@ -753,7 +753,7 @@ def test_queries_are_not_without_number() -> None:
 
 
 def test_stages_are_not_without_number() -> None:
-    bench = Bench(Settings(ceilings={"stage_max_per_user": -1}))
+    bench = Bench(Settings(quotas={"stage_max_per_user": -1}))
     client = opened(bench, "q")
     known = queries(bench)
     for number in range(STAGES_MAX):

@@ -13,7 +13,7 @@ import pytest
 
 from leveret.broker.broker import Broker, Settings
 from leveret.net import listening
-from leveret.net.entrance import Entrance, Place
+from leveret.net.admission import Admission, Place
 from leveret.net.listening import Listening
 from leveret.net.stream import BUFFERS_MAX, READ_OCTETS, READ_OCTETS_MAX, WRITE_HIGH_OCTETS, Stream
 
@@ -22,7 +22,7 @@ LOCAL = "127.0.0.1"
 
 def anybody(host: str) -> Place | None:
     """Everybody may come in."""
-    return Entrance(Broker(Settings(), os.urandom)).admit(host, 0)
+    return Admission(Broker(Settings(), os.urandom)).admit(host, 0)
 
 
 class User:

@@ -7,7 +7,7 @@ import pytest
 from leveret.broker.binding import Binding
 from leveret.broker.definitions import POLICY, VHOST
 from leveret.broker.exchange import Exchange
-from leveret.broker.remains import Remains
+from leveret.broker.stale_bindings import StaleBindings
 from leveret.broker.vhost import VHost
 from leveret.broker.watcher import Watcher
 from leveret.wire import grammar
@@ -120,7 +120,7 @@ def test_an_exchange_that_goes_with_its_last_binding(client: Client, diary: Diar
 
 
 def test_of_very_many_bindings_it_hears_by_and_by(bench: Bench, client: Client, diary: Diary) -> None:
-    remains = bench.broker.log.remains = Remains(at_once_max=0, pace=0)
+    stale_bindings = bench.broker.log.stale_bindings = StaleBindings(at_once_max=0, pace=0)
     exchange(client, "x")
     client.queue("q")
     for key in ("a", "b"):
@@ -128,14 +128,14 @@ def test_of_very_many_bindings_it_hears_by_and_by(bench: Bench, client: Client, 
     diary.heard()
     client.call(1, grammar.QUEUE_DELETE, queue="q")
     assert diary.heard() == []
-    remains.clear(2)
+    stale_bindings.clear(2)
     assert diary.heard() == ["x -bx q"]
-    remains.clear(2)
+    stale_bindings.clear(2)
     assert diary.heard() == ["x -ax q"]
 
 
 def test_who_came_later_does_not_hear_of_bindings_that_were_gone(bench: Bench, client: Client, diary: Diary) -> None:
-    remains = bench.broker.log.remains = Remains(at_once_max=0, pace=0)
+    stale_bindings = bench.broker.log.stale_bindings = StaleBindings(at_once_max=0, pace=0)
     exchange(client, "x")
     for name in ("p", "q"):
         client.queue(name)
@@ -145,7 +145,7 @@ def test_who_came_later_does_not_hear_of_bindings_that_were_gone(bench: Bench, c
     client.call(1, grammar.QUEUE_DELETE, queue="p")
     source.watch = 2
     client.call(1, grammar.QUEUE_DELETE, queue="q")
-    remains.clear(4)
+    stale_bindings.clear(4)
     assert diary.heard() == ["x -x q"]
 
 

@@ -28,7 +28,7 @@ DEAD: dict[str, Value] = {"x-dead-letter-exchange": "", "x-dead-letter-routing-k
 @pytest.fixture
 def bench() -> Bench:
     bench = Bench()
-    bench.broker.ways_back.step_max = 2
+    bench.broker.requeue_jobs.step_max = 2
     return bench
 
 
@@ -52,7 +52,7 @@ def taking(
 
 
 def give_back(bench: Bench, steps: int = 1000) -> None:
-    while bench.broker.ways_back.is_busy and steps > 0:
+    while bench.broker.requeue_jobs.is_busy and steps > 0:
         bench.broker.give_back(bench.now_us)
         steps -= 1
 
@@ -224,7 +224,7 @@ def test_a_consumer_that_waits_longer_goes_first(bench: Bench) -> None:
 
 def test_an_operator_does_not_wait() -> None:
     desk = Desk()
-    desk.bench.broker.ways_back.step_max = 2
+    desk.bench.broker.requeue_jobs.step_max = 2
     client, bodies = taking(desk.bench, 9)
     client.peer.lost(desk.bench.now_us)
     got = desk.ask("get_messages", vhost="/", queue="q", count=3, ackmode="ack_requeue_true", encoding="base64")
@@ -312,7 +312,7 @@ def test_a_rejection_of_very_many_takes_several_turns(tag: int) -> None:
 def test_dead_letters_of_those_that_come_back_are_in_order(
     bench: Bench, arguments: dict[str, Value], rounds: int
 ) -> None:
-    bench.broker.ways_back.step_max = 16  # 2 of those that are counted
+    bench.broker.requeue_jobs.step_max = 16  # 2 of those that are counted
     bench.connect().queue("dead")
     client, bodies = taking(bench, 40, arguments=DEAD | arguments)
     for each in range(rounds):
@@ -320,7 +320,7 @@ def test_dead_letters_of_those_that_come_back_are_in_order(
             client = bench.connect()
             client.send(1, grammar.BASIC_CONSUME, queue="q", consumer_tag="c")
         client.peer.lost(bench.now_us)
-        while bench.broker.ways_back.is_busy:
+        while bench.broker.requeue_jobs.is_busy:
             queue = queue_of(bench)
             assert queue.count() + queue.unacked + queue_of(bench, "dead").count() == 40
             give_back(bench, 1)
@@ -331,7 +331,7 @@ def test_dead_letters_of_those_that_come_back_are_in_order(
 
 
 def test_what_is_over_its_limit_is_a_dead_letter_before_the_next_method(bench: Bench) -> None:
-    bench.broker.ways_back.step_max = 16
+    bench.broker.requeue_jobs.step_max = 16
     bench.connect().queue("dead")
     client, _ = taking(bench, 2, arguments=DEAD | {"x-queue-type": "quorum", "x-delivery-limit": 0})
     nack = method_frame(1, grammar.BASIC_NACK, delivery_tag=0, multiple=True, requeue=True)
@@ -399,7 +399,7 @@ def test_a_crash_on_the_way_loses_nothing(bench: Bench) -> None:
 def test_a_new_journal_file_knows_those_on_their_way(is_paged: bool) -> None:
     """How often they came back before, and where they are."""
     house = House(MemoryDisk(), octets_max=3000 if is_paged else 1 << 30)
-    house.bench.broker.ways_back.step_max = 8
+    house.bench.broker.requeue_jobs.step_max = 8
     client = house.bench.connect()
     client.send(1, grammar.QUEUE_DECLARE, queue="q", durable=True, arguments={"x-queue-type": "quorum"})
     client.send(1, grammar.QUEUE_DECLARE, queue="busy", durable=True)
@@ -410,7 +410,7 @@ def test_a_new_journal_file_knows_those_on_their_way(is_paged: bool) -> None:
     go_on(client)
     client.send(1, grammar.CHANNEL_CLOSE)
     client.call(1, grammar.CHANNEL_OPEN)
-    assert house.bench.broker.ways_back.is_busy
+    assert house.bench.broker.requeue_jobs.is_busy
     for _ in range(60):
         numbered(client, 1, "busy", mode=2)
         house.page()

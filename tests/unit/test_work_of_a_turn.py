@@ -23,10 +23,10 @@ from leveret.broker.page import LARGE_PAGE_OCTETS, Page
 from leveret.broker.pager import DEAD_MAX, Pager
 from leveret.broker.peer import EXCLUSIVE_COST_MAX, MESSAGES_COST
 from leveret.broker.queue import CROWD, EXPIRED_MAX, Queue
-from leveret.broker.remains import STEP
+from leveret.broker.requeue_job import COUNTED_COST, STEP_MAX
+from leveret.broker.stale_bindings import STEP
 from leveret.broker.vhost import PREDECLARED
 from leveret.broker.vhost_removal import COST_MAX
-from leveret.broker.way_back import COUNTED_COST, STEP_MAX
 from leveret.control.commands.definitions import ImportDefinitions
 from leveret.control.commands.vhosts import AddVhost, DeleteVhost
 from leveret.control.definitions.document import Document
@@ -799,14 +799,14 @@ def test_an_acknowledgement_of_very_many_of_what_is_unknown_is_an_error_at_once(
     client.raw(method_frame(1, grammar.BASIC_ACK, delivery_tag=ACKED_MAX + 3, multiple=True))
     assert not client.peer.has_more
     assert client.methods()[-1].spec is grammar.CHANNEL_CLOSE
-    bench.broker.ways_back.finish()
+    bench.broker.requeue_jobs.finish()
     assert queue_of(bench).count() == ACKED_MAX + 2
 
 
 def returned_by_steps(bench: Bench, count: int, step: int) -> int:
     """So many messages come back to the queue, and no step brings more than that; how many steps there are."""
     queue, steps = queue_of(bench), 0
-    while bench.broker.ways_back.is_busy:
+    while bench.broker.requeue_jobs.is_busy:
         before = queue.count()
         assert before + queue.unacked == count
         bench.broker.give_back(bench.now_us)

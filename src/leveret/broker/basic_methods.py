@@ -8,20 +8,21 @@ from mypy_extensions import i64
 
 from leveret.broker import stage_methods
 from leveret.broker.ack_timeout import given_timeout_ms
-from leveret.broker.answers import ANSWERS, answer
 from leveret.broker.arguments import refused_of_consumer, typed
-from leveret.broker.ceilings import check_consumers
+from leveret.broker.carbon_copies import split_key
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.consumer import Consumer
 from leveret.broker.content import POSITIONS, write_content
 from leveret.broker.contents import HEADER_AT, header_of
-from leveret.broker.copies import split_key
 from leveret.broker.counters import Counters
 from leveret.broker.entry import Entry
 from leveret.broker.names import REPLY_PREFIX, REPLY_TO, STAGE, generated
 from leveret.broker.overflow import trim
+from leveret.broker.pseudo_queues import ANSWERS, answer
 from leveret.broker.queue import EXPIRED_MAX, Queue
 from leveret.broker.queue_methods import check_queue, fail, find, last_declared
+from leveret.broker.quotas import check_consumers
+from leveret.broker.requeue_job import requeue
 from leveret.broker.returned import Returned, with_delivery_count
 from leveret.broker.streams.filter import filter_of
 from leveret.broker.streams.naming import NAME, SINGLE, Named, refused_name
@@ -30,7 +31,6 @@ from leveret.broker.streams.read import Read
 from leveret.broker.streams.reader import Reader
 from leveret.broker.streams.stream import Stream
 from leveret.broker.transaction import REJECT, REQUEUE
-from leveret.broker.way_back import requeue
 from leveret.session.confirms import Confirms
 from leveret.session.unacked import Delivery
 from leveret.wire import grammar
@@ -130,7 +130,7 @@ def _consume_queue(peer: Peer, channel: BrokerChannel, method: Method, tag: str)
     consumer.timeout_ms = given_timeout_ms(arguments)
     peer.broker.ack_timeout.allow_for(consumer.timeout_ms)
     if is_link:
-        consumer.lives = peer.broker.lives
+        consumer.epochs = peer.broker.epochs
         channel.must_cut = True
     if isinstance(queue, Stream):
         consumer.reader = _reader(peer, consumer, queue, types)
@@ -171,7 +171,7 @@ def _take_over(peer: Peer, method: Method, queue: Queue, what: str) -> None:
     come in order, or what was never had would be taken for had.
     """
     for older in queue.consumers.all():
-        if older.lives is not None:
+        if older.epochs is not None:
             if older.connection is peer:
                 raise fail(method, ACCESS_REFUSED, f"{what} in exclusive use")
             older.connection.now_us = peer.now_us
@@ -285,7 +285,7 @@ def nack(peer: Peer, channel: BrokerChannel, method: Method) -> None:
 
 def _reject(peer: Peer, channel: BrokerChannel, method: Method, multiple: bool) -> None:
     tag, requeue = method.number("delivery_tag"), method.flag("requeue")
-    if channel.way_back is None and channel.acked_to == 0:  # else this is its second turn, at least
+    if channel.requeue_job is None and channel.acked_to == 0:  # else this is its second turn, at least
         check_tag(channel, tag, multiple, method.spec.method_id)
     if channel.tx is not None:
         channel.tx.settle(channel.unacked, tag, multiple, REQUEUE if requeue else REJECT)
@@ -323,12 +323,12 @@ def _reject_many(peer: Peer, channel: BrokerChannel, tag: int, method: Method) -
 
 def _give_back(peer: Peer, channel: BrokerChannel, tag: int, method: Method, what: str) -> bool:
     """The same, back to their queues. True if this turn is the last one."""
-    way = channel.way_back
+    way = channel.requeue_job
     if way is None:
         _check_returnable(channel, tag, method, what)
         stop = i64(tag) if tag != 0 else channel.next_tag - 1
-        way = peer.vhost.ways_back.begin(peer.vhost, channel, peer, stop, channel.sources(), peer.now_us)
-    channel.way_back = None if way.is_over else way
+        way = peer.vhost.requeue_jobs.begin(peer.vhost, channel, peer, stop, channel.sources(), peer.now_us)
+    channel.requeue_job = None if way.is_over else way
     peer.is_unfinished = not way.is_over
     return way.is_over
 

@@ -65,7 +65,7 @@ class Binding:
 
 
 def bindings_to(destination: Destination) -> Iterator[Binding]:
-    """Those that stand, in the order of their sources; what a deleted exchange has left (remains.py) is none."""
+    """Those that stand, in the order of their sources; what a deleted exchange has left (stale_bindings.py) is none."""
     for source, bindings in list(destination.incoming.items()):
         if not source.is_deleted:
             yield from list(bindings.values())

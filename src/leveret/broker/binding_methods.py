@@ -9,7 +9,6 @@ from mypy_extensions import i64
 from leveret.broker import routing
 from leveret.broker.access import EXCHANGE, QUEUE, check, check_lead, check_topic
 from leveret.broker.binding import Binding
-from leveret.broker.ceilings import check_bindings, check_pattern
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.contents import header_of
 from leveret.broker.exchange import Exchange
@@ -17,6 +16,7 @@ from leveret.broker.exchange_methods import find, name_of
 from leveret.broker.kinds.recent_history import RecentHistory
 from leveret.broker.queue import Queue
 from leveret.broker.queue_methods import check_owner, fail, last_declared, lookup, not_default
+from leveret.broker.quotas import check_bindings, check_pattern
 from leveret.broker.route import Route
 from leveret.broker.users import READ, WRITE
 from leveret.wire import grammar

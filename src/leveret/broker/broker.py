@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Final
 from leveret.broker import enforcement, tracing
 from leveret.broker.access import Access
 from leveret.broker.ack_timeout import AckTimeout
-from leveret.broker.attempts import Attempts
-from leveret.broker.ceilings import CEILINGS
 from leveret.broker.cluster_name import ClusterName
 from leveret.broker.counters import Churn
 from leveret.broker.definitions import (
@@ -27,9 +25,9 @@ from leveret.broker.definitions import (
     Definitions,
     Key,
 )
+from leveret.broker.epochs import Epochs
 from leveret.broker.imports import Imports
 from leveret.broker.kinds.recent_history import SNAPSHOT_OCTETS_MAX
-from leveret.broker.lives import Lives
 from leveret.broker.log import (
     CLEAN,
     START,
@@ -39,10 +37,13 @@ from leveret.broker.log import (
     returned_record,
     state_record,
 )
+from leveret.broker.login_throttle import LoginThrottle
 from leveret.broker.message_list import MessageList
 from leveret.broker.names import RandomBytes
 from leveret.broker.positions import Positions
 from leveret.broker.queue import Queue
+from leveret.broker.quotas import QUOTAS
+from leveret.broker.requeue_job import RequeueJobs
 from leveret.broker.returned import counted
 from leveret.broker.stage import Stage
 from leveret.broker.streams.stream import Stream
@@ -52,7 +53,6 @@ from leveret.broker.users import SHA256, Users, hash_password
 from leveret.broker.vhost import PREDECLARED, VHost
 from leveret.broker.vhost_removal import VHostRemoval
 from leveret.broker.watcher import Watcher
-from leveret.broker.way_back import WaysBack
 from leveret.session.connection import Connection
 from leveret.wire import grammar
 from leveret.wire.method import method_frame
@@ -89,7 +89,7 @@ class Settings:
     send_timeout_ms: a connection that takes nothing of what it is sent for longer is reset, 0 = never;
     loopback_users: who may log in from this machine only; connection_max: of the whole broker, -1 = no limit;
     password_hashing: of new passwords, one of users.ALGORITHMS; default_user, default_pass: whom a new data directory
-    begins with (RabbitMQ's settings of these names); ceilings: those of ceilings.CEILINGS that differ from the default.
+    begins with (RabbitMQ's settings of these names); quotas: those of quotas.QUOTAS that differ from the default.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class Settings:
         password_hashing: str = SHA256,
         default_user: str = "guest",
         default_pass: str = "guest",
-        ceilings: dict[str, int] | None = None,
+        quotas: dict[str, int] | None = None,
     ) -> None:
         self.product = product
         self.version = version
@@ -128,11 +128,11 @@ class Settings:
         self.password_hashing = password_hashing
         self.default_user = default_user
         self.default_pass = default_pass
-        self.ceilings = {name: default for name, (default, _) in CEILINGS.items()} | (ceilings or {})
+        self.quotas = {name: default for name, (default, _) in QUOTAS.items()} | (quotas or {})
 
-    def ceiling(self, name: str) -> int:
-        """How many there may be of what this one of CEILINGS is about, -1 = any number."""
-        return self.ceilings[name]
+    def quota(self, name: str) -> int:
+        """How many there may be of what this one of QUOTAS is about, -1 = any number."""
+        return self.quotas[name]
 
 
 class Broker:
@@ -147,13 +147,13 @@ class Broker:
         self._is_late = False  # more was due at the last look than a turn may have
         self.timeline = Timeline(self.log)
         self.users = Users(settings.password_hashing)
-        self.attempts = Attempts()
+        self.login_throttle = LoginThrottle()
         self._accesses: dict[tuple[str, str], Access] = {}  # by user and virtual host
         self._greetings: dict[str, bytes] = {}  # by the mechanisms that they offer
         self.ack_timeout = AckTimeout(settings.consumer_timeout_ms)
-        self.ways_back = WaysBack()
+        self.requeue_jobs = RequeueJobs()
         self.vhosts: dict[str, VHost] = {}
-        self.lives = Lives(self.log, int.from_bytes(random_bytes(8), "big", signed=True))
+        self.epochs = Epochs(self.log, int.from_bytes(random_bytes(8), "big", signed=True))
         self.positions = Positions(self.log)
         self.watcher = Watcher()
         self.nowhere = self._vhost("")  # where connections are until they have said where they want to go
@@ -165,7 +165,7 @@ class Broker:
             self._vhost_defined, self._vhost_governed, self.users.defined, self._users_changed, self._named,
         ]  # fmt: skip
         self._define_defaults()
-        self.is_new = True  # no life before this one has come to an orderly end or recorded anything
+        self.is_new = True  # no epoch before this one has come to an orderly end or recorded anything
         self.connections_opened = 0
         self.refusals: dict[str, int] = {}  # connections that were refused, by what was wrong with them: `refused`
         self.cuts: dict[str, int] = {}  # connections that were cut, by what their clients did not do: `cut`
@@ -197,16 +197,16 @@ class Broker:
     def _vhost(self, name: str) -> VHost:
         log, timers, random_bytes = self.log, self.timers, self.random_bytes
         vhost = VHost(
-            name, log, timers, self.timeline, self.ack_timeout, self._tell, random_bytes, self.churn, self.ways_back
+            name, log, timers, self.timeline, self.ack_timeout, self._tell, random_bytes, self.churn, self.requeue_jobs
         )  # fmt: skip
-        vhost.queries.unused_days_max = self.settings.ceiling("staged_producer_unused_days_max")
+        vhost.queries.unused_days_max = self.settings.quota("staged_producer_unused_days_max")
         return vhost
 
-    def set_ceilings(self, ceilings: dict[str, int]) -> None:
+    def set_quotas(self, quotas: dict[str, int]) -> None:
         """These count from now on."""
-        self.settings.ceilings = ceilings
+        self.settings.quotas = quotas
         for vhost in self.vhosts.values():
-            vhost.queries.unused_days_max = self.settings.ceiling("staged_producer_unused_days_max")
+            vhost.queries.unused_days_max = self.settings.quota("staged_producer_unused_days_max")
 
     def _define_defaults(self) -> None:
         """What a new broker begins with; its first journal file says so."""
@@ -379,13 +379,13 @@ class Broker:
     def is_busy(self) -> bool:
         """There are steps to be taken: `give_back`."""
         is_leaving = len(self.log.leaving) > 0 or len(self.leavers) > 0 or len(self._removals) > 0
-        return self.ways_back.is_busy or is_leaving
+        return self.requeue_jobs.is_busy or is_leaving
 
     def give_back(self, now_us: int) -> None:
         """A turn of its own, and one in each turn of the loop, while is_busy: what channels give back, what purges and
         deletions have taken, and what goes with closed connections and virtual hosts, some of each."""
         self.catch_up(now_us)
-        self.ways_back.step(now_us)
+        self.requeue_jobs.step(now_us)
         self.log.settle_leaving()
         if self.leavers:
             self.leavers[0].drop_exclusive()
@@ -423,7 +423,7 @@ class Broker:
         records.append(meta_record(self.cluster_name.record()))
         records += self.definitions.snapshot()
         records += self.imports.snapshot()
-        records += self.lives.snapshot()
+        records += self.epochs.snapshot()
         records += self.positions.snapshot()
         predeclared = {name for name, _ in PREDECLARED}
         for vhost in self.vhosts.values():
@@ -467,7 +467,7 @@ class Broker:
 
     def stop(self) -> None:
         """An orderly stop: write down which messages were delivered, so that the others come back as new ones."""
-        self.ways_back.finish()
+        self.requeue_jobs.finish()
         self.log.finish_leaving()
         for vhost in self.vhosts.values():
             for queue in vhost.queues.values():

@@ -13,10 +13,10 @@ from leveret.session.channel import Channel
 
 if TYPE_CHECKING:
     from leveret.broker.queue import Queue
+    from leveret.broker.requeue_job import RequeueJob
     from leveret.broker.route import Route
     from leveret.broker.staging import Staging
     from leveret.broker.transaction import Transaction
-    from leveret.broker.way_back import WayBack
 
 # queues that a channel remembers without a reason, perhaps
 LEFT_MAX: Final = 64
@@ -24,7 +24,7 @@ LEFT_MAX: Final = 64
 
 class BrokerChannel(Channel):
     """limit: deliveries allowed to be unacknowledged on the whole channel, 0 = no limit; default_limit: for each new
-    consumer; fetched: unacknowledged messages that came by basic.get, which no limit is about. way_back: what it is
+    consumer; fetched: unacknowledged messages that came by basic.get, which no limit is about. requeue_job: what it is
     giving back by basic.nack or basic.recover. purging: the queue of a purge that takes several turns; purged: how many
     messages that takes. is_kept_back: what is published goes to a transaction (tx) or a stage (staging) first. reply:
     its consumer of direct replies; of these reply_to_delivered came to it, and reply_to_dropped were published here for
@@ -40,7 +40,7 @@ class BrokerChannel(Channel):
         self.stirred: list[Consumer] = []
         # an acknowledgement or rejection that takes several turns goes up to this tag, 0 = there is none
         self.acked_to: i64 = 0
-        self.way_back: WayBack | None = None
+        self.requeue_job: RequeueJob | None = None
         self.purging: Queue | None = None
         self.purged = 0
         self.reads_streams = False  # or did

@@ -10,7 +10,7 @@ from mypy_extensions import i64
 from leveret.broker.ack_timeout import NOT_GIVEN
 from leveret.broker.content import write_content, write_stamped
 from leveret.broker.entry import Entry
-from leveret.broker.lives import NO_LIFE, Lives
+from leveret.broker.epochs import NO_EPOCH, Epochs
 from leveret.broker.run import Run
 from leveret.broker.run_delivery import RunDelivery
 from leveret.session.output import LARGE_OCTETS_MIN, Buffer
@@ -36,7 +36,7 @@ class Consumer:
 
     level: where it stands among its queue's consumers; aside: 0 = in line there, else it left the line because it could
     take nothing, and those with smaller numbers had done so before (leveret.broker.consumers). delivered, redelivered:
-    what the counters have not been told yet. arguments: of its declaration. lives: it is a link, which is told the
+    what the counters have not been told yet. arguments: of its declaration. epochs: it is a link, which is told the
     position of each message (its channel must_cut, so that nobody else is asked for it); None for all others.
     reader: of a stream, None for all other queues. prefix, suffix: of a delivery's method frame, around tag and
     redelivered, for messages of the route that it was told of last.
@@ -60,7 +60,7 @@ class Consumer:
         self.delivered: i64 = 0
         self.redelivered: i64 = 0
         self.arguments: dict[str, Value] = {}
-        self.lives: Lives | None = None
+        self.epochs: Epochs | None = None
         self.reader: Reader | None = None
         self.prefix = b""
         self.suffix = b""
@@ -142,10 +142,10 @@ class Consumer:
                 out.write(content)
             else:
                 connection.output.attach(content)
-        elif self.lives is None:
+        elif self.epochs is None:
             write_content(connection.output, content, channel.number, connection.frame_max)
         else:
-            self._write_stamped(self.lives, entry, content)
+            self._write_stamped(self.epochs, entry, content)
         if not connection.is_dirty:
             connection.mark()
         if not self.no_ack:
@@ -182,7 +182,7 @@ class Consumer:
         if not connection.is_dirty:
             connection.mark()
 
-    def _write_stamped(self, lives: Lives, entry: Entry, content: bytes) -> None:
+    def _write_stamped(self, epochs: Epochs, entry: Entry, content: bytes) -> None:
         """The content, with its position. A message that a crash could still take away is not told of: it would come
         once more over the link by which it came here, under another position."""
         queue = entry.message_list.queue
@@ -192,11 +192,11 @@ class Consumer:
             log.hold(self.connection, log.next_id, 0)
         if entry.id >= log.safe_below:
             log.hold(self.connection, entry.id, len(self.prefix) + 9 + len(self.suffix))
-        life = lives.of(entry.id)
-        id = entry.id if life != NO_LIFE and entry.id >= queue.unplaced_below else 0
+        epoch = epochs.of(entry.id)
+        id = entry.id if epoch != NO_EPOCH and entry.id >= queue.unplaced_below else 0
         # no two queues share a position, even on one broker: see content.py
-        life = life ^ queue.number if id != 0 else NO_LIFE
-        write_stamped(self.connection.output, content, self.channel.number, self.connection.frame_max, life, id)
+        epoch = epoch ^ queue.number if id != 0 else NO_EPOCH
+        write_stamped(self.connection.output, content, self.channel.number, self.connection.frame_max, epoch, id)
 
     def deliver_run(self, run: Run, index: i64, count: i64) -> None:
         """Write so many messages of a run that it takes, from this index on; count them as unacknowledged, as one."""

@@ -1,7 +1,7 @@
 """Stored content frames, written for who receives them; for a link with their position.
 
-x-leveret-position comes first in the headers table: a byte array of 16 octets, the name of a life and the id, both as
-signed numbers in network order. The name is the broker's life combined with the queue's number, so that no two queues
+x-leveret-position comes first in the headers table: a byte array of 16 octets, the name of an epoch and the id, both as
+signed numbers in network order. The name is the broker's epoch combined with the queue's number, so that no two queues
 share a position, wherever they are. With the id 0 the message has none. Every delivery to such a consumer has this
 header, so one that a publisher wrote is never taken for the broker's.
 """
@@ -63,7 +63,7 @@ def write_content(output: Output, content: bytes, channel: i64, frame_max: i64, 
         at += size + 8
 
 
-def write_stamped(output: Output, content: bytes, channel: i64, frame_max: i64, life: i64, id: i64) -> None:
+def write_stamped(output: Output, content: bytes, channel: i64, frame_max: i64, epoch: i64, id: i64) -> None:
     """Write stored content frames for a channel, as write_content does, with this position in front.
 
     A header that has no room for it in a frame of frame_max octets goes without, and with no other one either.
@@ -94,7 +94,7 @@ def write_stamped(output: Output, content: bytes, channel: i64, frame_max: i64, 
         at += 4
     write_i32_be(out, i32(table + _OCTETS))
     out.write(HEADER)
-    write_i64_be(out, life)
+    write_i64_be(out, epoch)
     write_i64_be(out, id)
     out.write(content[at : size + 8])
     write_content(output, content, channel, frame_max, size + 8)

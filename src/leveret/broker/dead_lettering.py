@@ -12,8 +12,8 @@ from librt.strings import read_i32_be
 from mypy_extensions import i64
 
 from leveret.broker import overflow, routing
+from leveret.broker.carbon_copies import blind_keys, is_claimed, keys_in, split_key
 from leveret.broker.contents import HEADER_AT
-from leveret.broker.copies import blind_keys, is_claimed, keys_in, split_key
 from leveret.broker.death_history import DeathHistory
 from leveret.broker.entry import Entry
 from leveret.broker.kinds.envelope import Envelope

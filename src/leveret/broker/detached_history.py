@@ -14,8 +14,8 @@ from typing import Final
 from librt.strings import BytesWriter, read_i16_be, read_i32_be, write_i32_be, write_i64_be
 from mypy_extensions import i32, i64
 
+from leveret.broker.carbon_copies import SIZES, is_claimed, is_sound, split_key
 from leveret.broker.contents import HEADER_AT, behind
-from leveret.broker.copies import SIZES, is_claimed, is_sound, split_key
 from leveret.broker.entry import Entry
 from leveret.broker.message_list import MessageList
 from leveret.wire.scan import HeaderScan

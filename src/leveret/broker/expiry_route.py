@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from mypy_extensions import i64
 
 from leveret.broker import routing
-from leveret.broker.copies import split_key
+from leveret.broker.carbon_copies import split_key
 from leveret.broker.detached_history import Cause, DeadEntry, DetachedHistory, history_of, mark_of
 from leveret.broker.entry import Entry
 from leveret.broker.message_list import MessageList

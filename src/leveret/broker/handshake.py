@@ -50,7 +50,7 @@ def start_ok(peer: Peer, method: Method) -> None:
     if broker.users.is_slow:
         _hold(peer, login)  # which is asked whether it must wait when its turn has come: others are before it
         return
-    wait_us = broker.attempts.wait_us(peer.host, user, int(peer.now_us))
+    wait_us = broker.login_throttle.wait_us(peer.host, user, int(peer.now_us))
     if wait_us > 0:
         login.due_us = int(peer.now_us) + wait_us
         _hold(peer, login)
@@ -87,7 +87,7 @@ def decide(peer: Peer, login: Login, is_right: bool | None) -> None:
         told = f"user {quoted(login.user)} refused unseen: too many logins of this user or address have failed"
         broker.tell(peer, f"{peer.address}: {told}")
         broker.refused("login")
-        broker.attempts.count(PROTOCOL, False)
+        broker.login_throttle.count(PROTOCOL, False)
         raise refused(login.mechanism)
     if not is_right or login.user not in broker.users.by_name:
         broker.tell(peer, f"{peer.address}: user {quoted(login.user)} refused: wrong credentials")
@@ -99,7 +99,7 @@ def decide(peer: Peer, login: Login, is_right: bool | None) -> None:
 def _count(peer: Peer, user: str, is_right: bool) -> None:
     if not is_right:
         peer.broker.refused("login")
-    peer.broker.attempts.done(peer.host, user, PROTOCOL, is_right, int(peer.now_us))
+    peer.broker.login_throttle.done(peer.host, user, PROTOCOL, is_right, int(peer.now_us))
 
 
 def _logged_in(peer: Peer, mechanism: str, user: str) -> None:
@@ -140,7 +140,7 @@ def _named_by_certificate(peer: Peer, security: Security) -> str:
         reason = "connection peer presented no TLS (x.509) certificate"
     peer.broker.tell(peer, f"{peer.address}: EXTERNAL login refused: {reason}")
     peer.broker.refused("login")
-    peer.broker.attempts.count(PROTOCOL, False)  # no password was guessed
+    peer.broker.login_throttle.count(PROTOCOL, False)  # no password was guessed
     raise refused(EXTERNAL)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from librt.strings import read_i32_be
 from mypy_extensions import i64
 
-from leveret.broker.copies import COUNTED, SIZES
+from leveret.broker.carbon_copies import COUNTED, SIZES
 
 
 def headers_at(content: bytes) -> i64:

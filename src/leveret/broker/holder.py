@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
-from leveret.broker.copies import split_key
+from leveret.broker.carbon_copies import split_key
 from leveret.broker.entry import Entry
 from leveret.broker.levels import address, levels_of
 from leveret.broker.message_list import MessageList

@@ -51,10 +51,10 @@ class LinkPeer(Peer):
         if has_confirms:
             channel.confirms = Confirms()
         self._only = channel
-        # what stands for publishes that are not handled yet: number, life and id of each
+        # what stands for publishes that are not handled yet: number, epoch and id of each
         self._stands = BytesWriter()
         self._number: i64 = 0
-        self._life: i64 = 0
+        self._epoch: i64 = 0
         self._id: i64 = 0
         self._is_one_life = True
         self._has_begun = False
@@ -63,21 +63,21 @@ class LinkPeer(Peer):
         self.dead_reply = b""
         self._complaints: i64 = 0
 
-    def stand(self, number: i64, life: i64, id: i64) -> None:
+    def stand(self, number: i64, epoch: i64, id: i64) -> None:
         """Publish number `number` of the channel, which is about to come, is this message of the upstream."""
         if not self._has_begun:
             self._has_begun = True
-            self.position.pass_over(life, id)
+            self.position.pass_over(epoch, id)
         out = self._stands
         if len(out) == 0:
             self._is_one_life = True
-        elif life != self._life:
+        elif epoch != self._epoch:
             self._is_one_life = False
         write_i64_be(out, number)
-        write_i64_be(out, life)
+        write_i64_be(out, epoch)
         write_i64_be(out, id)
         self._number = number
-        self._life = life
+        self._epoch = epoch
         self._id = id
 
     def turn(self, data: bytes, now_us: int) -> bool:
@@ -129,8 +129,8 @@ class LinkPeer(Peer):
     def _record(self, handled: i64) -> None:
         """handled: how many publishes. A turn may end before all that was said is."""
         is_plain = self._number <= handled and self._is_one_life and not self._refused
-        if is_plain and self.position.is_whole(self._life):
-            self.position.reached(self._life, self._id)
+        if is_plain and self.position.is_whole(self._epoch):
+            self.position.reached(self._epoch, self._id)
             self._stands.truncate(0)
             return
         self._record_each(handled)
@@ -139,19 +139,19 @@ class LinkPeer(Peer):
         position = self.position
         stands = self._stands.getvalue()
         at: i64 = 0
-        last: dict[int, i64] = {}  # of each life
+        last: dict[int, i64] = {}  # of each epoch
         while at < len(stands) and read_i64_be(stands, at) <= handled:
             number = read_i64_be(stands, at)
-            life = read_i64_be(stands, at + 8)
+            epoch = read_i64_be(stands, at + 8)
             id = read_i64_be(stands, at + 16)
             at += _OCTETS
             if int(number) in self._refused:
-                position.refused(life, id)
-            elif position.is_missing(life, id):
-                position.taken(life, id)
+                position.refused(epoch, id)
+            elif position.is_missing(epoch, id):
+                position.taken(epoch, id)
             else:
-                last[int(life)] = id
-        for life, id in last.items():
-            position.reached(life, id)
+                last[int(epoch)] = id
+        for epoch, id in last.items():
+            position.reached(epoch, id)
         self._stands.truncate(0)
         self._stands.write(stands[at:])

@@ -14,8 +14,8 @@ together or not at all. A queue number is that of a message list (message_list.p
 | CLEAN    | nothing: an orderly stop; what follows none of it may have been delivered before |
 | DELIVERED| queue number i64, id i64, count u32: delivered before the orderly stop |
 | RETURNED | queue number i64, id i64, count u32: so often this message came back to its queue |
-| LIFE     | id i64, name i64: a life of the broker, whose first message has this id (lives.py) |
-| POSITION | what u8, life i64, id i64, key: a link on this broker has had all up to this id of that life of its upstream (REACHED); or not this one (REFUSED), or this one after all (TAKEN); or it is no more (FORGOTTEN) |
+| LIFE     | id i64, name i64: an epoch of the broker, whose first message has this id (epochs.py) |
+| POSITION | what u8, epoch i64, id i64, key: a link on this broker has had all up to this id of that epoch of its upstream (REACHED); or not this one (REFUSED), or this one after all (TAKEN); or it is no more (FORGOTTEN) |
 | START    | nothing: a broker began to serve; from here on anything may have been delivered |
 """  # noqa: E501
 
@@ -35,8 +35,8 @@ from leveret.broker.measures import Measures
 from leveret.broker.message_list import MessageList
 from leveret.broker.page import LARGE_PAGE_OCTETS, Page
 from leveret.broker.pieces import Pieces
-from leveret.broker.remains import Remains
 from leveret.broker.run import Run, Stretch
+from leveret.broker.stale_bindings import StaleBindings
 from leveret.broker.streams.history import History
 from leveret.wire.table import Value, encode_table
 
@@ -92,7 +92,7 @@ class Log:
         # messages that were purged, or went with their queue, and take memory until the pager lets go of them
         self.gone: list[list[Entry | Run | Page | None]] = []
         self.leaving: list[Leaving] = []  # those that still count as alive
-        self.remains = Remains()  # the same of bindings
+        self.stale_bindings = StaleBindings()  # the same of bindings
         # queues that had messages at some time; the pager takes out those that have none
         self.filled: dict[Queue, None] = {}
         self.events: i64 = 0  # durable events so far: whoever caused one may have to wait for its batch
@@ -310,7 +310,7 @@ class Log:
     @property
     def has_waste(self) -> bool:
         """The pager has something to clear away."""
-        return len(self.dead_pages) > 0 or len(self.gone) > 0 or self.remains.is_left
+        return len(self.dead_pages) > 0 or len(self.gone) > 0 or self.stale_bindings.is_left
 
     def forget(self, message_list: MessageList, id: i64, count: i64 = 1) -> None:
         """A message is not alive any more, or several of one record, from this one on, as another record says."""
@@ -584,7 +584,7 @@ class Log:
         return self._first_ids[1 - FILES_MAX] if len(self._files) >= FILES_MAX else 0
 
     def recovered(self, number: int, live: int) -> None:
-        """All that was replayed counts as one file, which is kept while anything of it lives."""
+        """All that was replayed counts as one file, which is kept while anything of it epochs."""
         live += self.live()  # what was overdue has moved already: it may live in this file now
         self._files = [number]
         self._first_ids = [0]
@@ -633,14 +633,14 @@ def state_record(kind: int) -> bytes:
     return struct.pack(">BI", kind, 0)
 
 
-def life_record(first_id: int, name: int) -> bytes:
+def epoch_record(first_id: int, name: int) -> bytes:
     """One LIFE record."""
     return struct.pack(">BIqq", LIFE, 16, first_id, name)
 
 
-def position_record(what: int, life: int, id: int, key: bytes) -> bytes:
+def position_record(what: int, epoch: int, id: int, key: bytes) -> bytes:
     """One POSITION record."""
-    return struct.pack(">BIBqq", POSITION, 17 + len(key), what, life, id) + key
+    return struct.pack(">BIBqq", POSITION, 17 + len(key), what, epoch, id) + key
 
 
 def meta_record(record: dict[str, Value]) -> bytes:

@@ -1,6 +1,6 @@
 """A page: messages of one message list, in order, that were moved from memory to a segment on disk.
 
-A journalled message whose page is recorded in the journal lives there and no longer in its journal file, so the file
+A journalled message whose page is recorded in the journal epochs there and no longer in its journal file, so the file
 can be reused. Others are in a page for memory's sake only, and gone after a restart as they always are.
 
 The bytes of a page are entries back to back, each one message or several alike ones:
@@ -46,10 +46,10 @@ class Page:
     """One page and what is still alive of it.
 
     segment, offset, size: where its bytes are, once `is_stored`. first_id, last_id: of its journalled messages (0, -1:
-    it has none); no other message of the message list that lives has an id between them. live: journalled messages that
-    are not settled; settled: the ids of the others. is_waiting: it stands in its message list in place of its messages,
-    of which there are `count`, the first at `position`. start, stop: the items that it is made from, as indices of
-    Ready. is_coming: it is being read on another thread; fetched: what came of that.
+    it has none); no other message of the message list that lives has an id between them. live: journalled messages
+    that are not settled; settled: the ids of the others. is_waiting: it stands in its message list in place of its
+    messages, of which there are `count`, the first at `position`. start, stop: the items that it is made from, as
+    indices of Ready. is_coming: it is being read on another thread; fetched: what came of that.
     """
 
     def __init__(self, message_list: MessageList, items: list[Entry | Run], start: i64, stop: i64) -> None:

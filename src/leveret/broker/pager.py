@@ -255,10 +255,10 @@ class Pager:
     def let_go(self) -> bool:
         """Free some of the messages that were purged, or went with their queue, and some bindings that went with their
         queue or exchange. True if others are left."""
-        gone, remains = self._broker.log.gone, self._broker.log.remains
+        gone, stale_bindings = self._broker.log.gone, self._broker.log.stale_bindings
         if gone:
             del gone[-1][-GONE_AT_ONCE:]
             if not gone[-1]:
                 gone.pop()
-        remains.clear()
-        return len(gone) > 0 or remains.is_left
+        stale_bindings.clear()
+        return len(gone) > 0 or stale_bindings.is_left

@@ -11,7 +11,7 @@ from mypy_extensions import i64
 from leveret.broker import (
     basic_methods,
     binding_methods,
-    copies,
+    carbon_copies,
     exchange_methods,
     handshake,
     queue_methods,
@@ -99,7 +99,7 @@ COST_WORTH_A_LOOK: Final[i64] = 1 << 18
 EXCLUSIVE_COST_MAX: Final[i64] = 256
 MESSAGES_COST: Final[i64] = 64
 # a client has this long to close its socket, or to answer our close, as in RabbitMQ; and one that is not told why
-LINGER_US: Final = 30_000_000
+CLOSE_DELAY_US: Final = 30_000_000
 SILENCE_US: Final = 3_000_000
 
 
@@ -122,7 +122,7 @@ class Peer(Connection):
         self.connected_us: i64 = 0  # when it had opened its virtual host
         self.channel_max = broker.settings.channel_max
         self.must_cut = self.hears_refusal = False
-        self.linger_us = LINGER_US  # so long after its last word the socket is closed, if the client does not
+        self.close_delay_us = CLOSE_DELAY_US  # so long after its last word the socket is closed, if the client does not
         self.client_properties: dict[str, Value] = {}
         self.exclusive: dict[str, Queue] = {}
         # has published, so a journal or a consumer that falls behind may pause it
@@ -323,7 +323,7 @@ class Peer(Connection):
 
     def after_failure(self, error: ProtocolError) -> int:
         if self.state < lifecycle.OPENING and error.code == ACCESS_REFUSED and not self.hears_refusal:
-            self.linger_us = SILENCE_US  # not at once, as in RabbitMQ
+            self.close_delay_us = SILENCE_US  # not at once, as in RabbitMQ
             return lifecycle.DRAINING
         return lifecycle.CLOSING
 
@@ -424,7 +424,7 @@ class Peer(Connection):
         mode = scan.delivery_mode
         if mode == 0 or mode > 2 or channel.is_kept_back:
             return False
-        if scan.headers_at != 0 and copies.may_have(data, scan.headers_at):
+        if scan.headers_at != 0 and carbon_copies.may_have(data, scan.headers_at):
             return False
         consumer = self.vhost.taker(route, mode == 2)
         if consumer is None or (pieces is not None and not consumer.takes_as_is(data, start)):
@@ -461,8 +461,8 @@ class Peer(Connection):
         ttl_us: i64 = -1
         if scan.expiration_at != 0:
             ttl_us = expiration_us(data, scan.expiration_at)
-        if scan.headers_at != 0 and copies.may_have(data, scan.headers_at):
-            found = copies.Copies(content)
+        if scan.headers_at != 0 and carbon_copies.may_have(data, scan.headers_at):
+            found = carbon_copies.CarbonCopies(content)
             if found.has_any:
                 route = routing.copied(vhost, route, found, self.seeker)
                 check_copies(self, route)

@@ -48,9 +48,9 @@ class Queue:
     messages are dropped. limits: of its length, None = none; delivery_limit: how often a message may come back, -1 = as
     often as it likes; counts_returns: it is told how often it came back; spent: messages that came back once more than
     that, refused: those without room; both are still to be dead-lettered. awaiting: so many channels are giving back
-    messages that may be its own (way_back.py): until all are here, nobody is given any. leaving: so many lists of its
-    messages are gone and not settled yet (leaving.py). is_quorum: it is of this type; keeps_all: the journal has its
-    transient messages, too; level: which one of a delay layout it is, None = none; keeps_undeliverable: its dead
+    messages that may be its own (requeue_job.py): until all are here, nobody is given any. leaving: so many lists of
+    its messages are gone and not settled yet (leaving.py). is_quorum: it is of this type; keeps_all: the journal has
+    its transient messages, too; level: which one of a delay layout it is, None = none; keeps_undeliverable: its dead
     letters that reach no queue are kept as undeliverable, and not dropped; parking: those that are.
     is_dead_lettering_slowly: some of these are being looked up (slow_dead_letters.py).
     """
@@ -319,7 +319,7 @@ class Queue:
     def taker(self) -> Consumer | None:
         """Who gets a message that comes now, at once and with nothing to be kept of it; None: it has to wait."""
         consumer = self.consumers.only
-        if consumer is None or not consumer.no_ack or consumer.lives is not None or self.count() > 0:
+        if consumer is None or not consumer.no_ack or consumer.epochs is not None or self.count() > 0:
             return None
         if self.awaiting != 0:
             return None

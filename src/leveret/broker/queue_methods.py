@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Final
 
 from leveret.broker.access import QUEUE, check, check_onward
 from leveret.broker.arguments import OF_QUEUES, are_equivalent, plain, typed
-from leveret.broker.ceilings import check_queues
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.consumer import Consumer
 from leveret.broker.content import POSITIONS
@@ -15,6 +14,7 @@ from leveret.broker.priority import PriorityQueue
 from leveret.broker.queue import Queue
 from leveret.broker.queue_settings import configure, reconfigure
 from leveret.broker.queue_types import QUORUM, STREAM, queue_type, refused_declaration, refused_property
+from leveret.broker.quotas import check_queues
 from leveret.broker.streams.stream import Stream
 from leveret.broker.terms import type_of
 from leveret.broker.users import CONFIGURE, READ

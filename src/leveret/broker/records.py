@@ -121,7 +121,7 @@ class Declared(Record):
 
 
 class Began(Record):
-    """LIFE: a life of the broker began; its first message has this id. name: of the life, 64 random bits."""
+    """LIFE: an epoch of the broker began; its first message has this id. name: of the epoch, 64 random bits."""
 
     def __init__(self, first_id: int, name: int) -> None:
         self.kind = LIFE
@@ -132,10 +132,10 @@ class Began(Record):
 class Stood(Record):
     """POSITION: how far the link with this key had got. what: REACHED, REFUSED, TAKEN or FORGOTTEN, see log.py."""
 
-    def __init__(self, what: int, life: int, id: int, key: str) -> None:
+    def __init__(self, what: int, epoch: int, id: int, key: str) -> None:
         self.kind = POSITION
         self.what = what
-        self.life = life
+        self.epoch = epoch
         self.id = id
         self.key = key
 
@@ -187,10 +187,10 @@ def _record(batch: bytes, kind: int, start: int, stop: int) -> Record:
     if kind == LIFE:
         return Began(*_PAIR.unpack_from(batch, start))
     if kind == POSITION:
-        what, life, id = _POSITION.unpack_from(batch, start)
+        what, epoch, id = _POSITION.unpack_from(batch, start)
         if what > FORGOTTEN:
             raise ValueError(f"{what} says nothing of a position")
-        return Stood(what, life, id, batch[start + _POSITION.size : stop].decode("utf-8", "surrogateescape"))
+        return Stood(what, epoch, id, batch[start + _POSITION.size : stop].decode("utf-8", "surrogateescape"))
     if kind in (CLEAN, START):
         return Record(kind)
     raise RecordError(f"there is a record of kind {kind}, which this leveret does not know: a newer one wrote it")

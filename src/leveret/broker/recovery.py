@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Collection
 from typing import Final
 
-from leveret.broker import cluster_name, copies, imports, queries, timeline
+from leveret.broker import carbon_copies, cluster_name, imports, queries, timeline
 from leveret.broker.binding import Binding
 from leveret.broker.broker import Broker
 from leveret.broker.detached_history import Cause, DeadEntry, DetachedHistory, history_in
@@ -236,9 +236,9 @@ class Recovery:
             elif isinstance(record, Passed):
                 self._passed(record)
             elif isinstance(record, Stood):
-                self._broker.positions.restore(record.what, record.life, record.id, record.key)
+                self._broker.positions.restore(record.what, record.epoch, record.id, record.key)
             elif isinstance(record, Began):
-                self._broker.lives.restore(record.first_id, record.name)
+                self._broker.epochs.restore(record.first_id, record.name)
             elif record.kind == START:
                 # what a stop said of a message holds until the next start
                 for backlog in self._backlogs.values():
@@ -438,7 +438,8 @@ class Recovery:
         assert isinstance(key, bytes)
         assert isinstance(content, bytes)
         if exchange is not None and exchange.history is not None:
-            keys = [copies.split_key(key)[1], *copies.Copies(content).cc, *copies.blind_keys(key)]
+            keys = [carbon_copies.split_key(key)[1], *carbon_copies.CarbonCopies(content).cc]
+            keys += carbon_copies.blind_keys(key)
             exchange.history.restore(Kept(keys, key, content, number))
 
     def finish(self, segments: Collection[int] = ()) -> int:
@@ -473,7 +474,7 @@ class Recovery:
         log.is_replaying = False
         for vhost in self._broker.vhosts.values():
             vhost.queries.recovered(self.now_us, self.is_damaged)
-        self._broker.lives.begin()
+        self._broker.epochs.begin()
         self._broker.cluster_name.keep()
         if self._is_clean:
             log.start()

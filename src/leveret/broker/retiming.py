@@ -14,8 +14,8 @@ from librt.strings import read_i32_be
 from mypy_extensions import i64
 
 from leveret.broker import routing
+from leveret.broker.carbon_copies import blind_keys
 from leveret.broker.contents import HEADER_AT, header_of, raw_headers, with_header
-from leveret.broker.copies import blind_keys
 from leveret.broker.entry import Entry
 from leveret.broker.exchange import Exchange
 from leveret.broker.holder import Holder

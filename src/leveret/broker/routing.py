@@ -17,7 +17,7 @@ from leveret.wire.errors import NOT_IMPLEMENTED, ProtocolError
 
 if TYPE_CHECKING:
     from leveret.broker.binding import Binding
-    from leveret.broker.copies import Copies
+    from leveret.broker.carbon_copies import CarbonCopies
     from leveret.broker.exchange import Exchange
     from leveret.broker.lookup import Seeker
     from leveret.broker.vhost import VHost
@@ -69,7 +69,7 @@ def onward(vhost: VHost, exchange: Exchange, key: bytes, keys: list[str], seeker
     return route
 
 
-def copied(vhost: VHost, route: Route, found: Copies, seeker: Seeker) -> Route:
+def copied(vhost: VHost, route: Route, found: CarbonCopies, seeker: Seeker) -> Route:
     """The route of a message with CC or BCC."""
     keys = [route.keys[0], *found.cc, *found.bcc]
     copied = find(vhost, route.exchange, found.kept_key(route.key), keys, seeker)

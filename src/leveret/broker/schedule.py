@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 from librt.strings import read_i32_be
 from mypy_extensions import i64
 
-from leveret.broker import copies, routing
+from leveret.broker import carbon_copies, routing
 from leveret.broker.contents import HEADER_AT
 from leveret.broker.delay import delay_us_of, released
 from leveret.broker.entry import Entry
@@ -337,12 +337,12 @@ class Schedule(Queue):
 
     def _route(self, key: bytes, content: bytes) -> Route:
         at = self._scan.headers_at
-        has_copies = at != 0 and copies.may_have(content, at)
+        has_copies = at != 0 and carbon_copies.may_have(content, at)
         route = self._last_route
         if route is None or route.generation != self.vhost.generation or route.key != key or has_copies:
-            keys = [copies.split_key(key)[1], *copies.blind_keys(key)]
+            keys = [carbon_copies.split_key(key)[1], *carbon_copies.blind_keys(key)]
             if has_copies:
-                keys += copies.Copies(content).cc
+                keys += carbon_copies.CarbonCopies(content).cc
             route = routing.onward(self.vhost, self.exchange, key, keys, self._seeker)
             self._last_route = None if has_copies else route
         if route.is_per_message:

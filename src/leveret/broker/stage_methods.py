@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Final
 from mypy_extensions import i64
 
 from leveret.broker.access import EXCHANGE, check
-from leveret.broker.ceilings import check_staged_producers
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.contents import body_of
 from leveret.broker.delay import DELAY_MS_MAX
 from leveret.broker.queries import StageError
 from leveret.broker.query import Query
 from leveret.broker.queue_methods import fail
+from leveret.broker.quotas import check_staged_producers
 from leveret.broker.stage import Stage
 from leveret.broker.staging import Staging
 from leveret.broker.users import WRITE

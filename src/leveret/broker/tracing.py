@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
-from leveret.broker import copies, routing
+from leveret.broker import carbon_copies, routing
 from leveret.broker.contents import HEADER_AT, header_of
 from leveret.broker.kinds.envelope import Envelope
 from leveret.broker.lookup import Seeker
@@ -113,7 +113,7 @@ class Tracing:
         key = entry.key[middle + 1 : middle + 1 + entry.key[middle]].decode("utf-8", "surrogateescape")
         content = entry.shown()
         try:
-            keys = [key, *copies.Copies(content).cc, *copies.blind_keys(entry.key)]
+            keys = [key, *carbon_copies.CarbonCopies(content).cc, *carbon_copies.blind_keys(entry.key)]
         except ProtocolError:
             keys = [key]  # its headers cannot be read
         entries = self._message(name, keys, content)

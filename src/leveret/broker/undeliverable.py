@@ -15,7 +15,7 @@ from zlib import crc32
 
 from mypy_extensions import i64
 
-from leveret.broker.copies import Copies, blind_keys, split_key
+from leveret.broker.carbon_copies import CarbonCopies, blind_keys, split_key
 from leveret.broker.entry import Entry
 from leveret.broker.levels import address, levels_of
 from leveret.broker.limits import body_octets
@@ -209,6 +209,6 @@ def _has_copies(entry: Entry) -> bool:
     if blind_keys(entry.key):
         return True
     try:
-        return len(Copies(entry.content).cc) > 0
+        return len(CarbonCopies(entry.content).cc) > 0
     except ProtocolError:
         return True

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from mypy_extensions import i64
 
 from leveret.broker import dead_lettering, routing
-from leveret.broker.copies import split_key
+from leveret.broker.carbon_copies import split_key
 from leveret.broker.dead_lettering import DeadLetter
 from leveret.broker.entry import Entry
 from leveret.broker.queue import Queue

@@ -26,6 +26,7 @@ from leveret.broker.policies import EXCHANGE, Policies
 from leveret.broker.queries import Queries
 from leveret.broker.queue import EXPIRED_MAX, Queue
 from leveret.broker.queue_types import queue_type
+from leveret.broker.requeue_job import RequeueJobs
 from leveret.broker.route import Route
 from leveret.broker.run import Stretch
 from leveret.broker.schedule import Schedule
@@ -37,7 +38,6 @@ from leveret.broker.timers import Timers
 from leveret.broker.tracing import Tracing
 from leveret.broker.undeliverable_retry import UndeliverableRetry
 from leveret.broker.watcher import Watcher
-from leveret.broker.way_back import WaysBack
 from leveret.session.confirms import HANDLED, JOURNALLED
 from leveret.session.connection import Connection
 from leveret.wire.table import Value
@@ -62,7 +62,7 @@ class VHost:
 
     def __init__(
         self, name: str, log: Log, timers: Timers, timeline: Timeline, ack_timeout: AckTimeout,
-        on_event: Callable[[str], None], random_bytes: RandomBytes, churn: Churn, ways_back: WaysBack,
+        on_event: Callable[[str], None], random_bytes: RandomBytes, churn: Churn, requeue_jobs: RequeueJobs,
     ) -> None:  # fmt: skip
         self.name = name
         self.log = log
@@ -71,7 +71,7 @@ class VHost:
         self.ack_timeout = ack_timeout
         self.on_event = on_event
         self.random_bytes = random_bytes
-        self.ways_back = ways_back
+        self.requeue_jobs = requeue_jobs
         self.share = Share(LEAST)  # of lookups that no connection waits for
         self.policies = Policies()
         self.watcher = Watcher()
@@ -138,7 +138,7 @@ class VHost:
         """Put in a new binding; False if there is one like it already."""
         if binding.standing() is not None:
             return False
-        self.log.remains.keep_pace()
+        self.log.stale_bindings.keep_pace()
         self.binding_count += 1
         binding.source.add(binding)
         self.changed()
@@ -171,9 +171,9 @@ class VHost:
                     if not source.is_deleted:
                         bindings = source.lose(each)
                         self.binding_count -= len(bindings)
-                        self.log.remains.add(self, source, {each: bindings}, len(bindings))
+                        self.log.stale_bindings.add(self, source, {each: bindings}, len(bindings))
                         sources[source.name] = source
-            self.log.remains.settle(self.log.is_replaying)
+            self.log.stale_bindings.settle(self.log.is_replaying)
             gone = self._forget_idle(sources)
         self.changed()
 
@@ -193,7 +193,7 @@ class VHost:
         exchange.onward.clear()  # it may lead to itself
         del self.exchanges[exchange.name]
         self.binding_count -= exchange.binding_count
-        self.log.remains.add(self, exchange, exchange.outgoing, exchange.binding_count)
+        self.log.stale_bindings.add(self, exchange, exchange.outgoing, exchange.binding_count)
         self.tally.count_publishes()
         self.tally.gone_passage.add(exchange.passage)
         if exchange.schedule is not None:
@@ -490,15 +490,15 @@ class VHost:
         for consumer in list(channel.consumers.values()):
             self.remove_consumer(consumer, now_us)
         channel.consumers.clear()
-        begun, channel.way_back = channel.way_back, None
+        begun, channel.requeue_job = channel.requeue_job, None
         if channel.unacked.count > 0:
-            self.ways_back.begin(self, channel, None, 0, sources, now_us)
+            self.requeue_jobs.begin(self, channel, None, 0, sources, now_us)
         if begun is not None:
-            self.ways_back.end(begun)
+            self.requeue_jobs.end(begun)
 
     def holding(self) -> list[BrokerChannel]:
         """Those that may have messages."""
-        return [*self.channels, *(way.channel for way in self.ways_back.of(self) if way.channel.is_closed)]
+        return [*self.channels, *(way.channel for way in self.requeue_jobs.of(self) if way.channel.is_closed)]
 
     def forget_reply(self, channel: BrokerChannel) -> None:
         """The channel's direct reply-to name is dead from now on."""

@@ -42,8 +42,8 @@ from leveret.net import logs
 from leveret.net.alarms import Alarms
 from leveret.net.certificates import CertificateError, Certificates, make_context
 from leveret.net.descriptors import take_room
-from leveret.net.heap import keep_freed_memory
 from leveret.net.logs import about
+from leveret.net.malloc import keep_freed_memory
 from leveret.net.notify import Notifier
 from leveret.net.poller import Poller
 from leveret.net.resources import gauges
@@ -221,7 +221,7 @@ async def _serve(
     except (JournalFailed, JournalFull, OSError) as error:
         logger.critical("the data directory %s can't be served: %s", directory, error)
         return EXIT_JOURNAL
-    server.departure.drain_timeout_ms = chosen["drain_timeout_ms"]
+    server.shutdown.drain_timeout_ms = chosen["drain_timeout_ms"]
     if not _prepare(broker, server, chosen):
         return EXIT_OPTIONS
     logger.info("leveret %s (%s core), %d messages recovered from %s", __version__, core(), count, directory)
@@ -280,7 +280,7 @@ def _tables(server: Server, chosen: Chosen, directory: str) -> Tables | None:
 
 def _leave(server: Server, notifier: Notifier) -> None:
     notifier.stopping()
-    server.departure.leave()
+    server.shutdown.leave()
 
 
 def _prepare(broker: Broker, server: Server, chosen: Chosen) -> bool:

@@ -275,7 +275,7 @@ def fields_of(record: Record, names: dict[int, str], bodies: bool) -> dict[str, 
         return {"kind": kind, "id": record.first_id, "life": _life(record.name)}
     if isinstance(record, Stood):
         what = POSITIONS[record.what]
-        return {"kind": kind, "what": what, "link": record.key, "life": _life(record.life), "id": record.id}
+        return {"kind": kind, "what": what, "link": record.key, "life": _life(record.epoch), "id": record.id}
     return {"kind": kind}
 
 

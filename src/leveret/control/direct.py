@@ -76,7 +76,7 @@ class DirectChannel:
         self._peer.handle(self._channel, method)
         while self._peer.is_unfinished:
             self._peer.is_unfinished = False
-            self._node.broker.ways_back.step(self._peer.now_us)
+            self._node.broker.requeue_jobs.step(self._peer.now_us)
             self._peer.handle(self._channel, method)
 
     def publish(self, exchange: str, key: str, header: bytes, body: bytes) -> bool:

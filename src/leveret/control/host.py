@@ -9,11 +9,11 @@ from leveret.broker.peer import Peer
 from leveret.federation.status import LinkStatus
 from leveret.net.alarms import Alarms, Limits
 from leveret.net.backup import Backups
-from leveret.net.departure import Departure
 from leveret.net.files import Files
 from leveret.net.listener import Listener
 from leveret.net.listening import Listening
 from leveret.net.logins import Logins
+from leveret.net.shutdown import Shutdown
 from leveret.net.streams import Streams
 
 
@@ -46,7 +46,7 @@ class Host(Protocol):
     backups: Backups
     logins: Logins
     streams: Streams
-    departure: Departure
+    shutdown: Shutdown
 
     @property
     def federator(self) -> Links:

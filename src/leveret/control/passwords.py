@@ -25,9 +25,9 @@ async def authenticated(
     user = broker.users.by_name.get(name)
     is_here = name not in broker.settings.loopback_users or (is_direct and _is_loopback(address))
     if address and is_right is None:
-        broker.attempts.count(protocol, False)
+        broker.login_throttle.count(protocol, False)
     elif address:
-        broker.attempts.done(address, name, protocol, bool(is_right) and is_here, node.host.now_us())
+        broker.login_throttle.done(address, name, protocol, bool(is_right) and is_here, node.host.now_us())
     if not is_right or user is None:
         if address:
             why = "wrong credentials" if is_right is not None else "unseen, as too many logins have failed"

@@ -260,13 +260,13 @@ class Attempt:
     def _seek(self) -> None:
         """Which internal exchange there is. A refusal is a line in the upstream's log: where none is expected, it is
         deleted if it is unused, which is refused only if there is one."""
-        self._enter(at.PROBING if self._memory.is_known else at.GROPING)
+        self._enter(at.PROBING if self._memory.is_known else at.PROBING_BY_DELETE)
 
     def _probe(self, suffix: str) -> Waiter[Answer]:
         self._active = suffix
         return self._ask(declaring.exists(self._internal(suffix)))
 
-    def _grope(self, suffix: str) -> Waiter[Answer]:
+    def _probe_by_delete(self, suffix: str) -> Waiter[Answer]:
         self._active = suffix
         return self._ask(requests.delete_exchange(self._internal(suffix), True))
 
@@ -472,8 +472,12 @@ _STEPS: Final[dict[str, Step]] = {
     at.REUSING: Step(Attempt._look_at_queue, at.SEEKING, {}, Attempt._count),
     at.PROBING: Step(lambda self: self._probe(self._memory.suffix), at.REPLACING, {NOT_FOUND: at.PROBING_OTHER}),
     at.PROBING_OTHER: Step(lambda self: self._probe(_OTHER[self._memory.suffix]), at.REPLACING, {NOT_FOUND: at.FIRST}),
-    at.GROPING: Step(lambda self: self._grope("A"), at.GROPING_OTHER, {PRECONDITION_FAILED: at.REPLACING}),
-    at.GROPING_OTHER: Step(lambda self: self._grope("B"), at.FIRST, {PRECONDITION_FAILED: at.REPLACING}),
+    at.PROBING_BY_DELETE: Step(
+        lambda self: self._probe_by_delete("A"), at.PROBING_OTHER_BY_DELETE, {PRECONDITION_FAILED: at.REPLACING}
+    ),
+    at.PROBING_OTHER_BY_DELETE: Step(
+        lambda self: self._probe_by_delete("B"), at.FIRST, {PRECONDITION_FAILED: at.REPLACING}
+    ),
     at.REPLACING: Step(Attempt._replace, at.CONSUMING, {COMMAND_INVALID: at.LACKING, PRECONDITION_FAILED: at.LACKING}),
     at.CONSUMING: Step(Attempt._consume, at.BINDING, {}),
     at.CANCELLING: Step(Attempt._cancel, at.EMPTYING, {}),

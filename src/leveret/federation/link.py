@@ -1,7 +1,7 @@
 """A link: copies what is published to an upstream exchange to a federated one, for ever and ever.
 
-Its life is the literal table _NEXT. An attempt (attempt.py) is one connection; the link makes one after the other, with
-waits that grow, and knows what must be known from one to the next.
+Its life is the literal table _NEXT. An attempt (attempt.py) is one connection; the link makes one after the other,
+with waits that grow, and knows what must be known from one to the next.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Link:
     # -- what happens to it ------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin, unless an operator has paused it, in an earlier life maybe."""
+        """Begin, unless an operator has paused it, in an earlier epoch maybe."""
         self._on("pause" if self.is_paused else "start")
 
     def pause(self) -> None:

@@ -12,14 +12,14 @@ from typing import Final
 from librt.strings import BytesWriter, read_i16_be, read_i32_be, read_i64_be, write_i32_be
 from mypy_extensions import i32, i64
 
-from leveret.broker.copies import SIZES
+from leveret.broker.carbon_copies import SIZES
 from leveret.wire.properties import HAS_HEADERS, HAS_USER_ID
 from leveret.wire.scan import HeaderScan
 from leveret.wire.table import Value, decode_value, encode_table, join_table, malformed, split_table
 
 RECEIVED_FROM: Final = b"x-received-from"
 INVALID: Final = b"x-invalid-headers"
-# the name of the position, its type, the length of its value; 16 octets follow: a life, and an id
+# the name of the position, its type, the length of its value; 16 octets follow: an epoch, and an id
 POSITION_HEAD: Final = b"\x12x-leveret-positionx\x00\x00\x00\x10"
 POSITION_OCTETS: Final[i64] = 40
 
@@ -47,7 +47,7 @@ class Rewriter:
     """cluster and vhost: where the messages come to; has_positions: the upstream puts one first among the headers.
 
     After `look`: size is that of the payload to be written, in octets; position_at where the 16 octets of the position
-    stand in the data, 0 = there is none; life and id are what they say, id 0 where there is none.
+    stand in the data, 0 = there is none; epoch and id are what they say, id 0 where there is none.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Rewriter:
     ) -> None:
         self.size: i64 = 0
         self.position_at: i64 = 0
-        self.life: i64 = 0
+        self.epoch: i64 = 0
         self.id: i64 = 0
         self._cluster = cluster
         self._vhost = vhost
@@ -148,7 +148,7 @@ class Rewriter:
         if data[start:value] != POSITION_HEAD:
             return start
         self.position_at = value
-        self.life = read_i64_be(data, value)
+        self.epoch = read_i64_be(data, value)
         self.id = read_i64_be(data, value + 8)
         return start + POSITION_OCTETS
 

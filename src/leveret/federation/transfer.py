@@ -182,7 +182,7 @@ class Transfer:
         middle_octets = data[tag_at + 8 : middle_end]
         rest_octets = data[rest_at:content]
         published = self._head.getvalue()
-        life: i64 = 0
+        epoch: i64 = 0
         id: i64 = 0
         on: i64 = stride  # how far behind the first
         while (
@@ -193,9 +193,9 @@ class Transfer:
             and data[stop + on - 1] == 0xCE
         ):
             if position_at != 0:
-                life = read_i64_be(data, position_at + on)
+                epoch = read_i64_be(data, position_at + on)
                 id = read_i64_be(data, position_at + 8 + on)
-            if self._admits(read_i64_be(data, tag_at + on), life, id):
+            if self._admits(read_i64_be(data, tag_at + on), epoch, id):
                 self._out.write(published)
                 self._out.write(data[content + on : stop + on])
             on += stride
@@ -223,7 +223,7 @@ class Transfer:
         if size + FRAME_OVERHEAD > FRAME_OCTETS_MAX:
             self._bury(tag, route, f"its header of {size} octets does not fit into a frame")
             return False
-        if not self._admits(tag, rewriter.life, rewriter.id):
+        if not self._admits(tag, rewriter.epoch, rewriter.id):
             return False
         head = self._head
         head.truncate(0)
@@ -234,14 +234,14 @@ class Transfer:
         head.append(0xCE)
         return True
 
-    def _admits(self, tag: i64, life: i64, id: i64) -> bool:
+    def _admits(self, tag: i64, epoch: i64, id: i64) -> bool:
         """Count a delivery that can be published; False if it is here already. id: 0 = it has no position."""
         if id != 0:
-            if self._position.has(life, id):
+            if self._position.has(epoch, id):
                 self.known += 1
                 self._window.drop(tag)
                 return False
-            self._peer.stand(self._window.published + 1, life, id)
+            self._peer.stand(self._window.published + 1, epoch, id)
         if self._has_confirms:
             self._window.publish(tag)
         else:

@@ -8,8 +8,8 @@ import threading
 from collections.abc import Callable
 
 from leveret.broker.broker import Broker
+from leveret.net.batch_delay import BatchDelay
 from leveret.net.commit import Committer
-from leveret.net.linger import Linger
 from leveret.net.poller import Poller
 from leveret.store.journal import JournalFull
 from leveret.store.sync import SyncThread
@@ -39,7 +39,7 @@ class Batches:
         self._changed = changed
         self._loop = asyncio.get_running_loop()
         self._thread_id = threading.get_ident()
-        self._linger = Linger(self._loop, committer, self._submit)
+        self._batch_delay = BatchDelay(self._loop, committer, self._submit)
         self._told = asyncio.Event()
         self._is_over = False
         if sync.kernel is not None:
@@ -48,7 +48,7 @@ class Batches:
     def end_turn(self) -> None:
         """There is something to write."""
         is_alone = self._poller is not None and self._poller.found <= 1
-        self._linger.end_turn(self._stopping.is_set(), is_alone)
+        self._batch_delay.end_turn(self._stopping.is_set(), is_alone)
 
     def _submit(self) -> None:
         if self._is_over:

@@ -19,8 +19,8 @@ from leveret.store.sync import SyncWork
 # a journal file smaller than this is not worth a new one in its place
 SPENT_OCTETS_MIN = 1 << 20
 # a batch that nobody waits for may grow to this size, and for so long, before it goes to the disk
-LINGER_OCTETS_MAX = 1 << 18
-LINGER_US = 5_000
+BATCH_DELAY_OCTETS_MAX = 1 << 18
+BATCH_DELAY_US = 5_000
 # to copy more than that to the kernel is left to the thread
 WRITTEN_HERE_OCTETS_MAX = 1 << 16
 
@@ -68,13 +68,13 @@ class Committer:
             log.on_disk(number)
         return count
 
-    def may_linger(self) -> bool:
-        """Whether the batch under construction need not be submitted yet, but within LINGER_US.
+    def may_delay(self) -> bool:
+        """Whether the batch under construction need not be submitted yet, but within BATCH_DELAY_US.
 
         Hops of delayed messages and settlements come in great number, and no one is told when they are on the disk.
         """
         log = self._broker.log
-        return not (log.is_awaited or log.is_stopped) and log.size() < LINGER_OCTETS_MAX
+        return not (log.is_awaited or log.is_stopped) and log.size() < BATCH_DELAY_OCTETS_MAX
 
     def submit(self) -> None:
         """Hand the batch under construction to the disk, unless one is on its way or there is nothing to write."""

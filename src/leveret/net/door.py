@@ -18,7 +18,7 @@ from leveret.wire.method import decode_method
 
 if TYPE_CHECKING:
     from leveret.federation.surroundings import DoorUser
-    from leveret.net.entrance import Place
+    from leveret.net.admission import Place
     from leveret.net.links import Links
 
 

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from leveret.client.url import Address
-from leveret.net import loopback
+from leveret.net import tcp_settings
 from leveret.net.certificates import words
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ class TcpLine(asyncio.BufferedProtocol):
         try:
             connection.setblocking(False)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            loopback.quicken(connection, place[4][0])
+            tcp_settings.quicken(connection, place[4][0])
             await self._links.loop.sock_connect(connection, place[4])
         except BaseException:
             connection.close()

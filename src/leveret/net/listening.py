@@ -9,8 +9,8 @@ import socket
 from collections.abc import Callable
 from typing import Any, Final
 
-from leveret.net import loopback
-from leveret.net.entrance import Place
+from leveret.net import tcp_settings
+from leveret.net.admission import Place
 from leveret.net.listener import Listener
 from leveret.net.stream import Stream, User
 
@@ -27,7 +27,7 @@ NO_ROOM_S: Final = 1.0
 
 
 class Listening:
-    """One for all addresses of AMQP. admit: asked for a place for a socket from an address (`Entrance.admit`)."""
+    """One for all addresses of AMQP. admit: asked for a place for a socket from an address (`Admission.admit`)."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, admit: Admit) -> None:
         self._loop = loop
@@ -109,7 +109,7 @@ def _bound(family: int, address: tuple[Any, ...]) -> socket.socket:
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # those that it accepts inherit it
         if family == socket.AF_INET6:
             listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        loopback.quicken(listening, address[0])
+        tcp_settings.quicken(listening, address[0])
         listening.bind(address)
         listening.listen(BACKLOG)
     except OSError:

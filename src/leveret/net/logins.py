@@ -10,9 +10,9 @@ from heapq import heappop, heappush
 from typing import Any, Final, TypeVar
 
 from leveret.broker import handshake
-from leveret.broker.attempts import network
 from leveret.broker.broker import Broker
 from leveret.broker.login import Login
+from leveret.broker.login_throttle import network
 from leveret.broker.peer import Peer
 from leveret.net.fair_queue import FairQueue
 from leveret.net.wakeup import Wakeup
@@ -183,7 +183,7 @@ class Logins:
             return
         now_us = self.now_us()
         if not attempt.due_us and attempt.address:
-            wait_us = self._broker.attempts.wait_us(attempt.address, attempt.user, now_us)
+            wait_us = self._broker.login_throttle.wait_us(attempt.address, attempt.user, now_us)
             if wait_us < 0:
                 attempt.decided(None)
                 return

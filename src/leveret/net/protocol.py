@@ -14,7 +14,7 @@ from leveret.session.connection import FLOOD_OCTETS
 from leveret.session.output import Buffer
 
 if TYPE_CHECKING:
-    from leveret.net.entrance import Place
+    from leveret.net.admission import Place
     from leveret.net.server import Server
 
 # Linux tells a half-closed connection, too
@@ -26,7 +26,7 @@ ADDRESSES_MAX = 1024
 
 
 class Transport(Protocol):
-    """What is below: a `Stream`, TLS, or a door into the own broker. place: of its socket (net/entrance.py)."""
+    """What is below: a `Stream`, TLS, or a door into the own broker. place: of its socket (net/admission.py)."""
 
     place: Place | None
     peername: tuple[Any, ...]
@@ -106,7 +106,7 @@ class PeerProtocol:
 
     def data_received(self, data: bytes) -> None:
         if self.peer.state < lifecycle.RUNNING:
-            self.server.newcomers.received(self, data)
+            self.server.handshake_budget.received(self, data)
         else:
             self.server.received(self, data)
 

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 
 from leveret.net.alarms import Gauges
-from leveret.net.heap import give_back_memory
+from leveret.net.malloc import give_back_memory
 
 CGROUPS = "/sys/fs/cgroup"
 StrPath = str | os.PathLike[str]

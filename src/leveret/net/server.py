@@ -20,28 +20,28 @@ from leveret.broker.broker import Broker
 from leveret.broker.page import Page
 from leveret.broker.pager import Pager
 from leveret.broker.peer import Peer
+from leveret.net.admission import Admission
 from leveret.net.alarms import HOLDING, Alarms, Limits
 from leveret.net.backup import Backups
 from leveret.net.batches import Batches
 from leveret.net.certificates import Certificates
 from leveret.net.clock import Clock, Sources, system_sources
 from leveret.net.commit import Committer
-from leveret.net.departure import Departure
-from leveret.net.entrance import Entrance
 from leveret.net.fairness import Fairness
 from leveret.net.federation import Federation
 from leveret.net.files import Files, files_of
+from leveret.net.handshake_budget import HandshakeBudget
 from leveret.net.lag import Lag
 from leveret.net.listener import Listener
 from leveret.net.listening import Accept, Listening
 from leveret.net.logins import Logins
 from leveret.net.logs import about
-from leveret.net.newcomers import Newcomers
 from leveret.net.paging import Paging
 from leveret.net.poller import Poller
 from leveret.net.pressure import Pressure
 from leveret.net.protocol import PeerProtocol
 from leveret.net.removals import Removals
+from leveret.net.shutdown import Shutdown
 from leveret.net.stopwatch import Stopwatch
 from leveret.net.streams import Streams
 from leveret.net.tls import TlsDoor, TlsStream
@@ -100,13 +100,13 @@ class Server:
         broker.has_hung_up = self._has_hung_up
         self.loop = asyncio.get_running_loop()
         self.listeners: list[Listener] = []
-        self.entrance = Entrance(broker)
-        self.listening = Listening(self.loop, lambda host: self.entrance.admit(host, self.now_us()))
+        self.admission = Admission(broker)
+        self.listening = Listening(self.loop, lambda host: self.admission.admit(host, self.now_us()))
         broker.on_opened = self._logged_in
         self._protocols: dict[Peer, PeerProtocol] = {}
         self._pressure = Pressure(self._protocols, self._loop_us)
         self._fairness = Fairness(self._pressure, self._look_after)
-        self.newcomers = Newcomers(self.loop, self._received_early)
+        self.handshake_budget = HandshakeBudget(self.loop, self._received_early)
         self.logins = Logins(broker, self.now_us, self._go_on)
         self._tls: TlsDoor | None = None
         self._sync = SyncThread(journal, self._batch_done, reserve, kernel_sync() if poller is not None else None)
@@ -125,7 +125,7 @@ class Server:
         self._lag = Lag(self.loop, broker.log.measures.lag_us)
         self._closed = 0
         self._is_paging = self._is_giving_back = self._is_over = self.keeps_process = False
-        self.departure = Departure(self)
+        self.shutdown = Shutdown(self)
         self.stopping = asyncio.Event()
         self.serving = asyncio.Event()
         self.batches = Batches(
@@ -206,7 +206,7 @@ class Server:
             peer.close(320, "broker forced connection closure with reason 'shutdown'")
             self._pressure.review(protocol)
         self.end_turn()
-        if self._protocols and not self.departure.is_hurried:
+        if self._protocols and not self.shutdown.is_hurried:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._empty.wait(), GOODBYE_S_MAX)
         for peer in list(self._protocols):
@@ -276,7 +276,7 @@ class Server:
 
     def opened(self, protocol: PeerProtocol) -> None:
         self._protocols[protocol.peer] = protocol
-        protocol.peer.is_full = self.departure.has_begun
+        protocol.peer.is_full = self.shutdown.has_begun
 
     def received(self, protocol: PeerProtocol, data: bytes) -> None:
         """Bytes came: one turn."""
@@ -329,7 +329,7 @@ class Server:
         if self._protocols.pop(peer, None) is None:
             return
         place = protocol.transport.place
-        has_given_way = place is not None and place.has_given_way  # which the entrance has told
+        has_given_way = place is not None and place.has_given_way  # which admission has told
         if peer.state < lifecycle.CLOSING and not has_given_way and not self.stopping.is_set():
             reason = f": {error}" if error else ""
             logger.warning("%s: connection lost without a close%s", peer.address, reason, extra=about(peer))
@@ -372,7 +372,7 @@ class Server:
     def drained(self, protocol: PeerProtocol) -> None:
         """It reads again."""
         was_flooded = protocol.peer.is_flooded
-        if self.departure.has_begun:
+        if self.shutdown.has_begun:
             protocol.peer.is_flooded = False  # it is heard again, but its consumers get nothing
         else:
             protocol.peer.drained(self.now_us())
@@ -472,7 +472,7 @@ class Server:
                 logger.warning("%s: closed: no handshake within %d s", peer.address, limit_s, extra=about(peer))
                 protocol.transport.abort()
                 continue
-            if peer.state >= lifecycle.CLOSING and not peer.is_gated and now_us - peer.sent_us > peer.linger_us:
+            if peer.state >= lifecycle.CLOSING and not peer.is_gated and now_us - peer.sent_us > peer.close_delay_us:
                 protocol.transport.abort()
                 continue
             if protocol.is_paused:

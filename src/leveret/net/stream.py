@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from leveret.session.output import Buffer
 
 if TYPE_CHECKING:
-    from leveret.net.entrance import Place
+    from leveret.net.admission import Place
 
 # Enough for what many clients say at a time, and less than what malloc would ask of the system each time.
 READ_OCTETS: Final = 64 * 1024
@@ -47,7 +47,7 @@ class Stream:
     it is there.
 
     peername, sockname: both its ends, as the socket module writes them. place: what it has been admitted to
-    (net/entrance.py), None = nobody counts it. taken: how often the socket has taken something that had to wait.
+    (net/admission.py), None = nobody counts it. taken: how often the socket has taken something that had to wait.
     """
 
     def __init__(

@@ -26,7 +26,7 @@ class Matcher:
     is_per_message: messages with equal routing keys may take different ways, so each is asked for; is_hop_bound: unless
     it has not come over a link; is_by_chance: of the bindings that a trial finds, one takes each message. is_indexed:
     each binding has to be taken out of an index, which is not done at once where a destination goes with very many;
-    remnants: so many times something of it is still to be done (remains.py).
+    remnants: so many times something of it is still to be done (stale_bindings.py).
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class Matcher:
         self.is_hop_bound = False
         self.is_by_chance = False
         self.is_indexed = False
-        self.remnants: i64 = 0
+        self.stale_batches: i64 = 0
         self._all: list[Binding] = []  # empty: they have changed; others may still follow the list that was
 
     def refusal(self, key: str, arguments: bytes) -> str:
@@ -62,7 +62,7 @@ class Matcher:
 
     def standing(self, found: list[Binding]) -> list[Binding]:
         """Without those that are gone."""
-        if self.remnants == 0:
+        if self.stale_batches == 0:
             return found
         return [binding for binding in found if not binding.destination.is_deleted]
 

@@ -12,7 +12,7 @@ from typing import Final
 
 import click
 
-from leveret.broker.ceilings import CEILINGS
+from leveret.broker.quotas import QUOTAS
 from leveret.cli.configuration.chosen import Chosen, said
 from leveret.cli.configuration.settings import SECTIONS, Setting
 from leveret.cli.configuration.wanted import Wanted, wanted
@@ -34,8 +34,8 @@ def _broker_setting(name: str) -> Apply:
     return lambda server, after: setattr(server.broker.settings, name, getattr(after.broker, name))
 
 
-def _ceilings(server: Server, after: Wanted) -> None:
-    server.broker.set_ceilings(after.broker.ceilings)
+def _quotas(server: Server, after: Wanted) -> None:
+    server.broker.set_quotas(after.broker.quotas)
 
 
 def _log(server: Server, after: Wanted) -> None:
@@ -56,7 +56,7 @@ def _memory(server: Server, after: Wanted) -> None:
 
 
 def _drain_timeout(server: Server, after: Wanted) -> None:
-    server.departure.drain_timeout_ms = after.chosen["drain_timeout_ms"]
+    server.shutdown.drain_timeout_ms = after.chosen["drain_timeout_ms"]
 
 
 def _certificates(server: Server, after: Wanted) -> None:
@@ -73,7 +73,7 @@ LIVE: Final[dict[str, Apply]] = {
     "drain_timeout_ms": _drain_timeout,
     **{setting.name: _certificates for setting in SECTIONS["TLS"] if setting.is_live},
     **{name: _broker_setting(name) for name in LOOKED_UP},
-    **dict.fromkeys(CEILINGS, _ceilings),
+    **dict.fromkeys(QUOTAS, _quotas),
 }
 
 

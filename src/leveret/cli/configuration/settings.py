@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from leveret.broker.ceilings import CEILINGS
+from leveret.broker.quotas import QUOTAS
 from leveret.cli.configuration.kinds import OFF, Amount, Choice, Kind, Names, Switch, Text, Whole
 from leveret.net.alarms import DISK_FREE_LIMIT_OCTETS, MEMORY_SHARE
 from leveret.net.certificate import LOGIN_FROM, SAN_TYPES
@@ -57,9 +57,9 @@ class Setting(NamedTuple):
         return self.doc.partition(". ")[0].removesuffix(".") + "."
 
 
-def _ceiling(name: str, doc: str, unit: str) -> Setting:
-    """What no application of the usual kind meets: leveret.broker.ceilings."""
-    return Setting(name, Whole(-1), CEILINGS[name][0], doc, unit, is_live=True)
+def _quota(name: str, doc: str, unit: str) -> Setting:
+    """What no application of the usual kind meets: leveret.broker.quotas."""
+    return Setting(name, Whole(-1), QUOTAS[name][0], doc, unit, is_live=True)
 
 
 # what they are about -> the settings
@@ -204,40 +204,40 @@ SECTIONS: Final[dict[str, tuple[Setting, ...]]] = {
         ),
     ),
     "Ceilings": (
-        _ceiling(
+        _quota(
             "consumer_max_per_channel", "Consumers of one channel; -1: no limit. One more is refused, by 530.",
             "consumers",
         ),
-        _ceiling("queue_max_per_vhost", "Queues of one virtual host; -1: no limit. One more: 406.", "queues"),
-        _ceiling("exchange_max_per_vhost", "Exchanges of one virtual host; -1: no limit. One more: 406.", "exchanges"),
-        _ceiling("binding_max_per_vhost", "Bindings of one virtual host; -1: no limit. One more: 406.", "bindings"),
-        _ceiling(
+        _quota("queue_max_per_vhost", "Queues of one virtual host; -1: no limit. One more: 406.", "queues"),
+        _quota("exchange_max_per_vhost", "Exchanges of one virtual host; -1: no limit. One more: 406.", "exchanges"),
+        _quota("binding_max_per_vhost", "Bindings of one virtual host; -1: no limit. One more: 406.", "bindings"),
+        _quota(
             "staged_producer_max_per_user",
             "Staged producers (queries, docs/STAGES.md) of one user in a virtual host; -1: no limit. One more: 406.",
             "producers",
         ),
-        _ceiling(
+        _quota(
             "stage_max_per_user", "Stages of one user in a virtual host; -1: no limit. One more: 406.", "stages",
         ),
-        _ceiling(
+        _quota(
             "staged_producer_unused_days_max",
             "A staged producer that nobody uses for so long is closed, and refused when it comes back; no stage waits "
             "for longer either. -1: never.",
             "days",
         ),
-        _ceiling(
+        _quota(
             "topic_words_max_per_exchange",
             "Words of its patterns that a topic exchange compares with one routing key, at worst; -1: no limit. A "
             "binding beyond: 406. Only thousands of patterns with many wildcards each come near it.",
             "words",
         ),
-        _ceiling(
+        _quota(
             "connection_max_per_address",
             "Connections from one IP address; -1: no limit. One more takes the place of its oldest connection that has "
             "not opened a virtual host yet; if there is none, it is closed at once.",
             "connections",
         ),
-        _ceiling(
+        _quota(
             "handshake_max",
             "Connections that have not opened a virtual host yet; -1: no limit. One more takes the place of the oldest "
             "of them, of the address that has most of them, which is closed: so idle sockets keep nobody out.",

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from leveret import __version__
 from leveret.broker.broker import Settings
-from leveret.broker.ceilings import CEILINGS
+from leveret.broker.quotas import QUOTAS
 from leveret.cli import admin, logins, tls
 from leveret.cli.admin import AdminSettings
 from leveret.cli.configuration.chosen import Chosen
@@ -37,10 +37,10 @@ class Wanted(NamedTuple):
     def broker(self) -> Settings:
         """The broker's settings."""
         values = {name: self.chosen[name] for name in BROKER} | self.logins
-        ceilings = {each: self.chosen[each] for each in CEILINGS}
+        quotas = {each: self.chosen[each] for each in QUOTAS}
         name = self.chosen["cluster_name"] or ""
         host = socket.gethostname()
-        return Settings(own_version=__version__, host=host, cluster_name=name, ceilings=ceilings, **values)
+        return Settings(own_version=__version__, host=host, cluster_name=name, quotas=quotas, **values)
 
     @property
     def tables_dir(self) -> str:

@@ -15,7 +15,7 @@ class ListAuthAttempts(Query):
     by_source: bool = False
 
     def run(self, node: Node) -> object:
-        attempts = node.broker.attempts
+        attempts = node.broker.login_throttle
         if self.by_source:
             return []
         found = []
@@ -30,5 +30,5 @@ class ResetAuthAttempts(Command):
     """Count from zero."""
 
     def run(self, node: Node) -> object:
-        node.broker.attempts.reset()
+        node.broker.login_throttle.reset()
         return None

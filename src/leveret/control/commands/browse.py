@@ -9,8 +9,8 @@ from typing import Final, Literal
 import msgspec
 
 from leveret.broker.access import Access
+from leveret.broker.carbon_copies import split_key
 from leveret.broker.contents import body_of, header_of
-from leveret.broker.copies import split_key
 from leveret.broker.limits import body_octets
 from leveret.broker.queue import Queue
 from leveret.broker.queue_types import queue_type

@@ -86,7 +86,7 @@ def _active(node: Node) -> list[Listener]:
 
 
 def _is_leaving(node: Node) -> bool:
-    return node.host.departure.is_under_maintenance or node.host.departure.has_begun
+    return node.host.shutdown.is_under_maintenance or node.host.shutdown.has_begun
 
 
 def _in_service(asked: HealthCheck, node: Node) -> dict[str, Any]:

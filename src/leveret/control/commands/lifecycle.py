@@ -91,7 +91,7 @@ class DrainNode(Command):
     """Maintenance begins (rabbitmq-upgrade drain): no client may connect, and all connections are closed."""
 
     def run(self, node: Node) -> object:
-        node.host.departure.drain()
+        node.host.shutdown.drain()
         return None
 
 
@@ -99,7 +99,7 @@ class ReviveNode(Command):
     """Maintenance is over (rabbitmq-upgrade revive): clients are served again."""
 
     def run(self, node: Node) -> object:
-        return _served_again(node.host.departure.revive())
+        return _served_again(node.host.shutdown.revive())
 
 
 class ForceGc(Command):

@@ -125,7 +125,7 @@ class ClusterStatus(Query):
 
 def maintenance_status(node: Node) -> str:
     """In rabbitmqctl's words."""
-    return "marked for maintenance" if node.host.departure.is_under_maintenance else "not under maintenance"
+    return "marked for maintenance" if node.host.shutdown.is_under_maintenance else "not under maintenance"
 
 
 def alarms_of(node: Node) -> list[str]:
@@ -151,7 +151,7 @@ class Status(Query):
             "os": platform.system(),
             "python_version": platform.python_version(),
             "crypto_lib_version": ssl.OPENSSL_VERSION,
-            "is_under_maintenance": node.host.departure.is_under_maintenance,
+            "is_under_maintenance": node.host.shutdown.is_under_maintenance,
             "uptime": view["uptime"] // 1000,
             "wall_clock_ahead_s": int(broker.timeline.offset_us) / 1e6,
             "run_queue": view["run_queue"],

@@ -12,7 +12,7 @@ from typing import Final
 
 from leveret.broker import dead_lettering
 from leveret.broker.binding import Binding
-from leveret.broker.copies import Copies, blind_keys, split_key
+from leveret.broker.carbon_copies import CarbonCopies, blind_keys, split_key
 from leveret.broker.delay import released
 from leveret.broker.entry import Entry
 from leveret.broker.exchange import Exchange
@@ -180,7 +180,7 @@ class Explanation:
         if not self._may_go_on(depth):
             return None
         content = released(message.content)
-        keys = [split_key(message.key)[1], *blind_keys(message.key), *Copies(content).cc]
+        keys = [split_key(message.key)[1], *blind_keys(message.key), *CarbonCopies(content).cc]
         return (yield from self.of(exchange, Message(message.key, keys, content, message.ttl_us), depth + 1))
 
     # -- queues --------------------------------------------------------------------------------------------------------

@@ -6,9 +6,9 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from leveret.broker import copies
+from leveret.broker import carbon_copies
+from leveret.broker.carbon_copies import CarbonCopies
 from leveret.broker.contents import HEADER_AT
-from leveret.broker.copies import Copies
 from leveret.broker.delay import delay_us_of
 from leveret.broker.exchange import Exchange
 from leveret.broker.kinds.envelope import Envelope
@@ -57,8 +57,8 @@ def message_of(exchange: str, routing_key: str, header: bytes) -> tuple[Message,
         scan.scan(content, HEADER_AT, HEADER_AT + i64(len(header)))
         if scan.expiration_at != 0:
             message.ttl_us = int(expiration_us(content, scan.expiration_at))
-        if scan.headers_at != 0 and copies.may_have(content, scan.headers_at):
-            found = Copies(content)
+        if scan.headers_at != 0 and carbon_copies.may_have(content, scan.headers_at):
+            found = CarbonCopies(content)
             message = Message(
                 found.kept_key(key), [routing_key, *found.cc, *found.bcc], found.content, message.ttl_us
             )  # fmt: skip

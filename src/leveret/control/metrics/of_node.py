@@ -76,7 +76,7 @@ def _persister(scope: Scope) -> Iterator[Row]:
 
 
 def _attempts(scope: Scope) -> Iterator[Row]:
-    attempts = scope.node.broker.attempts
+    attempts = scope.node.broker.login_throttle
     for protocol in sorted({PROTOCOL, *attempts.succeeded, *attempts.failed}):
         right, wrong = attempts.succeeded.get(protocol, 0), attempts.failed.get(protocol, 0)
         yield (protocol,), (right + wrong, right, wrong)

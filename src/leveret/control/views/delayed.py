@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from leveret.broker.carbon_copies import split_key
 from leveret.broker.contents import header_of
-from leveret.broker.copies import split_key
 from leveret.broker.holder import Holder
 from leveret.broker.limits import body_octets
 from leveret.broker.pending import Pending, Single

@@ -13,9 +13,9 @@ from datetime import datetime
 from typing import Any, Final
 
 from leveret.client import BlockingChannel, BlockingConnection, ChannelClosed, ClientError, Delivery
-from leveret.spark.streams.bell import Bell
 from leveret.spark.streams.errors import NoStream, StreamBroken, explained
 from leveret.spark.streams.options import EARLIEST, LATEST, PARTITIONS_MAX, Place, StreamOptions
+from leveret.spark.streams.tail_notifier import TailNotifier
 from leveret.wire.errors import NOT_FOUND, PRECONDITION_FAILED
 from leveret.wire.table import Value
 
@@ -59,7 +59,7 @@ class Streams:
         self._options = options
         self._connection: BlockingConnection | None = None
         self._channel: BlockingChannel | None = None
-        self._bell: Bell | None = None
+        self._notifier: TailNotifier | None = None
         self._has_facts = True
         self._names: list[str] = []
         self._empty: set[str] = set()  # found so when it was waited for a first message
@@ -143,13 +143,13 @@ class Streams:
         """Whether something is new in these streams, or comes within ``timeout_s``; ``nexts``: where they ended."""
         self._talk()
         assert self._connection is not None
-        if self._bell is None:
-            self._bell = Bell(self._connection)
-        return self._bell.wait(nexts, timeout_s)
+        if self._notifier is None:
+            self._notifier = TailNotifier(self._connection)
+        return self._notifier.wait(nexts, timeout_s)
 
     def close(self) -> None:
         """Close the connection."""
-        connection, self._connection, self._channel, self._bell = self._connection, None, None, None
+        connection, self._connection, self._channel, self._notifier = self._connection, None, None, None
         if connection is not None:
             connection.close()
 

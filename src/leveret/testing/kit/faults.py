@@ -188,7 +188,7 @@ class Faults:
             return users
 
         def accept() -> None:
-            broker.attempts.forgive()
+            broker.login_throttle.forgive()
             now = {user["name"]: user for user in broker.definitions.all(USER)}
             for user in users:
                 current = now.get(user["name"])

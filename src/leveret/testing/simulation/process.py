@@ -15,7 +15,7 @@ import leveret
 from leveret.broker.broker import Broker, Settings
 from leveret.broker.peer import Peer
 from leveret.federation.federator import Federator
-from leveret.net.commit import LINGER_US, Committer
+from leveret.net.commit import BATCH_DELAY_US, Committer
 from leveret.net.paging import Paging
 from leveret.session import lifecycle
 from leveret.session.connection import TICK_US
@@ -112,7 +112,7 @@ class Process:
         self.is_alive = True
         self.outlets: dict[Peer, Outlet] = {}
         self._alarm: Event | None = None
-        self._linger: Event | None = None
+        self._batch_delay: Event | None = None
         self._is_paging = self._is_giving_back = self._is_disk_asked = self._is_on_loop = False
         self._heard_us = 0  # when the loop has heard of all that was synced
         self._unheard: list[int] = []
@@ -211,10 +211,10 @@ class Process:
         log = self.broker.log
         self._hold(self.committer.is_syncing and log.size() > HELD_OCTETS)
         if log.size():
-            if not self.committer.may_linger():
+            if not self.committer.may_delay():
                 self._submit()
-            elif self._linger is None or not self._linger.is_due:
-                self._linger = self.later(LINGER_US, self._submit)
+            elif self._batch_delay is None or not self._batch_delay.is_due:
+                self._batch_delay = self.later(BATCH_DELAY_US, self._submit)
         if (self.paging.is_due or log.has_waste) and not self._is_paging and self.paging.step():
             self._is_paging = True
             self.later(0, self._page)
@@ -258,7 +258,8 @@ class Process:
         now_us = self.clock.now_us
         for peer, outlet in list(self.outlets.items()):
             peer.now_us = now_us
-            is_over = peer.state >= lifecycle.CLOSING and not peer.is_gated and now_us - peer.sent_us > peer.linger_us
+            has_waited = now_us - peer.sent_us > peer.close_delay_us
+            is_over = peer.state >= lifecycle.CLOSING and not peer.is_gated and has_waited
             if is_over or not peer.tick():
                 outlet.end("missed heartbeats")
         self.paging.look()

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from leveret.broker.broker import Broker, Settings
-from leveret.net import loopback
-from leveret.net.entrance import Entrance
+from leveret.net import tcp_settings
+from leveret.net.admission import Admission
 from leveret.net.listening import Listening
 
 SYSTEM = Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip()
@@ -35,8 +35,8 @@ def test_what_a_listener_accepts(host: str, expected: str) -> None:
     async def accepted() -> str:
         made = asyncio.Event()
         user = Seen(made)
-        entrance = Entrance(Broker(Settings(), bytes))
-        listening = Listening(asyncio.get_running_loop(), lambda host: entrance.admit(host, 0))
+        admission = Admission(Broker(Settings(), bytes))
+        listening = Listening(asyncio.get_running_loop(), lambda host: admission.admit(host, 0))
         listener = await listening.add("amqp", lambda: user, host, 0)
         with socket.create_connection(("127.0.0.1", listener.port)):
             await made.wait()
@@ -51,17 +51,17 @@ def test_what_a_listener_accepts(host: str, expected: str) -> None:
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.8.9.1", "::1"])
 def test_within_the_machine(address: str) -> None:
     with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as endpoint:
-        loopback.quicken(endpoint, address)
+        tcp_settings.quicken(endpoint, address)
         assert control(endpoint) == "reno"
 
 
 @pytest.mark.parametrize("address", ["192.0.2.1", "0.0.0.0", "::", "fe80::1%lo", "2001:db8::1"])
 def test_to_other_machines(address: str) -> None:
     with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as endpoint:
-        loopback.quicken(endpoint, address)
+        tcp_settings.quicken(endpoint, address)
         assert control(endpoint) == SYSTEM
 
 
 def test_a_system_that_has_none_of_it() -> None:
     with socket.socket(socket.AF_UNIX) as endpoint:
-        loopback.quicken(endpoint, "127.0.0.1")  # not TCP: the system refuses
+        tcp_settings.quicken(endpoint, "127.0.0.1")  # not TCP: the system refuses

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from leveret.broker.peer import Peer
 
 # setting -> (how many there may be by default, -1 = any number; of what)
-CEILINGS: Final[dict[str, tuple[int, str]]] = {
+QUOTAS: Final[dict[str, tuple[int, str]]] = {
     "consumer_max_per_channel": (10_000, "consumers of a channel"),
     "queue_max_per_vhost": (262_144, "queues of a virtual host"),
     "exchange_max_per_vhost": (65_536, "exchanges of a virtual host"),
@@ -37,7 +37,7 @@ CEILINGS: Final[dict[str, tuple[int, str]]] = {
 
 def check_consumers(peer: Peer, channel: BrokerChannel, method: Method) -> None:
     """530 if the channel has as many consumers as it may have."""
-    most = peer.broker.settings.ceiling("consumer_max_per_channel")
+    most = peer.broker.settings.quota("consumer_max_per_channel")
     if 0 <= most <= len(channel.consumers):
         raise _reached(method, NOT_ALLOWED, f"reached maximum ({most}) of consumers per channel")
 
@@ -46,9 +46,9 @@ def check_queues(peer: Peer, method: Method, name: str) -> None:
     """406 if the virtual host has as many queues as it may have: as its own limit has it, or the broker's."""
     vhost = peer.vhost
     most = vhost.queues_max
-    ceiling = peer.broker.settings.ceiling("queue_max_per_vhost")
-    if most < 0 or 0 <= ceiling < most:
-        most = ceiling
+    quota = peer.broker.settings.quota("queue_max_per_vhost")
+    if most < 0 or 0 <= quota < most:
+        most = quota
     if 0 <= most <= len(vhost.queues):
         text = f"cannot declare queue '{name}': queue limit in vhost '{vhost.name}' ({most}) is reached"
         raise _reached(method, PRECONDITION_FAILED, text)
@@ -56,7 +56,7 @@ def check_queues(peer: Peer, method: Method, name: str) -> None:
 
 def check_exchanges(peer: Peer, method: Method, name: str) -> None:
     """406 if the virtual host has as many exchanges as it may have."""
-    most = peer.broker.settings.ceiling("exchange_max_per_vhost")
+    most = peer.broker.settings.quota("exchange_max_per_vhost")
     if 0 <= most <= len(peer.vhost.exchanges):
         text = f"cannot declare exchange '{name}' in vhost '{peer.vhost.name}': exchange limit of {most} is reached"
         raise _reached(method, PRECONDITION_FAILED, text)
@@ -64,7 +64,7 @@ def check_exchanges(peer: Peer, method: Method, name: str) -> None:
 
 def check_bindings(peer: Peer, method: Method, binding: Binding) -> None:
     """406 if the virtual host has as many bindings as it may have, and this one is new."""
-    most = peer.broker.settings.ceiling("binding_max_per_vhost")
+    most = peer.broker.settings.quota("binding_max_per_vhost")
     if 0 <= most <= peer.vhost.binding_count and binding.standing() is None:
         text = f"{_cannot(binding)}: binding limit in vhost '{peer.vhost.name}' ({most}) is reached"
         raise _reached(method, PRECONDITION_FAILED, text)
@@ -75,13 +75,13 @@ def check_staged_producers(peer: Peer, query: Query | None) -> None:
     counts before there are so many in the whole virtual host."""
     queries = peer.vhost.queries
     owner = peer.user if query is None else query.owner
-    most = peer.broker.settings.ceiling("staged_producer_max_per_user")
+    most = peer.broker.settings.quota("staged_producer_max_per_user")
     if query is None and 0 <= most <= len(queries.by_name) and most <= len(queries.owned(owner)):
         raise StageError(
             f"user '{owner}' has {most} queries in vhost '{peer.vhost.name}': forget those that are over "
             '(op "forget", leveret ctl forget_query), or raise staged_producer_max_per_user'
         )
-    most = peer.broker.settings.ceiling("stage_max_per_user")
+    most = peer.broker.settings.quota("stage_max_per_user")
     if 0 <= most <= len(queries.by_number) and most <= sum([len(each.stages) for each in queries.owned(owner)]):
         raise StageError(
             f"user '{owner}' has {most} stages in vhost '{peer.vhost.name}': release or abort some, "
@@ -91,7 +91,7 @@ def check_staged_producers(peer: Peer, query: Query | None) -> None:
 
 def check_pattern(peer: Peer, method: Method, binding: Binding) -> None:
     """406 if one routing key could have a topic exchange compare too many words of its patterns, with this one."""
-    most = peer.broker.settings.ceiling("topic_words_max_per_exchange")
+    most = peer.broker.settings.quota("topic_words_max_per_exchange")
     matcher = binding.source.matcher
     if most < 0 or not isinstance(matcher, Topic) or matcher.admits(binding, most):
         return

@@ -16,7 +16,7 @@ LOOK_S: Final = 0.05
 DRAINED: Final = "Node was put into maintenance mode"
 
 
-class Departure:
+class Shutdown:
     """drain_timeout_ms: so long consumers may acknowledge what they have before a stop, 0 = it is not waited for them.
 
     has_begun: they are sent nothing new; is_hurried: nobody is waited for any more; is_under_maintenance: no client is

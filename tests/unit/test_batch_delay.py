@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from leveret.net.commit import LINGER_OCTETS_MAX, LINGER_US
-from leveret.net.linger import Linger
+from leveret.net.batch_delay import BatchDelay
+from leveret.net.commit import BATCH_DELAY_OCTETS_MAX, BATCH_DELAY_US
 from leveret.store.disk import MemoryDisk
 from leveret.wire import grammar
 
@@ -32,32 +32,32 @@ def test_what_nobody_waits_for_may_linger(house: House, client: Client) -> None:
     client.publish("q", delivery_mode=2)
     client.send(1, grammar.BASIC_GET, queue="q", no_ack=True)
     assert house.bench.broker.log.size() > 0
-    assert house.committer.may_linger()
+    assert house.committer.may_delay()
 
 
 def test_nobody_waits_for_a_confirm(house: House, client: Client) -> None:
     client.call(1, grammar.CONFIRM_SELECT)
     client.publish("q", delivery_mode=2)
-    assert not house.committer.may_linger()
+    assert not house.committer.may_delay()
     house.write()
     client.send(1, grammar.BASIC_GET, queue="q", no_ack=True)
-    assert house.committer.may_linger()
+    assert house.committer.may_delay()
 
 
 def test_nobody_waits_for_an_answer(house: House, client: Client) -> None:
     client.publish("q", delivery_mode=2)
     client.send(1, grammar.QUEUE_PURGE, queue="q")
-    assert not house.committer.may_linger()
+    assert not house.committer.may_delay()
 
 
 def test_a_long_batch_does_not_linger(house: House, client: Client) -> None:
-    client.publish("q", bytes(LINGER_OCTETS_MAX), delivery_mode=2)
-    assert not house.committer.may_linger()
+    client.publish("q", bytes(BATCH_DELAY_OCTETS_MAX), delivery_mode=2)
+    assert not house.committer.may_delay()
 
 
 def test_the_last_batch_of_an_orderly_stop_does_not_linger(house: House, client: Client) -> None:
     house.bench.broker.stop()
-    assert not house.committer.may_linger()
+    assert not house.committer.may_delay()
 
 
 class Loop(asyncio.SelectorEventLoop):
@@ -74,25 +74,25 @@ class Loop(asyncio.SelectorEventLoop):
 def test_it_is_submitted_in_time_and_once(house: House, client: Client) -> None:
     submitted: list[int] = []
     loop = Loop()
-    linger = Linger(loop, house.committer, lambda: submitted.append(house.bench.broker.log.batch))
+    batch_delay = BatchDelay(loop, house.committer, lambda: submitted.append(house.bench.broker.log.batch))
     client.publish("q", delivery_mode=2)
-    linger.end_turn(False)
-    linger.end_turn(False)
+    batch_delay.end_turn(False)
+    batch_delay.end_turn(False)
     ((delay, ring),) = loop.calls
-    assert (delay, submitted) == (LINGER_US / 1e6, [])
+    assert (delay, submitted) == (BATCH_DELAY_US / 1e6, [])
     ring()  # type: ignore[operator]
     assert len(submitted) == 1
-    linger.end_turn(False)
+    batch_delay.end_turn(False)
     assert len(loop.calls) == 2
     client.send(1, grammar.QUEUE_PURGE, queue="q")
-    linger.end_turn(False)
+    batch_delay.end_turn(False)
     client.send(1, grammar.QUEUE_PURGE, queue="q")
-    linger.end_turn(False)
+    batch_delay.end_turn(False)
     assert len(submitted) == 1
     loop.run_until_complete(asyncio.sleep(0))
     assert len(submitted) == 2
     house.committer.submit()
-    linger.end_turn(False)  # what is on its way ends with a turn of its own
+    batch_delay.end_turn(False)  # what is on its way ends with a turn of its own
     loop.run_until_complete(asyncio.sleep(0))
     assert len(submitted) == 2
     loop.close()
@@ -102,7 +102,7 @@ def test_an_orderly_stop_waits_for_nothing(house: House, client: Client) -> None
     submitted: list[int] = []
     loop = Loop()
     client.publish("q", delivery_mode=2)
-    Linger(loop, house.committer, lambda: submitted.append(1)).end_turn(True)
+    BatchDelay(loop, house.committer, lambda: submitted.append(1)).end_turn(True)
     assert (submitted, loop.calls) == ([1], [])
     loop.close()
 
@@ -110,15 +110,15 @@ def test_an_orderly_stop_waits_for_nothing(house: House, client: Client) -> None
 def test_what_nobody_else_can_add_to_goes_at_once(house: House, client: Client) -> None:
     submitted: list[int] = []
     loop = Loop()
-    linger = Linger(loop, house.committer, lambda: submitted.append(1))
+    batch_delay = BatchDelay(loop, house.committer, lambda: submitted.append(1))
     client.publish("q", delivery_mode=2)
-    linger.end_turn(False, is_alone=True)
+    batch_delay.end_turn(False, is_alone=True)
     assert (submitted, len(loop.calls)) == ([], 1)  # nobody waits for it, either
     client.send(1, grammar.QUEUE_PURGE, queue="q")
-    linger.end_turn(False, is_alone=True)
+    batch_delay.end_turn(False, is_alone=True)
     assert submitted == [1]
     house.committer.submit()
     client.send(1, grammar.QUEUE_PURGE, queue="q")
-    linger.end_turn(False, is_alone=True)
+    batch_delay.end_turn(False, is_alone=True)
     assert submitted == [1]
     loop.close()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 TURN_US = 1_000
 
 
-class Newcomers:
+class HandshakeBudget:
     """received: what is done with their bytes, which come in order and after TURN_US of a turn in a later one."""
 
     def __init__(

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leveret.broker.broker import Broker, Settings
+from leveret.net.admission import TELL_US, Admission, Place
 from leveret.net.alarms import Alarms, Gauges, Limits
 from leveret.net.by_address import ByAddress
 from leveret.net.certificates import Certificates
-from leveret.net.entrance import TELL_US, Entrance, Place
 from leveret.net.server import Server
 from leveret.store.disk import MemoryDisk
 from leveret.store.journal import Journal
@@ -43,17 +43,17 @@ class Socket:
         self.place.leave()
 
 
-def entrance(sockets_max: int | None = None, **ceilings: int) -> Entrance:
-    return Entrance(Broker(Settings(ceilings=ceilings), bytes), sockets_max)
+def admission(sockets_max: int | None = None, **quotas: int) -> Admission:
+    return Admission(Broker(Settings(quotas=quotas), bytes), sockets_max)
 
 
-def come(door: Entrance, *hosts: str, now_us: int = 0) -> list[Socket]:
+def come(door: Admission, *hosts: str, now_us: int = 0) -> list[Socket]:
     """One from each of these addresses; those who came in."""
     return [Socket(place) for host in hosts if (place := door.admit(host, now_us)) is not None]
 
 
 def test_a_newcomer_gets_the_place_of_the_oldest_of_the_address_that_has_most() -> None:
-    door = entrance(handshake_max=4)
+    door = admission(handshake_max=4)
     idle = come(door, "10.0.0.2", "10.0.0.1", "10.0.0.1", "10.0.0.1")
     [newcomer] = come(door, "10.0.0.3")
     assert [each.is_open for each in idle] == [True, False, True, True]
@@ -65,19 +65,19 @@ def test_a_newcomer_gets_the_place_of_the_oldest_of_the_address_that_has_most() 
 
 
 def test_of_addresses_that_have_the_same_number_the_first_gives_way() -> None:
-    door = entrance(handshake_max=2)
+    door = admission(handshake_max=2)
     idle = come(door, "10.0.0.1", "10.0.0.2", "10.0.0.3")
     assert [each.is_open for each in idle] == [False, True, True]
 
 
 def test_a_network_of_ipv6_is_one_address() -> None:
-    door = entrance(handshake_max=3)
+    door = admission(handshake_max=3)
     idle = come(door, "2001:db8:0:1::1", "2001:db8::1", "2001:db8::2", "2001:db8:0:2::1")
     assert [each.is_open for each in idle] == [True, False, True, True]
 
 
 def test_who_has_logged_in_gives_way_to_nobody() -> None:
-    door = entrance(handshake_max=2, sockets_max=3)
+    door = admission(handshake_max=2, sockets_max=3)
     inside = come(door, "10.0.0.1", "10.0.0.1")
     for each in inside:
         each.place.logged_in()
@@ -92,7 +92,7 @@ def test_who_has_logged_in_gives_way_to_nobody() -> None:
 
 
 def test_a_place_is_free_as_soon_as_its_socket_is_closed() -> None:
-    door = entrance(handshake_max=1)
+    door = admission(handshake_max=1)
     [first] = come(door, "10.0.0.1")
     first.abort()
     first.abort()
@@ -102,13 +102,13 @@ def test_a_place_is_free_as_soon_as_its_socket_is_closed() -> None:
 
 
 def test_limits_of_none_let_nobody_in() -> None:
-    for door in (entrance(handshake_max=0), entrance(sockets_max=0), entrance(connection_max_per_address=0)):
+    for door in (admission(handshake_max=0), admission(sockets_max=0), admission(connection_max_per_address=0)):
         assert come(door, "10.0.0.1") == []
 
 
 def test_connections_of_an_address() -> None:
     """Those that have logged in stay, and the others keep out nobody of their own address, either."""
-    door = entrance(connection_max_per_address=2)
+    door = admission(connection_max_per_address=2)
     first, second = come(door, "10.0.0.1", "10.0.0.1")
     first.place.logged_in()
     [third] = come(door, "10.0.0.1")
@@ -121,10 +121,10 @@ def test_connections_of_an_address() -> None:
 
 
 def test_one_line_stands_for_many(caplog: pytest.LogCaptureFixture) -> None:
-    door = entrance(handshake_max=1)
+    door = admission(handshake_max=1)
     for now_us in (0, 0, 1, 2, TELL_US):
         come(door, "10.0.0.1", now_us=now_us)
-    refusing = entrance(sockets_max=0)
+    refusing = admission(sockets_max=0)
     for now_us in (0, 1, 2, TELL_US):
         come(refusing, "10.0.0.1", now_us=now_us)
     assert [text.split(":")[1] for text in caplog.messages] == [
@@ -170,7 +170,7 @@ async def server() -> AsyncIterator[Server]:
     disk = MemoryDisk()
     alarms = Alarms(Limits(0, 1), Gauges(lambda: 1, lambda: 0, lambda: None))
     segments, reserve = SegmentStore(disk, "/segments"), Reserve(disk, "/reserve")
-    broker = Broker(Settings(ceilings={"handshake_max": 3}), os.urandom)
+    broker = Broker(Settings(quotas={"handshake_max": 3}), os.urandom)
     server = Server(broker, Journal(disk, "/journal"), segments, StreamStore(disk, "/streams"), reserve, alarms)
     server.recover()
     running = asyncio.create_task(server.run())
@@ -201,13 +201,13 @@ async def test_sockets_that_stay_idle_keep_nobody_out(
     for reader, _ in pairs[:7]:
         while await reader.read(4096):
             pass
-    assert server.entrance.knocking.count == server.entrance.inside.count == 3
+    assert server.admission.knocking.count == server.admission.inside.count == 3
     await until(lambda: len(server._protocols) + len(server._tls.waiting if server._tls else ()) == 3)
     told = [text for text in caplog.messages if "certificate" not in text]
     assert len(told) == 1, "one line, and no other of those that were closed"
     for _, writer in pairs:
         writer.close()
-    await until(lambda: not server.entrance.inside.count)
+    await until(lambda: not server.admission.inside.count)
 
 
 async def test_a_place_and_its_descriptor_are_free_in_the_turn_in_which_the_socket_ends(server: Server) -> None:
@@ -216,6 +216,6 @@ async def test_a_place_and_its_descriptor_are_free_in_the_turn_in_which_the_sock
         await until(lambda: server._protocols)
         [protocol] = server._protocols.values()
         protocol.transport.abort()
-        assert (server.entrance.inside.count, server.entrance.knocking.count) == (0, 0)
+        assert (server.admission.inside.count, server.admission.knocking.count) == (0, 0)
         assert protocol.transport.fileno() == -1
     await until(lambda: not server._protocols)

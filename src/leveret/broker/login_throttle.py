@@ -60,7 +60,7 @@ class _Spent:
         return now_us if is_free else max(now_us + STEP_OF_ADDRESS_US, self.next_us)
 
 
-class Attempts:
+class LoginThrottle:
     """succeeded, failed: how many there were, by protocol ("amqp091", "http")."""
 
     def __init__(self) -> None:

@@ -1,8 +1,9 @@
 """Who comes in by a socket: so many that files can still be opened, so many from one address, so many who only knock.
 
 An anonymous peer that opens sockets and says nothing would else take all file descriptors, and the journal its next
-file; or all places before the login, and with them everybody's. So a newcomer for whom there is no place gets that of
-the oldest socket that has not logged in yet, of the address that has most of these. A socket counts until it is closed.
+file; or all places before the login, and with them everybody's. So a connection for which there is no place gets that
+of the oldest socket that has not logged in yet, of the address that has most of these. A socket counts until it is
+closed.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ import logging
 from collections.abc import Iterable
 from typing import Final, Protocol
 
-from leveret.broker.attempts import network
 from leveret.broker.broker import Broker
+from leveret.broker.login_throttle import network
 from leveret.net.by_address import ByAddress
 from leveret.net.descriptors import room_for_sockets
 
@@ -31,10 +32,10 @@ class Ends(Protocol):
 class Place:
     """One admitted socket. has_given_way: it was closed to make room for another."""
 
-    __slots__ = ("_entrance", "has_given_way", "host", "network", "socket")
+    __slots__ = ("_admission", "has_given_way", "host", "network", "socket")
 
-    def __init__(self, entrance: Entrance, host: str) -> None:
-        self._entrance = entrance
+    def __init__(self, admission: Admission, host: str) -> None:
+        self._admission = admission
         self.host = host
         self.network = network(host)
         self.socket: Ends | None = None
@@ -42,15 +43,15 @@ class Place:
 
     def logged_in(self) -> None:
         """Its client has opened a virtual host: it gives way to nobody any more."""
-        self._entrance.knocking.remove(self.network, self)
+        self._admission.knocking.remove(self.network, self)
 
     def leave(self) -> None:
         """The socket is closed."""
         self.socket = None
-        self._entrance.left(self)
+        self._admission.left(self)
 
 
-class Entrance:
+class Admission:
     """sockets_max: connections at the same time; None = as many as the process may have files open, but KEPT_FILES.
 
     inside: all sockets; knocking: those whose clients have not opened a virtual host yet.
@@ -83,14 +84,14 @@ class Entrance:
         self.knocking.remove(place.network, place)
 
     def _has_room_at_address(self, newcomer: Place, now_us: int) -> bool:
-        most = self._broker.settings.ceiling("connection_max_per_address")
+        most = self._broker.settings.quota("connection_max_per_address")
         if not 0 <= most <= self.inside.of(newcomer.network):
             return True
         reason = f"it has {most} connections, and connection_max_per_address is {most}"
         return self._has_made_room(newcomer.host, self.knocking.items(newcomer.network), reason, now_us)
 
     def _has_room_to_knock(self, host: str, now_us: int) -> bool:
-        most, count = self._broker.settings.ceiling("handshake_max"), self.knocking.count
+        most, count = self._broker.settings.quota("handshake_max"), self.knocking.count
         if not 0 <= most <= count:
             return True
         reason = f"{count} connections have not logged in yet, and handshake_max is {most}"

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from leveret.net.newcomers import TURN_US, Newcomers
+from leveret.net.handshake_budget import TURN_US, HandshakeBudget
 
 
 class Loop(asyncio.AbstractEventLoop):
@@ -27,14 +27,14 @@ class Door:
         self.came: list[tuple[Any, bytes]] = []
         self._take_us = take_us
         self._now_ns = 0
-        self.newcomers = Newcomers(self.loop, self._received, lambda: self._now_ns)
+        self.handshake_budget = HandshakeBudget(self.loop, self._received, lambda: self._now_ns)
 
     def _received(self, protocol: Any, data: bytes) -> None:
         self.came.append((protocol, data))
         self._now_ns += self._take_us * 1000
 
     def knock(self, protocol: Any, data: bytes) -> None:
-        self.newcomers.received(protocol, data)
+        self.handshake_budget.received(protocol, data)
 
     def turn(self) -> int:
         """Another turn of the loop; how many have come in altogether."""
@@ -87,6 +87,6 @@ def test_nobody_overtakes_who_waits() -> None:
         door.knock(client, b"AMQP")
     door.turn()
     door.loop.calls.clear()
-    door.newcomers._used_us = 0  # as early in a turn
+    door.handshake_budget._used_us = 0  # as early in a turn
     door.knock(4, b"AMQP")
     assert [client for client, _ in door.came] == [1, 2]

@@ -11,7 +11,7 @@ from leveret.broker.exchange import Exchange
 from leveret.broker.kinds.envelope import Envelope
 from leveret.broker.kinds.table import KINDS
 from leveret.broker.queue import Queue
-from leveret.broker.remains import AT_ONCE_MAX, Remains
+from leveret.broker.stale_bindings import AT_ONCE_MAX, StaleBindings
 from leveret.wire import grammar
 
 from .support import Bench, Client, recovered
@@ -25,7 +25,7 @@ KEYS = ("1", "2", "3")
 def bench() -> Bench:
     """Nothing is cleared away before the test says so."""
     bench = Bench()
-    bench.broker.log.remains = Remains(at_once_max=0, pace=0)
+    bench.broker.log.stale_bindings = StaleBindings(at_once_max=0, pace=0)
     return bench
 
 
@@ -54,8 +54,8 @@ def reached(bench: Bench) -> set[str]:
 
 def cleared(bench: Bench) -> bool:
     """Clear away one binding; whether that was possible."""
-    was_left = bench.broker.log.remains.is_left
-    bench.broker.log.remains.clear(1)
+    was_left = bench.broker.log.stale_bindings.is_left
+    bench.broker.log.stale_bindings.clear(1)
     return was_left
 
 
@@ -116,7 +116,7 @@ def test_an_exchange_and_its_queue_that_go_one_after_the_other(bench: Bench, cli
     client.call(1, grammar.QUEUE_DELETE, queue="q")
     while cleared(bench):
         pass
-    assert (old.matcher.remnants, old.matcher.match(Envelope([KEYS[0]], b"", b"")), old.outgoing) == (0, [], {})
+    assert (old.matcher.stale_batches, old.matcher.match(Envelope([KEYS[0]], b"", b"")), old.outgoing) == (0, [], {})
     assert bench.broker.vhosts["/"].binding_count == 0
 
 

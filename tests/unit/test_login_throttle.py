@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from leveret.broker.attempts import (
+from leveret.broker.login_throttle import (
     ADDRESSES_MAX,
     FORGET_US,
     FREE,
@@ -15,7 +15,7 @@ from leveret.broker.attempts import (
     STEP_US_MAX,
     USERS_MAX,
     WAIT_US_MAX,
-    Attempts,
+    LoginThrottle,
 )
 
 from .support import SECOND_US
@@ -24,19 +24,19 @@ NOW_US = 1_700_000_000 * SECOND_US
 HOST = "10.0.0.1"
 
 
-def failed(attempts: Attempts, count: int, address: str = HOST, user: str = "u", now_us: int = NOW_US) -> None:
+def failed(attempts: LoginThrottle, count: int, address: str = HOST, user: str = "u", now_us: int = NOW_US) -> None:
     for _ in range(count):
         attempts.done(address, user, "amqp091", False, now_us)
 
 
-def sprayed(attempts: Attempts, count: int = FREE_OF_ADDRESS, address: str = HOST, now_us: int = NOW_US) -> None:
+def sprayed(attempts: LoginThrottle, count: int = FREE_OF_ADDRESS, address: str = HOST, now_us: int = NOW_US) -> None:
     """One password was tried with as many users."""
     for number in range(count):
         failed(attempts, 1, address, f"user-{number}", now_us)
 
 
 def test_the_first_failures_cost_nothing() -> None:
-    attempts = Attempts()
+    attempts = LoginThrottle()
     failed(attempts, FREE - 1)
     assert attempts.wait_us(HOST, "u", NOW_US) == 0
     failed(attempts, 1)
@@ -44,7 +44,7 @@ def test_the_first_failures_cost_nothing() -> None:
 
 
 def test_each_failure_makes_the_next_wait_longer_up_to_a_limit() -> None:
-    attempts, now_us, waits = Attempts(), NOW_US, []
+    attempts, now_us, waits = LoginThrottle(), NOW_US, []
     failed(attempts, FREE, now_us=now_us)
     for _ in range(12):
         wait_us = attempts.wait_us(HOST, "u", now_us)
@@ -56,7 +56,7 @@ def test_each_failure_makes_the_next_wait_longer_up_to_a_limit() -> None:
 
 
 def test_attempts_of_one_user_wait_in_line() -> None:
-    attempts = Attempts()
+    attempts = LoginThrottle()
     failed(attempts, FREE + 1)
     waits = [attempts.wait_us(HOST, "u", NOW_US) for _ in range(4)]
     steps = [later - earlier for earlier, later in pairwise(waits)]
@@ -65,7 +65,7 @@ def test_attempts_of_one_user_wait_in_line() -> None:
 
 
 def test_who_would_wait_for_too_long_is_refused_unseen() -> None:
-    attempts = Attempts()
+    attempts = LoginThrottle()
     failed(attempts, FREE + 1)
     waits = [attempts.wait_us(HOST, "u", NOW_US) for _ in range(1000)]
     assert -1 in waits
@@ -76,7 +76,7 @@ def test_who_would_wait_for_too_long_is_refused_unseen() -> None:
 
 def test_other_users_of_the_same_address_and_the_same_user_elsewhere_do_not_wait() -> None:
     """However many threads guess for how long."""
-    attempts, now_us = Attempts(), NOW_US
+    attempts, now_us = LoginThrottle(), NOW_US
     for _ in range(600):
         for _ in range(20):
             if attempts.wait_us(HOST, "u", now_us) == 0:
@@ -88,7 +88,7 @@ def test_other_users_of_the_same_address_and_the_same_user_elsewhere_do_not_wait
 
 
 def test_failures_of_an_address_are_counted_over_all_users() -> None:
-    attempts = Attempts()
+    attempts = LoginThrottle()
     sprayed(attempts, FREE_OF_ADDRESS - 1)
     assert attempts.wait_us(HOST, "new", NOW_US) == 0
     failed(attempts, 1, user="last")
@@ -102,7 +102,7 @@ def test_failures_of_an_address_are_counted_over_all_users() -> None:
 
 
 def test_an_address_guesses_so_many_in_a_minute_and_no_more() -> None:
-    attempts, seen = Attempts(), 0
+    attempts, seen = LoginThrottle(), 0
     for step in range(240):
         now_us = NOW_US + step * STEP_US
         for number in range(10):
@@ -113,7 +113,7 @@ def test_an_address_guesses_so_many_in_a_minute_and_no_more() -> None:
 
 
 def test_who_has_logged_in_from_there_is_not_held_up_by_failures_of_others() -> None:
-    attempts = Attempts()
+    attempts = LoginThrottle()
     attempts.done(HOST, "known", "http", True, NOW_US)
     sprayed(attempts, 2 * FREE_OF_ADDRESS)
     assert attempts.wait_us(HOST, "known", NOW_US) == 0
@@ -123,7 +123,7 @@ def test_who_has_logged_in_from_there_is_not_held_up_by_failures_of_others() -> 
 
 
 def test_a_success_and_a_long_time_make_up_for_failures() -> None:
-    attempts = Attempts()
+    attempts = LoginThrottle()
     failed(attempts, FREE + 5)
     attempts.done(HOST, "u", "amqp091", True, NOW_US)
     assert attempts.wait_us(HOST, "u", NOW_US) == 0
@@ -135,7 +135,7 @@ def test_a_success_and_a_long_time_make_up_for_failures() -> None:
 
 def test_a_success_makes_up_for_nobody_elses_failures() -> None:
     """Else whoever has one user could guess all others'."""
-    attempts = Attempts()
+    attempts = LoginThrottle()
     sprayed(attempts)
     failed(attempts, FREE, user="victim")
     attempts.done(HOST, "own", "amqp091", True, NOW_US)
@@ -144,7 +144,7 @@ def test_a_success_makes_up_for_nobody_elses_failures() -> None:
 
 
 def test_one_machines_many_addresses_are_one() -> None:
-    attempts = Attempts()
+    attempts = LoginThrottle()
     for number in range(FREE + 1):
         failed(attempts, 1, f"2001:db8:1:2::{number:x}")
     assert attempts.wait_us("2001:db8:1:2:3:4:5:6", "u", NOW_US) > 0
@@ -153,7 +153,7 @@ def test_one_machines_many_addresses_are_one() -> None:
 
 
 def test_memory_is_bounded_and_who_failed_last_is_remembered() -> None:
-    attempts = Attempts()
+    attempts = LoginThrottle()
     failed(attempts, FREE, "first")
     for number in range(USERS_MAX):
         failed(attempts, 1, f"host-{number}")
@@ -172,7 +172,7 @@ def test_memory_is_bounded_and_who_failed_last_is_remembered() -> None:
 
 def test_an_address_cannot_have_its_own_failures_forgotten() -> None:
     """Not by other names, however it spends what it may fail within the time that they are remembered."""
-    attempts = Attempts()
+    attempts = LoginThrottle()
     failed(attempts, FREE, user="victim")
     number, now_us = 0, NOW_US
     while now_us < NOW_US + FORGET_US - STEP_US:
@@ -186,7 +186,7 @@ def test_an_address_cannot_have_its_own_failures_forgotten() -> None:
 
 
 def test_attempts_are_counted_by_protocol() -> None:
-    attempts = Attempts()
+    attempts = LoginThrottle()
     failed(attempts, 2)
     attempts.done(HOST, "u", "http", True, NOW_US)
     attempts.count("http", False)

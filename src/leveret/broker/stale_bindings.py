@@ -25,7 +25,7 @@ AT_ONCE_MAX: Final[i64] = 64
 PACE: Final[i64] = 2
 
 
-class Remnant:
+class StaleBatch:
     """Bindings from an exchange, by their destinations; it or each of these is gone.
 
     watch: that of the exchange when they went: its watcher hears of them if it is the same that has heard of them.
@@ -37,7 +37,7 @@ class Remnant:
         self._left = bindings
         self._current: Bindings = {}
         self._watch = source.watch
-        source.matcher.remnants += 1
+        source.matcher.stale_batches += 1
 
     def clear(self, most: i64) -> i64:
         """Clear away so much, each destination and each binding counting as one; returns how much more could be."""
@@ -69,28 +69,28 @@ class Remnant:
 
     def end(self) -> None:
         """The index has nothing of it any more."""
-        self._source.matcher.remnants -= 1
+        self._source.matcher.stale_batches -= 1
 
 
-class Remains:
+class StaleBindings:
     """Of all virtual hosts; what came last goes first."""
 
     def __init__(self, at_once_max: i64 = AT_ONCE_MAX, pace: i64 = PACE) -> None:
         self._at_once_max = at_once_max
         self._pace = pace
-        self._remnants: list[Remnant] = []
+        self._stale_batches: list[StaleBatch] = []
         self._fresh: i64 = 0  # how much of it a deletion has left that is not complete
 
     @property
     def is_left(self) -> bool:
         """There is something to clear away."""
-        return len(self._remnants) > 0
+        return len(self._stale_batches) > 0
 
     def add(self, vhost: VHost, source: Exchange, bindings: dict[Destination, Bindings], count: i64) -> None:
         """So many bindings from this exchange are gone, by their destinations."""
         if bindings:
             self._fresh += count + len(bindings)
-            self._remnants.append(Remnant(vhost, source, bindings))
+            self._stale_batches.append(StaleBatch(vhost, source, bindings))
 
     def settle(self, is_hurried: bool) -> None:
         """A deletion is complete: clear away what it left, if that is little or is_hurried."""
@@ -100,15 +100,15 @@ class Remains:
 
     def keep_pace(self) -> None:
         """A binding comes: see PACE."""
-        if self._remnants:
+        if self._stale_batches:
             self.clear(self._pace)
 
     def clear(self, most: i64 = STEP) -> None:
         """Clear away a part of it."""
-        while self._remnants:
-            remnant = self._remnants[-1]
-            most = remnant.clear(most)
-            if remnant.is_left:
+        while self._stale_batches:
+            stale_batch = self._stale_batches[-1]
+            most = stale_batch.clear(most)
+            if stale_batch.is_left:
                 break
-            remnant.end()
-            self._remnants.pop()
+            stale_batch.end()
+            self._stale_batches.pop()

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from leveret.client import BlockingChannel, BlockingConnection, ChannelClosed, ConsumerCancelled
 
 
-class Bell:
+class TailNotifier:
     """A consumer behind the last message of each stream, which may get one message: then it has rung.
 
     ``ConnectionClosed`` as the client does; that a stream is gone is a ring, too.

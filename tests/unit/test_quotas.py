@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 from leveret.broker.broker import Broker, Settings
-from leveret.broker.ceilings import CEILINGS
-from leveret.net.entrance import Entrance
+from leveret.broker.quotas import QUOTAS
+from leveret.net.admission import Admission
 from leveret.wire import grammar
 from leveret.wire.grammar import MethodSpec
 
 from .support import Bench, Client, recovered
 
 
-def bench_with(**ceilings: int) -> tuple[Bench, Client]:
-    bench = Bench(Settings(ceilings=ceilings))
+def bench_with(**quotas: int) -> tuple[Bench, Client]:
+    bench = Bench(Settings(quotas=quotas))
     return bench, bench.connect()
 
 
@@ -126,17 +126,17 @@ def test_words_of_patterns_that_a_routing_key_is_compared_with() -> None:
 
 
 def test_no_limit_is_minus_one() -> None:
-    _, client = bench_with(**dict.fromkeys(CEILINGS, -1))
+    _, client = bench_with(**dict.fromkeys(QUOTAS, -1))
     client.queue("q")
     client.call(1, grammar.EXCHANGE_DECLARE, exchange="x", type="direct")
     client.call(1, grammar.QUEUE_BIND, queue="q", exchange="x", routing_key="k")
     client.call(1, grammar.BASIC_CONSUME, queue="q")
-    assert Entrance(Broker(Settings(ceilings=dict.fromkeys(CEILINGS, -1)), bytes)).admit("10.0.0.1", 0)
+    assert Admission(Broker(Settings(quotas=dict.fromkeys(QUOTAS, -1)), bytes)).admit("10.0.0.1", 0)
 
 
 def test_the_table_of_limits_is_the_one_in_the_documentation() -> None:
     text = (Path(__file__).parents[2] / "docs/SECURITY.md").read_text()
     told = dict(re.findall(r"^\| `(\w+)` \| (-?\d+) \|", text, re.MULTILINE))
-    assert told == {name: str(default) for name, (default, _) in CEILINGS.items()}
-    for what in (what for _, what in CEILINGS.values()):
+    assert told == {name: str(default) for name, (default, _) in QUOTAS.items()}
+    for what in (what for _, what in QUOTAS.values()):
         assert f"| {what} |" in text

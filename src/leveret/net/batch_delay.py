@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from leveret.net.commit import LINGER_US, Committer
+from leveret.net.commit import BATCH_DELAY_US, Committer
 
 
-class Linger:
-    """submit: hand the batch to the disk. A batch that nobody waits for is given LINGER_US to grow."""
+class BatchDelay:
+    """submit: hand the batch to the disk. A batch that nobody waits for is given BATCH_DELAY_US to grow."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, committer: Committer, submit: Callable[[], None]) -> None:
         self._loop = loop
@@ -25,10 +25,10 @@ class Linger:
         """There is something to write. is_alone: nobody else can add to it in this turn of the loop."""
         if is_stopping:
             self._submit()
-        elif self._committer.may_linger():
+        elif self._committer.may_delay():
             if not self._is_set:
                 self._is_set = True
-                self._loop.call_later(LINGER_US / 1e6, self._ring)
+                self._loop.call_later(BATCH_DELAY_US / 1e6, self._ring)
         elif self._committer.is_syncing or self._is_next:
             return
         elif is_alone:

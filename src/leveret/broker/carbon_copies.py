@@ -134,7 +134,7 @@ def is_claimed(key: bytes) -> bool:
     return at > len(key)
 
 
-class Copies:
+class CarbonCopies:
     """cc, bcc: the keys, as they stand there; content: the message without BCC. ProtocolError 406 for what is no array.
 
     claims: whether the publisher wrote an x-death header. has_any: whether one of the three headers is there at all.

@@ -29,7 +29,7 @@ STEP_MAX: Final[i64] = 2048
 COUNTED_COST: Final[i64] = 8
 
 
-class WayBack:
+class RequeueJob:
     """Of one channel. peer: whose it is, None = it is closed; stop: up to this delivery tag, 0 = all; queues: that wait
     for it; is_over: all are back."""
 
@@ -42,20 +42,20 @@ class WayBack:
         self.is_over = True
 
 
-class WaysBack:
+class RequeueJobs:
     """Of all channels. step_max: messages in a step; is_busy: there are steps to be taken."""
 
     def __init__(self) -> None:
         self.step_max = STEP_MAX
         self.is_busy = False
         self._now_us: i64 = 0
-        self._ways: list[WayBack] = []  # who has its turn first in front
+        self._ways: list[RequeueJob] = []  # who has its turn first in front
 
     def begin(
         self, vhost: VHost, channel: BrokerChannel, peer: Peer | None, stop: i64, queues: list[Queue], now_us: i64
-    ) -> WayBack:
+    ) -> RequeueJob:
         """A channel gives back what it has up to this tag, 0 = all. It may be over at once."""
-        way = WayBack(vhost, channel, peer, stop, queues)
+        way = RequeueJob(vhost, channel, peer, stop, queues)
         if self._goes_on(way, now_us):
             way.is_over = False
             for queue in queues:
@@ -64,7 +64,7 @@ class WaysBack:
             self.is_busy = True
         return way
 
-    def end(self, way: WayBack) -> None:
+    def end(self, way: RequeueJob) -> None:
         """All are back; or others take care of what is not."""
         if way.is_over:
             return
@@ -90,11 +90,11 @@ class WaysBack:
         while self._ways:
             self.step(self._now_us)
 
-    def of(self, vhost: VHost) -> list[WayBack]:
+    def of(self, vhost: VHost) -> list[RequeueJob]:
         """Those in a virtual host."""
         return [way for way in self._ways if way.vhost is vhost]
 
-    def _goes_on(self, way: WayBack, now_us: i64) -> bool:
+    def _goes_on(self, way: RequeueJob, now_us: i64) -> bool:
         """Give back the oldest. True if others are left."""
         self._now_us = now_us
         channel, peer = way.channel, way.peer
