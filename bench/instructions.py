@@ -85,7 +85,7 @@ class Load(NamedTuple):
     meaning: str
 
 
-# -- the broker's surroundings ----------------------------------------------------------------------------------------
+# -- the broker's environment ----------------------------------------------------------------------------------------
 
 
 def flush(bench: Bench) -> None:

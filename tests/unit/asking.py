@@ -31,7 +31,7 @@ def listed(result: Any) -> Any:
     return [item for item in result if item is not None] if isinstance(result, Iterator) else result
 
 
-class Surroundings:
+class Environment:
     """As much of a host as questions ask for."""
 
     def __init__(self, bench: Bench, clients: list[Client]) -> None:
@@ -52,7 +52,7 @@ class Desk:
     def __init__(self, bench: Bench | None = None) -> None:
         self.bench = bench or Bench()
         self.clients: list[Client] = []
-        host = cast(Host, Surroundings(self.bench, self.clients))
+        host = cast(Host, Environment(self.bench, self.clients))
         self.node = Node(self.bench.broker, host, "leveret@test", "/data", "1", "interpreted")
         self.steps = 0
         self.between_steps: list[Callable[[], None]] = []

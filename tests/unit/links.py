@@ -17,9 +17,9 @@ from leveret.broker.peer import Peer
 from leveret.broker.recovery import Recovery
 from leveret.broker.vhost import VHost
 from leveret.client.url import Address
+from leveret.federation.environment import DirectConnectionUser, TransportUser
 from leveret.federation.federator import Federator
 from leveret.federation.status import RUNNING, LinkStatus
-from leveret.federation.surroundings import DoorUser, LineUser
 from leveret.session import lifecycle
 from leveret.wire import grammar
 from leveret.wire.frames import FrameReader
@@ -94,9 +94,9 @@ class World:
 class Wire:
     """A line: one end in a link, the other a connection of the upstream."""
 
-    def __init__(self, world: World, address: Address, user: LineUser) -> None:
+    def __init__(self, world: World, address: Address, user: TransportUser) -> None:
         self.world = world
-        self.user: LineUser | None = user  # until the line is closed or lost
+        self.user: TransportUser | None = user  # until the transport is closed or lost
         self.node = world.nodes.get(address.host)
         self.peer: Peer | None = None
         self.is_closed = self.is_paused = False
@@ -178,9 +178,9 @@ class Wire:
 
 
 class Gate:
-    """A door."""
+    """A direct connection."""
 
-    def __init__(self, node: Node, peer: LinkPeer, user: DoorUser) -> None:
+    def __init__(self, node: Node, peer: LinkPeer, user: DirectConnectionUser) -> None:
         self.node = node
         self.peer = peer
         self.user = user
@@ -218,12 +218,12 @@ class Around:
     def later(self, delay_us: int, call: Callable[[], None]) -> Ring:
         return self.node.world.later(delay_us, call)
 
-    def dial(self, address: Address, user: LineUser) -> Wire:
+    def dial(self, address: Address, user: TransportUser) -> Wire:
         wire = Wire(self.node.world, address, user)
         self.node.dialled.append(wire)
         return wire
 
-    def enter(self, vhost: VHost, name: str, has_confirms: bool, user: DoorUser) -> Gate:
+    def enter(self, vhost: VHost, name: str, has_confirms: bool, user: DirectConnectionUser) -> Gate:
         gate = Gate(self.node, LinkPeer(self.node.broker, vhost, name, has_confirms, ""), user)
         self.node.gates.append(gate)
         return gate

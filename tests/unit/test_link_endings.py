@@ -18,8 +18,9 @@ ROUNDS = 3
 BODY = b"z" * 10_000
 # what one attempt has, apart from what its owner keeps
 KINDS = {
-    "Attempt", "Crossing", "ConnectionCore", "ChannelCore", "Waiter", "Alarms", "Swap", "Binder", "Bounds", "Transfer",
-    "Window", "Rewriter", "LinkPeer", "Peer", "Confirms", "BrokerChannel", "Unacked", "Entry", "DeliveryReader",
+    "Attempt", "LinkTransport", "ConnectionCore", "ChannelCore", "Waiter", "Alarms", "Swap", "Binder", "Bounds",
+    "Transfer", "Window", "Rewriter", "LinkPeer", "Peer", "Confirms", "BrokerChannel", "Unacked", "Entry",
+    "DeliveryReader",
 }  # fmt: skip
 
 

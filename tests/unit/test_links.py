@@ -1,4 +1,5 @@
-"""What links of federation find around them in a server: lines to upstreams, doors into its own broker, time."""
+"""What links of federation find around them in a server: transports to upstreams, direct connections into its own
+broker, time."""
 
 from __future__ import annotations
 
@@ -21,9 +22,9 @@ import trustme
 
 from leveret.broker.broker import Broker, Settings
 from leveret.client.url import Address, parse_url
-from leveret.net import line as lines
+from leveret.net import tcp_transport
 from leveret.net.alarms import Alarms, Gauges, Limits
-from leveret.net.door import InnerDoor
+from leveret.net.direct import InProcessConnection
 from leveret.net.links import Links
 from leveret.net.server import Server
 from leveret.store.disk import MemoryDisk
@@ -38,7 +39,7 @@ from leveret.wire.properties import Properties, encode_header
 
 
 class User:
-    """Uses a line or a door; `events` has what it heard, in order. on_event: called from within each."""
+    """Uses a line or a direct connection; `events` has what it heard, in order. on_event: called from within each."""
 
     def __init__(self) -> None:
         self.events: asyncio.Queue[tuple[str, object]] = asyncio.Queue()
@@ -73,7 +74,7 @@ class User:
         return what
 
     async def methods(self, count: int) -> list[str]:
-        """The names of the next so many methods that the broker says through a door."""
+        """The names of the next so many methods that the broker says through a direct connection."""
         reader, found = FrameReader(0), []
         while len(found) < count:
             data = await self.next("answered")
@@ -117,12 +118,12 @@ async def address_of(server: Server, options: str = "") -> Address:
     return parse_url(f"amqp://{host}:{port}{options}")
 
 
-def enter(links: Links, user: User, has_confirms: bool = True) -> InnerDoor:
+def enter(links: Links, user: User, has_confirms: bool = True) -> InProcessConnection:
     """Come in and declare the durable queue q."""
     vhost = links.server.broker.vhosts["/"]
-    door = links.enter(vhost, "Federation link (upstream: up, policy: all)", has_confirms, user)
-    door.write(method_frame(1, grammar.QUEUE_DECLARE, queue="q", durable=True))
-    return door
+    direct = links.enter(vhost, "Federation link (upstream: up, policy: all)", has_confirms, user)
+    direct.write(method_frame(1, grammar.QUEUE_DECLARE, queue="q", durable=True))
+    return direct
 
 
 def publish(body: bytes) -> bytes:
@@ -154,7 +155,8 @@ async def test_a_line_within_the_machine_is_not_paced(
 ) -> None:
     address = await address_of(server)
     seen: list[tuple[int, str]] = []
-    monkeypatch.setattr(lines.tcp_settings, "quicken", lambda endpoint, address: seen.append((endpoint.type, address)))
+    settings = tcp_transport.tcp_settings
+    monkeypatch.setattr(settings, "quicken", lambda endpoint, address: seen.append((endpoint.type, address)))
     user = User()
     line = links.dial(address, user)
     await user.next("connected")
@@ -275,7 +277,7 @@ async def test_a_line_that_is_closed_while_it_is_dialled_is_not_heard_of(server:
 
 
 async def test_an_upstream_that_reads_nothing_is_lost(links: Links, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "UNSENT_OCTETS_MAX", 1 << 20)
+    monkeypatch.setattr(tcp_transport, "UNSENT_OCTETS_MAX", 1 << 20)
     accepted: list[asyncio.Transport] = []
 
     class Deaf(asyncio.Protocol):
@@ -379,13 +381,13 @@ async def test_a_file_that_is_not_there_is_a_reason(links: Links, tmp_path: Path
     assert reason == f"cannot connect to 127.0.0.1:1: cacertfile {tmp_path}/none.pem: No such file or directory"
 
 
-# -- doors -------------------------------------------------------------------------------------------------------------
+# -- direct connections ------------------------------------------------------------------------------------------------
 
 
 async def test_a_publish_is_confirmed_in_a_later_call_when_it_is_on_disk(server: Server, links: Links) -> None:
     user = User()
-    door = enter(links, user)
-    door.write(publish(b"one") + publish(b"two"))
+    direct = enter(links, user)
+    direct.write(publish(b"one") + publish(b"two"))
     assert user.events.empty()
     server.end_turn()
     assert await user.methods(2) == ["queue.declare-ok", "basic.ack"]
@@ -395,7 +397,7 @@ async def test_a_publish_is_confirmed_in_a_later_call_when_it_is_on_disk(server:
 
 async def test_all_that_is_written_for_one_read_is_one_batch(server: Server, links: Links) -> None:
     user = User()
-    door = enter(links, user)
+    direct = enter(links, user)
     server.end_turn()
     await user.methods(1)
     line_user = User()
@@ -407,8 +409,8 @@ async def test_all_that_is_written_for_one_read_is_one_batch(server: Server, lin
 
     def forward(name: str) -> None:
         ended = sum(turns.counts)
-        door.write(publish(b"one"))
-        door.write(publish(b"two"))
+        direct.write(publish(b"one"))
+        direct.write(publish(b"two"))
         seen.append((sum(turns.counts) - ended, server.broker.log.batch))
 
     line_user.on_event = forward
@@ -420,12 +422,12 @@ async def test_all_that_is_written_for_one_read_is_one_batch(server: Server, lin
 
 async def test_a_door_is_held_while_an_alarm_is_on(server: Server, links: Links, free_octets: list[int]) -> None:
     user = User()
-    door = enter(links, user)
+    direct = enter(links, user)
     server.end_turn()
     await user.methods(1)
     free_octets[0] = 0
     server._check_alarms()
-    door.write(publish(b"waits"))
+    direct.write(publish(b"waits"))
     server.end_turn()
     assert await user.next("held") is True
     assert waiting(server) == 0
@@ -438,8 +440,8 @@ async def test_a_door_is_held_while_an_alarm_is_on(server: Server, links: Links,
 
 async def test_a_door_is_held_while_the_journal_is_behind(server: Server, links: Links) -> None:
     user = User()
-    door = enter(links, user)
-    door.write(publish(b"a publisher"))
+    direct = enter(links, user)
+    direct.write(publish(b"a publisher"))
     server.end_turn()
     await user.methods(2)
     server._pressure.journal(True)
@@ -454,18 +456,18 @@ async def test_a_door_is_held_while_the_journal_is_behind(server: Server, links:
 
 async def test_an_operator_closes_a_door(server: Server, links: Links) -> None:
     user = User()
-    door = enter(links, user)
+    direct = enter(links, user)
     server.end_turn()
     await user.methods(1)
-    assert server.peers() == [door.peer]
-    assert server.unsent_octets(door.peer) == 0
-    server.close(door.peer, "for a reason")
+    assert server.peers() == [direct.peer]
+    assert server.unsent_octets(direct.peer) == 0
+    server.close(direct.peer, "for a reason")
     server.end_turn()
     assert await user.methods(1) == ["connection.close"]
     assert await user.next("shut") == "CONNECTION_FORCED - for a reason"
     assert server.peers() == []
-    door.write(publish(b"too late"))
-    door.close()
+    direct.write(publish(b"too late"))
+    direct.close()
     server.end_turn()
     assert waiting(server) == 0
     assert user.events.empty()
@@ -473,21 +475,21 @@ async def test_an_operator_closes_a_door(server: Server, links: Links) -> None:
 
 async def test_a_mistake_ends_the_channel_and_is_told(server: Server, links: Links) -> None:
     user = User()
-    door = enter(links, user)
-    door.write(method_frame(1, grammar.QUEUE_DECLARE, queue="no", passive=True))
+    direct = enter(links, user)
+    direct.write(method_frame(1, grammar.QUEUE_DECLARE, queue="no", passive=True))
     server.end_turn()
     assert await user.methods(2) == ["queue.declare-ok", "channel.close"]
-    assert server.peers() == [door.peer]
+    assert server.peers() == [direct.peer]
 
 
 async def test_who_leaves_is_not_heard_of_and_what_was_published_stays(
     server: Server, links: Links, caplog: pytest.LogCaptureFixture
 ) -> None:
     user = User()
-    door = enter(links, user)
-    door.write(publish(b"stays"))
-    door.close()
-    door.close()
+    direct = enter(links, user)
+    direct.write(publish(b"stays"))
+    direct.close()
+    direct.close()
     await server.settled()
     assert server.peers() == []
     assert waiting(server) == 1
@@ -497,18 +499,19 @@ async def test_who_leaves_is_not_heard_of_and_what_was_published_stays(
 
 async def test_a_door_needs_no_heartbeats_and_outlives_ticks(server: Server, links: Links) -> None:
     user = User()
-    door = enter(links, user)
+    direct = enter(links, user)
     for _ in range(3):
         server._tick()
-    assert server.peers() == [door.peer]
-    assert not server.broker.has_hung_up(door.peer)
+    assert server.peers() == [direct.peer]
+    assert not server.broker.has_hung_up(direct.peer)
 
 
 async def test_what_a_door_writes_may_take_several_turns(server: Server, links: Links) -> None:
-    """A turn ends when its messages take 1 MiB: the rest comes by itself, and the door is held until then."""
+    """A turn ends when its messages take 1 MiB: the rest comes by itself, and the direct connection is held until then.
+    """
     user = User()
-    door = enter(links, user)
-    door.write(b"".join(publish(bytes([65 + i % 20]) * 100_000) for i in range(40)))
+    direct = enter(links, user)
+    direct.write(b"".join(publish(bytes([65 + i % 20]) * 100_000) for i in range(40)))
     assert waiting(server) < 40
     server.end_turn()
     events = []
@@ -524,9 +527,9 @@ async def test_what_a_door_writes_may_take_several_turns(server: Server, links: 
 
 async def test_later_calls_come_in_turns_of_their_own(server: Server, links: Links) -> None:
     user, calls = User(), []
-    door = enter(links, user)
+    direct = enter(links, user)
     links.later(0, lambda: calls.append("first"))
-    links.later(20_000, lambda: door.write(publish(b"later")))
+    links.later(20_000, lambda: direct.write(publish(b"later")))
     never = links.later(10_000, lambda: calls.append("never"))
     links.later(0, lambda: calls.append("second"))
     assert calls == []
@@ -547,7 +550,7 @@ async def test_at_an_orderly_stop_what_was_heard_is_acknowledged(server: Server,
 
     listener = await asyncio.start_server(listen, "127.0.0.1", 0)
     line_user, user = User(), User()
-    door = enter(links, user)
+    direct = enter(links, user)
     server.end_turn()
     await user.methods(1)
     line = links.dial(parse_url(f"amqp://127.0.0.1:{listener.sockets[0].getsockname()[1]}"), line_user)
@@ -556,7 +559,7 @@ async def test_at_an_orderly_stop_what_was_heard_is_acknowledged(server: Server,
 
     def take(name: str) -> None:
         if name == "received":
-            door.write(publish(b"a message"))
+            direct.write(publish(b"a message"))
             is_taken.set()
 
     line_user.on_event = take
@@ -618,7 +621,7 @@ async def test_nothing_is_left_of_a_line_whose_upstream_cannot_be_found(
     def look_up(address: Address) -> Any:
         raise Missing(2, "no such host")
 
-    monkeypatch.setattr(lines, "look_up", look_up)
+    monkeypatch.setattr(tcp_transport, "look_up", look_up)
     gc.collect()
     gc.disable()
     user = User()

@@ -332,7 +332,7 @@ def test_headers_without_room_go_without_and_without_a_forged_one(bench: Bench) 
 # -- downstream --------------------------------------------------------------------------------------------------------
 
 
-class Door:
+class DirectConnection:
     """What a link's session does with its peer."""
 
     def __init__(self, bench: Bench, key: str = "up") -> None:
@@ -356,11 +356,11 @@ class Door:
         return [self.peer.position.has(epoch, id) for id in ids]
 
 
-def door(bench: Bench, **arguments: object) -> Door:
+def direct(bench: Bench, **arguments: object) -> DirectConnection:
     bench.batches.append(b"".join(bench.broker.snapshot()))
     client = bench.connect()
     client.queue("q", durable=True, arguments={name.replace("_", "-"): value for name, value in arguments.items()})
-    return Door(bench)
+    return DirectConnection(bench)
 
 
 def ids(bench: Bench) -> list[int]:
@@ -373,7 +373,7 @@ def ids(bench: Bench) -> list[int]:
 
 
 def test_what_was_had_is_known(bench: Bench) -> None:
-    link = door(bench)
+    link = direct(bench)
     link.take(3, 5, 9)
     assert link.knows(2, 3, 4, 5, 9, 10) == [True, True, True, True, True, False]
     assert link.knows(3, epoch=8) == [False]
@@ -383,19 +383,19 @@ def test_what_was_had_is_known(bench: Bench) -> None:
 
 def test_each_turn_is_on_disk_with_its_position_or_not_at_all(bench: Bench) -> None:
     """A crash between any two batches: everything comes again, and everything is there once."""
-    link = door(bench)
+    link = direct(bench)
     for first in range(1, 13, 3):
         link.take(*range(first, first + 3))
         bench.sync()
     for crash in range(2, len(bench.batches) + 1):
         again = recovered(bench.batches[:crash])
         if "q" in again.broker.vhosts["/"].queues:
-            Door(again).take(*range(1, 16))
+            DirectConnection(again).take(*range(1, 16))
             assert ids(again) == list(range(1, 16))
 
 
 def test_what_was_refused_comes_again(bench: Bench) -> None:
-    link = door(bench, x_max_length=2, x_overflow="reject-publish")
+    link = direct(bench, x_max_length=2, x_overflow="reject-publish")
     link.take(1, 2, 3, 4)
     assert link.knows(1, 2, 3, 4, 5) == [True, True, False, False, False]
     assert ids(bench) == [1, 2]
@@ -406,13 +406,13 @@ def test_what_was_refused_comes_again(bench: Bench) -> None:
     assert link.knows(3, 4) == [True, False]
     bench.sync()
     again = recovered(bench.batches)
-    assert Door(again).knows(1, 2, 3, 4, 5, 6, 7) == [True, True, True, False, True, True, False]
+    assert DirectConnection(again).knows(1, 2, 3, 4, 5, 6, 7) == [True, True, True, False, True, True, False]
     snapshot = recovered([b"".join(bench.broker.snapshot())])
-    assert Door(snapshot).knows(1, 2, 3, 4, 5, 6, 7) == [True, True, True, False, True, True, False]
+    assert DirectConnection(snapshot).knows(1, 2, 3, 4, 5, 6, 7) == [True, True, True, False, True, True, False]
 
 
 def test_what_a_turn_leaves_for_the_next_has_no_position_yet(bench: Bench) -> None:
-    link = door(bench)
+    link = direct(bench)
     link.take(1, 2, 3, 4, size=400_000)
     assert link.peer.has_more
     assert link.knows(1, 2, 3, 4) == [True, True, True, False]
@@ -421,7 +421,7 @@ def test_what_a_turn_leaves_for_the_next_has_no_position_yet(bench: Bench) -> No
 
 
 def test_lives_in_one_turn(bench: Bench) -> None:
-    link = door(bench)
+    link = direct(bench)
     link.peer.stand(1, 7, 30)
     link.published = 1
     data = method_frame(1, grammar.BASIC_PUBLISH, routing_key="q")
@@ -433,25 +433,25 @@ def test_lives_in_one_turn(bench: Bench) -> None:
 
 
 def test_holes_before_a_new_session_are_gone(bench: Bench) -> None:
-    link = door(bench, x_max_length=1, x_overflow="reject-publish")
+    link = direct(bench, x_max_length=1, x_overflow="reject-publish")
     link.take(1, 2, 3, 4)
-    again = Door(bench)
+    again = DirectConnection(bench)
     again.take(3)
     assert not again.peer.position.is_missing(9, 2)
     assert again.peer.position.is_missing(9, 3)
 
 
 def test_a_link_that_is_no_more_is_forgotten(bench: Bench) -> None:
-    link = door(bench)
+    link = direct(bench)
     link.take(1)
     bench.broker.positions.forget("up")
     bench.broker.positions.forget("never heard of")
     bench.sync()
     for again in (recovered(bench.batches), recovered([b"".join(bench.broker.snapshot())]), bench):
-        assert Door(again).knows(1) == [False]
+        assert DirectConnection(again).knows(1) == [False]
 
 
-def said(link: Door, properties: Properties, epoch: int, id: int, body: bytes = b"0") -> list[str]:
+def said(link: DirectConnection, properties: Properties, epoch: int, id: int, body: bytes = b"0") -> list[str]:
     """What the broker says to a publish."""
     link.published += 1
     link.peer.stand(link.published, epoch, id)
@@ -470,7 +470,7 @@ def test_a_message_at_fault_is_refused_alone(bench: Bench) -> None:
     """And for good: it has a position, and those behind it go on."""
     told: list[str] = []
     bench.broker.on_event = told.append
-    link = door(bench)
+    link = direct(bench)
     assert said(link, Properties(), 9, 1) == ["basic.ack"]
     assert said(link, Properties(delivery_mode=3), 9, 2) == ["basic.nack"]
     assert said(link, Properties(headers={"CC": "no array"}), 9, 3) == ["basic.nack"]
@@ -487,11 +487,11 @@ def test_a_message_at_fault_is_refused_alone(bench: Bench) -> None:
 
 
 def test_a_link_speaks_for_the_users_of_its_upstream(bench: Bench) -> None:
-    assert said(door(bench), Properties(user_id="somebody"), 9, 1) == ["basic.ack"]
+    assert said(direct(bench), Properties(user_id="somebody"), 9, 1) == ["basic.ack"]
 
 
 def test_a_reply_name_that_came_over_the_link_is_noticed(bench: Bench) -> None:
-    link = door(bench)
+    link = direct(bench)
     said(link, Properties(reply_to="q"), 9, 1)
     said(link, Properties(reply_to="amq.rabbitmq.reply-to.x"), 9, 2)
     said(link, Properties(reply_to="amq.rabbitmq.reply-to.y"), 9, 3)
@@ -499,7 +499,7 @@ def test_a_reply_name_that_came_over_the_link_is_noticed(bench: Bench) -> None:
 
 
 def test_an_exchange_that_is_gone_closes_the_channel(bench: Bench) -> None:
-    link = door(bench)
+    link = direct(bench)
     data = method_frame(1, grammar.BASIC_PUBLISH, exchange="gone", routing_key="q")
     link.peer.stand(1, 9, 1)
     link.peer.turn(data + content_frames(1, encode_header(Properties(), 1), b"0", 131072), bench.now_us)
@@ -510,7 +510,7 @@ def test_an_exchange_that_is_gone_closes_the_channel(bench: Bench) -> None:
 
 def test_the_peer_of_a_link_counts_as_a_connection(bench: Bench) -> None:
     vhost = bench.broker.vhosts["/"]
-    first, second = (Door(bench, key).peer for key in ("a", "b"))
+    first, second = (DirectConnection(bench, key).peer for key in ("a", "b"))
     assert (bench.broker.connection_count, vhost.connection_count) == (2, 2)
     assert first.name != second.name
     assert first.client_properties == {"connection_name": "a link"}
@@ -521,7 +521,7 @@ def test_the_peer_of_a_link_counts_as_a_connection(bench: Bench) -> None:
 
 
 def test_while_the_broker_takes_no_messages_nothing_is_had(bench: Bench) -> None:
-    link = door(bench)
+    link = direct(bench)
     link.take(1)
     bench.broker.block_reason = "low on disk"
     link.take(2, 3)

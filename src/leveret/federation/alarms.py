@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from leveret.federation.surroundings import Alarm, Surroundings
+from leveret.federation.environment import Alarm, Environment
 
 
 class Alarms:
     """One of each name at a time."""
 
-    def __init__(self, surroundings: Surroundings) -> None:
-        self._surroundings = surroundings
+    def __init__(self, environment: Environment) -> None:
+        self._environment = environment
         self._alarms: dict[str, Alarm] = {}
 
     def __contains__(self, name: str) -> bool:
@@ -25,7 +25,7 @@ class Alarms:
             call()
 
         self.cancel(name)
-        self._alarms[name] = self._surroundings.later(delay_us, ring)
+        self._alarms[name] = self._environment.later(delay_us, ring)
 
     def cancel(self, name: str) -> None:
         """It shall not come."""

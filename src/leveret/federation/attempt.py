@@ -20,12 +20,12 @@ from leveret.client.waiter import Waiter
 from leveret.federation import declaring
 from leveret.federation import stages as at
 from leveret.federation.bindings import Binder, Bounds, Group, Grouped
-from leveret.federation.crossing import Crossing
+from leveret.federation.environment import Environment
+from leveret.federation.link_transport import LinkTransport
 from leveret.federation.memory import Memory
 from leveret.federation.names import UPSTREAM_KIND, internal_exchange
 from leveret.federation.plan import Plan
 from leveret.federation.rewriting import Origin
-from leveret.federation.surroundings import Surroundings
 from leveret.federation.swap import Swap
 from leveret.federation.transfer import Transfer
 from leveret.federation.upstream import NO_ACK, ON_CONFIRM, ON_PUBLISH, SINGLE, Place
@@ -60,7 +60,7 @@ class Attempt:
 
     def __init__(
         self, plan: Plan, place: Place, vhost: VHost, exchange: Exchange, grouped: Grouped, positions: Positions,
-        memory: Memory, surroundings: Surroundings, owner: Owner,
+        memory: Memory, environment: Environment, owner: Owner,
     ) -> None:  # fmt: skip
         self.state = at.CONNECTING
         self.place = place
@@ -86,15 +86,15 @@ class Attempt:
         self._upstream_cluster = ""
         self._upstream_version = ""
         self._is_leveret = self._has_positions = False
-        self._crossing = Crossing(place, plan.connection_name, surroundings, self)
-        self._core = self._crossing.core
-        self._alarms = self._crossing.alarms
+        self._link_transport = LinkTransport(place, plan.connection_name, environment, self)
+        self._core = self._link_transport.core
+        self._alarms = self._link_transport.alarms
 
     # -- what the link sees and wants --------------------------------------------------------------------------------
 
     @property
     def unacknowledged(self) -> int:
-        transfer = self._crossing.transfer
+        transfer = self._link_transport.transfer
         return transfer.unacknowledged if transfer is not None else 0
 
     @property
@@ -104,13 +104,13 @@ class Attempt:
 
     @property
     def connection(self) -> int:
-        """The number of the door's connection, 0 = there is none."""
-        door = self._crossing.door
-        return int(door.peer.number) if door is not None else 0
+        """The number of the direct connection's connection, 0 = there is none."""
+        direct = self._link_transport.direct
+        return int(direct.peer.number) if direct is not None else 0
 
     def counts(self) -> tuple[int, int, int, int]:
         """Messages published, looped, known and rejected, by this attempt."""
-        transfer = self._crossing.transfer
+        transfer = self._link_transport.transfer
         if transfer is None:
             return (0, 0, 0, 0)
         return int(transfer.messages), int(transfer.looped), int(transfer.known), int(transfer.rejected)
@@ -126,24 +126,24 @@ class Attempt:
         """Delete what the link made on the upstream, but not the upstream exchange; then end."""
         self._is_cleaning = True
         if self._core.error is None and self.state not in (at.CONNECTING, at.OVER):
-            self._crossing.leave()
+            self._link_transport.leave()
             self._alarms.cancel("flush")
             self._enter(at.CLEANING)
-            self._crossing.pump()
+            self._link_transport.pump()
 
     def close(self) -> None:
         """Leave; the owner hears nothing more."""
         self.state = at.OVER
-        self._crossing.close()
+        self._link_transport.close()
         self._commands = self._stream = self._consumer = self._swap = None  # they know us, and the collector is off
 
     def _flush(self) -> None:
         """Bindings that came and went in the last turn go out."""
         assert self._swap is not None
         self._swap.flush()
-        self._crossing.pump()
+        self._link_transport.pump()
 
-    # -- what the crossing tells -------------------------------------------------------------------------------------
+    # -- what the link transport tells ---------------------------------------------------------------------------------
 
     def opened(self) -> None:
         """The other side says who it is."""
@@ -305,17 +305,17 @@ class Attempt:
         """Come in at the own broker, and ask for messages."""
         plan, upstream = self._plan, self._plan.upstream
         has_confirms, has_acks = upstream.ack_mode == ON_CONFIRM, upstream.ack_mode != NO_ACK
-        door = self._crossing.enter(self._vhost, plan.connection_name, has_confirms)
-        door.peer.position = self._positions.of(self.key)
+        direct = self._link_transport.enter(self._vhost, plan.connection_name, has_confirms)
+        direct.peer.position = self._positions.of(self.key)
         channel = self._channel()
         if upstream.channel_use_mode != SINGLE:
             channel = self._core.open_channel(_no_publish, self._channel_failed)
             channel.request(requests.open_channel())
         self._consumer = channel
         origin = Origin(self.place.shown, upstream.exchange, self._upstream_cluster, self.place.address.vhost)
-        transfer = self._crossing.transfer = Transfer(
+        transfer = self._link_transport.transfer = Transfer(
             has_acks, upstream.ack_mode == ON_PUBLISH, upstream.max_hops, plan.cluster, plan.vhost, plan.exchange,
-            origin, upstream.trust_user_id, door.peer, self._has_positions, self._tag, channel.number,
+            origin, upstream.trust_user_id, direct.peer, self._has_positions, self._tag, channel.number,
         )  # fmt: skip
         self._core.deliveries = transfer
         if has_acks:
@@ -323,7 +323,7 @@ class Attempt:
         return self._subscribe(channel)
 
     def _subscribe(self, channel: ChannelCore[Any]) -> Waiter[Answer]:
-        transfer = self._crossing.transfer
+        transfer = self._link_transport.transfer
         assert transfer is not None
         channel.add_sink(Sink(self._tag, transfer.deliver, self._consumer_ended))
         arguments: dict[str, Value] = {declaring.POSITIONS: True} if self._has_positions else {}
@@ -356,7 +356,7 @@ class Attempt:
         assert self._swap is not None
         if not self._swap.step(self._bound):
             self._alarms.set("slice", 0, self._bind_slice)
-        self._crossing.pump()
+        self._link_transport.pump()
 
     def _bound(self) -> None:
         """The upstream has all bindings, and the old internal exchange is gone."""
@@ -385,7 +385,7 @@ class Attempt:
         self._swap.again()
         waiter = self._look_at_queue()
         waiter.when_done(lambda: self._checked(waiter))
-        self._crossing.pump()
+        self._link_transport.pump()
 
     def _checked(self, waiter: Waiter[Answer]) -> None:
         if self.state != at.RUNNING or waiter.error is not None:

@@ -17,11 +17,11 @@ from leveret.broker.policies import EXCHANGE, Effect
 from leveret.broker.vhost import VHost
 from leveret.broker.watcher import Watcher
 from leveret.federation.bindings import Grouped
+from leveret.federation.environment import Alarm, Environment
 from leveret.federation.link import GOING, TRYING, Link
 from leveret.federation.names import UPSTREAM_KIND, link_id
 from leveret.federation.plan import Plan
 from leveret.federation.status import REFUSED, LinkStatus
-from leveret.federation.surroundings import Alarm, Surroundings
 from leveret.federation.upstream import Upstream, upstream_of
 from leveret.wire.table import Value
 
@@ -49,9 +49,9 @@ class Feed:
 class Federator(Watcher):
     """The links of a broker. Call `start` when it has recovered."""
 
-    def __init__(self, broker: Broker, surroundings: Surroundings) -> None:
+    def __init__(self, broker: Broker, environment: Environment) -> None:
         self._broker = broker
-        self._surroundings = surroundings
+        self._environment = environment
         self._feeds: dict[Place, Feed] = {}
         self._leaving: list[Link] = []
         self._watches = 0  # the number of the last feed
@@ -59,7 +59,7 @@ class Federator(Watcher):
         self._is_all_changed = True
         self._alarm: Alarm | None = None
         self._is_stopped = False
-        self._began_us = surroundings.now_us()
+        self._began_us = environment.now_us()
 
     def start(self) -> None:
         """Hear of all changes from now on, and begin with what there is."""
@@ -144,7 +144,7 @@ class Federator(Watcher):
 
     def _wake(self) -> None:
         if self._alarm is None and not self._is_stopped:
-            self._alarm = self._surroundings.later(0, self._reconcile)
+            self._alarm = self._environment.later(0, self._reconcile)
 
     # -- what is wanted ----------------------------------------------------------------------------------------------
 
@@ -201,7 +201,7 @@ class Federator(Watcher):
         for id, plan in plans.items():
             if id not in feed.links and not any(_may_meet(plan, link.plan) for link in self._leaving):
                 link = feed.links[id] = Link(
-                    plan, feed.vhost, feed.exchange, feed.grouped, self._broker, self._surroundings, self._rival,
+                    plan, feed.vhost, feed.exchange, feed.grouped, self._broker, self._environment, self._rival,
                     self._over,
                 )  # fmt: skip
                 link.start()

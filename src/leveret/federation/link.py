@@ -16,10 +16,10 @@ from leveret.broker.exchange import Exchange
 from leveret.broker.vhost import VHost
 from leveret.federation.attempt import Attempt
 from leveret.federation.bindings import Group, Grouped
+from leveret.federation.environment import Alarm, Environment
 from leveret.federation.memory import Memory
 from leveret.federation.plan import Plan
 from leveret.federation.status import ERROR, PAUSED, REFUSED, RUNNING, STARTING, LinkStatus
-from leveret.federation.surroundings import Alarm, Surroundings
 from leveret.federation.upstream import NEVER, Place
 from leveret.wire.errors import quoted
 
@@ -53,7 +53,7 @@ class Link:
 
     def __init__(
         self, plan: Plan, vhost: VHost, exchange: Exchange, grouped: Grouped, broker: Broker,
-        surroundings: Surroundings, rival: Callable[[Link], str], on_over: Callable[[Link], None],
+        environment: Environment, rival: Callable[[Link], str], on_over: Callable[[Link], None],
     ) -> None:  # fmt: skip
         self.plan = plan
         self.exchange = exchange
@@ -66,7 +66,7 @@ class Link:
         self._vhost = vhost
         self._grouped = grouped
         self._broker = broker
-        self._surroundings = surroundings
+        self._environment = environment
         self._rival = rival
         self._on_over = on_over
         self._attempt: Attempt | None = None
@@ -76,7 +76,7 @@ class Link:
         self._cleanings = 0
         self._error = ""
         self._has_dead_replies = False
-        self._since_us = surroundings.now_us()
+        self._since_us = environment.now_us()
         self._reconnects = -1
         self._counts = [0, 0, 0, 0]  # messages, looped, known and rejected, of the attempts before this one
         self._said: dict[str, int] = {}  # warnings, and when each was said last
@@ -159,7 +159,7 @@ class Link:
         before = self.status_word
         self.state = state
         if self.status_word != before:
-            self._since_us = self._surroundings.now_us()
+            self._since_us = self._environment.now_us()
 
     def _begin(self) -> None:
         """Afresh, without what went before."""
@@ -183,13 +183,13 @@ class Link:
         if self.state == YIELDING:
             self._error = ""
         self._enter(TRYING)
-        self._attempt_at(self._surroundings.random.choice(self.plan.places()))
+        self._attempt_at(self._environment.random.choice(self.plan.places()))
 
     def _attempt_at(self, place: Place) -> None:
         self._place = place
         self._attempt = Attempt(
             self.plan, place, self._vhost, self.exchange, self._grouped, self._broker.positions, self.memory,
-            self._surroundings, self,
+            self._environment, self,
         )  # fmt: skip
 
     def _run(self) -> None:
@@ -202,7 +202,7 @@ class Link:
 
     def _cut(self) -> None:
         """It ran. Who runs for a moment only is not told from who does not run at all."""
-        ran_us = self._surroundings.now_us() - self._since_us
+        ran_us = self._environment.now_us() - self._since_us
         if ran_us >= STEADY_US:
             self._said.clear()
         if ran_us >= self.plan.upstream.reconnect_delay_s * 1_000_000:
@@ -219,7 +219,7 @@ class Link:
         longest_s = self.plan.upstream.reconnect_delay_s
         wait_s: float = min(FIRST_WAIT_S * 2 ** min(self._failures, 32), longest_s)
         self._failures += 1
-        return max(10_000, int(wait_s * self._surroundings.random.uniform(0.5, 1.0) * 1_000_000))
+        return max(10_000, int(wait_s * self._environment.random.uniform(0.5, 1.0) * 1_000_000))
 
     def _rest(self) -> None:
         self._leave()
@@ -239,7 +239,7 @@ class Link:
 
     def _clean_again(self) -> None:
         self._enter(CLEANING)
-        self._attempt_at(self._place or self._surroundings.random.choice(self.plan.places()))
+        self._attempt_at(self._place or self._environment.random.choice(self.plan.places()))
         assert self._attempt is not None
         self._attempt.clean()
 
@@ -277,7 +277,7 @@ class Link:
             self._alarm = None
             self._on("due")
 
-        self._alarm = self._surroundings.later(delay_us, due)
+        self._alarm = self._environment.later(delay_us, due)
 
     def _remember(self) -> None:
         """Over restarts of the broker."""
@@ -287,7 +287,7 @@ class Link:
 
     def _say(self, level: int, text: str) -> None:
         """A warning seldom; all else unless it was the last thing said: the log ends with how things stand."""
-        now_us = self._surroundings.now_us()
+        now_us = self._environment.now_us()
         last_us = self._said.get(text)
         is_news = last_us is None or now_us - last_us >= SELDOM_US if level > logging.INFO else self._last != text
         if is_news:

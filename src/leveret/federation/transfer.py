@@ -271,7 +271,7 @@ class Transfer:
     # -- the own broker ----------------------------------------------------------------------------------------------
 
     def take_publishes(self) -> bytes:
-        """What is to be written to the door."""
+        """What is to be written to the direct connection."""
         data = self._out.getvalue()
         if data:
             self._out.truncate(0)

@@ -1,4 +1,4 @@
-"""What the links of federation need of the world, on asyncio (federation/surroundings.py)."""
+"""What the links of federation need of the world, on asyncio (federation/environment.py)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 from leveret.broker.link_peer import LinkPeer
 from leveret.broker.vhost import VHost
 from leveret.client.url import Address
-from leveret.net.door import InnerDoor
-from leveret.net.line import TcpLine
+from leveret.net.direct import InProcessConnection
+from leveret.net.tcp_transport import TcpTransport
 
 if TYPE_CHECKING:
-    from leveret.federation.surroundings import DoorUser, LineUser
+    from leveret.federation.environment import DirectConnectionUser, TransportUser
     from leveret.net.server import Server
 
 logger = logging.getLogger("leveret")
@@ -36,7 +36,7 @@ class Links:
         self.buffer = memoryview(bytearray(READ_OCTETS))
         self.now_us = server.now_us
         self.is_stopping = False
-        self._lines: set[TcpLine] = set()
+        self._transports: set[TcpTransport] = set()
         self._gone = asyncio.Event()
 
     def turn(self, call: Callable[..., None], *arguments: Any) -> bool:
@@ -57,37 +57,37 @@ class Links:
             return self.loop.call_soon(self.turn, call)
         return self.loop.call_later(delay_us / 1e6, self.turn, call)
 
-    def dial(self, address: Address, user: LineUser) -> TcpLine:
+    def dial(self, address: Address, user: TransportUser) -> TcpTransport:
         """Begin to connect to an upstream."""
-        line = TcpLine(self, address, user)
-        self._lines.add(line)
-        return line
+        transport = TcpTransport(self, address, user)
+        self._transports.add(transport)
+        return transport
 
-    def enter(self, vhost: VHost, name: str, has_confirms: bool, user: DoorUser) -> InnerDoor:
+    def enter(self, vhost: VHost, name: str, has_confirms: bool, user: DirectConnectionUser) -> InProcessConnection:
         """Come into the own broker."""
         peer = LinkPeer(self.server.broker, vhost, name, has_confirms, "")
         peer.now_us = self.now_us()
-        return InnerDoor(self, peer, user)
+        return InProcessConnection(self, peer, user)
 
     async def quiesce(self) -> None:
         """Hear nothing more from upstreams; what was heard is on disk, and the links have been told, when this returns,
         unless the disk takes longer than GOODBYE_S_MAX."""
         self.is_stopping = True
-        for line in self._lines:
-            line.pause(True)
+        for transport in self._transports:
+            transport.pause(True)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self.server.settled(), GOODBYE_S_MAX)
         await asyncio.sleep(0)  # the confirms are on their way to the links
 
     async def gone(self) -> None:
-        """All lines were closed: wait until the upstreams have what was written, GOODBYE_S_MAX at most."""
-        if self._lines:
+        """All transports were closed: wait until the upstreams have what was written, GOODBYE_S_MAX at most."""
+        if self._transports:
             self._gone.clear()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._gone.wait(), GOODBYE_S_MAX)
 
-    def forget(self, line: TcpLine) -> None:
+    def forget(self, transport: TcpTransport) -> None:
         """It is gone."""
-        self._lines.discard(line)
-        if not self._lines:
+        self._transports.discard(transport)
+        if not self._transports:
             self._gone.set()

@@ -26,7 +26,8 @@ ADDRESSES_MAX = 1024
 
 
 class Transport(Protocol):
-    """What is below: a `Stream`, TLS, or a door into the own broker. place: of its socket (net/admission.py)."""
+    """What is below: a `Stream`, TLS, or a direct connection into the own broker. place: of its socket
+    (net/admission.py)."""
 
     place: Place | None
     peername: tuple[Any, ...]

@@ -44,7 +44,7 @@ from leveret.net.removals import Removals
 from leveret.net.shutdown import Shutdown
 from leveret.net.stopwatch import Stopwatch
 from leveret.net.streams import Streams
-from leveret.net.tls import TlsDoor, TlsStream
+from leveret.net.tls import TlsAcceptor, TlsStream
 from leveret.net.trimming import Trimming
 from leveret.net.wakeup import Wakeup
 from leveret.net.work import Work
@@ -108,7 +108,7 @@ class Server:
         self._fairness = Fairness(self._pressure, self._look_after)
         self.handshake_budget = HandshakeBudget(self.loop, self._received_early)
         self.logins = Logins(broker, self.now_us, self._go_on)
-        self._tls: TlsDoor | None = None
+        self._tls: TlsAcceptor | None = None
         self._sync = SyncThread(journal, self._batch_done, reserve, kernel_sync() if poller is not None else None)
         # a segment takes long to be written, and confirms must not wait for it
         self._pages_thread = ThreadPoolExecutor(1, "leveret-pages")
@@ -153,8 +153,8 @@ class Server:
 
     async def listen_tls(self, host: str, port: int, certificates: Certificates) -> tuple[str, int]:
         """The same with TLS. All such addresses have the same certificates: those of the first call."""
-        door = self._tls = self._tls or TlsDoor(self, certificates)
-        return await self._listen("amqp/ssl", lambda: TlsStream(door), host, port)
+        direct = self._tls = self._tls or TlsAcceptor(self, certificates)
+        return await self._listen("amqp/ssl", lambda: TlsStream(direct), host, port)
 
     async def _listen(self, protocol: str, accept: Accept, host: str, port: int) -> tuple[str, int]:
         listener = await self.listening.add(protocol, accept, host, port)

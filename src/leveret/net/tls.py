@@ -32,7 +32,7 @@ PLAIN_OCTETS: Final = READ_OCTETS_MAX + PIECE_OCTETS
 HANDSHAKE_S_MAX: Final = 10.0
 
 
-class TlsDoor:
+class TlsAcceptor:
     """What the connections to TLS ports share. plain: what is decrypted; waiting: those whose handshake is not done."""
 
     def __init__(self, server: Server, certificates: Certificates) -> None:
@@ -50,10 +50,10 @@ class TlsDoor:
 class TlsStream:
     """One connection."""
 
-    def __init__(self, door: TlsDoor) -> None:
-        self._door = door
+    def __init__(self, direct: TlsAcceptor) -> None:
+        self._direct = direct
         self._input, self._output = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self._tls = door.certificates.context.wrap_bio(self._input, self._output, server_side=True)
+        self._tls = direct.certificates.context.wrap_bio(self._input, self._output, server_side=True)
         self._peer: PeerProtocol | None = None  # after the handshake
         self._is_first = True
         self._error: ssl.SSLError | ValueError | None = None
@@ -66,7 +66,7 @@ class TlsStream:
         self.peername, self.sockname, self.place = stream.peername, stream.sockname, stream.place
         host, port = stream.peername[:2]
         self._address = f"{host}:{port}"
-        self._door.waiting.add(self)
+        self._direct.waiting.add(self)
         self._timer = asyncio.get_running_loop().call_later(HANDSHAKE_S_MAX, self._is_too_slow)
 
     def data_received(self, data: bytes) -> None:
@@ -75,7 +75,7 @@ class TlsStream:
             if data[:4] == b"AMQP":
                 self._refuse("it speaks AMQP without TLS, and this port is for TLS")
                 return
-        plain, size, rest = self._door.plain, 0, memoryview(data)
+        plain, size, rest = self._direct.plain, 0, memoryview(data)
         try:
             for start in range(0, len(data), PIECE_OCTETS):
                 self._input.write(rest[start : start + PIECE_OCTETS])
@@ -111,7 +111,7 @@ class TlsStream:
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._timer.cancel()
-        self._door.waiting.discard(self)
+        self._direct.waiting.discard(self)
         peer, self._peer = self._peer, None  # the two know each other, and the collector is off
         if peer is not None:
             peer.connection_lost(exc or self._error)
@@ -133,8 +133,8 @@ class TlsStream:
         except ssl.SSLWantReadError:
             return False
         self._timer.cancel()
-        self._door.waiting.discard(self)
-        self._peer = self._door.server.protocol(self._door.server, self._security())
+        self._direct.waiting.discard(self)
+        self._peer = self._direct.server.protocol(self._direct.server, self._security())
         self._peer.connection_made(self)
         return True
 
@@ -144,7 +144,7 @@ class TlsStream:
         security = Security(cipher[1].lower(), *certificate.suite(cipher[0]))
         found: dict[str, Any] | None = self._tls.getpeercert()
         if found:
-            settings = self._door.certificates.settings
+            settings = self._direct.certificates.settings
             security.subject = certificate.distinguished_name(found["subject"])
             security.issuer = certificate.distinguished_name(found["issuer"])
             security.validity = certificate.validity(found)
@@ -152,12 +152,12 @@ class TlsStream:
         return security
 
     def _is_too_slow(self) -> None:
-        self._door.server.broker.refused("timeout")
+        self._direct.server.broker.refused("timeout")
         logger.warning("%s: closed: no TLS handshake within %d s", self._address, HANDSHAKE_S_MAX)
         self._tcp.abort()
 
     def _refuse(self, why: str) -> None:
-        self._door.server.broker.refused("tls")
+        self._direct.server.broker.refused("tls")
         logger.warning("%s: refused: %s", self._address, why)
         self._send()  # what OpenSSL has to say about it
         self._tcp.close()

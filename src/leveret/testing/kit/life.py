@@ -1,6 +1,6 @@
 """One life of a broker, from a start to a stop or a crash: server and event loop on a thread of their own.
 
-It is the broker that `leveret serve` runs, with other surroundings: its disk, network, clock and gauges are those of
+It is the broker that `leveret serve` runs, with other environment: its disk, network, clock and gauges are those of
 the test, and nothing of the process is changed: no signal handlers, no logging, no collector settings.
 """
 

@@ -25,8 +25,8 @@ from leveret.store.kernel_sync import KernelSync
 from leveret.store.segment import SegmentStore
 from leveret.store.sync import Payload, SyncWork
 from leveret.testing.simulation.clock import Event
+from leveret.testing.simulation.environment import VirtualEnvironment
 from leveret.testing.simulation.stream import End
-from leveret.testing.simulation.surroundings import VirtualSurroundings
 
 if TYPE_CHECKING:
     from leveret.testing.simulation.machine import Machine
@@ -128,8 +128,8 @@ class Process:
         write, remove = self._write_segment, self._remove_segment
         self.paging = Paging(self.broker, self.pager, self.segments, write, remove, sizes.ready_octets)
         self.committer = Committer(self.broker, self.journal, self.work, self.paging)
-        self.surroundings = VirtualSurroundings(self)
-        self.federator = Federator(self.broker, self.surroundings)
+        self.environment = VirtualEnvironment(self)
+        self.federator = Federator(self.broker, self.environment)
 
     def _settings(self) -> Settings:
         # links ask an upstream for positions if it says which leveret it is
@@ -248,7 +248,7 @@ class Process:
         """The disk is behind: links wait."""
         if is_held != self._is_held:
             self._is_held = is_held
-            self.surroundings.hold(is_held)
+            self.environment.hold(is_held)
 
     def _ring(self) -> None:
         self.broker.run_timers(self.clock.now_us)

@@ -1,4 +1,4 @@
-"""A line to an upstream over TCP or TLS (federation/surroundings.py, Line)."""
+"""A transport to an upstream over TCP or TLS (federation/environment.py, Line)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from leveret.net import tcp_settings
 from leveret.net.certificates import words
 
 if TYPE_CHECKING:
-    from leveret.federation.surroundings import LineUser
+    from leveret.federation.environment import TransportUser
     from leveret.net.links import Links
 
 T = TypeVar("T")
@@ -29,13 +29,13 @@ GOODBYE_S_MAX: Final = 5.0
 UNSENT_OCTETS_MAX: Final = 128 << 20
 
 
-class TcpLine(asyncio.BufferedProtocol):
+class TcpTransport(asyncio.BufferedProtocol):
     """It dials when it is made. Each call to its user is a turn of the broker (`Links.turn`)."""
 
-    def __init__(self, links: Links, address: Address, user: LineUser) -> None:
+    def __init__(self, links: Links, address: Address, user: TransportUser) -> None:
         self._links = links
         self._address = address
-        self._user: LineUser | None = user  # who hears of it, until the line is closed or lost
+        self._user: TransportUser | None = user  # who hears of it, until the transport is closed or lost
         self._transport: asyncio.Transport | None = None
         self._is_paused = False
         self._dialling: asyncio.Task[None] | None = links.loop.create_task(self._dial())
@@ -43,7 +43,7 @@ class TcpLine(asyncio.BufferedProtocol):
     # -- for its user --------------------------------------------------------------------------------------------------
 
     def write(self, data: bytes) -> None:
-        """Send. Without effect on a line that is not there (any more)."""
+        """Send. Without effect on a transport that is not there (any more)."""
         transport = self._transport
         if self._user is None or transport is None or transport.is_closing():
             return
@@ -52,7 +52,7 @@ class TcpLine(asyncio.BufferedProtocol):
             self._links.loop.call_soon(self._end, "it does not read what it is sent")
 
     def pause(self, is_paused: bool) -> None:
-        """Hear nothing more, or go on. Also before the line is there. A server that stops hears nothing more."""
+        """Hear nothing more, or go on. Also before the transport is there. A server that stops hears nothing more."""
         is_paused = is_paused or self._links.is_stopping
         if is_paused != self._is_paused:
             self._is_paused = is_paused
@@ -166,7 +166,7 @@ class TcpLine(asyncio.BufferedProtocol):
             self._end("internal error")
 
     def _end(self, reason: str) -> None:
-        """The line is gone, whoever ended it."""
+        """The transport is gone, whoever ended it."""
         user, self._user = self._user, None
         if self._transport is not None:
             self._transport.abort()

@@ -1,4 +1,5 @@
-"""What federation links need of the world, here: virtual connections, virtual time, a door into their own broker."""
+"""What federation links need of the world, here: virtual connections, virtual time, a direct connection into their own
+broker."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 from leveret.broker.link_peer import LinkPeer
 from leveret.broker.vhost import VHost
 from leveret.client.url import Address
-from leveret.federation.surroundings import DoorUser, LineUser
+from leveret.federation.environment import DirectConnectionUser, TransportUser
 from leveret.session import lifecycle
 from leveret.testing.simulation.clock import Event
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 class VirtualLine:
     """A connection to an upstream."""
 
-    def __init__(self, process: Process, address: Address, user: LineUser) -> None:
+    def __init__(self, process: Process, address: Address, user: TransportUser) -> None:
         self._process = process
         self._user = user
         machine = process.machine
@@ -45,10 +46,10 @@ class VirtualLine:
         self._process.run(lambda: self._user.lost(reason))
 
 
-class VirtualDoor:
+class VirtualDirectConnection:
     """A connection into the own broker. What the broker says is heard in a turn of its own."""
 
-    def __init__(self, process: Process, peer: LinkPeer, user: DoorUser) -> None:
+    def __init__(self, process: Process, peer: LinkPeer, user: DirectConnectionUser) -> None:
         self.peer = peer
         self.user = user
         self._process = process
@@ -60,7 +61,7 @@ class VirtualDoor:
 
     def close(self) -> None:
         self._process.forget(self.peer)
-        self._process.surroundings.doors.pop(self, None)
+        self._process.environment.directs.pop(self, None)
 
     def send(self, data: bytes) -> None:
         if data and not self._answers:
@@ -75,7 +76,7 @@ class VirtualDoor:
     @property
     def is_open(self) -> bool:
         """It was closed by neither side."""
-        return self in self._process.surroundings.doors
+        return self in self._process.environment.directs
 
     def _answer(self) -> None:
         data, self._answers = self._answers, b""
@@ -87,12 +88,12 @@ class VirtualDoor:
             self.user.answered(data)
 
 
-class VirtualSurroundings:
+class VirtualEnvironment:
     """Those of one life of a broker."""
 
     def __init__(self, process: Process) -> None:
         self.random: Random = process.random
-        self.doors: dict[VirtualDoor, None] = {}
+        self.directs: dict[VirtualDirectConnection, None] = {}
         self._process = process
 
     def now_us(self) -> int:
@@ -101,15 +102,16 @@ class VirtualSurroundings:
     def later(self, delay_us: int, call: Callable[[], None]) -> Event:
         return self._process.later(delay_us, call)
 
-    def dial(self, address: Address, user: LineUser) -> VirtualLine:
+    def dial(self, address: Address, user: TransportUser) -> VirtualLine:
         return VirtualLine(self._process, address, user)
 
-    def enter(self, vhost: VHost, name: str, has_confirms: bool, user: DoorUser) -> VirtualDoor:
-        door = VirtualDoor(self._process, LinkPeer(self._process.broker, vhost, name, has_confirms, ""), user)
-        self.doors[door] = None
-        return door
+    def enter(self, vhost: VHost, name: str, has_confirms: bool, user: DirectConnectionUser) -> VirtualDirectConnection:
+        peer = LinkPeer(self._process.broker, vhost, name, has_confirms, "")
+        direct = VirtualDirectConnection(self._process, peer, user)
+        self.directs[direct] = None
+        return direct
 
     def hold(self, is_held: bool) -> None:
-        """Tell those who publish through doors to wait, or to go on."""
-        for door in self.doors:
-            self._process.later(0, lambda door=door: door.is_open and door.user.held(is_held))  # type: ignore[misc]
+        """Tell those who publish through direct connections to wait, or to go on."""
+        for direct in self.directs:
+            self._process.later(0, lambda direct=direct: direct.is_open and direct.user.held(is_held))  # type: ignore[misc]

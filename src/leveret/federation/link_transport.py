@@ -1,4 +1,5 @@
-"""The two connections of a link, and what goes over them: a line to the upstream, and a door into the own broker."""
+"""The two connections of a link, and what goes over them: a transport to the upstream, and a direct connection into the
+own broker."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from leveret.broker.vhost import VHost
 from leveret.client.errors import ConnectionClosed
 from leveret.client.protocol import ConnectionCore
 from leveret.federation.alarms import Alarms
-from leveret.federation.surroundings import Door, Line, Surroundings
+from leveret.federation.environment import DirectConnection, Environment, Transport
 from leveret.federation.transfer import Transfer
 from leveret.federation.upstream import Place
 
@@ -18,8 +19,8 @@ GIVE_BACK_US: Final = 1_000_000
 """So long messages that the own broker refused wait until they are tried again."""
 
 
-class Traveller(Protocol):
-    """Who uses a crossing."""
+class Delegate(Protocol):
+    """Who uses a link transport."""
 
     def opened(self) -> None:
         """The upstream has let us in."""
@@ -35,7 +36,7 @@ class Traveller(Protocol):
 
 
 class _Nobody:
-    """Who uses a crossing that is over."""
+    """Who uses a link transport that is over."""
 
     def opened(self) -> None:
         pass
@@ -53,33 +54,33 @@ class _Nobody:
 _NOBODY: Final = _Nobody()
 
 
-class Crossing:
+class LinkTransport:
     """name: of both connections. core: what is said to the upstream goes by it, and leaves with `pump`."""
 
-    def __init__(self, place: Place, name: str, surroundings: Surroundings, user: Traveller) -> None:
+    def __init__(self, place: Place, name: str, environment: Environment, user: Delegate) -> None:
         self.is_over = False
-        self.door: Door | None = None
+        self.direct: DirectConnection | None = None
         self.transfer: Transfer | None = None
-        self.alarms = Alarms(surroundings)
-        self._user: Traveller = user
-        self._surroundings = surroundings
+        self.alarms = Alarms(environment)
+        self._user: Delegate = user
+        self._environment = environment
         self._is_connected = self._is_held = self._is_beating = False
         wish = place.address.options.get("heartbeat", "")
         self.core = ConnectionCore(place.address, int(wish) if wish.isdecimal() else HEARTBEAT_S, name)
         self.core.opened.when_done(self._opened)
         self.alarms.set("handshake", HANDSHAKE_US, self._unanswered)
-        self._line: Line = surroundings.dial(place.address, self)
+        self._upstream: Transport = environment.dial(place.address, self)
 
-    def enter(self, vhost: VHost, name: str, has_confirms: bool) -> Door:
+    def enter(self, vhost: VHost, name: str, has_confirms: bool) -> DirectConnection:
         """Come into the own broker."""
-        self.door = self._surroundings.enter(vhost, name, has_confirms, self)
-        return self.door
+        self.direct = self._environment.enter(vhost, name, has_confirms, self)
+        return self.direct
 
     def leave(self) -> None:
         """Publish nothing more."""
-        door, self.door = self.door, None
-        if door is not None:
-            door.close()
+        direct, self.direct = self.direct, None
+        if direct is not None:
+            direct.close()
 
     def close(self) -> None:
         """Take leave of both sides; the user hears nothing more."""
@@ -89,20 +90,20 @@ class Crossing:
             self.is_over = True
             self.alarms.clear()
             self.leave()
-            self._line.close()
+            self._upstream.close()
             # what knows each other is parted: the collector is off
             self._user = _NOBODY
             self.core.fail(ConnectionClosed(200, "the link has left"))
 
     def pump(self) -> None:
         """What came goes on: messages into the own broker, all else to the upstream."""
-        transfer, door = self.transfer, self.door
-        if transfer is not None and door is not None:
+        transfer, direct = self.transfer, self.direct
+        if transfer is not None and direct is not None:
             publishes = transfer.take_publishes()
             if publishes:
-                door.write(publishes)
-                if door.peer.dead_reply:
-                    self._user.dead_reply(door.peer.dead_reply.decode("utf-8", "replace"))
+                direct.write(publishes)
+                if direct.peer.dead_reply:
+                    self._user.dead_reply(direct.peer.dead_reply.decode("utf-8", "replace"))
             acks = transfer.take_acks()
             if acks:
                 self.core.send(acks)
@@ -114,12 +115,12 @@ class Crossing:
     def _send(self) -> None:
         data = self.core.take() if self._is_connected else b""
         if data and not self.is_over:
-            self._line.write(data)
+            self._upstream.write(data)
 
-    # -- the line ----------------------------------------------------------------------------------------------------
+    # -- the transport -------------------------------------------------------------------------------------------------
 
     def connected(self) -> None:
-        """The line is there."""
+        """The transport is there."""
         self._is_connected = True
         self.pump()
 
@@ -130,7 +131,7 @@ class Crossing:
             self.pump()
 
     def lost(self, reason: str) -> None:
-        """The line is gone, or could not be made."""
+        """The transport is gone, or could not be made."""
         was_connected, self._is_connected = self._is_connected, False
         if not self.is_over:
             if was_connected:
@@ -159,7 +160,7 @@ class Crossing:
         if interval_s and not self.is_over:
             self.alarms.set("beat", int(interval_s * 1_000_000), self._beat)
 
-    # -- the door ----------------------------------------------------------------------------------------------------
+    # -- the direct connection -----------------------------------------------------------------------------------------
 
     def answered(self, data: bytes) -> None:
         """The own broker confirms."""
@@ -183,10 +184,10 @@ class Crossing:
         """The own broker is behind."""
         self._is_held = is_held
         if self._is_connected and not self.is_over:
-            self._line.pause(is_held)
+            self._upstream.pause(is_held)
 
     def shut(self, reason: str) -> None:
         """The own broker wants this no more."""
-        self.door = None
+        self.direct = None
         if not self.is_over:
             self._user.broken(f"the connection into this broker was closed: {reason}")

@@ -1,4 +1,4 @@
-"""A door into the own broker: a connection without a socket (federation/surroundings.py, Door).
+"""A direct connection into the own broker: a connection without a socket (federation/environment.py, Door).
 
 To the server it is a connection as any other: listed, paused by pressure, blocked by alarms, closed by operators. What
 stands in place of the socket hands on what the broker writes, in a later call of the loop.
@@ -17,43 +17,44 @@ from leveret.wire.frames import FRAME_METHOD, FRAME_OVERHEAD
 from leveret.wire.method import decode_method
 
 if TYPE_CHECKING:
-    from leveret.federation.surroundings import DoorUser
+    from leveret.federation.environment import DirectConnectionUser
     from leveret.net.admission import Place
     from leveret.net.links import Links
 
 
-class DoorProtocol(PeerProtocol):
+class DirectProtocol(PeerProtocol):
     """The server's end."""
 
     __slots__ = ("inside",)
 
-    def __init__(self, links: Links, peer: LinkPeer, user: DoorUser) -> None:
+    def __init__(self, links: Links, peer: LinkPeer, user: DirectConnectionUser) -> None:
         super().__init__(links.server)
         self.peer = peer
-        self.transport = self.inside = DoorTransport(links, self, user)
+        self.transport = self.inside = DirectTransport(links, self, user)
         peer.sent_us = peer.received_us = peer.connected_us = self.opened_us
 
     def has_hung_up(self) -> bool:
         return False
 
 
-class DoorTransport:
+class DirectTransport:
     """In place of a socket. Each call to the user is a turn of the broker (`Links.turn`), and none comes from within
     the call that asked for it."""
 
-    def __init__(self, links: Links, protocol: DoorProtocol, user: DoorUser) -> None:
+    def __init__(self, links: Links, protocol: DirectProtocol, user: DirectConnectionUser) -> None:
         self.peername = self.sockname = ("", 0)
         self.place: Place | None = None
         self.taken = 0
         self._links = links
         self._protocol = protocol
-        self._user: DoorUser | None = user  # until the door is closed, by either side
+        self._user: DirectConnectionUser | None = user  # until the direct connection is closed, by either side
         self._is_held = False
         self._was_held = False  # as the user knows it
         self._answers: list[Buffer] = []
 
     def writelines(self, buffers: list[Buffer]) -> None:
-        """What the broker says goes to the user; its close ends the door, and nobody waits for an answer."""
+        """What the broker says goes to the user; its close ends the direct connection, and nobody waits for an answer.
+        """
         if not self._answers:
             self._links.loop.call_soon(self._answer)
         self._answers += buffers
@@ -114,13 +115,13 @@ class DoorTransport:
         return -1
 
 
-class InnerDoor:
+class InProcessConnection:
     """The user's end. peer: the broker's end."""
 
-    def __init__(self, links: Links, peer: LinkPeer, user: DoorUser) -> None:
+    def __init__(self, links: Links, peer: LinkPeer, user: DirectConnectionUser) -> None:
         self.peer = peer
         self._server = links.server
-        self._protocol = DoorProtocol(links, peer, user)
+        self._protocol = DirectProtocol(links, peer, user)
         self._transport = self._protocol.inside
         self._server.opened(self._protocol)
 

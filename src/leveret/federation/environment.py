@@ -1,4 +1,5 @@
-"""What links need of the world around them: lines to upstreams, a door into their own broker, time, chance.
+"""What links need of the world around them: transports to upstreams, a direct connection into their own broker, time,
+chance.
 
 The network has one set of these (net/links.py), a simulation another (testing/simulation), so a link is the same code
 in both. Nothing here is called back from within the call that asked for it, but from a later turn.
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from random import Random
 
 
-class Line(Protocol):
+class Transport(Protocol):
     """A connection to an upstream, as bytes."""
 
     def write(self, data: bytes) -> None:
@@ -30,20 +31,20 @@ class Line(Protocol):
         """Send what was written, then close; the user hears of nothing more. Without effect the second time."""
 
 
-class LineUser(Protocol):
-    """Who uses a line, and hears of it."""
+class TransportUser(Protocol):
+    """Who uses a transport, and hears of it."""
 
     def connected(self) -> None:
-        """The line is there (TLS included)."""
+        """The transport is there (TLS included)."""
 
     def received(self, data: bytes) -> None:
         """Bytes came. All that the user does in this call, in its own broker too, is one turn: one journal batch."""
 
     def lost(self, reason: str) -> None:
-        """The line is gone, or could not be made. reason: for people, without credentials. Nothing follows."""
+        """The transport is gone, or could not be made. reason: for people, without credentials. Nothing follows."""
 
 
-class Door(Protocol):
+class DirectConnection(Protocol):
     """A connection into the own broker, which is in the same process; its channel 1 is open, with confirms if wished.
 
     peer: the broker's end; its permissions are an operator's.
@@ -58,8 +59,8 @@ class Door(Protocol):
         """Leave; what was published stays, its confirms come no more. Without effect the second time."""
 
 
-class DoorUser(Protocol):
-    """Who came in through a door."""
+class DirectConnectionUser(Protocol):
+    """Who came in through a direct connection."""
 
     def answered(self, data: bytes) -> None:
         """Frames of the broker: confirms, or the close of channel or connection."""
@@ -78,7 +79,7 @@ class Alarm(Protocol):
         """It shall not come. Without effect when it has."""
 
 
-class Surroundings(Protocol):
+class Environment(Protocol):
     """random: for back-off and the choice among URIs."""
 
     random: Random
@@ -89,8 +90,8 @@ class Surroundings(Protocol):
     def later(self, delay_us: int, call: Callable[[], None]) -> Alarm:
         """Call back after a delay, in a turn of its own."""
 
-    def dial(self, address: Address, user: LineUser) -> Line:
+    def dial(self, address: Address, user: TransportUser) -> Transport:
         """Begin to connect to an upstream."""
 
-    def enter(self, vhost: VHost, name: str, has_confirms: bool, user: DoorUser) -> Door:
+    def enter(self, vhost: VHost, name: str, has_confirms: bool, user: DirectConnectionUser) -> DirectConnection:
         """Come into the own broker. name: of the connection, as list_connections shows it."""
