@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from leveret.broker import routing
 from leveret.broker.binding import bindings_to
 from leveret.broker.exchange import Exchange
-from leveret.broker.kinds.envelope import Envelope
+from leveret.broker.exchange_types.envelope import Envelope
 from leveret.broker.recovery import Recovery
 from leveret.broker.stale_bindings import StaleBindings
 from leveret.broker.vhost import VHost

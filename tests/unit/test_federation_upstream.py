@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leveret.broker.kinds.federation_upstream import first_hops
+from leveret.broker.exchange_types.federation_upstream import first_hops
 from leveret.broker.run import Run
 from leveret.wire import grammar
 from leveret.wire.frames import content_frames

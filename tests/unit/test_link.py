@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from leveret.broker.kinds.table import KINDS
+from leveret.broker.exchange_types.table import KINDS
 from leveret.federation.names import UPSTREAM_KIND
 from leveret.federation.status import ERROR, RUNNING
 from leveret.federation.upstream import places, without_credentials

@@ -11,7 +11,7 @@ import pytest
 
 from leveret.broker import routing
 from leveret.broker.binding import Binding
-from leveret.broker.kinds.headers import Headers
+from leveret.broker.exchange_types.headers import Headers
 from leveret.broker.vhost import VHost
 from leveret.wire import grammar
 from leveret.wire.table import Value, encode_value, join_table

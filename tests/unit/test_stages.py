@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from leveret.broker.binding import Binding
 from leveret.broker.broker import Settings
-from leveret.broker.kinds.recent_history import RecentHistory
+from leveret.broker.exchange_types.recent_history import RecentHistory
 from leveret.broker.log import meta_record
 from leveret.broker.peer import Peer
 from leveret.broker.queries import CLOSED_IN_TURN, CLOSED_MAX, QUERIES_MAX, STAGES_MAX

@@ -8,8 +8,8 @@ import pytest
 
 from leveret.broker.binding import Binding, bindings_to, count_to
 from leveret.broker.exchange import Exchange
-from leveret.broker.kinds.envelope import Envelope
-from leveret.broker.kinds.table import KINDS
+from leveret.broker.exchange_types.envelope import Envelope
+from leveret.broker.exchange_types.table import KINDS
 from leveret.broker.queue import Queue
 from leveret.broker.stale_bindings import AT_ONCE_MAX, StaleBindings
 from leveret.wire import grammar

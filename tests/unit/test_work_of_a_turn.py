@@ -17,7 +17,7 @@ from leveret.broker.acknowledgement import ACKED_MAX
 from leveret.broker.binding import Binding
 from leveret.broker.broker import DUE_MAX, LATE_MAX
 from leveret.broker.consumer import CROWDED_OCTETS_MAX, OUT_OCTETS_MAX
-from leveret.broker.kinds.direct import Direct
+from leveret.broker.exchange_types.direct import Direct
 from leveret.broker.log import GONE_AT_ONCE, SETTLED_AT_ONCE, SETTLED_MAX
 from leveret.broker.page import LARGE_PAGE_OCTETS, Page
 from leveret.broker.pager import DEAD_MAX, Pager

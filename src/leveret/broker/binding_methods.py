@@ -13,7 +13,7 @@ from leveret.broker.channel import BrokerChannel
 from leveret.broker.contents import header_of
 from leveret.broker.exchange import Exchange
 from leveret.broker.exchange_methods import find, name_of
-from leveret.broker.kinds.recent_history import RecentHistory
+from leveret.broker.exchange_types.recent_history import RecentHistory
 from leveret.broker.queue import Queue
 from leveret.broker.queue_methods import check_owner, fail, last_declared, lookup, not_default
 from leveret.broker.quotas import check_bindings, check_pattern

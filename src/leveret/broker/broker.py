@@ -26,8 +26,8 @@ from leveret.broker.definitions import (
     Key,
 )
 from leveret.broker.epochs import Epochs
+from leveret.broker.exchange_types.recent_history import SNAPSHOT_OCTETS_MAX
 from leveret.broker.imports import Imports
-from leveret.broker.kinds.recent_history import SNAPSHOT_OCTETS_MAX
 from leveret.broker.log import (
     CLEAN,
     START,

@@ -16,7 +16,7 @@ from leveret.broker.carbon_copies import blind_keys, is_claimed, keys_in, split_
 from leveret.broker.contents import HEADER_AT
 from leveret.broker.death_history import DeathHistory
 from leveret.broker.entry import Entry
-from leveret.broker.kinds.envelope import Envelope
+from leveret.broker.exchange_types.envelope import Envelope
 from leveret.broker.queue import Queue
 from leveret.broker.returned import published_content
 from leveret.broker.route import Route

@@ -10,8 +10,8 @@ from mypy_extensions import i64
 from leveret.broker.binding import Binding, Bindings, Destination
 from leveret.broker.counters import Passage
 from leveret.broker.delay import DELAYED, DELAYED_TYPE
-from leveret.broker.kinds.recent_history import RecentHistory
-from leveret.broker.kinds.table import KINDS
+from leveret.broker.exchange_types.recent_history import RecentHistory
+from leveret.broker.exchange_types.table import KINDS
 from leveret.broker.names import RandomBytes
 from leveret.broker.policies import NO_EFFECT, Effect
 from leveret.wire.table import Value

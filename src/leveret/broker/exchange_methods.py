@@ -9,8 +9,8 @@ from leveret.broker.arguments import OF_EXCHANGES
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.delay import DELAYED, DELAYED_TYPE
 from leveret.broker.exchange import Exchange
-from leveret.broker.kinds.federation_upstream import KIND, MAX_HOPS, hops_of
-from leveret.broker.kinds.table import KINDS, refused_arguments
+from leveret.broker.exchange_types.federation_upstream import KIND, MAX_HOPS, hops_of
+from leveret.broker.exchange_types.table import KINDS, refused_arguments
 from leveret.broker.queue_methods import compare_arguments, fail, inequivalent, not_default
 from leveret.broker.quotas import check_exchanges
 from leveret.broker.terms import shown, text_of, type_of

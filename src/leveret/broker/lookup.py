@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final
 from mypy_extensions import i64
 
 from leveret.broker import routing
-from leveret.broker.kinds.envelope import Envelope
-from leveret.broker.kinds.matcher import STEP
+from leveret.broker.exchange_types.envelope import Envelope
+from leveret.broker.exchange_types.matcher import STEP
 from leveret.broker.queue import Queue
 from leveret.session.assembly import Assembly
 from leveret.session.connection import Unfinished

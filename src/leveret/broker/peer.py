@@ -25,7 +25,7 @@ from leveret.broker.acknowledgement import acknowledge
 from leveret.broker.broker import Broker
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.counters import Octets
-from leveret.broker.kinds.federation_upstream import first_hops, may_have_come
+from leveret.broker.exchange_types.federation_upstream import first_hops, may_have_come
 from leveret.broker.log import SETTLED_AT_ONCE
 from leveret.broker.login import Login
 from leveret.broker.lookup import Seeker, Share

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from leveret.broker.exchange import Exchange
-from leveret.broker.kinds.topic import Topic
+from leveret.broker.exchange_types.topic import Topic
 from leveret.broker.queries import StageError
 from leveret.broker.query import Query
 from leveret.wire.errors import NOT_ALLOWED, PRECONDITION_FAILED, ProtocolError

@@ -11,8 +11,8 @@ from leveret.broker import carbon_copies, cluster_name, imports, queries, timeli
 from leveret.broker.binding import Binding
 from leveret.broker.broker import Broker
 from leveret.broker.detached_history import Cause, DeadEntry, DetachedHistory, history_in
+from leveret.broker.exchange_types.recent_history import Kept
 from leveret.broker.expiry_route import moved_key
-from leveret.broker.kinds.recent_history import Kept
 from leveret.broker.log import CLEAN, DROP, LIFE, RETURNED, SETTLE, START
 from leveret.broker.message_list import INDEX_SHIFT, QUEUE_MASK, MessageList
 from leveret.broker.page import Page

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 from mypy_extensions import i64
 
 from leveret.broker.delay import delay_us_of
-from leveret.broker.kinds.envelope import Envelope
-from leveret.broker.kinds.recent_history import RecentHistory
+from leveret.broker.exchange_types.envelope import Envelope
+from leveret.broker.exchange_types.recent_history import RecentHistory
 from leveret.broker.names import REPLY_PREFIX
 from leveret.broker.queue import Queue
 from leveret.broker.route import QUEUES_MAX, Route

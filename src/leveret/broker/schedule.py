@@ -24,7 +24,7 @@ from leveret.broker import carbon_copies, routing
 from leveret.broker.contents import HEADER_AT
 from leveret.broker.delay import delay_us_of, released
 from leveret.broker.entry import Entry
-from leveret.broker.kinds.envelope import Envelope
+from leveret.broker.exchange_types.envelope import Envelope
 from leveret.broker.lookup import Seeker
 from leveret.broker.message_list import MessageList
 from leveret.broker.page import Page

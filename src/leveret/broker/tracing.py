@@ -21,7 +21,7 @@ from mypy_extensions import i64
 
 from leveret.broker import carbon_copies, routing
 from leveret.broker.contents import HEADER_AT, header_of
-from leveret.broker.kinds.envelope import Envelope
+from leveret.broker.exchange_types.envelope import Envelope
 from leveret.broker.lookup import Seeker
 from leveret.broker.names import REPLY_PREFIX
 from leveret.broker.queue import Queue

@@ -11,7 +11,7 @@ from leveret.broker.carbon_copies import CarbonCopies
 from leveret.broker.contents import HEADER_AT
 from leveret.broker.delay import delay_us_of
 from leveret.broker.exchange import Exchange
-from leveret.broker.kinds.envelope import Envelope
+from leveret.broker.exchange_types.envelope import Envelope
 from leveret.broker.names import DEFAULT_EXCHANGE
 from leveret.broker.properties import check_said_user, expiration_us
 from leveret.broker.users import WRITE

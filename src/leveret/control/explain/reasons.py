@@ -10,17 +10,17 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from leveret.broker.binding import Binding
-from leveret.broker.kinds import headers
-from leveret.broker.kinds.any_one import AnyOne
-from leveret.broker.kinds.consistent_hash import ConsistentHash, hash_of
-from leveret.broker.kinds.direct import Direct
-from leveret.broker.kinds.envelope import Envelope
-from leveret.broker.kinds.federation_upstream import RECEIVED_FROM, FederationUpstream
-from leveret.broker.kinds.headers import Headers
-from leveret.broker.kinds.matcher import Matcher
-from leveret.broker.kinds.modulus_hash import ModulusHash, place_of
-from leveret.broker.kinds.recent_history import RecentHistory
-from leveret.broker.kinds.topic import Topic, words_of
+from leveret.broker.exchange_types import headers
+from leveret.broker.exchange_types.consistent_hash import ConsistentHash, hash_of
+from leveret.broker.exchange_types.direct import Direct
+from leveret.broker.exchange_types.envelope import Envelope
+from leveret.broker.exchange_types.federation_upstream import RECEIVED_FROM, FederationUpstream
+from leveret.broker.exchange_types.headers import Headers
+from leveret.broker.exchange_types.matcher import Matcher
+from leveret.broker.exchange_types.modulus_hash import ModulusHash, place_of
+from leveret.broker.exchange_types.random_choice import RandomChoice
+from leveret.broker.exchange_types.recent_history import RecentHistory
+from leveret.broker.exchange_types.topic import Topic, words_of
 from leveret.broker.terms import items_of, shown, type_of
 from leveret.control.explain.walk import Visit
 from leveret.control.tables import plain_table, plain_value, sayable
@@ -210,7 +210,7 @@ _EXPLAINERS: Final[dict[type[Matcher], Callable[[Look], Reason]]] = {
     Headers: _headers,
     ConsistentHash: _consistent_hash,
     ModulusHash: _modulus_hash,
-    AnyOne: _by_chance,
+    RandomChoice: _by_chance,
     RecentHistory: _history,
     FederationUpstream: _federation,
 }

@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 from leveret.broker import routing
 from leveret.broker.binding import Binding
 from leveret.broker.exchange import Exchange
-from leveret.broker.kinds.envelope import Envelope
+from leveret.broker.exchange_types.envelope import Envelope
 from leveret.broker.queue import Queue
 from leveret.broker.vhost import VHost
 from leveret.control.sliced import CHUNK, Steps

@@ -8,7 +8,7 @@ import resource
 import threading
 from typing import Final
 
-from leveret.broker.kinds.table import KINDS
+from leveret.broker.exchange_types.table import KINDS
 from leveret.control.node import Node
 from leveret.control.views.rates import churn_rates, rates, with_rates
 from leveret.control.views.view import View

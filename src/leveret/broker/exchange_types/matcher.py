@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
-from leveret.broker.kinds.envelope import Envelope
+from leveret.broker.exchange_types.envelope import Envelope
 from leveret.broker.names import RandomBytes
 from leveret.wire.table import Value
 

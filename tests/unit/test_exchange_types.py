@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from leveret.broker import routing
 from leveret.broker.binding import Binding, bindings_to
 from leveret.broker.exchange import Exchange
-from leveret.broker.kinds.envelope import Envelope
-from leveret.broker.kinds.recent_history import HISTORY_OCTETS_MAX, SNAPSHOT_OCTETS_MAX, RecentHistory
-from leveret.broker.kinds.topic import Node, Topic
+from leveret.broker.exchange_types.envelope import Envelope
+from leveret.broker.exchange_types.recent_history import HISTORY_OCTETS_MAX, SNAPSHOT_OCTETS_MAX, RecentHistory
+from leveret.broker.exchange_types.topic import Node, Topic
 from leveret.broker.queue import Queue
 from leveret.wire import grammar
 from leveret.wire.frames import content_frames

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
-from leveret.broker.kinds.envelope import Envelope
-from leveret.broker.kinds.matcher import STEP, Matcher
+from leveret.broker.exchange_types.envelope import Envelope
+from leveret.broker.exchange_types.matcher import STEP, Matcher
 from leveret.broker.names import RandomBytes
 from leveret.broker.queue import Queue
 from leveret.broker.terms import binary, text_of

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from leveret.broker.kinds import consistent_hash, federation_upstream, recent_history
-from leveret.broker.kinds.any_one import AnyOne
-from leveret.broker.kinds.consistent_hash import ConsistentHash
-from leveret.broker.kinds.direct import Direct
-from leveret.broker.kinds.federation_upstream import FederationUpstream
-from leveret.broker.kinds.headers import Headers
-from leveret.broker.kinds.matcher import Matcher
-from leveret.broker.kinds.modulus_hash import ModulusHash
-from leveret.broker.kinds.recent_history import RecentHistory
-from leveret.broker.kinds.topic import Topic
+from leveret.broker.exchange_types import consistent_hash, federation_upstream, recent_history
+from leveret.broker.exchange_types.consistent_hash import ConsistentHash
+from leveret.broker.exchange_types.direct import Direct
+from leveret.broker.exchange_types.federation_upstream import FederationUpstream
+from leveret.broker.exchange_types.headers import Headers
+from leveret.broker.exchange_types.matcher import Matcher
+from leveret.broker.exchange_types.modulus_hash import ModulusHash
+from leveret.broker.exchange_types.random_choice import RandomChoice
+from leveret.broker.exchange_types.recent_history import RecentHistory
+from leveret.broker.exchange_types.topic import Topic
 from leveret.wire.table import split_table
 
 KINDS: Final[dict[str, type[Matcher]]] = {
@@ -25,7 +25,7 @@ KINDS: Final[dict[str, type[Matcher]]] = {
     "x-consistent-hash": ConsistentHash,
     federation_upstream.KIND: FederationUpstream,
     "x-modulus-hash": ModulusHash,
-    "x-random": AnyOne,
+    "x-random": RandomChoice,
     "x-recent-history": RecentHistory,
 }
 _CHECKS: Final[dict[str, Callable[[dict[bytes, bytes]], str]]] = {

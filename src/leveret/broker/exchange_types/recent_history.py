@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
-from leveret.broker.kinds.envelope import Envelope
-from leveret.broker.kinds.matcher import Matcher
+from leveret.broker.exchange_types.envelope import Envelope
+from leveret.broker.exchange_types.matcher import Matcher
 from leveret.broker.log import meta_record
 from leveret.broker.names import RandomBytes
 from leveret.broker.terms import shown, type_of

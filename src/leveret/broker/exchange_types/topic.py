@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
-from leveret.broker.kinds.alike import Alike, added, removed, take
-from leveret.broker.kinds.envelope import Envelope
-from leveret.broker.kinds.matcher import Matcher
+from leveret.broker.exchange_types.binding_set import BindingSet, added, removed, take
+from leveret.broker.exchange_types.envelope import Envelope
+from leveret.broker.exchange_types.matcher import Matcher
 from leveret.broker.names import RandomBytes
 from leveret.wire.table import Value
 
@@ -35,7 +35,7 @@ class Node:
         self.words = words
         self.is_loose = is_loose or "#" in words
         self.children: dict[str, Node] = {}
-        self.bindings: Alike = None
+        self.bindings: BindingSet = None
         self.cost: i64 = len(words)
         self.literals: i64 = 0
         self.sum: i64 = 0

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 from librt.strings import read_i32_be
 from mypy_extensions import i64
 
-from leveret.broker.kinds.envelope import Envelope
-from leveret.broker.kinds.matcher import Matcher
+from leveret.broker.exchange_types.envelope import Envelope
+from leveret.broker.exchange_types.matcher import Matcher
 from leveret.broker.names import RandomBytes
 from leveret.broker.terms import items_of
 from leveret.wire.table import Value, split_table

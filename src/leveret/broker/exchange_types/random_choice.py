@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from leveret.broker.kinds.envelope import Envelope
-from leveret.broker.kinds.matcher import Matcher
+from leveret.broker.exchange_types.envelope import Envelope
+from leveret.broker.exchange_types.matcher import Matcher
 from leveret.broker.names import RandomBytes
 from leveret.wire.table import Value
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from leveret.broker.binding import Binding, Bindings, Destination
 
 
-class AnyOne(Matcher):
+class RandomChoice(Matcher):
     def __init__(
         self, outgoing: dict[Destination, Bindings], arguments: dict[str, Value], random_bytes: RandomBytes
     ) -> None:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from mypy_extensions import i64
 
-from leveret.broker.kinds.alike import Alike, added, removed, take
-from leveret.broker.kinds.envelope import Envelope
-from leveret.broker.kinds.matcher import STEP, Matcher
+from leveret.broker.exchange_types.binding_set import BindingSet, added, removed, take
+from leveret.broker.exchange_types.envelope import Envelope
+from leveret.broker.exchange_types.matcher import STEP, Matcher
 from leveret.broker.names import RandomBytes
 from leveret.wire.table import Value
 
@@ -23,17 +23,17 @@ class Direct(Matcher):
     ) -> None:
         super().__init__(outgoing, arguments, random_bytes)
         self.is_indexed = True
-        self._by_key: dict[str, Alike] = {}
+        self._by_key: dict[str, BindingSet] = {}
 
     def add(self, binding: Binding) -> None:
         self._by_key[binding.key] = added(self._by_key.get(binding.key), binding)
 
     def remove(self, binding: Binding) -> None:
-        alike = removed(self._by_key[binding.key], binding)
-        if alike is None:
+        binding_set = removed(self._by_key[binding.key], binding)
+        if binding_set is None:
             del self._by_key[binding.key]
         else:
-            self._by_key[binding.key] = alike
+            self._by_key[binding.key] = binding_set
 
     def match(self, envelope: Envelope) -> list[Binding]:
         found: list[Binding] = []
