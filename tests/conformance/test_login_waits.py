@@ -85,7 +85,7 @@ def is_silent(client: RawClient) -> bool:
 
 def begin(broker: LiveBroker, clients: list[From]) -> None:
     """All of them log in, and have to wait."""
-    waiting = broker._house.living().server.logins._waiting
+    waiting = broker._fixture.living().server.logins._waiting
     for number, client in enumerate(clients, 1):
         client.start()
         until(lambda: len(waiting) == number)  # noqa: B023
@@ -150,7 +150,7 @@ def test_deliveries_go_on_while_passwords_are_looked_at() -> None:
     is_free = threading.Event()
     with in_this_process(password_hashing=ARGON2ID) as running:
         running.ctl("add_user", name="slow", password="right")
-        logins = running._house.living().server.logins
+        logins = running._fixture.living().server.logins
         logins._thread.submit(is_free.wait)  # as if it were a password that takes very long
         waiting = [RawClient(running.url_for("slow", "wrong")) for _ in range(2)]
         with RawClient.open(running.url) as client:

@@ -305,7 +305,7 @@ class Turns:
 
     @contextmanager
     def watched(self, rabbit: LiveBroker) -> Iterator[None]:
-        life = rabbit._house.living()
+        life = rabbit._fixture.living()
         loop: Any = life.server.loop
         once = loop._run_once
 
@@ -414,7 +414,7 @@ class Lines(logging.Handler):
 
 def held(rabbit: LiveBroker) -> dict[str, int]:
     """What the broker holds for its clients, by its own accounts and by the objects that there are."""
-    life = rabbit._house.living()
+    life = rabbit._fixture.living()
 
     def look() -> dict[str, int]:
         server, broker = life.server, life.server.broker

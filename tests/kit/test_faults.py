@@ -324,7 +324,7 @@ async def test_a_crash_loses_what_was_not_confirmed(
 
 def test_a_broker_that_is_down_refuses_connections_and_comes_back_on_its_port(leveret_broker: LiveBroker) -> None:
     port = leveret_broker.port
-    stalled = leveret_broker.faults.disk_stalled()  # a fault may begin in one life and end with the next
+    stalled = leveret_broker.faults.disk_stalled()  # a fault may begin in one run and end with the next
     with leveret_broker.down(crash=True):
         assert not leveret_broker.is_up
         with pytest.raises(BrokerDown, match=r"start\(\) begins"):

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql.types import StructType
 
 from leveret.client import BlockingChannel, Properties
-from leveret.spark import patience
+from leveret.spark import retry
 from leveret.spark.queues import subscription
 from leveret.spark.queues.batch import DrainReader, PeekReader
 from leveret.spark.queues.errors import SourceError
@@ -143,8 +143,8 @@ def test_an_exclusive_queue_of_another_connection_is_refused(url: str, channel: 
 def test_a_queue_in_exclusive_use_is_refused(
     url: str, channel: BlockingChannel, queue: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(patience, "RECONNECT_S", 0.05)
-    monkeypatch.setattr(patience, "RETRY_S", 0.01)
+    monkeypatch.setattr(retry, "RECONNECT_S", 0.05)
+    monkeypatch.setattr(retry, "RETRY_S", 0.01)
     channel.consume(queue, exclusive=True)
     with pytest.raises(SourceError, match=r"in exclusive use; stop the exclusive consumer.*option queue"):
         rows(PeekReader(QueueOptions(queue, url), BatchLimits(), SHAPE))

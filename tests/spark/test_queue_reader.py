@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql.types import StructType
 
 from leveret.client import BlockingChannel, ChannelClosed, ConnectionClosed
-from leveret.spark import patience
+from leveret.spark import retry
 from leveret.spark.queues.errors import SourceError, explained
 from leveret.spark.queues.options import QueueOptions
 from leveret.spark.queues.reader import QueueReader
@@ -157,14 +157,14 @@ def test_a_lost_connection_is_made_again(
         raise ConnectionClosed(0, "the cable is cut")
 
     monkeypatch.setattr(Subscription, "acknowledge", lost)
-    monkeypatch.setattr(patience, "RETRY_S", 0.01)
+    monkeypatch.setattr(retry, "RETRY_S", 0.01)
     # at least once: the acknowledgement is lost with the connection, so the messages come again
     assert take_until(reader, 5, 10) == bodies
 
 
 def test_a_broker_that_stays_away_fails_the_query(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "RECONNECT_S", 0.05)
-    monkeypatch.setattr(patience, "RETRY_S", 0.01)
+    monkeypatch.setattr(retry, "RECONNECT_S", 0.05)
+    monkeypatch.setattr(retry, "RETRY_S", 0.01)
     nobody = QueueReader(QueueOptions("q", "amqp://127.0.0.1:1/"), SHAPE)
     with pytest.raises(SourceError, match=r"cannot connect .* option url"):
         nobody.read({"messages": 0})

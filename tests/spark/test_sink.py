@@ -16,7 +16,7 @@ from pyspark import TaskContext
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from leveret.client import BlockingChannel, ConnectionClosed, Delivery
-from leveret.spark import lending, patience
+from leveret.spark import connection_cache, retry
 from leveret.spark.rows.columns import PROPERTIES
 from leveret.spark.sink import connecting
 from leveret.spark.sink import staged as staged_module
@@ -268,13 +268,13 @@ def test_wrong_credentials_are_told_with_the_url(url: str) -> None:
 
 
 def test_a_broker_that_stays_away_is_told_with_the_url(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "RECONNECT_S", -1.0)
+    monkeypatch.setattr(retry, "RECONNECT_S", -1.0)
     with pytest.raises(SinkError, match=r"cannot connect to 127.*; is option url right, and the broker up\?"):
         write(to(NOWHERE, "q"), [numbered(0, 1)], "q")
 
 
 def test_what_the_broker_refuses_for_good_is_told_at_once(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "RETRY_S", 1e9)
+    monkeypatch.setattr(retry, "RETRY_S", 1e9)
     with pytest.raises(SinkError, match=r"no\.such\.vhost.*correct the virtual host in option url"):
         write(to(url[: url.rindex("/")] + "/no.such.vhost", "q"), [numbered(0, 1)], "q")
 
@@ -434,8 +434,8 @@ def tries(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     for module in (connecting, staged_module):
         monkeypatch.setattr(module, "BlockingConnection", at_first_nowhere)
-    monkeypatch.setattr(lending, "_idle", {})
-    monkeypatch.setattr(patience, "RETRY_S", 0.0)
+    monkeypatch.setattr(connection_cache, "_idle", {})
+    monkeypatch.setattr(retry, "RETRY_S", 0.0)
     return called
 
 
@@ -463,7 +463,7 @@ def test_a_commit_whose_answer_is_lost_is_repeated(
             raise ConnectionClosed(0, "connection lost")
 
     monkeypatch.setattr(BlockingChannel, "release_stages", without_answer)
-    monkeypatch.setattr(patience, "RETRY_S", 0.0)
+    monkeypatch.setattr(retry, "RETRY_S", 0.0)
     commit(options, [message], 0)
     assert lost == []
     assert len(bodies(channel_on, mine)) == 5

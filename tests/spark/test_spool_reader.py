@@ -13,7 +13,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import StructType
 
 from leveret.client import BlockingChannel, ChannelClosed, ConnectionClosed, Properties
-from leveret.spark import patience
+from leveret.spark import retry
 from leveret.spark.queues.errors import SourceError
 from leveret.spark.queues.options import QueueOptions, SpoolOptions
 from leveret.spark.queues.spool import filling
@@ -275,7 +275,7 @@ def test_what_could_not_be_acknowledged_is_taken_again_and_comes_once(
         raise error
 
     monkeypatch.setattr(BlockingChannel, "ack", fails_once)
-    monkeypatch.setattr(patience, "RETRY_S", 0.01)
+    monkeypatch.setattr(retry, "RETRY_S", 0.01)
     end = advance(reader, start, 10)
     bodies += fill(channel, queue, 10, 1)
     end = advance(reader, end, 11)
@@ -354,8 +354,8 @@ def test_a_spool_has_one_owner_and_one_queue(
     queries: Queries, channel: BlockingChannel, queue: str, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queries.start().initialOffset()
-    monkeypatch.setattr(patience, "RECONNECT_S", 0.05)
-    monkeypatch.setattr(patience, "RETRY_S", 0.01)
+    monkeypatch.setattr(retry, "RECONNECT_S", 0.05)
+    monkeypatch.setattr(retry, "RETRY_S", 0.01)
     second = SpoolReader(queries.options, queries.spool_options, SHAPE)
     with pytest.raises(SourceError, match=r"is used by another query.*option spoolDir"):
         second.initialOffset()
@@ -370,8 +370,8 @@ def test_a_spool_has_one_owner_and_one_queue(
 def test_a_queue_with_another_consumer_is_refused(
     queries: Queries, channel: BlockingChannel, queue: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(patience, "RECONNECT_S", 0.05)
-    monkeypatch.setattr(patience, "RETRY_S", 0.01)
+    monkeypatch.setattr(retry, "RECONNECT_S", 0.05)
+    monkeypatch.setattr(retry, "RETRY_S", 0.01)
     channel.consume(queue)
     reader = queries.start()
     with pytest.raises(SourceError, match="must read it alone"):

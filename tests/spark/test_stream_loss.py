@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from leveret.client import BlockingChannel, BlockingConnection, ChannelClosed
-from leveret.spark import patience
+from leveret.spark import retry
 from leveret.spark.streams.bounds import Bounds
 from leveret.spark.streams.continuity import going_on, readable
 from leveret.spark.streams.errors import StreamError, explained
@@ -232,8 +232,8 @@ def test_what_is_there_of_a_span() -> None:
 
 
 def test_who_is_not_let_in_is_told_which_option_to_change(broker: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "RECONNECT_S", 0.05)
-    monkeypatch.setattr(patience, "RETRY_S", 0.01)
+    monkeypatch.setattr(retry, "RECONNECT_S", 0.05)
+    monkeypatch.setattr(retry, "RETRY_S", 0.01)
     wrong, nobody = broker.replace("guest:guest", "guest:wrong"), "amqp://guest:guest@127.0.0.1:1/"
     for url, message in (
         (wrong, r"the broker does not let us in: .* correct user and password in option url"),

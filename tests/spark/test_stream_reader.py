@@ -253,7 +253,7 @@ def test_the_reason_is_not_buried(url: str, channel: BlockingChannel) -> None:
             ask()
         lines = shown(caught.value)
         assert lines[-1].startswith("leveret.spark.streams.errors.NoStream: there is no stream 'nowhere'")
-        assert not any("bounds.py" in line or "patience.py" in line for line in lines)
+        assert not any("bounds.py" in line or "idle_timeout.py" in line for line in lines)
     source.stop()
 
 

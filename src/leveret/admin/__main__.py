@@ -23,8 +23,8 @@ from leveret.admin.api import Api
 from leveret.admin.cors import Cors
 from leveret.admin.examined import FILE_NAME, Examiner
 from leveret.admin.handshake import Loop
+from leveret.admin.idle_timeout import IdleTimeout
 from leveret.admin.metrics import OPEN
-from leveret.admin.patience import Patient
 from leveret.admin.process import KEY_PASSWORD
 from leveret.control.client import AsyncControlClient
 from leveret.net import logs
@@ -73,7 +73,7 @@ def _arguments() -> argparse.Namespace:
 
 def _server(api: Api, certificates: Certificates | None) -> AdminServer:
     config = uvicorn.Config(
-        api, http=Patient, ws="none", lifespan="off", log_config=None, access_log=False, server_header=False,
+        api, http=IdleTimeout, ws="none", lifespan="off", log_config=None, access_log=False, server_header=False,
         proxy_headers=False, timeout_keep_alive=KEEP_ALIVE_S, limit_concurrency=CONNECTIONS_MAX,
         ssl_context_factory=None if certificates is None else lambda config, default: context_of(certificates),
     )  # fmt: skip
@@ -124,7 +124,7 @@ def main() -> None:
     os.nice(NICENESS)
     logs.configure(options.log_level, options.log_format)
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
-    Patient.connections_max = min(CONNECTIONS_MAX, room_for_sockets())
+    IdleTimeout.connections_max = min(CONNECTIONS_MAX, room_for_sockets())
     with asyncio.Runner(loop_factory=Loop) as runner:
         runner.run(_serve(options))
 

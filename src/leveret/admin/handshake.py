@@ -8,7 +8,7 @@ from asyncio.sslproto import SSLProtocol
 from collections.abc import Callable
 from typing import Any, Final, cast
 
-from leveret.admin.patience import Patient
+from leveret.admin.idle_timeout import IdleTimeout
 
 # a handshake has to be done within this time: asyncio would wait for a minute
 HANDSHAKE_S_MAX: Final = 10
@@ -17,19 +17,19 @@ HANDSHAKE_S_MAX: Final = 10
 class Handshake(SSLProtocol):
     """asyncio's TLS, which makes the connection known to its protocol before the handshake."""
 
-    def __init__(self, patient: Patient, context: ssl.SSLContext) -> None:
+    def __init__(self, idle_timeout: IdleTimeout, context: ssl.SSLContext) -> None:
         nobody = cast(Any, None)  # waits for the end of the handshake
         loop = asyncio.get_running_loop()
-        super().__init__(loop, patient, context, nobody, server_side=True, ssl_handshake_timeout=HANDSHAKE_S_MAX)
-        self._patient = patient
+        super().__init__(loop, idle_timeout, context, nobody, server_side=True, ssl_handshake_timeout=HANDSHAKE_S_MAX)
+        self._idle_timeout = idle_timeout
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        self._patient.arrived(transport)
+        self._idle_timeout.arrived(transport)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         super().connection_lost(exc)
-        self._patient.left()
+        self._idle_timeout.left()
 
 
 class Loop(asyncio.SelectorEventLoop):

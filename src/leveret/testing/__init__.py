@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from leveret.testing.kit.broker import LiveBroker, broker
     from leveret.testing.kit.clock import VirtualClock
     from leveret.testing.kit.faults import Fault, Faults
-    from leveret.testing.kit.life import BrokerDown
     from leveret.testing.kit.record import Message
+    from leveret.testing.kit.run import BrokerDown
     from leveret.testing.kit.waiting import eventually, eventually_async
 
 __all__ = [

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from leveret.client import BlockingChannel, StagesMissing
 from leveret.pipelines.schedules.api import DelayedApi, slices
-from leveret.spark.lending import lent
+from leveret.spark.connection_cache import cached_connection
 from leveret.spark.sink.connecting import connect
 
 SLICE: Final = 20_000
@@ -57,7 +57,7 @@ class Settled:
     abort: int = -1
 
     def __call__(self) -> int:
-        with lent(self.url, CONNECTION, connect) as connection:
+        with cached_connection(self.url, CONNECTION, connect) as connection:
             channel = connection.channel()
             try:
                 return self._wait(channel)
@@ -84,7 +84,7 @@ class Released:
     batch: int
 
     def __call__(self) -> int:
-        with lent(self.url, CONNECTION, connect) as connection:
+        with cached_connection(self.url, CONNECTION, connect) as connection:
             channel = connection.channel()
             try:
                 known = channel.staged(self.query)

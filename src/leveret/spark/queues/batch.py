@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from leveret.spark.brief import brief
 from leveret.spark.queues.errors import SourceError
 from leveret.spark.queues.options import PREFETCH_MAX, BatchLimits, QueueOptions, SpoolOptions
-from leveret.spark.queues.patience import patiently
+from leveret.spark.queues.retry import with_retries
 from leveret.spark.queues.spool.filling import Filling
 from leveret.spark.queues.spool.segment import SegmentPart
 from leveret.spark.queues.spool.spool import Spool
@@ -47,7 +47,7 @@ class PeekReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The messages that are ready when the task begins, or the first ``maxRows`` of them."""
         rows, octets = self._limits.rows_max, self._limits.octets_max
-        subscription = patiently(self._options.queue, self._subscribe)
+        subscription = with_retries(self._options.queue, self._subscribe)
         try:
             rows = subscription.ready if rows is None else min(rows, subscription.ready)
             taken = 0
@@ -90,9 +90,9 @@ class DrainReader(DataSourceReader):
     @brief(SourceError)
     def partitions(self) -> Sequence[InputPartition]:
         """Drain the queue, in the driver; then ranges of the files."""
-        spool = patiently(self._options.queue, lambda: Spool(self._options, self._spool_options, "batch"))
+        spool = with_retries(self._options.queue, lambda: Spool(self._options, self._spool_options, "batch"))
         try:
-            patiently(self._options.queue, lambda: self._drain(spool))
+            with_retries(self._options.queue, lambda: self._drain(spool))
             return spool.parts(0, spool.end, self._spool_options.min_partitions)
         finally:
             spool.close()

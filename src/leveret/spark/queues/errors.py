@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from leveret.client import ChannelClosed, ConnectionClosed, ConsumerCancelled
-from leveret.spark.patience import passes
 from leveret.spark.refusals import no_connection
+from leveret.spark.retry import passes
 from leveret.wire.errors import (
     ACCESS_REFUSED,
     NOT_FOUND,

@@ -22,7 +22,7 @@ from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 from leveret.spark.brief import brief
 from leveret.spark.queues.errors import SourceError
 from leveret.spark.queues.options import QueueOptions
-from leveret.spark.queues.patience import patiently
+from leveret.spark.queues.retry import with_retries
 from leveret.spark.queues.subscription import FIRST_WAIT_S, Subscription
 from leveret.spark.rows.shape import RowShape
 
@@ -78,7 +78,7 @@ class QueueReader(SimpleDataSourceStreamReader, SupportsTriggerAvailableNow):
         """Note how many messages are there: the query takes that many and ends."""
         self.close()
         self._remaining = 0
-        patiently(self._options.queue, self._subscribe, self.close)
+        with_retries(self._options.queue, self._subscribe, self.close)
 
     @brief(SourceError)
     def read(self, start: dict[str, int]) -> tuple[Iterator[pa.RecordBatch], dict[str, int]]:
@@ -87,7 +87,7 @@ class QueueReader(SimpleDataSourceStreamReader, SupportsTriggerAvailableNow):
         Raises ``SourceError`` where the broker objects (no such queue), or stays away, or the queue is deleted. What is
         unacknowledged when a connection is lost goes back into the queue, and comes again.
         """
-        found = patiently(self._options.queue, lambda: self._next(start["messages"]), self.close)
+        found = with_retries(self._options.queue, lambda: self._next(start["messages"]), self.close)
         if not found.rows:
             return iter([]), start
         return iter(found.batches), {"messages": start["messages"] + found.rows, "waiting": found.waiting}

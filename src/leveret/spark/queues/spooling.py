@@ -20,7 +20,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from leveret.spark.brief import brief
 from leveret.spark.queues.errors import AcknowledgedTooLate, SourceError
 from leveret.spark.queues.options import QueueOptions, SpoolOptions
-from leveret.spark.queues.patience import patiently
+from leveret.spark.queues.retry import with_retries
 from leveret.spark.queues.spool.files import Files
 from leveret.spark.queues.spool.filling import Filling
 from leveret.spark.queues.spool.segment import SegmentPart
@@ -62,7 +62,7 @@ class SpoolReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:
         """Note how many messages are there: the query takes that many and ends."""
         self._opened()
-        self._patiently(self._aim)
+        self._with_retries(self._aim)
 
     @brief(SourceError)
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
@@ -71,10 +71,10 @@ class SpoolReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         first = self._checked(start)
         rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else self._options.rows_max
         if isinstance(limit, ReadAllAvailable):
-            self._patiently(self._fill_all)
+            self._with_retries(self._fill_all)
             end = spool.end
         else:
-            self._patiently(lambda: self._fill(first, rows_max))
+            self._with_retries(lambda: self._fill(first, rows_max))
             end = min(spool.end, first + rows_max)
         if end > first:
             self._fill_ahead(end)
@@ -113,7 +113,7 @@ class SpoolReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _opened(self) -> Spool:
         if self._spool is None:
-            self._spool = patiently(self._options.queue, self._open)  # the query before may be about to end
+            self._spool = with_retries(self._options.queue, self._open)  # the query before may be about to end
         return self._spool
 
     def _open(self) -> Spool:
@@ -130,8 +130,8 @@ class SpoolReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         return messages
 
-    def _patiently(self, action: Callable[[], None]) -> None:
-        patiently(self._options.queue, action, self._disconnect, AcknowledgedTooLate)
+    def _with_retries(self, action: Callable[[], None]) -> None:
+        with_retries(self._options.queue, action, self._disconnect, AcknowledgedTooLate)
 
     def _connected(self) -> Filling:
         if self._filling is None:

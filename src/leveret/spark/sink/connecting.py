@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from leveret.client import BlockingConnection, ConnectionClosed
-from leveret.spark.patience import Patience
 from leveret.spark.refusals import no_connection
+from leveret.spark.retry import Retry
 
 T = TypeVar("T")
 
@@ -17,14 +17,14 @@ class SinkError(Exception):
 
 
 def connect(url: str, name: str) -> BlockingConnection:
-    """A connection, as soon as the broker is there. Errors as those of :func:`patiently`."""
-    return patiently(lambda: BlockingConnection(url, name=name))
+    """A connection, as soon as the broker is there. Errors as those of :func:`with_retries`."""
+    return with_retries(lambda: BlockingConnection(url, name=name))
 
 
-def patiently(action: Callable[[], T]) -> T:
+def with_retries(action: Callable[[], T]) -> T:
     """What ``action`` returns; it is tried again while the broker is away. Raises ``SinkError`` in the end, and at once
     where the broker refuses for good."""
     try:
-        return Patience("sink").run(action)
+        return Retry("sink").run(action)
     except ConnectionClosed as error:
         raise SinkError(no_connection(error)) from None

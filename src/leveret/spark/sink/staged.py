@@ -16,8 +16,8 @@ from leveret.client import (
     ClientError,
     StagesMissing,
 )
-from leveret.spark.lending import lent
-from leveret.spark.sink.connecting import SinkError, patiently
+from leveret.spark.connection_cache import cached_connection
+from leveret.spark.sink.connecting import SinkError, with_retries
 from leveret.spark.sink.options import EXACTLY_ONCE, SinkOptions
 
 COMMIT: Final = "leveret spark commit"
@@ -103,7 +103,7 @@ def _partition(message: Published) -> int:
 def _with_channel(options: SinkOptions, ask: Callable[[BlockingChannel], None]) -> None:
     """Ask, and once more where the connection breaks: to release a batch a second time does nothing."""
 
-    patiently(lambda: _ask(options, ask))
+    with_retries(lambda: _ask(options, ask))
 
 
 def _leave(options: SinkOptions, ask: Callable[[BlockingChannel], None]) -> None:
@@ -114,7 +114,7 @@ def _leave(options: SinkOptions, ask: Callable[[BlockingChannel], None]) -> None
 
 
 def _ask(options: SinkOptions, ask: Callable[[BlockingChannel], None]) -> None:
-    with lent(options.url, COMMIT, _connected) as connection:
+    with cached_connection(options.url, COMMIT, _connected) as connection:
         channel = connection.channel()
         ask(channel)
         channel.close()

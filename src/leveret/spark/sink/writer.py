@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 
 from leveret.client import ClientError
 from leveret.spark.brief import brief
-from leveret.spark.lending import lent
+from leveret.spark.connection_cache import cached_connection
 from leveret.spark.sink.columns import check_columns
 from leveret.spark.sink.connecting import SinkError, connect
 from leveret.spark.sink.options import AT_LEAST_ONCE, EXACTLY_ONCE, SinkOptions
@@ -101,7 +101,7 @@ def write_partition(options: SinkOptions, batches: Iterator[pa.RecordBatch], bat
     if first is None:
         return Published(task.partition, 0)
     try:
-        with lent(options.url, TASK, connect) as connection:
+        with cached_connection(options.url, TASK, connect) as connection:
             is_staged = options.delivery != AT_LEAST_ONCE and bool(batch.query)
             found = attached(connection, options, batch, task.attempt) if is_staged else (connection.channel(), False)
             if found is None:

@@ -9,8 +9,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from leveret.client import BlockingConnection
-from leveret.spark.lending import lent
-from leveret.spark.patience import Patience
+from leveret.spark.connection_cache import cached_connection
+from leveret.spark.retry import Retry
 from leveret.spark.rows.content_headers import CONTENT_HEADER
 from leveret.spark.rows.shape import RowShape
 from leveret.spark.segments.errors import SegmentGone, SegmentsUnavailable
@@ -116,10 +116,10 @@ def read_task(options: StreamOptions, shape: RowShape, task: StreamTask) -> Iter
         except SegmentGone as gone:
             log.warning("%s; reading them over AMQP", gone)
             span = Span(span.stream, span.id, gone.first, gone.end)
-    with explained(), lent(options.url, TASK, _connected) as connection:
+    with explained(), cached_connection(options.url, TASK, _connected) as connection:
         for batch in read_tail(connection, span, shape.raw, options.is_loss_failure):
             yield shape.finish(batch)
 
 
 def _connected(url: str, name: str) -> BlockingConnection:
-    return Patience("task of a stream").run(lambda: BlockingConnection(url, name=name))
+    return Retry("task of a stream").run(lambda: BlockingConnection(url, name=name))

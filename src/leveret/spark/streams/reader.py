@@ -22,7 +22,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from leveret.spark.brief import brief
-from leveret.spark.patience import Patience
+from leveret.spark.retry import Retry
 from leveret.spark.rows.shape import RowShape
 from leveret.spark.streams.bounds import Bounds, Streams
 from leveret.spark.streams.continuity import going_on, readable
@@ -48,7 +48,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads a stream, or all partitions of a super stream. Offsets: see streams/offsets.py.
 
     Methods raise ``DataLoss``, and ``StreamError`` where there is no such stream, or the broker objects or stays away
-    for :data:`leveret.spark.patience.RECONNECT_S`. Spark makes a second instance that it pickles for the executors, so
+    for :data:`leveret.spark.retry.RECONNECT_S`. Spark makes a second instance that it pickles for the executors, so
     nothing connects before the first question.
     """
 
@@ -143,7 +143,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return
         if self._is_idle and time.monotonic() < self._asked_s + ASK_S and not self._hears():
             return
-        self._bounds = self._patiently(lambda: self._all_bounds(read))
+        self._bounds = self._with_retries(lambda: self._all_bounds(read))
         self._asked_s = time.monotonic()
 
     def _hears(self) -> bool:
@@ -152,7 +152,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             time.sleep(LISTEN_S)
             return True
         nexts = {name: bounds.next for name, bounds in self._bounds.items()}
-        return self._patiently(lambda: self._streams.wait(nexts, LISTEN_S))
+        return self._with_retries(lambda: self._streams.wait(nexts, LISTEN_S))
 
     def _all_bounds(self, read: dict[str, Position]) -> dict[str, Bounds]:
         found = {}
@@ -177,7 +177,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if position is not None:
             return going_on(name, position, bounds, self._options.is_loss_failure)
         if name not in self._begun:
-            self._begun[name] = self._patiently(lambda: begin(self._streams, self._options, name, bounds))
+            self._begun[name] = self._with_retries(lambda: begin(self._streams, self._options, name, bounds))
         return self._begun[name]
 
     def _limited(self, lags: dict[str, int], firsts: dict[str, int], limit: ReadLimit) -> dict[str, int]:
@@ -189,7 +189,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if isinstance(limit, ReadMaxRows):
             rows = min(rows, limit.max_rows)
         if octets is not None and rows:
-            sizes = self._patiently(lambda: self._sizes(lags, firsts))
+            sizes = self._with_retries(lambda: self._sizes(lags, firsts))
             rows = min(rows, rows_of_octets(lags, sizes, octets))
         return shares(lags, rows)
 
@@ -203,7 +203,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """How far the span's stream goes; it is asked for again only if what latestOffset knew does not cover it."""
         bounds = self._bounds.get(span.stream)
         if bounds is None or bounds.id != span.id or bounds.next < span.end:
-            bounds = self._patiently(lambda: self._bounds_or_none(span.stream))
+            bounds = self._with_retries(lambda: self._bounds_or_none(span.stream))
         return bounds
 
     def _bounds_or_none(self, name: str) -> Bounds | None:
@@ -212,7 +212,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         except NoStream:
             return None
 
-    def _patiently(self, ask: Callable[[], T]) -> T:
+    def _with_retries(self, ask: Callable[[], T]) -> T:
         """Ask the broker, and again while it is away; then ``StreamError`` says why."""
         with explained():
-            return Patience(f"stream {self._options.stream}", OSError).run(ask, self._streams.close)
+            return Retry(f"stream {self._options.stream}", OSError).run(ask, self._streams.close)

@@ -18,7 +18,7 @@ from leveret.testing.kit.faults import Fault, Faults
 
 if TYPE_CHECKING:
     from leveret.testing.kit.clock import VirtualClock
-    from leveret.testing.kit.house import House
+    from leveret.testing.kit.fixture import BrokerFixture
     from leveret.testing.kit.record import Message
 
 T = TypeVar("T")
@@ -32,15 +32,15 @@ class LiveBroker(str):
     clock: the VirtualClock that it was started with, None without one.
     """
 
-    _house: House
+    _fixture: BrokerFixture
     faults: Faults
     clock: VirtualClock | None
 
-    def __new__(cls, house: House) -> LiveBroker:
-        self = super().__new__(cls, f"amqp://guest:guest@{house.host}:{house.port}/%2F")
-        self._house = house
-        self.clock = house.clock
-        self.faults = Faults(house)
+    def __new__(cls, fixture: BrokerFixture) -> LiveBroker:
+        self = super().__new__(cls, f"amqp://guest:guest@{fixture.host}:{fixture.port}/%2F")
+        self._fixture = fixture
+        self.clock = fixture.clock
+        self.faults = Faults(fixture)
         return self
 
     def __reduce__(self) -> tuple[type[str], tuple[str]]:
@@ -54,48 +54,48 @@ class LiveBroker(str):
     @property
     def host(self) -> str:
         """The address that it listens on."""
-        return self._house.host
+        return self._fixture.host
 
     @property
     def port(self) -> int:
         """The port, which stays the same over restarts."""
-        return self._house.port
+        return self._fixture.port
 
     def url_for(self, user: str = "guest", password: str = "guest", vhost: str = "/") -> str:
         """The URL for another user or virtual host."""
         login = f"{quote(user, safe='')}:{quote(password, safe='')}"
         return f"amqp://{login}@{self.host}:{self.port}/{quote(vhost, safe='')}"
 
-    # -- its life ------------------------------------------------------------------------------------------------------
+    # -- its run ------------------------------------------------------------------------------------------------------
 
     @property
     def is_up(self) -> bool:
         """It serves."""
-        life = self._house.life
-        return life is not None and not life.is_over
+        broker_run = self._fixture.broker_run
+        return broker_run is not None and not broker_run.is_over
 
     @property
     def failure(self) -> Exception | None:
         """Why it has stopped by itself, as a broker does whose disk fails; None if it has not."""
-        return None if self._house.life is None else self._house.life.failure
+        return None if self._fixture.broker_run is None else self._fixture.broker_run.failure
 
     def start(self) -> None:
-        """Begin another life, with what is on the disk, on the same port. Nothing happens while it is up."""
-        self._house.start()
+        """Begin another run, with what is on the disk, on the same port. Nothing happens while it is up."""
+        self._fixture.start()
 
     def stop(self) -> None:
         """An orderly stop. Clients are told, and have a second to close their connections.
 
         RuntimeError while the disk is stalled: it would wait for ever.
         """
-        self._house.end("stop")
+        self._fixture.end("stop")
 
     def crash(self) -> None:
         """What `kill -9` and a power cut in one would do: what was not synced is lost, connections are reset.
 
         With a data_dir the files stay as they are, as after `kill -9` alone.
         """
-        self._house.end("crash")
+        self._fixture.end("crash")
 
     def restart(self, crash: bool = False) -> None:
         """Stop, or crash, and start again."""
@@ -110,7 +110,7 @@ class LiveBroker(str):
     def close(self) -> None:
         """End it for good. A broker that was started by `with` ends with that."""
         self.faults.clear()
-        self._house.close()
+        self._fixture.close()
 
     # -- looking -------------------------------------------------------------------------------------------------------
 
@@ -135,7 +135,7 @@ class LiveBroker(str):
         from leveret.testing.kit.asserting import Wanted, check
 
         wanted = Wanted(exchange, routing_key, body, json, headers, properties, vhost, where)
-        return check(wanted, self._house.record.published(), count)
+        return check(wanted, self._fixture.record.published(), count)
 
     def confirmed(self, routing_key: str | None = None, **wanted: Any) -> list[Message]:
         """The same for messages all of which must have been confirmed to their publishers."""
@@ -150,74 +150,74 @@ class LiveBroker(str):
         from leveret.testing.kit.asserting import Wanted, check
 
         count = wanted.pop("count", None)
-        lost = [message for message in self._house.record.published() if not message.queues]
+        lost = [message for message in self._fixture.record.published() if not message.queues]
         return check(Wanted(routing_key=routing_key, **wanted), lost, count, "unroutable")
 
     def delivered(self, queue: str | None = None) -> list[Message]:
         """What was delivered to clients so far, or of that what was from one queue, oldest first."""
-        return [message for name, message in self._house.record.delivered() if queue in (None, name)]
+        return [message for name, message in self._fixture.record.delivered() if queue in (None, name)]
 
     def forget(self) -> None:
         """Begin anew: what was published and delivered so far is not counted any more. Queues stay as they are."""
-        self._house.record.clear()
+        self._fixture.record.clear()
 
     def messages(self, queue: str, vhost: str = "/") -> list[Message]:
         """What is ready in a queue, in order, left where it is. AssertionError if there is no such queue."""
         from leveret.testing.kit.looking import waiting
 
-        life = self._house.living()
-        return life.call(lambda: waiting(life.server.broker, queue, vhost))
+        broker_run = self._fixture.living()
+        return broker_run.call(lambda: waiting(broker_run.server.broker, queue, vhost))
 
     def queue_depth(self, queue: str, vhost: str = "/") -> int:
         """How many messages are ready in a queue. AssertionError if there is no such queue."""
         from leveret.testing.kit.looking import find_queue
 
-        life = self._house.living()
-        return life.call(lambda: int(find_queue(life.server.broker, queue, vhost).count()))
+        broker_run = self._fixture.living()
+        return broker_run.call(lambda: int(find_queue(broker_run.server.broker, queue, vhost).count()))
 
     def unacknowledged(self, queue: str, vhost: str = "/") -> int:
         """How many of its messages are with consumers. AssertionError if there is no such queue."""
         from leveret.testing.kit.looking import find_queue
 
-        life = self._house.living()
-        return life.call(lambda: int(find_queue(life.server.broker, queue, vhost).unacked))
+        broker_run = self._fixture.living()
+        return broker_run.call(lambda: int(find_queue(broker_run.server.broker, queue, vhost).unacked))
 
     def consumers(self, queue: str, vhost: str = "/") -> int:
         """How many consumers a queue has. AssertionError if there is no such queue."""
         from leveret.testing.kit.looking import find_queue
 
-        life = self._house.living()
-        return life.call(lambda: int(find_queue(life.server.broker, queue, vhost).consumers.count))
+        broker_run = self._fixture.living()
+        return broker_run.call(lambda: int(find_queue(broker_run.server.broker, queue, vhost).consumers.count))
 
     def queues(self, vhost: str = "/") -> list[str]:
         """The names of all queues, sorted."""
-        life = self._house.living()
-        return life.call(lambda: sorted(life.server.broker.vhosts[vhost].queues))
+        broker_run = self._fixture.living()
+        return broker_run.call(lambda: sorted(broker_run.server.broker.vhosts[vhost].queues))
 
     def connections(self) -> list[str]:
         """What their clients call the connections, oldest first; "" for one without a name."""
-        return self._house.living().call(lambda: [line.name for line in self._house.network.lines])
+        return self._fixture.living().call(lambda: [line.name for line in self._fixture.network.lines])
 
     @property
     def block_reason(self) -> str:
         """The alarms that keep messages out, as connection.blocked tells who publishes now; empty without alarm."""
-        life = self._house.living()
-        return life.call(lambda: life.server.broker.block_reason)
+        broker_run = self._fixture.living()
+        return broker_run.call(lambda: broker_run.server.broker.block_reason)
 
     @property
     def log(self) -> list[str]:
         """What the broker has noted: why it closed channels and connections, and such."""
-        return list(self._house.record.log)
+        return list(self._fixture.record.log)
 
     def report(self) -> str:
         """What there is in it, in lines: for the one who looks at a test that failed."""
         from leveret.testing.kit.looking import report
 
-        life = self._house.life
-        if life is None or life.is_over:
+        broker_run = self._fixture.broker_run
+        if broker_run is None or broker_run.is_over:
             lines = [f"the broker is down{f': {self.failure}' if self.failure else ''}"]
         else:
-            lines = life.call(lambda: report(life.server.broker))
+            lines = broker_run.call(lambda: report(broker_run.server.broker))
         faults = [f"fault: {fault}" for fault in self.faults.active]
         return "\n".join([*lines, *faults, *(f"log: {line}" for line in self.log[-20:])])
 
@@ -233,7 +233,7 @@ class LiveBroker(str):
         """
         from leveret.testing.kit.operating import operate
 
-        return operate(self._house.living(), command, arguments)
+        return operate(self._fixture.living(), command, arguments)
 
 
 class Starting:
@@ -245,15 +245,15 @@ class Starting:
 
     def start(self) -> LiveBroker:
         """Start it; whoever does so must `close` it."""
-        from leveret.testing.kit.house import House
+        from leveret.testing.kit.fixture import BrokerFixture
 
-        house = House(**self._options)
+        fixture = BrokerFixture(**self._options)
         try:
-            house.start()
+            fixture.start()
         except BaseException:
-            house.close()
+            fixture.close()
             raise
-        return LiveBroker(house)
+        return LiveBroker(fixture)
 
     def __enter__(self) -> LiveBroker:
         self._live = self.start()

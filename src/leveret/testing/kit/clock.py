@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from leveret.testing.kit.life import Life
+    from leveret.testing.kit.run import BrokerRun
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _US: Final = timedelta(microseconds=1)
@@ -30,7 +30,7 @@ class VirtualClock:
         self.now_us = (start - _EPOCH) // _US
         self.boot_id = f"virtual-{next(_numbers)}"
         self._began_us = self.now_us
-        self._lives: dict[Life, None] = {}
+        self._runs: dict[BrokerRun, None] = {}
         self._lock = threading.RLock()
 
     def __repr__(self) -> str:
@@ -79,17 +79,17 @@ class VirtualClock:
         """How long the machine has been up at this time: a second, and what has passed since the clock began."""
         return now_us - self._began_us + 1_000_000
 
-    def join(self, life: Life) -> None:
-        """This life of a broker goes by it from now on."""
+    def join(self, broker_run: BrokerRun) -> None:
+        """This run of a broker goes by it from now on."""
         with self._lock:
-            self._lives[life] = None
+            self._runs[broker_run] = None
 
-    def leave(self, life: Life) -> None:
+    def leave(self, broker_run: BrokerRun) -> None:
         """It does not any more."""
-        self._lives.pop(life, None)
+        self._runs.pop(broker_run, None)
 
     def _next_us(self) -> int:
-        return min((due for life in list(self._lives) if (due := life.next_due_us())), default=0)
+        return min((due for broker_run in list(self._runs) if (due := broker_run.next_due_us())), default=0)
 
     def _move(self, target_us: int) -> None:
         look_us_min = (target_us - self.now_us) // LOOKS_MAX
@@ -98,11 +98,11 @@ class VirtualClock:
             stop_us = max(self.now_us, min((us for us in due if us), default=target_us))
             is_last = stop_us >= target_us
             self.now_us = min(stop_us, target_us)
-            for life in list(self._lives):
-                life.move(self.now_us)
+            for broker_run in list(self._runs):
+                broker_run.move(self.now_us)
             # a dead letter may have come to another broker by a link, and what is due there is due now
             if is_last and not 0 < self._next_us() <= target_us:
                 return
 
     def _looks_us(self) -> list[int]:
-        return [us for life in list(self._lives) if (us := life.look_interval_us())]
+        return [us for broker_run in list(self._runs) if (us := broker_run.look_interval_us())]

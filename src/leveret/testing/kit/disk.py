@@ -18,7 +18,7 @@ from leveret.store.disk import Disk, DiskFile, MemoryDisk, SyncFailed
 
 
 class DiskFaults:
-    """What is wrong with a disk now; 0 everywhere: nothing. One for all lives of a broker.
+    """What is wrong with a disk now; 0 everywhere: nothing. One for all runs of a broker.
 
     full: writes find no room; broken: syncs fail; stalled: syncs do not return; delay_ms: they return later.
     """
@@ -40,7 +40,7 @@ class DiskFaults:
 
 
 class FaultyDisk(Disk):
-    """One life of a broker sees its disk through this. After `cut` it reaches it no more: the power is gone.
+    """One run of a broker sees its disk through this. After `cut` it reaches it no more: the power is gone.
 
     Several threads use it; a disk in memory is used by one at a time.
     """

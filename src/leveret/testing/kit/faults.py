@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self
 if TYPE_CHECKING:
     from leveret.broker.peer import Peer
     from leveret.broker.queue import Queue
-    from leveret.testing.kit.house import House
+    from leveret.testing.kit.fixture import BrokerFixture
 
 CONNECTION_FORCED: Final = 320
 PRECONDITION_FAILED: Final = 406
@@ -60,9 +60,9 @@ class Fault:
 class Faults:
     """Those of one broker. active: those that last, oldest first."""
 
-    def __init__(self, house: House) -> None:
+    def __init__(self, fixture: BrokerFixture) -> None:
         self.active: list[Fault] = []
-        self._house = house
+        self._fixture = fixture
 
     def clear(self) -> None:
         """Undo all of them, but do not start a broker that is down."""
@@ -76,7 +76,7 @@ class Faults:
 
     def drop(self, name: str | None = None) -> int:
         """Cut all connections, without a word; name: those that their client calls so. Returns how many there were."""
-        return self._house.living().call(lambda: self._house.network.drop(name))
+        return self._fixture.living().call(lambda: self._fixture.network.drop(name))
 
     def drop_at(
         self, step: str, nth: int = 1, *, when: Literal["before", "after"] = "after", name: str | None = None
@@ -98,7 +98,7 @@ class Faults:
             raise ValueError(f"there is no step {step!r}{hint}")
         if nth < 1 or when not in ("before", "after"):
             raise ValueError(f"nth counts from 1, and when is 'before' or 'after', not {nth} and {when!r}")
-        network, trip = self._house.network, Trip(step, nth, name, when == "after")
+        network, trip = self._fixture.network, Trip(step, nth, name, when == "after")
 
         def disarm() -> None:
             if trip in network.trips:
@@ -122,7 +122,7 @@ class Faults:
         return self._network("not writing", "mute", 1)
 
     def _network(self, name: str, fault: str, amount: float) -> Fault:
-        network = self._house.network
+        network = self._fixture.network
 
         def add(change: float) -> None:
             setattr(network, fault, getattr(network, fault) + change)
@@ -135,14 +135,14 @@ class Faults:
 
     def blocked(self, resource: Literal["memory", "disk"] = "memory") -> Fault:
         """The alarm of a resource is on: publishers hear connection.blocked, and are not read any more."""
-        if resource not in self._house.blocked:
+        if resource not in self._fixture.blocked:
             raise ValueError(f"the alarms are 'memory' and 'disk', not {resource!r}")
 
         def add(change: int) -> None:
-            self._house.blocked[resource] += change
-            life = self._house.life
-            if life is not None and not life.is_over:
-                life.change(lambda: life.server.limit(life.server.alarms.limits))
+            self._fixture.blocked[resource] += change
+            broker_run = self._fixture.broker_run
+            if broker_run is not None and not broker_run.is_over:
+                broker_run.change(lambda: broker_run.server.limit(broker_run.server.alarms.limits))
 
         add(1)
         return Fault(self, f"blocked, low on {resource}", lambda: add(-1))
@@ -153,8 +153,8 @@ class Faults:
         from leveret.broker.queue_settings import reconfigure
         from leveret.testing.kit.looking import find_queue
 
-        life = self._house.living()
-        server = life.server
+        broker_run = self._fixture.living()
+        server = broker_run.server
 
         def refuse() -> list[Queue]:
             every = (found for host in server.broker.vhosts.values() for found in host.queues.values())
@@ -171,15 +171,15 @@ class Faults:
                     reconfigure(found, found.effect, server.now_us())
                     found.vhost.changed()
 
-        refused = life.change(refuse)
-        return Fault(self, "nack publishes", lambda: None if life.is_over else life.change(accept))
+        refused = broker_run.change(refuse)
+        return Fault(self, "nack publishes", lambda: None if broker_run.is_over else broker_run.change(accept))
 
     def refuse_logins(self) -> Fault:
         """No password is right. Connections that are there stay."""
         from leveret.broker.definitions import USER, Definition
 
-        life = self._house.living()
-        broker = life.server.broker
+        broker_run = self._fixture.living()
+        broker = broker_run.server.broker
 
         def refuse() -> list[Definition]:
             users = list(broker.definitions.all(USER))
@@ -195,25 +195,25 @@ class Faults:
                 if current is not None and not current["password_hash"]:
                     broker.definitions.put(USER, {**current, "password_hash": user["password_hash"]})
 
-        users = life.change(refuse)
-        return Fault(self, "refuse logins", lambda: None if life.is_over else life.change(accept))
+        users = broker_run.change(refuse)
+        return Fault(self, "refuse logins", lambda: None if broker_run.is_over else broker_run.change(accept))
 
     def cancel_consumers(self, queue: str, vhost: str = "/") -> int:
         """Cancel the consumers of a queue, as RabbitMQ does when a queue's node fails: clients hear basic.cancel."""
         from leveret.testing.kit.looking import find_queue
 
-        life = self._house.living()
+        broker_run = self._fixture.living()
 
         def cancel() -> int:
-            found = find_queue(life.server.broker, queue, vhost)
+            found = find_queue(broker_run.server.broker, queue, vhost)
             consumers = found.consumers.all()
             for consumer in consumers:
                 consumer.channel.consumers.pop(consumer.tag, None)
-                found.vhost.remove_consumer(consumer, life.server.now_us())
+                found.vhost.remove_consumer(consumer, broker_run.server.now_us())
                 consumer.tell_cancelled()
             return len(consumers)
 
-        return life.change(cancel)
+        return broker_run.change(cancel)
 
     def close_channels(
         self, code: int = PRECONDITION_FAILED, text: str = "closed by the test", *, name: str | None = None
@@ -243,9 +243,9 @@ class Faults:
         return self._each(close, name)
 
     def _each(self, close: Callable[[Peer], int], name: str | None) -> int:
-        life = self._house.living()
-        lines = self._house.network.lines
-        return life.change(lambda: sum(close(line.peer) for line in list(lines) if name in (None, line.name)))
+        broker_run = self._fixture.living()
+        lines = self._fixture.network.lines
+        return broker_run.change(lambda: sum(close(line.peer) for line in list(lines) if name in (None, line.name)))
 
     # -- the disk ------------------------------------------------------------------------------------------------------
 
@@ -266,7 +266,7 @@ class Faults:
         return self._disk(f"slow disk, {ms:g} ms", "delay_ms", ms)
 
     def _disk(self, name: str, fault: str, amount: float) -> Fault:
-        faults = self._house.disk_faults
+        faults = self._fixture.disk_faults
 
         def add(change: float) -> None:
             def now() -> None:
@@ -285,25 +285,25 @@ class Faults:
 
     def _find_room(self) -> None:
         """There is room again: the broker, which looks once a second, looks now."""
-        life = self._house.life
-        if life is None or life.is_over or self._house.disk_faults.full:
+        broker_run = self._fixture.broker_run
+        if broker_run is None or broker_run.is_over or self._fixture.disk_faults.full:
             return
 
         async def look() -> None:
-            server = life.server
-            while not server.stopping.is_set() and not self._house.disk_faults.is_slow:
+            server = broker_run.server
+            while not server.stopping.is_set() and not self._fixture.disk_faults.is_slow:
                 server.look()
                 await server.settled()
-                if server.reserve.is_whole and (not server.broker.block_reason or any(self._house.blocked.values())):
+                if server.reserve.is_whole and (not server.broker.block_reason or any(self._fixture.blocked.values())):
                     return
                 await asyncio.sleep(0.001)
 
-        life.wait(look())
+        broker_run.wait(look())
 
     def _on_loop(self, function: Callable[[], Any]) -> None:
         """Where it can't meet the broker half-way; while the broker is down, that is here."""
-        life = self._house.life
-        if life is None or life.is_over:
+        broker_run = self._fixture.broker_run
+        if broker_run is None or broker_run.is_over:
             function()
         else:
-            life.call(function)
+            broker_run.call(function)

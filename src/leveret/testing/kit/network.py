@@ -38,7 +38,7 @@ class Trip:
 
 
 class Network:
-    """All connections of a broker, over all its lives. Used on the broker's loop.
+    """All connections of a broker, over all its runs. Used on the broker's loop.
 
     deaf: nothing is read; mute: nothing is written; delay_ms: what is said is heard so much later, either way.
     """

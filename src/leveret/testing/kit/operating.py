@@ -9,19 +9,19 @@ import msgspec
 from leveret import __version__, core
 from leveret.control.control import Control
 from leveret.control.node import Node
-from leveret.testing.kit.life import Life
+from leveret.testing.kit.run import BrokerRun
 
 
-def operate(life: Life, command: str, arguments: dict[str, Any]) -> Any:
+def operate(broker_run: BrokerRun, command: str, arguments: dict[str, Any]) -> Any:
     """Carry out a command; returns its answer. ValueError if it is refused."""
-    server = life.server
+    server = broker_run.server
     node = Node(server.broker, server, "leveret@testing", "", __version__, core())
     line = msgspec.json.encode({"call": {"command": command, **arguments}})
 
     async def answer() -> bytes:
         return b"".join([piece async for piece in Control(node).answer(line)])
 
-    result = msgspec.json.decode(life.wait(answer()))
+    result = msgspec.json.decode(broker_run.wait(answer()))
     if "error" in result:
         raise ValueError(f"{command}: {result['reason']}")
     return result["ok"]

@@ -68,7 +68,7 @@ class _Event:
 
 
 class Record:
-    """Listens to the firehose of all virtual hosts, over all lives of the broker. The newest KEPT_MAX are kept.
+    """Listens to the firehose of all virtual hosts, over all runs of the broker. The newest KEPT_MAX are kept.
 
     The broker's thread adds to it; what is added is looked into when somebody asks.
     """
@@ -82,7 +82,7 @@ class Record:
         self._lock = threading.Lock()
 
     def listen(self, broker: Broker) -> None:
-        """To another life of the broker."""
+        """To another run of the broker."""
         from leveret.broker import tracing
         from leveret.broker.definitions import VHOST
 

@@ -12,7 +12,9 @@ _idle: dict[str, tuple[str, BlockingConnection]] = {}
 
 
 @contextmanager
-def lent(url: str, name: str, connect: Callable[[str, str], BlockingConnection]) -> Iterator[BlockingConnection]:
+def cached_connection(
+    url: str, name: str, connect: Callable[[str, str], BlockingConnection]
+) -> Iterator[BlockingConnection]:
     """A connection for a task, which has it alone, and closes the channels that it opens. After an error in the task
     it is closed.
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 from leveret.store.disk import Disk, MemoryDisk, RealDisk
 from leveret.testing.kit.clock import VirtualClock
 from leveret.testing.kit.disk import DiskFaults
-from leveret.testing.kit.life import BrokerDown, Life
 from leveret.testing.kit.network import Network
 from leveret.testing.kit.record import Record
+from leveret.testing.kit.run import BrokerDown, BrokerRun
 
 if TYPE_CHECKING:
     from leveret.net.server import Server
@@ -23,10 +23,10 @@ HOST: Final = "127.0.0.1"
 _IN_MEMORY: Final = "/data"
 
 
-class House:
-    """life: the broker's present one; None while it is down.
+class BrokerFixture:
+    """broker_run: the present one; None while it is down.
 
-    definitions: imported before the first life serves, beside the defaults; data_dir: None = a disk in memory;
+    definitions: imported before the first run serves, beside the defaults; data_dir: None = a disk in memory;
     settings: those of `leveret.broker.broker.Settings`. blocked: which alarms are on, by "disk" and "memory".
     """
 
@@ -46,7 +46,7 @@ class House:
         self.disk_faults = DiskFaults()
         self.network = Network()
         self.record = Record()
-        self.life: Life | None = None
+        self.broker_run: BrokerRun | None = None
         self.disk: Disk = MemoryDisk() if data_dir is None else RealDisk()
         self.directory = _IN_MEMORY if data_dir is None else str(data_dir)
         self.is_kept = data_dir is not None
@@ -56,35 +56,35 @@ class House:
         self.port: int = self._port_holder.getsockname()[1]
 
     def start(self) -> None:
-        """Begin a life; nothing happens during one."""
-        if self.life is not None:
-            if not self.life.is_over:
+        """Begin a run; nothing happens during one."""
+        if self.broker_run is not None:
+            if not self.broker_run.is_over:
                 return
             self.end("crash")  # it has ended by itself
         if self.is_kept and self._lock is None:
             from leveret.store.lock import DirectoryLock
 
             self._lock = DirectoryLock(self.directory)
-        self.life = Life(self)
+        self.broker_run = BrokerRun(self)
 
-    def living(self) -> Life:
-        """The present life. BrokerDown if there is none."""
-        if self.life is None:
-            raise BrokerDown("the broker is down; start() begins another life of it")
-        if self.life.failure is not None:
+    def living(self) -> BrokerRun:
+        """The present run. BrokerDown if there is none."""
+        if self.broker_run is None:
+            raise BrokerDown("the broker is down; start() begins another run of it")
+        if self.broker_run.failure is not None:
             raise BrokerDown(
-                f"the broker has stopped by itself: {self.life.failure}; start() begins another life of it"
+                f"the broker has stopped by itself: {self.broker_run.failure}; start() begins another run of it"
             )
-        return self.life
+        return self.broker_run
 
     def end(self, how: str) -> None:
-        """End this life, if there is one: "stop", "hang_up" or "crash". RuntimeError if a stop would never end."""
+        """End this run, if there is one: "stop", "hang_up" or "crash". RuntimeError if a stop would never end."""
         if how == "stop" and self.disk_faults.stalled:
             raise RuntimeError("an orderly stop would wait for the stalled disk; undo that fault, or crash()")
-        life, self.life = self.life, None
-        if life is None:
+        broker_run, self.broker_run = self.broker_run, None
+        if broker_run is None:
             return
-        getattr(life, how)()
+        getattr(broker_run, how)()
         if how == "crash" and isinstance(self.disk, MemoryDisk):
             self.disk.crash()
 
@@ -95,8 +95,8 @@ class House:
         if self._lock is not None:
             self._lock.release()
 
-    def furnish(self, server: Server) -> None:
-        """Before a life serves: finish imports; import the definitions, if that was not done. ValueError; OSError."""
+    def load_definitions(self, server: Server) -> None:
+        """Before a run serves: finish imports; import the definitions, if that was not done. ValueError; OSError."""
         if server.broker.imports.begun:
             from leveret.control.definitions.loading import finish
 

@@ -1,4 +1,4 @@
-"""One life of a broker, from a start to a stop or a crash: server and event loop on a thread of their own.
+"""One run of a broker, from a start to a stop or a crash: server and event loop on a thread of their own.
 
 It is the broker that `leveret serve` runs, with other environment: its disk, network, clock and gauges are those of
 the test, and nothing of the process is changed: no signal handlers, no logging, no collector settings.
@@ -25,7 +25,7 @@ from leveret.store.data_directory import open_directory
 from leveret.testing.kit.disk import FaultyDisk
 
 if TYPE_CHECKING:
-    from leveret.testing.kit.house import House
+    from leveret.testing.kit.fixture import BrokerFixture
 
 T = TypeVar("T")
 
@@ -46,14 +46,14 @@ class Ended(Exception):
     """Why a server has ended without an orderly stop: the test wanted it so."""
 
 
-class Life:
+class BrokerRun:
     """The broker from its start to its end."""
 
-    def __init__(self, house: House) -> None:
+    def __init__(self, fixture: BrokerFixture) -> None:
         self.server: Server
-        self._house = house
-        self._disk = FaultyDisk(house.disk, house.disk_faults)
-        self._now_us = house.clock.now_us if house.clock is not None else 0
+        self._fixture = fixture
+        self._disk = FaultyDisk(fixture.disk, fixture.disk_faults)
+        self._now_us = fixture.clock.now_us if fixture.clock is not None else 0
         self._ready: Future[None] = Future()
         self._thread = threading.Thread(target=self._run, name="leveret-testing", daemon=True)
         self._thread.start()
@@ -62,8 +62,8 @@ class Life:
         except Exception:
             self._thread.join()
             raise
-        if house.clock is not None:
-            house.clock.join(self)
+        if fixture.clock is not None:
+            fixture.clock.join(self)
 
     @property
     def failure(self) -> Exception | None:
@@ -107,7 +107,7 @@ class Life:
             future = asyncio.run_coroutine_threadsafe(coroutine, self.server.loop)
         except RuntimeError:
             coroutine.close()
-            raise BrokerDown("the broker is down; start() begins another life of it") from None
+            raise BrokerDown("the broker is down; start() begins another run of it") from None
         try:
             return future.result(ANSWER_S_MAX)
         except CancelledError:
@@ -144,8 +144,8 @@ class Life:
         with suppress(RuntimeError):  # it has ended by itself
             self.server.loop.call_soon_threadsafe(how)
         self._thread.join()
-        if self._house.clock is not None:
-            self._house.clock.leave(self)
+        if self._fixture.clock is not None:
+            self._fixture.clock.leave(self)
 
     # -- its time ------------------------------------------------------------------------------------------------------
 
@@ -179,14 +179,14 @@ class Life:
             self.wait(self._move(now_us))
 
     async def _move(self, now_us: int) -> None:
-        self._house.network.shift(now_us - self._now_us)
+        self._fixture.network.shift(now_us - self._now_us)
         self._now_us = now_us
         server = self.server
         server.look()
         while not server.stopping.is_set():
             server.ring()
             server.logins.ring()
-            if not self._house.disk_faults.is_slow and not self._house.disk_faults.full:
+            if not self._fixture.disk_faults.is_slow and not self._fixture.disk_faults.full:
                 await server.settled()
             while self._is_delivering():  # noqa: ASYNC110  (another turn of the loop is what brings it on)
                 await asyncio.sleep(0)
@@ -195,10 +195,10 @@ class Life:
 
     def _is_delivering(self) -> bool:
         """A connection has more for its client than one turn writes, and its socket takes it."""
-        return any(line.peer.is_full and not line.is_choked for line in self._house.network.lines)
+        return any(line.peer.is_full and not line.is_choked for line in self._fixture.network.lines)
 
     def _sources(self) -> Sources | None:
-        clock = self._house.clock
+        clock = self._fixture.clock
         if clock is None:
             return None
         return Sources(
@@ -211,7 +211,7 @@ class Life:
         while True:
             await asyncio.sleep(HEARTBEATS_S)
             now_s = time.monotonic()
-            self._house.network.shift(-round((now_s - last_s) * 1e6))
+            self._fixture.network.shift(-round((now_s - last_s) * 1e6))
             last_s = now_s
 
     # -- the thread ----------------------------------------------------------------------------------------------------
@@ -226,29 +226,29 @@ class Life:
             self._ready.set_exception(error)
 
     async def _live(self) -> None:
-        house = self._house
-        broker = Broker(Settings(own_version=__version__, host="testing", **house.settings), os.urandom)
-        parts = open_directory(self._disk, house.directory, SPARE_FILES, reserve_octets=RESERVE_OCTETS)
+        fixture = self._fixture
+        broker = Broker(Settings(own_version=__version__, host="testing", **fixture.settings), os.urandom)
+        parts = open_directory(self._disk, fixture.directory, SPARE_FILES, reserve_octets=RESERVE_OCTETS)
         limits = Limits(DISK_FREE_LIMIT_OCTETS, MEMORY_OCTETS)
         server = self.server = Server(broker, *parts, Alarms(limits, self._gauges()), self._sources())
-        server.protocol = house.network.protocol
+        server.protocol = fixture.network.protocol
         try:
             server.recover()
-            house.record.listen(broker)
-            house.furnish(server)
-            await server.listen(house.host, house.port)
+            fixture.record.listen(broker)
+            fixture.load_definitions(server)
+            await server.listen(fixture.host, fixture.port)
         except BaseException as error:
             self._ready.set_exception(error)
             self._cut()
         else:
             self._ready.set_result(None)
-        beats = asyncio.ensure_future(self._keep_heartbeats()) if house.clock is not None else None
+        beats = asyncio.ensure_future(self._keep_heartbeats()) if fixture.clock is not None else None
         await server.run()
         if beats is not None:
             beats.cancel()
 
     def _gauges(self) -> Gauges:
-        blocked = self._house.blocked
+        blocked = self._fixture.blocked
         return Gauges(
             lambda: 0 if blocked["disk"] else PLENTY_OCTETS,
             lambda: PLENTY_OCTETS if blocked["memory"] else 0,

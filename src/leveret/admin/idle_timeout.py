@@ -22,7 +22,7 @@ logger = logging.getLogger("leveret")
 TELL_S: Final = 10.0
 
 
-class Patient(H11Protocol):
+class IdleTimeout(H11Protocol):
     """HTTP/1.1 with an end to waiting for a request: after one to two periods without a new one, or part of one.
 
     sockets: all connections of the process; connections_max: there are fewer of them.
@@ -30,7 +30,7 @@ class Patient(H11Protocol):
 
     period_s: ClassVar[float] = 30.0
     connections_max: ClassVar[float] = float("inf")
-    sockets: ClassVar[ByAddress[Patient]] = ByAddress()
+    sockets: ClassVar[ByAddress[IdleTimeout]] = ByAddress()
     _told_s: ClassVar[float] = float("-inf")
 
     def arrived(self, transport: asyncio.BaseTransport) -> None:
@@ -72,7 +72,7 @@ class Patient(H11Protocol):
             return False
         now_s = asyncio.get_running_loop().time()
         if now_s - self._told_s >= TELL_S:
-            Patient._told_s = now_s
+            IdleTimeout._told_s = now_s
             where = found.client[0] if found.client else "somebody"
             text = "%s: idle connection to the HTTP API closed, to make room for another: there are %d, and no address "
             logger.warning(text + "has more (told every %g s at most)", where, self.sockets.count, TELL_S)

@@ -16,7 +16,7 @@ import uvicorn
 from leveret.admin import body
 from leveret.admin.__main__ import context_of
 from leveret.admin.handshake import Loop
-from leveret.admin.patience import Patient
+from leveret.admin.idle_timeout import IdleTimeout
 from leveret.net.certificates import Certificates
 
 from .admin import Browser
@@ -25,7 +25,7 @@ from .test_tls import write_pair
 WHOAMI = b"GET /api/whoami HTTP/1.1\r\nhost: x\r\nauthorization: Basic cm9vdDpzZWNyZXQ=\r\n\r\n"
 
 
-class Impatient(Patient):
+class Impatient(IdleTimeout):
     period_s = 0.05
 
 
@@ -69,10 +69,10 @@ async def until(condition: Callable[[], object]) -> None:
 @pytest.fixture
 async def crowded(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[tuple[str, int], Browser]]:
     """A server with room for three connections, and who it asks."""
-    monkeypatch.setattr(Patient, "connections_max", 4)
+    monkeypatch.setattr(IdleTimeout, "connections_max", 4)
     browse, listener = Browser(), socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(
-        browse.api, http=Patient, ws="none", lifespan="off", log_config=None, limit_concurrency=4
+        browse.api, http=IdleTimeout, ws="none", lifespan="off", log_config=None, limit_concurrency=4
     )  # fmt: skip
     server = uvicorn.Server(config)
     serving = asyncio.create_task(server._serve([listener]))
@@ -80,21 +80,21 @@ async def crowded(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[tuple[
     server.should_exit = True
     server.force_exit = True
     await serving
-    await until(lambda: not Patient.sockets.count)
+    await until(lambda: not IdleTimeout.sockets.count)
 
 
 async def test_idle_connections_keep_nobody_out(
     crowded: tuple[tuple[str, int], Browser], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Silent ones, those with half a request, with half a body, and those that have had an answer."""
-    monkeypatch.setattr(Patient, "_told_s", float("-inf"))
+    monkeypatch.setattr(IdleTimeout, "_told_s", float("-inf"))
     address, _ = crowded
     form = b"POST /api/login HTTP/1.1\r\nhost: x\r\ncontent-type: application/x-www-form-urlencoded\r\n"
     idle = []
     for sent in (b"", WHOAMI[:-2], form + b"content-length: 9\r\n\r\nx", b"", b"", b""):
         idle.append(await asyncio.open_connection(*address))
         idle[-1][1].write(sent)
-        await until(lambda: Patient.sockets.count == min(len(idle), 3))
+        await until(lambda: IdleTimeout.sockets.count == min(len(idle), 3))
     reader, writer = await asyncio.open_connection("127.0.0.1", address[1], local_addr=("127.0.0.9", 0))
     for _ in range(2):
         writer.write(WHOAMI)
@@ -102,7 +102,7 @@ async def test_idle_connections_keep_nobody_out(
     for gone, _ in idle[:4]:
         with contextlib.suppress(ConnectionError):
             assert await gone.read() == b""
-    assert Patient.sockets.count == 3
+    assert IdleTimeout.sockets.count == 3
     assert len([text for text in caplog.messages if "to make room for another" in text]) == 1
     for _, other in (*idle, (reader, writer)):
         other.close()
@@ -110,7 +110,7 @@ async def test_idle_connections_keep_nobody_out(
 
 def test_half_handshakes_keep_nobody_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They count as all others do: the number of connections is bounded, whatever they have said."""
-    monkeypatch.setattr(Patient, "connections_max", 4)
+    monkeypatch.setattr(IdleTimeout, "connections_max", 4)
     with asyncio.Runner(loop_factory=Loop) as runner:
         runner.run(_among_half_handshakes(context_of(Certificates(write_pair(tmp_path)))))
 
@@ -118,7 +118,7 @@ def test_half_handshakes_keep_nobody_out(tmp_path: Path, monkeypatch: pytest.Mon
 async def _among_half_handshakes(context: ssl.SSLContext) -> None:
     listener = socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(
-        Browser().api, http=Patient, ws="none", lifespan="off", log_config=None, limit_concurrency=4,
+        Browser().api, http=IdleTimeout, ws="none", lifespan="off", log_config=None, limit_concurrency=4,
         ssl_context_factory=lambda config, default: context,
     )  # fmt: skip
     server = uvicorn.Server(config)
@@ -128,7 +128,7 @@ async def _among_half_handshakes(context: ssl.SSLContext) -> None:
     for sent in (b"", b"\x16\x03\x01\x02\x00", b"", b"", b""):
         half.append(await asyncio.open_connection(*address))
         half[-1][1].write(sent)
-        await until(lambda: Patient.sockets.count == min(len(half), 3))
+        await until(lambda: IdleTimeout.sockets.count == min(len(half), 3))
     reader, writer = await asyncio.open_connection(
         "127.0.0.1", address[1], local_addr=("127.0.0.9", 0), ssl=ssl._create_unverified_context()
     )
@@ -138,10 +138,10 @@ async def _among_half_handshakes(context: ssl.SSLContext) -> None:
     for gone, _ in half[:3]:
         with contextlib.suppress(ConnectionError):
             assert await gone.read() == b""
-    assert Patient.sockets.count == 3
+    assert IdleTimeout.sockets.count == 3
     for _, other in (*half, (reader, writer)):
         other.close()
-    await until(lambda: not Patient.sockets.count)
+    await until(lambda: not IdleTimeout.sockets.count)
     server.should_exit = server.force_exit = True
     await serving
 
@@ -158,7 +158,7 @@ async def test_a_request_that_is_worked_at_gives_way_to_nobody(crowded: tuple[tu
     browse.control.call = slowly  # type: ignore[method-assign]
     reader, writer = await asyncio.open_connection(*address)
     writer.write(WHOAMI)
-    await until(lambda: [each for each in Patient.sockets.items("127.0.0.1") if not each.is_waited_for])
+    await until(lambda: [each for each in IdleTimeout.sockets.items("127.0.0.1") if not each.is_waited_for])
     others = [await asyncio.open_connection(*address) for _ in range(5)]
     for gone, _ in others[:3]:
         with contextlib.suppress(ConnectionError):

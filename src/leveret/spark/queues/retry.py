@@ -6,14 +6,14 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from leveret.client import ConnectionClosed
-from leveret.spark.patience import Patience
 from leveret.spark.queues.errors import QueueBusy, SourceError
 from leveret.spark.refusals import no_connection
+from leveret.spark.retry import Retry
 
 T = TypeVar("T")
 
 
-def patiently(
+def with_retries(
     queue: str, action: Callable[[], T], close: Callable[[], None] = lambda: None, *passing: type[SourceError]
 ) -> T:
     """What ``action`` returns; it is tried again while the broker is away, or somebody else has the queue.
@@ -22,6 +22,6 @@ def patiently(
     it again. Raises ``SourceError`` in the end.
     """
     try:
-        return Patience(f"queue {queue}", QueueBusy, *passing).run(action, close)
+        return Retry(f"queue {queue}", QueueBusy, *passing).run(action, close)
     except ConnectionClosed as error:
         raise SourceError(f"queue {queue!r} can't be read: {no_connection(error)}") from error

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from leveret.client import BlockingConnection
-from leveret.spark import lending
-from leveret.spark.lending import lent
+from leveret.spark import connection_cache
+from leveret.spark.connection_cache import cached_connection
 
 
 def connect(url: str, name: str) -> BlockingConnection:
@@ -18,49 +18,49 @@ def connect(url: str, name: str) -> BlockingConnection:
 @pytest.fixture(autouse=True)
 def nothing_idle(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     idle: dict[str, tuple[str, BlockingConnection]] = {}
-    monkeypatch.setattr(lending, "_idle", idle)
+    monkeypatch.setattr(connection_cache, "_idle", idle)
     yield
     for _, connection in idle.values():
         connection.close()
 
 
 def test_tasks_of_a_process_share_a_connection_while_it_works(broker: str) -> None:
-    with lent(broker, "a", connect) as first:
+    with cached_connection(broker, "a", connect) as first:
         first.channel().close()
-    with lent(broker, "a", connect) as second:
+    with cached_connection(broker, "a", connect) as second:
         assert second is first
         second.close()
-    with lent(broker, "a", connect) as third:
+    with cached_connection(broker, "a", connect) as third:
         assert not third.is_closed
-    with pytest.raises(ValueError, match="the task failed"), lent(broker, "a", connect):
+    with pytest.raises(ValueError, match="the task failed"), cached_connection(broker, "a", connect):
         raise ValueError("the task failed")
     assert third.is_closed
-    with lent(broker, "a", connect) as fourth:
+    with cached_connection(broker, "a", connect) as fourth:
         assert not fourth.is_closed
 
 
 def test_tasks_of_other_names_have_others(broker: str) -> None:
-    with lent(broker, "a", connect) as first:
+    with cached_connection(broker, "a", connect) as first:
         pass
-    with lent(broker, "b", connect) as second:
+    with cached_connection(broker, "b", connect) as second:
         assert second is not first
-    with lent(broker, "a", connect) as third:
+    with cached_connection(broker, "a", connect) as third:
         assert third is first
 
 
 def test_who_has_one_has_it_alone_and_one_is_kept(broker: str) -> None:
-    with lent(broker, "a", connect) as first:
-        with lent(broker, "a", connect) as second:
+    with cached_connection(broker, "a", connect) as first:
+        with cached_connection(broker, "a", connect) as second:
             assert second is not first
         assert not second.is_closed
     assert first.is_closed
-    with lent(broker, "a", connect) as third:
+    with cached_connection(broker, "a", connect) as third:
         assert third is second
 
 
 def test_another_broker_is_connected_anew(broker: str) -> None:
-    with lent(broker, "a", connect) as first:
+    with cached_connection(broker, "a", connect) as first:
         pass
-    with lent(f"{broker}?heartbeat=7", "a", connect) as second:
+    with cached_connection(f"{broker}?heartbeat=7", "a", connect) as second:
         assert second is not first
     assert first.is_closed

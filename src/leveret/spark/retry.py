@@ -21,7 +21,7 @@ RETRY_S: Final = 0.5
 _log = logging.getLogger("leveret.spark")
 
 
-class Patience:
+class Retry:
     """Tries again, for :data:`RECONNECT_S` from when it is made. what: is said in the log; passing: errors that pass
     besides that of a lost connection."""
 
