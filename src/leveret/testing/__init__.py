@@ -36,7 +36,7 @@ __all__ = [
 
 # name -> the module that has it
 _MODULES = {
-    "BrokerDown": "life",
+    "BrokerDown": "run",
     "Fault": "faults",
     "Faults": "faults",
     "LiveBroker": "broker",
