@@ -316,7 +316,7 @@ class World:
         if any(client.peer.has_more for client in self.clients.values()):
             ready.append(self._go_on)
         if self.broker.is_busy:
-            ready.append(self._give_back)
+            ready.append(self._requeue)
         if ready:
             self.rng.choice(ready)()
         return bool(ready)
@@ -337,9 +337,9 @@ class World:
             if client.peer.has_more:
                 self._turn(client, b"")
 
-    def _give_back(self) -> None:
+    def _requeue(self) -> None:
         self._is_busy = True
-        self.broker.give_back(self.broker_us)
+        self.broker.requeue_step(self.broker_us)
         self._end_turn()
 
     def _page(self) -> None:
@@ -476,14 +476,14 @@ class World:
 
     def turn(self, client: SimClient, data: bytes) -> None:
         while client.peer.has_more:
-            self._give_back()
+            self._requeue()
             self._turn(client, b"")
         self._turn(client, data)
 
     def await_return(self, queue: str) -> None:
         """Until all that goes back to a queue is there."""
         while self.broker.vhosts["/"].queues[queue].awaiting:
-            self._give_back()
+            self._requeue()
 
     def _turn(self, client: SimClient, data: bytes) -> None:
         self._is_busy = True

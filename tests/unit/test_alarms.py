@@ -22,13 +22,13 @@ class Machine:
         self.freed = 0
         self.given_back = 0
 
-    def give_back(self) -> None:
+    def trim_memory(self) -> None:
         self.given_back += 1
         self.used -= self.freed
         self.freed = 0
 
     def alarms(self) -> Alarms:
-        return Alarms(Limits(50 * MB, 100 * MB), Gauges(lambda: self.free, lambda: self.used, self.give_back))
+        return Alarms(Limits(50 * MB, 100 * MB), Gauges(lambda: self.free, lambda: self.used, self.trim_memory))
 
 
 def test_an_alarm_for_the_disk_begins_below_the_limit_and_ends_a_twentieth_above() -> None:
@@ -94,7 +94,7 @@ def test_both_reasons_as_rabbitmq_joins_them() -> None:
 def test_a_watermark_of_0_is_always_exceeded_and_a_limit_of_0_never() -> None:
     machine = Machine()
     machine.free = 0
-    alarms = Alarms(Limits(0, 0), Gauges(lambda: machine.free, lambda: machine.used, machine.give_back))
+    alarms = Alarms(Limits(0, 0), Gauges(lambda: machine.free, lambda: machine.used, machine.trim_memory))
     assert alarms.check(False) == "low on memory"
 
 
@@ -121,7 +121,7 @@ def test_this_process_and_this_disk_are_measured(tmp_path: Path) -> None:
     ballast = bytearray(b"x" * (64 << 20))
     assert memory_octets() - before > 60 << 20
     del ballast
-    real.give_back()
+    real.trim_memory()
     assert real.memory_octets() - before < 32 << 20
 
 

@@ -235,7 +235,7 @@ def end(client: Client) -> None:
 def settle(bench: Bench) -> None:
     broker = bench.broker
     while broker.requeue_jobs.is_busy:
-        broker.give_back(bench.now_us)
+        broker.requeue_step(bench.now_us)
     bench.sync()
     bench.batches.clear()
     broker.dirty.clear()

@@ -144,7 +144,7 @@ def one_life(pair: Pair, ending: Callable[[Pair], None]) -> None:
     vhost = pair.down.broker.vhosts["/"]
     vhost.purge(vhost.queues["q"])
     while pair.down.broker.is_busy:
-        pair.down.broker.give_back(pair.world.now_us)
+        pair.down.broker.requeue_step(pair.world.now_us)
 
 
 @pytest.mark.parametrize("ending", ENDINGS, ids=lambda each: each.__name__)

@@ -43,12 +43,12 @@ async def test_memory_is_looked_at_without_any_input() -> None:
     """What is too much goes to the disk, and then its memory to the system."""
     loop = asyncio.get_running_loop()
 
-    def give_back() -> None:
+    def trim_memory() -> None:
         loop.call_soon_threadsafe(server.stopping.set)
 
     segments = SegmentStore(MemoryDisk(), "/segments")
     reserve = Reserve(MemoryDisk(), "/reserve")
-    alarms = Alarms(Limits(0, 1), Gauges(lambda: 1, lambda: 0, give_back))
+    alarms = Alarms(Limits(0, 1), Gauges(lambda: 1, lambda: 0, trim_memory))
     broker = Broker(Settings(), os.urandom)
     streams = StreamStore(MemoryDisk(), "/streams")
     server = Server(broker, Journal(MemoryDisk(), "/journal"), segments, streams, reserve, alarms)

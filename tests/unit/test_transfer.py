@@ -254,7 +254,7 @@ def test_what_a_full_queue_rejects_goes_back_later() -> None:
     house.sync()
     assert house.acked() == [("basic.ack", 1, False)]
     assert house.transfer.has_refused
-    house.transfer.give_back()
+    house.transfer.requeue()
     (nack,) = house.acks()
     assert (nack.spec, nack.number("delivery_tag"), nack.flag("requeue")) == (grammar.BASIC_NACK, 2, True)
     assert not house.transfer.has_refused

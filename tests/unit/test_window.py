@@ -78,7 +78,7 @@ def test_a_refused_message_goes_back_when_it_is_given_back() -> None:
     window.settle(3, True, True)
     assert window.has_refused()
     assert told(said(window)) == [("basic.ack", 1, False)]
-    window.give_back()
+    window.requeue()
     nack, ack = said(window)
     assert (nack.spec, nack.number("delivery_tag"), nack.flag("requeue")) == (grammar.BASIC_NACK, 2, True)
     assert not nack.flag("multiple")
@@ -104,7 +104,7 @@ def test_what_no_broker_would_take_is_not_requeued() -> None:
     window.settle(2, True, False)  # the broker's word for it and for the one before
     assert window.has_refused()
     window.settle(3, False, True)
-    window.give_back()
+    window.requeue()
     assert [(each.name, each.number("delivery_tag")) for each in said(window)] == [("basic.nack", 1), ("basic.ack", 3)]
 
 
@@ -144,7 +144,7 @@ class Upstream:
 steps = st.lists(
     st.one_of(
         st.tuples(
-            st.sampled_from(["publish", "publish", "drop", "reject", "take", "give_back"]), st.just(0), st.just(0)
+            st.sampled_from(["publish", "publish", "drop", "reject", "take", "requeue"]), st.just(0), st.just(0)
         ),
         st.tuples(st.sampled_from(["settle", "settle", "condemn"]), st.integers(0, 30), st.integers(0, 3)),
     ),
@@ -197,8 +197,8 @@ def test_any_order_of_answers(story: list[tuple[str, int, int]]) -> None:
             if 0 < number <= len(tags) and wanted[tags[number - 1]] == "open":
                 window.condemn(number)
                 wanted[tags[number - 1]] = "rejected"
-        elif name == "give_back":
-            window.give_back()
+        elif name == "requeue":
+            window.requeue()
             wanted.update({each: "requeued" for each, word in wanted.items() if word == "refused"})
         else:
             check()
@@ -206,7 +206,7 @@ def test_any_order_of_answers(story: list[tuple[str, int, int]]) -> None:
     for number, each in enumerate(tags, 1):
         if wanted[each] == "open":
             window.settle(number, False, True)
-    window.give_back()
+    window.requeue()
     upstream.hear(said(window))
     assert "open" not in upstream.state.values()
     assert window.unacknowledged() == 0

@@ -179,7 +179,7 @@ def purge_or_delete(bench: Bench, client: Client, spec: grammar.MethodSpec) -> t
     client.raw(method_frame(1, spec, queue="q"))
     lived.append(log.live())
     while bench.broker.is_busy or client.peer.has_more:
-        bench.broker.give_back(bench.now_us)
+        bench.broker.requeue_step(bench.now_us)
         lived.append(log.live())
         if client.peer.has_more:
             client.raw(b"")
@@ -256,7 +256,7 @@ def test_a_segment_that_is_stored_while_its_messages_leave_counts_none_twice(spe
     house.paging.step()
     go_on(client)
     while house.bench.broker.is_busy:
-        house.bench.broker.give_back(house.bench.now_us)
+        house.bench.broker.requeue_step(house.bench.now_us)
     assert house.bench.broker.log.live() == 1
     house.write()
     house.page()
@@ -284,7 +284,7 @@ def test_queues_go_with_their_connection_some_at_a_time(how: str) -> None:
     while queues:
         assert "connection.close-ok" not in [method.name for method in client.methods()]
         left = len(queues)
-        bench.broker.give_back(bench.now_us)
+        bench.broker.requeue_step(bench.now_us)
         assert 0 < left - len(queues) <= EXCLUSIVE_COST_MAX
     go_on(client)
     assert not bench.broker.is_busy
@@ -314,7 +314,7 @@ def test_the_name_of_a_queue_that_is_still_to_go_with_its_connection_is_free() -
     assert "q0" in bench.broker.vhosts["/"].queues
     other.queue("q0")
     while bench.broker.is_busy:
-        bench.broker.give_back(bench.now_us)
+        bench.broker.requeue_step(bench.now_us)
     assert list(bench.broker.vhosts["/"].queues) == ["q0"]
 
 
@@ -337,12 +337,12 @@ def test_what_is_in_a_virtual_host_goes_some_at_a_time(is_awaited: bool) -> None
             next(result.steps)
         else:
             assert bench.broker.is_busy
-            bench.broker.give_back(bench.now_us)
+            bench.broker.requeue_step(bench.now_us)
         now = len(vhost.exchanges) + len(vhost.queues)
         assert left - now <= COST_MAX + len(PREDECLARED)
         left = now
     assert left == 0
-    bench.broker.give_back(bench.now_us)
+    bench.broker.requeue_step(bench.now_us)
     assert not bench.broker.is_busy
 
 
@@ -748,7 +748,7 @@ def go_on(client: Client) -> int:
     """As the server does, until all that the client has said is handled; how many more turns that took."""
     turns = 0
     while client.peer.has_more:
-        client.bench.broker.give_back(client.bench.now_us)
+        client.bench.broker.requeue_step(client.bench.now_us)
         client.raw(b"")
         turns += 1
     return turns
@@ -809,7 +809,7 @@ def returned_by_steps(bench: Bench, count: int, step: int) -> int:
     while bench.broker.requeue_jobs.is_busy:
         before = queue.count()
         assert before + queue.unacked == count
-        bench.broker.give_back(bench.now_us)
+        bench.broker.requeue_step(bench.now_us)
         assert 0 < queue.count() - before <= step
         steps += 1
     assert (queue.count(), queue.unacked, queue.awaiting) == (count, 0, 0)

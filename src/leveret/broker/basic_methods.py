@@ -292,7 +292,7 @@ def _reject(peer: Peer, channel: BrokerChannel, method: Method, multiple: bool) 
     elif not multiple:
         _reject_tag(peer, channel, tag, method)
     elif requeue:
-        _give_back(peer, channel, tag, method, REJECTIONS)
+        _requeue(peer, channel, tag, method, REJECTIONS)
     else:
         _reject_many(peer, channel, tag, method)
 
@@ -321,7 +321,7 @@ def _reject_many(peer: Peer, channel: BrokerChannel, tag: int, method: Method) -
     peer.is_unfinished = channel.acked_to != 0
 
 
-def _give_back(peer: Peer, channel: BrokerChannel, tag: int, method: Method, what: str) -> bool:
+def _requeue(peer: Peer, channel: BrokerChannel, tag: int, method: Method, what: str) -> bool:
     """The same, back to their queues. True if this turn is the last one."""
     way = channel.requeue_job
     if way is None:
@@ -403,7 +403,7 @@ def recover(peer: Peer, channel: BrokerChannel, method: Method) -> None:
     """basic.recover and recover-async: everything unacknowledged goes back to its queue."""
     if not method.flag("requeue"):
         raise fail(method, NOT_IMPLEMENTED, "requeue=false")
-    if _give_back(peer, channel, 0, method, "basic.recover") and method.spec is grammar.BASIC_RECOVER:
+    if _requeue(peer, channel, 0, method, "basic.recover") and method.spec is grammar.BASIC_RECOVER:
         peer.send(channel.number, grammar.BASIC_RECOVER_OK)
 
 

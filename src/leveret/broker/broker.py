@@ -377,11 +377,11 @@ class Broker:
 
     @property
     def is_busy(self) -> bool:
-        """There are steps to be taken: `give_back`."""
+        """There are steps to be taken: `requeue_step`."""
         is_leaving = len(self.log.leaving) > 0 or len(self.leavers) > 0 or len(self._removals) > 0
         return self.requeue_jobs.is_busy or is_leaving
 
-    def give_back(self, now_us: int) -> None:
+    def requeue_step(self, now_us: int) -> None:
         """A turn of its own, and one in each turn of the loop, while is_busy: what channels give back, what purges and
         deletions have taken, and what goes with closed connections and virtual hosts, some of each."""
         self.catch_up(now_us)

@@ -40,7 +40,7 @@ from leveret.broker.run import Stretch
 from leveret.broker.security import Security
 from leveret.broker.spread import Spread
 from leveret.broker.streams.numbers import Number, accept_numbered, number_in
-from leveret.broker.unroutable import give_back
+from leveret.broker.unroutable import return_message
 from leveret.session import lifecycle
 from leveret.session.assembly import Assembly
 from leveret.session.channel import Channel
@@ -521,7 +521,7 @@ class Peer(Connection):
                     if ttl_us == 0 or route.is_brief:
                         expire_untaken(vhost, route.queues, self.now_us)
             elif not route.is_order:
-                give_back(self, channel, route, content)
+                return_message(self, channel, route, content)
         self._ttl_us = ttl_us
         if channel.confirms is not None:
             self._confirm(channel, 1, standing)

@@ -4,7 +4,7 @@ The oldest go first. Until the last one is back, nobody is given a message of th
 overtakes those that stood before it; whoever asks for what a queue has gets the answer then. What has not come back yet
 is unacknowledged: so it is counted, and so the journal knows it, which takes it for delivered after a crash.
 
-A turn of the loop has one step (`Broker.give_back`), whoever waits for it and whatever becomes of the connection.
+A turn of the loop has one step (`Broker.requeue_step`), whoever waits for it and whatever becomes of the connection.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from leveret.broker.ready import ITEM_OCTETS
 from leveret.broker.route import Route
 from leveret.broker.run import Stretch
 from leveret.broker.stage import Stage
-from leveret.broker.unroutable import give_back
+from leveret.broker.unroutable import return_message
 from leveret.session.confirms import HANDLED, JOURNALLED, REFUSED
 from leveret.wire.errors import PRECONDITION_FAILED, ProtocolError
 
@@ -38,7 +38,7 @@ class Staging:
         """
         peer.count(channel, route)
         if not route.queues:
-            give_back(peer, channel, route, content)
+            return_message(peer, channel, route, content)
             return HANDLED
         stage = self._open_stage()
         refusing = refusing_queues(peer.vhost, route, content, peer.now_us)

@@ -15,7 +15,7 @@ from leveret.broker.overflow import expire_untaken
 from leveret.broker.queue_methods import fail
 from leveret.broker.streams.numbers import accept_numbered
 from leveret.broker.transaction import ACK, REQUEUE, HeldPublish, HeldSettlement, Transaction
-from leveret.broker.unroutable import give_back
+from leveret.broker.unroutable import return_message
 from leveret.session.confirms import HANDLED, REFUSED
 from leveret.wire import grammar
 from leveret.wire.errors import PRECONDITION_FAILED
@@ -92,7 +92,7 @@ def _enqueue(peer: Peer, channel: BrokerChannel, publish: HeldPublish) -> bool:
         if publish.ttl_us == 0 or route.is_brief:
             expire_untaken(vhost, route.queues, peer.now_us)
         return standing == REFUSED
-    give_back(peer, channel, route, publish.content)
+    return_message(peer, channel, route, publish.content)
     return False
 
 

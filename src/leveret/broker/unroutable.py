@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from leveret.broker.route import Route
 
 
-def give_back(peer: Peer, channel: BrokerChannel, route: Route, content: bytes) -> None:
+def return_message(peer: Peer, channel: BrokerChannel, route: Route, content: bytes) -> None:
     """basic.return, if it is mandatory, even where a requester got it."""
     counters = peer.vhost.tally.counters
     if not route.is_mandatory:

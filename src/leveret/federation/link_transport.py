@@ -15,7 +15,7 @@ from leveret.federation.upstream import Place
 
 HANDSHAKE_US: Final = 30_000_000
 HEARTBEAT_S: Final = 10
-GIVE_BACK_US: Final = 1_000_000
+REQUEUE_US: Final = 1_000_000
 """So long messages that the own broker refused wait until they are tried again."""
 
 
@@ -171,13 +171,13 @@ class LinkTransport:
         if transfer.failure:
             self._user.broken(f"publishing here: {transfer.failure}")
             return
-        if transfer.has_refused and "give back" not in self.alarms:
-            self.alarms.set("give back", GIVE_BACK_US, self._give_back)
+        if transfer.has_refused and "requeue" not in self.alarms:
+            self.alarms.set("requeue", REQUEUE_US, self._requeue)
         self.pump()
 
-    def _give_back(self) -> None:
+    def _requeue(self) -> None:
         assert self.transfer is not None
-        self.transfer.give_back()
+        self.transfer.requeue()
         self.pump()
 
     def held(self, is_held: bool) -> None:

@@ -325,9 +325,9 @@ class Transfer:
 
     @property
     def has_refused(self) -> bool:
-        """The own broker has refused messages (a queue that is full and rejects): `give_back` them after a while."""
+        """The own broker has refused messages (a queue that is full and rejects): `requeue` them after a while."""
         return self._window.has_refused()
 
-    def give_back(self) -> None:
+    def requeue(self) -> None:
         """What was refused goes back to the upstream queue with the next `take_acks`; it is delivered again at once."""
-        self._window.give_back()
+        self._window.requeue()

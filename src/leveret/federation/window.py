@@ -19,7 +19,7 @@ class Window:
     Everything before the publish `_first` is settled. While no delivery was dropped, the tag of each publish is its
     number; each drop moves the tags on, so what is kept is where the distance changes: (publish, its tag less its
     number). What was confirmed out of order is remembered until its turn comes. A refused publish holds up the
-    acknowledgements behind it until `give_back`.
+    acknowledgements behind it until `requeue`.
     """
 
     def __init__(self, channel: i64) -> None:
@@ -40,7 +40,7 @@ class Window:
         return self.read - self._acked
 
     def has_refused(self) -> bool:
-        """Whether there is something for `give_back`."""
+        """Whether there is something for `requeue`."""
         return len(self._refused) > 0
 
     def publish(self, tag: i64) -> i64:
@@ -116,7 +116,7 @@ class Window:
             self._early.discard(int(self._first))
             self._first += 1
 
-    def give_back(self) -> None:
+    def requeue(self) -> None:
         """The upstream gets what was refused, to deliver it once more."""
         for number in sorted(self._refused):
             self._nack(self._tag(number), _REQUEUE)

@@ -36,7 +36,7 @@ class Gauges(NamedTuple):
 
     free_octets: Callable[[], int]
     memory_octets: Callable[[], int]
-    give_back: Callable[[], object]
+    trim_memory: Callable[[], object]
 
 
 class Alarms:
@@ -80,9 +80,9 @@ class Alarms:
         """Memory in use, now."""
         return self._gauges.memory_octets()
 
-    def give_back(self) -> None:
+    def trim_memory(self) -> None:
         """Give freed memory back to the system."""
-        self._gauges.give_back()
+        self._gauges.trim_memory()
 
     def check(self, is_journal_full: bool, waits_for: str = "") -> str:
         """Measure; returns `reason`. is_journal_full: the journal lacks room, whatever the measurement says.
@@ -97,7 +97,7 @@ class Alarms:
 
         used, limit = self._gauges.memory_octets(), self.limits.memory_octets
         if self._is_on["memory"]:
-            self._gauges.give_back()
+            self._gauges.trim_memory()
             used, allowed = self._gauges.memory_octets(), limit - _margin(limit)
         else:
             allowed = limit

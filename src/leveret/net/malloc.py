@@ -29,7 +29,7 @@ def keep_freed_memory() -> None:
         mallopt(_M_MMAP_THRESHOLD, BLOCK_OCTETS_MAX)
 
 
-def give_back_memory() -> None:
+def trim_memory() -> None:
     """Return all freed memory to the system: without it glibc keeps most, and an alarm would never end."""
     trim = getattr(_LIBRARY, "malloc_trim", None)
     if trim is not None:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 
 from leveret.net.alarms import Gauges
-from leveret.net.malloc import give_back_memory
+from leveret.net.malloc import trim_memory
 
 CGROUPS = "/sys/fs/cgroup"
 StrPath = str | os.PathLike[str]
@@ -20,7 +20,7 @@ def gauges(directory: str) -> Gauges:
         status = os.statvfs(directory)
         return status.f_bavail * status.f_frsize
 
-    return Gauges(free_octets, memory_octets, give_back_memory)
+    return Gauges(free_octets, memory_octets, trim_memory)
 
 
 def memory_octets() -> int:

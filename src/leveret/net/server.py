@@ -112,7 +112,7 @@ class Server:
         self._sync = SyncThread(journal, self._batch_done, reserve, kernel_sync() if poller is not None else None)
         # a segment takes long to be written, and confirms must not wait for it
         self._pages_thread = ThreadPoolExecutor(1, "leveret-pages")
-        self._trimming = Trimming(self.loop, self._pages_thread, alarms.give_back)
+        self._trimming = Trimming(self.loop, self._pages_thread, alarms.trim_memory)
         self._stream_work = Work("leveret-streams", self.loop, self._streams_worked)
         self.streams = Streams(broker, streams, self._stream_work.submit, self._stirred, self.now_us)
         self._removals = Removals(self.loop, segments, self._pages_thread)
@@ -124,7 +124,7 @@ class Server:
         self.federator = Federation(self)
         self._lag = Lag(self.loop, broker.log.measures.lag_us)
         self._closed = 0
-        self._is_paging = self._is_giving_back = self._is_over = self.keeps_process = False
+        self._is_paging = self._is_requeuing = self._is_over = self.keeps_process = False
         self.shutdown = Shutdown(self)
         self.stopping = asyncio.Event()
         self.serving = asyncio.Event()
@@ -407,9 +407,9 @@ class Server:
         if (self._paging.is_due or log.has_waste) and not self._is_paging and self._paging.step():
             self._is_paging = True
             self.loop.call_soon(self._page)
-        if self.broker.is_busy and not self._is_giving_back:
-            self._is_giving_back = True
-            self.loop.call_soon(self._give_back)
+        if self.broker.is_busy and not self._is_requeuing:
+            self._is_requeuing = True
+            self.loop.call_soon(self._requeue)
         next_us = self.broker.timers.next_us()
         if next_us and self._has_alarm and not 0 < self._wakeup.due_us <= next_us:  # one that rings early sets the next
             self._wakeup.set(next_us)
@@ -520,9 +520,9 @@ class Server:
         self.end_turn()
         self._review_pages()  # it may have found that nothing can be moved
 
-    def _give_back(self) -> None:
-        self._is_giving_back = False
-        self.broker.give_back(self.now_us())
+    def _requeue(self) -> None:
+        self._is_requeuing = False
+        self.broker.requeue_step(self.now_us())
         self.end_turn()
 
     def _write_segment(self, number: int, pages: list[list[bytes]]) -> None:

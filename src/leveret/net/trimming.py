@@ -16,18 +16,18 @@ REST_S: Final = 0.2
 
 
 class Trimming:
-    """give_back: takes milliseconds, and is called on `thread`; other threads wait for it only if they need memory."""
+    """trim_memory: takes milliseconds, and is called on `thread`; others wait for it only if they need memory."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, thread: Executor, give_back: Callable[[], object]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, thread: Executor, trim_memory: Callable[[], object]) -> None:
         self._loop = loop
         self._thread = thread
-        self._give_back = give_back
+        self._trim_memory = trim_memory
         self._timer: asyncio.TimerHandle | None = None
 
     def later(self) -> None:
         """Messages were moved."""
         self.stop()
-        self._timer = self._loop.call_later(REST_S, self._thread.submit, self._give_back)
+        self._timer = self._loop.call_later(REST_S, self._thread.submit, self._trim_memory)
 
     def stop(self) -> None:
         """Nothing is given back any more."""

@@ -107,5 +107,5 @@ class ForceGc(Command):
 
     def run(self, node: Node) -> object:
         gc.collect(0)
-        node.host.alarms.give_back()
+        node.host.alarms.trim_memory()
         return None

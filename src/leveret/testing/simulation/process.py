@@ -113,7 +113,7 @@ class Process:
         self.outlets: dict[Peer, Outlet] = {}
         self._alarm: Event | None = None
         self._batch_delay: Event | None = None
-        self._is_paging = self._is_giving_back = self._is_disk_asked = self._is_on_loop = False
+        self._is_paging = self._is_requeuing = self._is_disk_asked = self._is_on_loop = False
         self._heard_us = 0  # when the loop has heard of all that was synced
         self._unheard: list[int] = []
         self._is_held = False
@@ -218,9 +218,9 @@ class Process:
         if (self.paging.is_due or log.has_waste) and not self._is_paging and self.paging.step():
             self._is_paging = True
             self.later(0, self._page)
-        if self.broker.is_busy and not self._is_giving_back:
-            self._is_giving_back = True
-            self.later(0, self._give_back)
+        if self.broker.is_busy and not self._is_requeuing:
+            self._is_requeuing = True
+            self.later(0, self._requeue)
         next_us = self.broker.timers.next_us()
         if next_us and (self._alarm is None or not self._alarm.is_due or self._alarm.when_us > next_us):
             if self._alarm is not None:
@@ -269,9 +269,9 @@ class Process:
         self._is_paging = False
         self.paging.is_due = True
 
-    def _give_back(self) -> None:
-        self._is_giving_back = False
-        self.broker.give_back(self.clock.now_us)
+    def _requeue(self) -> None:
+        self._is_requeuing = False
+        self.broker.requeue_step(self.clock.now_us)
 
     # -- the threads ---------------------------------------------------------------------------------------------------
 

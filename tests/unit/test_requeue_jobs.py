@@ -51,9 +51,9 @@ def taking(
     return client, bodies
 
 
-def give_back(bench: Bench, steps: int = 1000) -> None:
+def requeue(bench: Bench, steps: int = 1000) -> None:
     while bench.broker.requeue_jobs.is_busy and steps > 0:
-        bench.broker.give_back(bench.now_us)
+        bench.broker.requeue_step(bench.now_us)
         steps -= 1
 
 
@@ -76,9 +76,9 @@ def test_nobody_is_given_anything_until_all_are_back(bench: Bench, arguments: di
     other.frames()
     client.peer.lost(bench.now_us)
     bodies += numbered(bench.connect(), 3, first=9)
-    give_back(bench, 3)
+    requeue(bench, 3)
     assert (queue_of(bench).awaiting, other.frames()) == (1, [])
-    give_back(bench)
+    requeue(bench)
     frames = other.frames()
     assert [frame.payload for frame in frames if frame.kind == 3] == bodies
 
@@ -96,7 +96,7 @@ def test_a_message_that_comes_meanwhile_is_not_handed_on_at_once(bench: Bench) -
     client.peer.lost(bench.now_us)
     publisher.publish("q", large[1])
     assert other.bodies() == []
-    give_back(bench)
+    requeue(bench)
     assert other.bodies() == [*bodies, large[1]]
 
 
@@ -111,7 +111,7 @@ def test_what_several_consumers_had_in_turns_comes_back_in_order(bench: Bench) -
     assert queue_of(bench).awaiting == 3
     other = bench.connect()
     other.send(1, grammar.BASIC_CONSUME, queue="q", consumer_tag="c", no_ack=True)
-    give_back(bench)
+    requeue(bench)
     assert other.bodies() == bodies
 
 
@@ -128,7 +128,7 @@ def test_queues_wait_for_their_own_messages_only_and_channels_take_turns(bench: 
     assert (len(few.bodies()), len(other.bodies())) == (1, 1)
     few.send(1, grammar.BASIC_ACK, delivery_tag=5 if few.peer.channels[1].unacked.has(5) else 6)
     few.peer.lost(bench.now_us)
-    give_back(bench, 3)
+    requeue(bench, 3)
     assert other.bodies() == bodies
     assert queue_of(bench, "many").awaiting == 1
 
@@ -149,7 +149,7 @@ def test_a_queue_waits_for_what_a_channel_has_without_a_consumer(bench: Bench, h
     other.send(1, grammar.BASIC_CONSUME, queue="q", consumer_tag="c", no_ack=True)
     client.send(1, grammar.CHANNEL_CLOSE)
     assert other.bodies() == []
-    give_back(bench)
+    requeue(bench)
     assert other.bodies() == bodies
 
 
@@ -229,7 +229,7 @@ def test_an_operator_does_not_wait() -> None:
     client.peer.lost(desk.bench.now_us)
     got = desk.ask("get_messages", vhost="/", queue="q", count=3, ackmode="ack_requeue_true", encoding="base64")
     assert [b64decode(each["payload"]) for each in got] == bodies[:3]
-    give_back(desk.bench)
+    requeue(desk.bench)
     assert queue_of(desk.bench).count() == len(bodies)
 
 
@@ -250,7 +250,7 @@ def test_a_channel_that_closes_while_it_gives_back_gives_back_all(bench: Bench) 
     assert (queue_of(bench).count(), client.peer.has_more) == (2, True)
     client.peer.lost(bench.now_us)
     assert queue_of(bench).awaiting == 1
-    give_back(bench)
+    requeue(bench)
     other = bench.connect()
     other.send(1, grammar.BASIC_CONSUME, queue="q", consumer_tag="c", no_ack=True)
     assert other.bodies() == bodies
@@ -323,7 +323,7 @@ def test_dead_letters_of_those_that_come_back_are_in_order(
         while bench.broker.requeue_jobs.is_busy:
             queue = queue_of(bench)
             assert queue.count() + queue.unacked + queue_of(bench, "dead").count() == 40
-            give_back(bench, 1)
+            requeue(bench, 1)
     other = bench.connect()
     for name in ("dead", "q"):
         other.send(1, grammar.BASIC_CONSUME, queue=name, consumer_tag=name, no_ack=True)
@@ -345,7 +345,7 @@ def test_what_expires_on_its_way_expires_when_it_is_back(bench: Bench) -> None:
     client.peer.lost(bench.now_us)
     bench.pass_time(2_000_000)
     assert queue_of(bench, "dead").count() == 2
-    give_back(bench)
+    requeue(bench)
     bench.pass_time(0)
     other = bench.connect()
     other.send(1, grammar.BASIC_CONSUME, queue="dead", consumer_tag="c", no_ack=True)
@@ -363,7 +363,7 @@ def test_those_of_a_deleted_queue_are_forgotten(bench: Bench, how: str) -> None:
         bench.broker.vhosts["/"].delete_queue(queue_of(bench))
     elif how == "vhost":
         bench.broker.delete_vhost("/")
-    give_back(bench)
+    requeue(bench)
     bench.sync()
     assert bench.broker.log._current_live + sum(bench.broker.log._live) == 0
 
@@ -388,7 +388,7 @@ def test_a_stop_gives_back_all_that_is_on_its_way(bench: Bench) -> None:
 def test_a_crash_on_the_way_loses_nothing(bench: Bench) -> None:
     client, bodies = taking(bench, 9)
     client.peer.lost(bench.now_us)
-    give_back(bench, 2)
+    requeue(bench, 2)
     bench.sync()
     client = recovered(bench.batches).connect()
     client.send(1, grammar.BASIC_CONSUME, queue="q", consumer_tag="c", no_ack=True)
