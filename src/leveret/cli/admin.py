@@ -30,7 +30,7 @@ WAITS_MAX: Final = 200
 WAIT_S: Final = 0.05
 
 # protocol -> the option by which the process gets its socket, and what is there
-DOORS: Final[dict[str, tuple[str, str]]] = {
+LISTENERS: Final[dict[str, tuple[str, str]]] = {
     "http": ("--fd", "the HTTP API is"),
     "https": ("--tls-fd", "the HTTP API is"),
     "http/prometheus": ("--metrics-fd", "metrics for everybody are"),
@@ -143,7 +143,7 @@ def start_admin(
     arguments += [f"--cors-origin={origin}" for origin in settings.cors_origins]
     secrets = {}
     for protocol, listener in sockets.items():
-        option, what = DOORS[protocol]
+        option, what = LISTENERS[protocol]
         arguments.append(f"{option}={listener.fileno()}")
         address, port = listener.getsockname()[:2]
         server.listeners.append(Listener(protocol, address, port))

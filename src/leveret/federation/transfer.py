@@ -213,7 +213,7 @@ class Transfer:
         try:
             goes_on = rewriter.look(data, start, end, redelivered)
         except ProtocolError as error:
-            self._bury(tag, route, error.text)
+            self._dead_letter(tag, route, error.text)
             return False
         if not goes_on:
             self.looped += 1
@@ -221,7 +221,7 @@ class Transfer:
             return False
         size = rewriter.size
         if size + FRAME_OVERHEAD > FRAME_OCTETS_MAX:
-            self._bury(tag, route, f"its header of {size} octets does not fit into a frame")
+            self._dead_letter(tag, route, f"its header of {size} octets does not fit into a frame")
             return False
         if not self._admits(tag, rewriter.epoch, rewriter.id):
             return False
@@ -260,7 +260,7 @@ class Transfer:
         self._routes[route] = method
         return method
 
-    def _bury(self, tag: i64, route: bytes, reason: str) -> None:
+    def _dead_letter(self, tag: i64, route: bytes, reason: str) -> None:
         """It would stop the link for ever. It goes to the upstream queue's dead letter exchange, if it has one."""
         self.rejected += 1
         if self._has_acks:

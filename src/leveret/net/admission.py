@@ -83,12 +83,12 @@ class Admission:
         self.inside.remove(place.network, place)
         self.knocking.remove(place.network, place)
 
-    def _has_room_at_address(self, newcomer: Place, now_us: int) -> bool:
+    def _has_room_at_address(self, place: Place, now_us: int) -> bool:
         most = self._broker.settings.quota("connection_max_per_address")
-        if not 0 <= most <= self.inside.of(newcomer.network):
+        if not 0 <= most <= self.inside.of(place.network):
             return True
         reason = f"it has {most} connections, and connection_max_per_address is {most}"
-        return self._has_made_room(newcomer.host, self.knocking.items(newcomer.network), reason, now_us)
+        return self._has_made_room(place.host, self.knocking.items(place.network), reason, now_us)
 
     def _has_room_to_knock(self, host: str, now_us: int) -> bool:
         most, count = self._broker.settings.quota("handshake_max"), self.knocking.count

@@ -203,7 +203,7 @@ SECTIONS: Final[dict[str, tuple[Setting, ...]]] = {
             "ms", is_live=True,
         ),
     ),
-    "Ceilings": (
+    "Quotas": (
         _quota(
             "consumer_max_per_channel", "Consumers of one channel; -1: no limit. One more is refused, by 530.",
             "consumers",

@@ -63,8 +63,8 @@ class Consumer(Client):
     def _deliver(self, channel: ChannelCore[int], delivery: Delivery) -> None:
         properties = delivery.properties
         headers = properties.headers or {}
-        trail = headers.get("x-received-from")
-        entries = trail if isinstance(trail, list) else []
+        header = headers.get("x-received-from")
+        entries = header if isinstance(header, list) else []
         hops = tuple(str(each["cluster-name"]) for each in entries if isinstance(each, dict))
         id = properties.message_id or ""
         self.deliveries.append(Received(id, delivery.routing_key, delivery.redelivered, hops, headers, delivery.body))

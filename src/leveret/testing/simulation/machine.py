@@ -41,7 +41,7 @@ class Machine:
         self.on_fault: Callable[[str], None] = lambda what: None
         self.on_started: Callable[[], None] = lambda: None
         self._seed = seed
-        self._lives = 0
+        self._starts = 0
         self._crash_at = 0
         self._off_us: int | None = RESTART_US
 
@@ -69,10 +69,10 @@ class Machine:
         """Switch it on. Without effect while it is."""
         if self.life is not None:
             return
-        self._lives += 1
+        self._starts += 1
         self.trace.note(self.name, "starts")
         self.host.is_on = True
-        life = self.life = Process(self, Random(f"{self._seed}/{self.name}/{self._lives}"))
+        life = self.life = Process(self, Random(f"{self._seed}/{self.name}/{self._starts}"))
         life.run(life.start)
         if self.life is life:
             self.on_started()

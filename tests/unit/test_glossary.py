@@ -1,0 +1,61 @@
+"""docs/glossary.md keeps its words: what it has retired names nothing any more."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import leveret
+
+PACKAGE = Path(leveret.__file__).parent
+DOCS = Path(__file__).parents[2] / "docs"
+INTERFACES = {("admin/delayed.py", "parked"), ("cli/doctor/checks/delays.py", "parked"), ("control/delayed.py", "parked"),
+              ("cli/store.py", "parked")}  # fmt: skip
+"""Names that stand for a field of the HTTP API, of a command or of `leveret store dump`."""
+
+
+def retired() -> set[str]:
+    section = (DOCS / "glossary.md").read_text().partition("## Retired words\n")[2]
+    rows = re.findall(r"^\| (.+?) \|", section, re.MULTILINE)[1:]
+    words = {word for row in rows for word in row.split(", ")}
+    assert len(words) > 15
+    return words | {f"{word}s" for word in words}
+
+
+def parts_of(name: str) -> set[str]:
+    return set(re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower().split("_"))
+
+
+def names_in(source: str) -> Iterator[str]:
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node.name
+        elif isinstance(node, ast.arg):
+            yield node.arg
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.attr
+
+
+def test_no_name_in_the_source_uses_a_retired_word() -> None:
+    words = retired()
+    found = set()
+    for path in sorted(PACKAGE.rglob("*.py")):
+        place = path.relative_to(PACKAGE)
+        names = [*place.with_suffix("").parts, *names_in(path.read_text())]
+        found |= {(place.as_posix(), name) for name in names if parts_of(name) & words}
+    assert found == INTERFACES
+
+
+def test_no_heading_of_the_docs_uses_a_retired_word() -> None:
+    words = retired()
+    headings = {
+        f"{path.name}: {heading}"
+        for path in DOCS.rglob("*.md")
+        for heading in re.findall(r"^#+ (.*)$", path.read_text(), re.MULTILINE)
+        if set(re.findall(r"\w+", heading.lower())) & words
+    }
+    assert headings == set()
