@@ -121,6 +121,7 @@ conformance: $(VENV)/dev.stamp core  ## clients' own test suites against leveret
 	$(BIN)/python -m tests.suites $(SUITES)
 
 soak: $(VENV)/dev.stamp core  ## property tests with SEEDS=20 other seeds, thousands of simulated worlds and scripts, KILLS=500 kills and cuts and connections of each kind, SPARK_KILLS=200 of Spark queries
+	LEVERET_SIM_BOUNDARIES=all $(BIN)/python -m pytest -q tests/sim/test_every_boundary.py
 	LEVERET_SIM_SEEDS=$$(( 1000 * $(SEEDS) )) $(BIN)/python -m pytest -q -s tests/sim/test_seeds.py
 	LEVERET_FEDERATION_SEEDS=$$(( 1000 * $(SEEDS) )) $(BIN)/python -m pytest -q -s tests/sim/test_federation.py -k random
 	for seed in $$(seq $(SEEDS)); do \

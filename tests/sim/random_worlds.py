@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 
-CHUNKS = 10
+CHUNKS = 5
 
 
 def seeds_of(chunk: int, seeds: int, only: str | None) -> Sequence[int]:

@@ -1,7 +1,11 @@
-"""A crash at every disk operation of short histories, with every sensible remainder of what was not synced."""
+"""A crash at every disk operation of short histories, with every sensible remainder of what was not synced.
+
+Where batches overlap, every third operation is taken; LEVERET_SIM_BOUNDARIES=all (make soak) takes all.
+"""
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterator
 
@@ -14,6 +18,7 @@ from leveret.store.journal import JournalFailed
 from .world import STREAM_HITS, Crash, Operation, World
 
 SUBSETS_OF_MAX = 4
+STEP = 1 if os.environ.get("LEVERET_SIM_BOUNDARIES") == "all" else 3
 # each batch of some messages ends a file
 SMALL = DATA_START + 400
 LARGE = 1 << 20
@@ -175,8 +180,12 @@ def cut_during_recovery(world: World) -> int:
 @pytest.mark.parametrize("name", HISTORIES)
 def test_a_crash_at_every_disk_operation_loses_nothing_confirmed(name: str, overlap: float) -> None:
     hits: Counter[str] = Counter()
-    number = 1
-    while (world := stopped_at(name, overlap, number)) is not None:
+    number = tried = 0
+    while (world := stopped_at(name, overlap, number + 1)) is not None:
+        number += 1
+        if overlap and number % STEP:
+            continue
+        tried += 1
         for kept, torn in remainders(world.disk):
             other = world.fork()
             other.crash(kept, torn, is_sized=torn is not None and torn % 2 == 0)
@@ -187,13 +196,13 @@ def test_a_crash_at_every_disk_operation_loses_nothing_confirmed(name: str, over
         killed.kill()
         hits["recovery"] += cut_during_recovery(killed)
         go_on(killed)
-        number += 1
-    print(f"{name}: {number - 1} operations, {dict(hits)}")
-    assert hits["torn"] > number
-    assert hits["recovery"] > number
-    if name in ("dead letters", "delay"):
+    print(f"{name}: {tried} of {number} operations, {dict(hits)}")
+    assert tried > 3
+    assert hits["torn"] > tried
+    assert hits["recovery"] > tried
+    if name in ("dead letters", "delay") and not overlap:
         assert hits["hop in flight"]
-    if name == "files":
+    if name == "files" and not overlap:
         assert hits["rotation"]
         assert hits["file removal"]
     if name == "stream" and not overlap:

@@ -1,4 +1,4 @@
-"""Federations in the simulation. LEVERET_FEDERATION_SEEDS: how many random ones (1,000); LEVERET_FEDERATION_SEED: only
+"""Federations in the simulation. LEVERET_FEDERATION_SEEDS: how many random ones (500); LEVERET_FEDERATION_SEED: only
 this one, to replay a failure."""
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .federation_world import EXCHANGE, KEYS, FederationWorld
 from .random_worlds import CHUNKS, hits_of, missing_in, seeds_of
 
 TESTS = Path(__file__).parents[1]
-SEEDS = int(os.environ.get("LEVERET_FEDERATION_SEEDS", "1000"))
+SEEDS = int(os.environ.get("LEVERET_FEDERATION_SEEDS", "500"))
 ONLY = os.environ.get("LEVERET_FEDERATION_SEED")
 
 

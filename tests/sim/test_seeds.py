@@ -1,4 +1,4 @@
-"""Random worlds. LEVERET_SIM_SEEDS: how many (1,000); LEVERET_SIM_SEED: only this one, to replay a failure."""
+"""Random worlds. LEVERET_SIM_SEEDS: how many (500); LEVERET_SIM_SEED: only this one, to replay a failure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .seeds import simulate
 from .world import HITS, STREAM_HITS
 
 TESTS = Path(__file__).parents[1]
-SEEDS = int(os.environ.get("LEVERET_SIM_SEEDS", "1000"))
+SEEDS = int(os.environ.get("LEVERET_SIM_SEEDS", "500"))
 ONLY = os.environ.get("LEVERET_SIM_SEED")
 
 
