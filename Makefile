@@ -40,7 +40,7 @@ help:  ## this list
 run: $(VENV)/demo.stamp core  ## install and run the demo: flights through broker and Spark, reconciled (DEMO="--flights 5000")
 	$(BIN)/python -m leveret demo $(DEMO)
 
-test: $(VENV)/dev.stamp core $(LEVERET_JAVA_OPTIONS)  ## all tests that need nothing but what pip installs; what needs more is named at the end
+test: $(VENV)/dev.stamp core $(LEVERET_JAVA_OPTIONS)  ## all tests that need nothing but what pip installs and no minute of their own; what is left out is named at the end
 	LEVERET_PEERS=none $(PYTEST)
 
 test-all: $(VENV)/dev.stamp core $(LEVERET_JAVA_OPTIONS)  ## all tests: RabbitMQ, PostgreSQL, Node, Chromium … must be there (make peers)

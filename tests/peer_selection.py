@@ -98,8 +98,7 @@ class PeerSelection:
             return
         terminalreporter.section("tests left out for the peers that they need")
         for name in sorted(self._left_out, key=lambda name: (-len(self._left_out[name]), name)):
-            state = "installed" if PEERS[name].is_here else "not installed"
-            terminalreporter.line(f"{name:<12}{len(self._left_out[name]):>5} test functions   {state}")
+            terminalreporter.line(f"{name:<12}{len(self._left_out[name]):>5} test functions   {PEERS[name].state}")
         if missing(PEERS[name] for name in self._left_out):
             terminalreporter.line(f"To install what is missing: {COMMAND}")
         if self._mode == NONE:

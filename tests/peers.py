@@ -36,6 +36,7 @@ class Peer:
         extra: the extra of leveret that brings it, if pip does.
         check: whether it is there, for what is neither a program nor a file.
         fetch: what `python tests/peers.py fetch` does to bring it.
+        is_time: it is nothing to install, but time that `make test` does not take.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Peer:
     extra: str = ""
     check: Callable[[], bool] = lambda: True
     fetch: Callable[[], None] | None = None
+    is_time: bool = False
 
     @property
     def is_here(self) -> bool:
@@ -60,7 +62,12 @@ class Peer:
     @property
     def is_brought_by_pip(self) -> bool:
         """Whether `make test` has it wherever it can be had: it is of Python's packages, or of the machine."""
-        return not self.packages and not self.fetch
+        return not self.packages and not self.fetch and not self.is_time
+
+    @property
+    def state(self) -> str:
+        """In a word or two."""
+        return "long" if self.is_time else "installed" if self.is_here else "not installed"
 
     @property
     def programs(self) -> frozenset[str]:
@@ -136,6 +143,7 @@ PEERS = {
         Peer("systemd", "systemd-analyze, which checks the unit file", ("systemd-analyze",), ("systemd",)),
         Peer("valgrind", "valgrind, which counts instructions", ("valgrind",), ("valgrind",)),
         Peer("matplotlib", "Matplotlib, which draws curves", extra="demo", check=_has_module("matplotlib")),
+        Peer("minutes", "half a minute or more for one test, of which others try a part", is_time=True),
         Peer("glibc", "the GNU C library, whose allocator settings are tested",
              check=lambda: platform.libc_ver()[0] == "glibc"),
     )
@@ -164,7 +172,7 @@ def main(words: Sequence[str]) -> None:
         raise SystemExit("usage: python tests/peers.py [packages | fetch]")
     else:
         for peer in PEERS.values():
-            print(f"{peer.name:<12}{'installed' if peer.is_here else 'missing':<12}{peer.purpose}")
+            print(f"{peer.name:<12}{peer.state:<15}{peer.purpose}")
         if missing():
             print(f"To install what is missing: {COMMAND}")
 

@@ -10,7 +10,7 @@ import pytest
 
 from .running import demo, report, survivors
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.needs("minutes"), pytest.mark.timeout(600)]
 
 
 def test_a_run_adds_up_over_a_cut_link_a_killed_broker_and_a_lost_executor(tmp_path: Path) -> None:

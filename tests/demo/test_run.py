@@ -38,6 +38,7 @@ def test_a_run_adds_up_and_leaves_tables_picture_and_account(tmp_path: Path) -> 
     assert survivors(str(tmp_path), 10) == []
 
 
+@pytest.mark.needs("minutes")
 def test_injected_faults_are_found_and_fail_the_run(tmp_path: Path) -> None:
     done = demo(tmp_path, "--inject", "lost", "--inject", "duplicated", "--inject", "early")
     assert done.returncode == 1, done.stdout + done.stderr
@@ -86,6 +87,7 @@ def test_an_interrupted_run_leaves_no_process_behind(
     assert survivors(str(tmp_path), 10) == []
 
 
+@pytest.mark.needs("minutes")
 def test_a_federated_run_adds_up_over_a_cut_link_and_a_killed_broker(tmp_path: Path) -> None:
     done = demo(tmp_path, "--federated", flights=2_000)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -119,6 +121,7 @@ def outages(output: Path) -> list[tuple[str, float, float]]:
     return [(outage["airport"], outage["began_s"], outage["ended_s"]) for outage in found]
 
 
+@pytest.mark.needs("minutes")
 def test_faults_behind_the_links_are_found(tmp_path: Path) -> None:
     done = demo(tmp_path, "--federated", "--inject", "lost", "--inject", "duplicated")
     assert done.returncode == 1, done.stdout + done.stderr

@@ -131,13 +131,14 @@ def make(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Venv]:
     return lambda version=OWN: Venv(tmp_path_factory.mktemp(f"python{version}"), version)
 
 
-def test_what_is_classified_is_what_is_run() -> None:
+def test_what_is_classified_is_what_is_built_and_in_ci_what_is_run() -> None:
     project = tomllib.loads((TOP / "pyproject.toml").read_text())
     named = "Programming Language :: Python :: 3."
     classified = {text.removeprefix(named[:-2]) for text in project["project"]["classifiers"] if text.startswith(named)}
     built = {f"3.{minor}" for minor in re.findall(r"cp3(\d+)-", project["tool"]["cibuildwheel"]["build"])}
     assert classified == built
-    assert classified <= set(pythons())
+    if os.environ.get("CI") == "true":
+        assert classified <= set(pythons())
 
 
 @needs_packages

@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 
+import pytest
+
 CHUNKS = 5
+EACH_CHUNK = [0, *(pytest.param(chunk, marks=pytest.mark.needs("minutes")) for chunk in range(1, CHUNKS))]
+"""The first one is a sample of all: `make test` has no more."""
 
 
 def seeds_of(chunk: int, seeds: int, only: str | None) -> Sequence[int]:

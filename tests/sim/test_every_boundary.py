@@ -88,6 +88,9 @@ HISTORIES: dict[str, tuple[int, list[Operation]]] = {
     ]),
 }  # fmt: skip
 
+LONG_ONES = ("files", "orderly stop", "delay")
+LONG = pytest.mark.needs("minutes")
+
 AFTERWARDS: list[Operation] = [
     *DEATH, ("declare", "log"), ("read", "r", "log", "first", 9), ("publish", "", "log", 2), ("publish", "", "work", 2),
     ("time", 600_000), ("get", "a", "work"), ("reject", "a"),
@@ -176,8 +179,10 @@ def cut_during_recovery(world: World) -> int:
             return number - 1
 
 
-@pytest.mark.parametrize("overlap", [0.0, 0.4], ids=["one by one", "overlapping"])
-@pytest.mark.parametrize("name", HISTORIES)
+@pytest.mark.parametrize(
+    "overlap", [0.0, pytest.param(0.4, marks=LONG)], ids=["one by one", "overlapping"]
+)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=LONG if name in LONG_ONES else ()) for name in HISTORIES])
 def test_a_crash_at_every_disk_operation_loses_nothing_confirmed(name: str, overlap: float) -> None:
     hits: Counter[str] = Counter()
     number = tried = 0
@@ -211,7 +216,7 @@ def test_a_crash_at_every_disk_operation_loses_nothing_confirmed(name: str, over
         assert hits["stream removal"]
 
 
-@pytest.mark.parametrize("name", ["publish", "dead letters", "files", "stream"])
+@pytest.mark.parametrize("name", ["publish", "dead letters", pytest.param("files", marks=LONG), "stream"])
 def test_a_disk_that_refuses_any_operation_loses_nothing_confirmed(name: str) -> None:
     """The process ends at a refusal. What the kernel then only pretends to have written must be written again."""
     number = 1

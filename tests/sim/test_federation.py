@@ -19,7 +19,7 @@ from leveret.wire.table import Value
 from .federation_seeds import HITS, simulate
 from .federation_shapes import SHAPES
 from .federation_world import EXCHANGE, KEYS, FederationWorld
-from .random_worlds import CHUNKS, hits_of, missing_in, seeds_of
+from .random_worlds import EACH_CHUNK, hits_of, missing_in, seeds_of
 
 TESTS = Path(__file__).parents[1]
 SEEDS = int(os.environ.get("LEVERET_FEDERATION_SEEDS", "500"))
@@ -148,7 +148,7 @@ def test_a_link_that_is_wanted_no_more_leaves_nothing_but_the_upstream_exchange(
 
 
 @pytest.mark.timeout(600 + 2 * SEEDS)
-@pytest.mark.parametrize("chunk", range(1) if ONLY else range(CHUNKS))
+@pytest.mark.parametrize("chunk", range(1) if ONLY else EACH_CHUNK)
 def test_random_federations_lose_nothing_confirmed_and_double_nothing(chunk: int) -> None:
     seeds = seeds_of(chunk, SEEDS, ONLY)
     again = "LEVERET_FEDERATION_SEED={} python -m pytest tests/sim/test_federation.py -k random"

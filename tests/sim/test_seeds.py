@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from .random_worlds import CHUNKS, hits_of, missing_in, seeds_of
+from .random_worlds import EACH_CHUNK, hits_of, missing_in, seeds_of
 from .seeds import simulate
 from .world import HITS, STREAM_HITS
 
@@ -19,7 +19,7 @@ ONLY = os.environ.get("LEVERET_SIM_SEED")
 
 
 @pytest.mark.timeout(600 + 2 * SEEDS)
-@pytest.mark.parametrize("chunk", range(1) if ONLY else range(CHUNKS))
+@pytest.mark.parametrize("chunk", range(1) if ONLY else EACH_CHUNK)
 def test_random_worlds_lose_nothing_confirmed(chunk: int) -> None:
     seeds = seeds_of(chunk, SEEDS, ONLY)
     again = "LEVERET_SIM_SEED={} python -m pytest tests/sim/test_seeds.py -k random_worlds"

@@ -25,7 +25,7 @@ from .cluster import Cluster, ConnectServer, running_cluster
 from .service import Service
 from .support import fill
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.needs("minutes"), pytest.mark.timeout(600)]
 
 SOURCES = Path(__file__).parents[2] / "src"
 JOB = Path(__file__).with_name("job.py")

@@ -9,7 +9,7 @@ import pytest
 from .kills.plan import QUEUE, SPOOL, STAGED, STREAM, Step
 from .kills.run import Run
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.spark, pytest.mark.needs("minutes"), pytest.mark.timeout(1800)]
 
 # flows are killed by each other's steps, too, wherever they are then
 STREAMS = [

@@ -17,6 +17,7 @@ def text(cell: Any) -> str:
     return "".join(output.get("text") or output.get("data", {}).get("text/plain", "") for output in cell.outputs)
 
 
+@pytest.mark.needs("minutes")
 def test_the_notebook_runs(broker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import nbformat  # seconds of processor time, which each process that collects the tests would spend
     from nbclient import NotebookClient

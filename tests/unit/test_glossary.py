@@ -11,9 +11,13 @@ import leveret
 
 PACKAGE = Path(leveret.__file__).parent
 DOCS = Path(__file__).parents[2] / "docs"
-INTERFACES = {("admin/delayed.py", "parked"), ("cli/doctor/checks/delays.py", "parked"), ("control/delayed.py", "parked"),
-              ("cli/store.py", "parked")}  # fmt: skip
-"""Names that stand for a field of the HTTP API, of a command or of `leveret store dump`."""
+INTERFACES = {
+    ("admin/delayed.py", "parked"),
+    ("cli/doctor/checks/delays.py", "parked"),
+    ("cli/store.py", "parked"),
+    ("control/delayed.py", "parked"),
+}
+"""Names that are fields of the HTTP API, of commands, or of `leveret store dump`."""
 
 
 def retired() -> set[str]:

@@ -22,7 +22,7 @@ def clients(both: Pair, brokers: list[Broker], vhost: str) -> Iterator[list[Bloc
     found = []
     for broker in brokers:
         parameters = pika.URLParameters(within(broker, vhost))
-        parameters.client_properties = {"connection_name": vhost, "purpose": "test"}
+        parameters.client_properties = {"connection_name": vhost, "purpose": "test", "platform": "Python"}
         channel = pika.BlockingConnection(parameters).channel()
         channel.confirm_delivery()
         channel.basic_qos(prefetch_count=7)

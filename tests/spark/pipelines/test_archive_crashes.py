@@ -182,6 +182,7 @@ def expected(batches: int) -> list[int]:
     return [10 * batch + row for batch in range(batches) for row in range(3)]
 
 
+@pytest.mark.needs("minutes")
 @pytest.mark.parametrize("is_power", [False, True])
 def test_each_row_is_there_once_wherever_it_ends(tmp_path: Path, is_power: bool) -> None:
     ends = merges_seen = 0

@@ -45,6 +45,7 @@ def ids(spark: SparkSession, path: Path, source: str) -> list[str]:
     return sorted(row.message_id for row in rows)
 
 
+@pytest.mark.needs("minutes")
 @leveret_alone
 def test_flights_are_there_once_after_a_crash(
     spark: SparkSession, url: str, channel: BlockingChannel, stream: str, queue: str, exchange: str, tmp_path: Path

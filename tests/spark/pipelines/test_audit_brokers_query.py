@@ -169,6 +169,7 @@ def drafts(table: Path) -> list[Path]:
     return list(table.parent.glob(f".{table.name}.*.draft"))
 
 
+@pytest.mark.needs("minutes")
 def test_it_finds_what_was_done_and_nothing_else_also_after_a_crash(
     spark: SparkSession, house: House, tmp_path: Path
 ) -> None:

@@ -97,6 +97,7 @@ class TestLeveret:
     def url(self, broker: str) -> str:
         return broker
 
+    @pytest.mark.needs("minutes")
     def test_a_selection_is_sent_back_once_though_the_driver_dies(
         self, spark: SparkSession, url: str, graves: Graves, tmp_path: Path
     ) -> None:

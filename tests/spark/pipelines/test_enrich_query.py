@@ -108,6 +108,7 @@ def results(spark: SparkSession, url: str, stream: str = "flights.enriched") -> 
     return {row.message_id: json.loads(row.body) for row in rows}
 
 
+@pytest.mark.needs("minutes")
 def test_a_killed_query_goes_on_and_nothing_is_lost_or_twice(
     spark: SparkSession, broker: str, channel: BlockingChannel, planes: None, tmp_path: Path
 ) -> None:

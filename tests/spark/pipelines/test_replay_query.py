@@ -103,6 +103,7 @@ class TestLeveret:
     def url(self, broker: str) -> str:
         return broker
 
+    @pytest.mark.needs("minutes")
     def test_a_lake_is_replayed_once_and_in_order_though_the_driver_dies(
         self, spark: SparkSession, url: str, channel: BlockingChannel, stream: str, queue: str, topic: str,
         flights: Flights, tmp_path: Path,

@@ -88,6 +88,7 @@ def assert_waits(found: dict[str, tuple[str, int]], rows: dict[str, tuple[dateti
         assert 0 <= due_ms - wanted[each][1] < 3_600_000, each
 
 
+@pytest.mark.needs("minutes")
 def test_a_killed_run_is_finished_and_nothing_is_lost_or_twice(
     spark: SparkSession, office: LeveretProcess, name: str, tmp_path: Path
 ) -> None:
@@ -120,6 +121,7 @@ def test_a_killed_run_is_finished_and_nothing_is_lost_or_twice(
     assert pending(office, name) == found
 
 
+@pytest.mark.needs("minutes")
 def test_edits_are_followed_wherever_a_run_breaks(
     spark: SparkSession, office: LeveretProcess, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
