@@ -61,6 +61,8 @@ def filesystem(place: Path) -> str:
     """The kind of file system that a directory is on, and its options."""
     mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
     fitting = [mount for mount in mounts if place.is_relative_to(mount[1])]
+    if not fitting:  # below chroot the root's own mount is not listed
+        return "unknown"
     best = max(fitting, key=lambda mount: len(mount[1]))
     return f"{best[2]} ({best[3]})"
 

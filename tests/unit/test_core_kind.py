@@ -20,7 +20,8 @@ def core_modules() -> list[str]:
 
 
 def test_the_core_is_the_expected_one() -> None:
-    assert leveret.core() == os.environ.get("LEVERET_CORE", leveret.core())
+    wanted = os.environ.get("LEVERET_CORE", "best")
+    assert wanted in ("best", leveret.core())
 
 
 def is_compiled(name: str) -> bool:

@@ -8,7 +8,7 @@ from tests.core_only import ALWAYS, NEVER, TOP, is_taken
 
 @pytest.mark.parametrize(("name", "expected"), [
     ("unit/test_runs.py", True),  # names modules of the core
-    ("unit/test_remains.py", True),
+    ("unit/test_stale_bindings.py", True),
     ("sim/test_delays.py", True),  # through helpers
     ("fuzz/test_corpus.py", True),  # always
     ("unit/test_stages_crashes.py", False),  # never

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from leveret.pipelines.errors import PipelineError, cause
@@ -42,6 +43,7 @@ def started(app_name: str, log: Path, *, remote: str | None = None, **conf: obje
     # The Python side logs interrupted calls, with their tracebacks, by the root logger.
     chatter = logging.FileHandler(log)
     logging.getLogger().addHandler(chatter)
+    _quieten_accumulators()
     try:
         yield spark
     finally:
@@ -56,6 +58,13 @@ def _stop(spark: SparkSession) -> None:
     for query in spark.streams.active:
         query.stop()
     spark.stop()
+
+
+def _quieten_accumulators() -> None:
+    """Logs what Spark's server of accumulators would print: it takes Java's end for a request that has failed."""
+    server = getattr(SparkContext._active_spark_context, "_accumulatorServer", None)
+    if server is not None:  # else Spark is elsewhere
+        server.handle_error = lambda request, address: logging.getLogger("py4j").debug("accumulators", exc_info=True)
 
 
 @contextmanager
