@@ -16,9 +16,11 @@ from leveret.testing.processes import LeveretProcess
 from tests import peer_selection
 from tests.shared import SharedServers, alone, shared, virtual_host
 
-# How long an example takes says something about the machine, and nothing about the code.
-settings.register_profile("leveret", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("leveret")
+# How long an example takes says something about the machine, and nothing about the code. Examples are the same in every
+# run, so that a run says something about what has changed; `make soak` asks for others, by --hypothesis-seed.
+settings.register_profile("others", deadline=None, derandomize=False, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("same", settings.get_profile("others"), derandomize=True, database=None)
+settings.load_profile("same")
 
 TESTS = Path(__file__).parent
 OWN = os.environ.get("PYTEST_XDIST_WORKER", "alone")
@@ -113,6 +115,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
 
 def pytest_configure(config: pytest.Config) -> None:
     peer_selection.pytest_configure(config)
+    if config.getoption("hypothesis_seed", None) is not None:
+        settings.load_profile("others")
     if not hasattr(config, "workerinput"):
         config.add_cleanup(SharedServers().end)
         config.pluginmanager.register(Failures(config), "failures")
