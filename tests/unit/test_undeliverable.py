@@ -122,8 +122,7 @@ class Yard:
         self.client = self.bench.connect()
 
 
-# -- what is kept as undeliverable
-# ----------------------------------------------------------------------------------------------------
+# -- what is undeliverable ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("layout", [*LAYOUTS.values(), KOMBU], ids=[*LAYOUTS, "kombu with a prefix"])

@@ -51,7 +51,7 @@ class Queue:
     messages that may be its own (requeue_job.py): until all are here, nobody is given any. leaving: so many lists of
     its messages are gone and not settled yet (leaving.py). is_quorum: it is of this type; keeps_all: the journal has
     its transient messages, too; level: which one of a delay layout it is, None = none; keeps_undeliverable: its dead
-    letters that reach no queue are kept as undeliverable, and not dropped; parking: those that are.
+    letters that reach no queue are kept, and not dropped; undeliverable: those that are.
     is_dead_lettering_slowly: some of these are being looked up (slow_dead_letters.py).
     """
 
@@ -125,7 +125,7 @@ class Queue:
         return self.undeliverable.list_at(index)
 
     def every_list(self) -> list[MessageList]:
-        """Those of what waits, and those of what is kept as undeliverable."""
+        """Those of what waits, and those of what is undeliverable."""
         if self.undeliverable is None or not self.undeliverable.message_lists:
             return self.message_lists
         return [*self.message_lists, *self.undeliverable.message_lists.values()]

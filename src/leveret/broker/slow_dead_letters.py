@@ -1,10 +1,10 @@
 """Dead letters whose way leads past very many bindings or exchanges: each is looked up in several turns
 (lookup.py).
 
-They are kept as undeliverable (undeliverable.py) until their lookup has ended, so they take no memory, and a crash
-finds each either here or in all its queues. Those of one queue go in the order of their deaths, behind them all that
-die there meanwhile; queues take turns. What reaches no queue then is dropped or stays here, as if it had been looked
-up at once.
+They are among the undeliverable ones (undeliverable.py) until their lookup has ended, so they take no memory, and a
+crash finds each either here or in all its queues. Those of one queue go in the order of their deaths, behind them all
+that die there meanwhile; queues take turns. What reaches no queue then is dropped or stays here, as if it had been
+looked up at once.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""When what is kept as undeliverable (undeliverable.py) goes its way: soon after a binding, an exchange or a queue
-came, and now and then.
+"""Retries undeliverable dead letters (undeliverable.py): soon after a binding, an exchange or a queue came, and now and
+then.
 
-A round asks for each message list of the virtual host whether there is a way, once for all that is in it; where
-there is none nothing is read or moved, so that a million messages for whom nobody is there cost next to nothing. Then
-the message lists that have one are emptied, whichever has what died first before the others, a part at a time. Pauses
-between rounds double up to RabbitMQ's dead_letter_worker_publisher_confirm_timeout: a full queue may have room by then.
+A round asks once for each message list of the virtual host whether a queue would take its messages. Where none would,
+nothing is read or moved, so a million messages that nobody wants cost next to nothing. The other lists are emptied in
+parts, the oldest death first. Pauses between rounds double up to RabbitMQ's
+dead_letter_worker_publisher_confirm_timeout: a full queue may have room by then.
 """
 
 from __future__ import annotations
