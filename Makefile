@@ -16,7 +16,7 @@ export LEVERET_JAVA_OPTIONS := $(CURDIR)/build/java.options
 DEMO ?=
 SEEDS ?= 20
 # Tests wait more than they compute: more files at a time than processors, but not so many that brokers starve.
-JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 3 ? n + 2 : 4)))
+JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 4 ? n + 1 : 4)))
 KILLS ?= 500
 SPARK_KILLS ?= 200
 FUZZ_S ?= 900

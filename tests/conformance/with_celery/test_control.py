@@ -114,6 +114,7 @@ def test_pool_grows_and_shrinks(app: Celery, worker: Worker) -> None:
     assert told(app, worker, "pool_grow", 1) == {"ok": "pool will grow"}
     assert prefetch() == before + 4
     assert app.tasks["add"].delay(1, 1).get(timeout=DEADLINE_S) == 2
+    worker.idle(app)  # the result comes before the worker knows that its process has nothing to do any more
     assert told(app, worker, "pool_shrink", 1) == {"ok": "pool will shrink"}
     assert prefetch() == before
 
