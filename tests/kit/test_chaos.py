@@ -142,14 +142,20 @@ async def cut_off(rabbit: LiveBroker, chance: Chance) -> None:
         await client.cut()
 
 
+async def with_topic_exchange(rabbit: LiveBroker, name: str) -> Raw:
+    """A client with a topic exchange and a queue of this name."""
+    client = await Raw.open(rabbit)
+    await client.say(
+        method_frame(1, grammar.EXCHANGE_DECLARE, exchange=name, type="topic", auto_delete=True)
+        + method_frame(1, grammar.QUEUE_DECLARE, queue=name, exclusive=True)
+    )
+    return client
+
+
 async def patterns(rabbit: LiveBroker, chance: Chance) -> None:
     """Patterns full of wildcards, and routing keys that come far in all of them."""
-    client = await Raw.open(rabbit)
     exchange = f"topic {chance.random()}"
-    await client.say(
-        method_frame(1, grammar.EXCHANGE_DECLARE, exchange=exchange, type="topic", auto_delete=True)
-        + method_frame(1, grammar.QUEUE_DECLARE, queue=exchange, exclusive=True)
-    )
+    client = await with_topic_exchange(rabbit, exchange)
     for _ in range(800):
         key = ".".join(chance.choices("#*a", k=122))
         await client.say(method_frame(1, grammar.QUEUE_BIND, queue=exchange, exchange=exchange, routing_key=key))
@@ -160,12 +166,8 @@ async def patterns(rabbit: LiveBroker, chance: Chance) -> None:
 
 async def copies(rabbit: LiveBroker, chance: Chance) -> None:
     """Thousands of keys in CC, each of which is looked up, at an exchange with many bindings."""
-    client = await Raw.open(rabbit)
     exchange = f"copies {chance.random()}"
-    await client.say(
-        method_frame(1, grammar.EXCHANGE_DECLARE, exchange=exchange, type="topic", auto_delete=True)
-        + method_frame(1, grammar.QUEUE_DECLARE, queue=exchange, exclusive=True)
-    )
+    client = await with_topic_exchange(rabbit, exchange)
     for number in range(300):
         await client.say(
             method_frame(1, grammar.QUEUE_BIND, queue=exchange, exchange=exchange, routing_key=f"#.{number}.#.b")

@@ -83,6 +83,25 @@ async def crowded(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[tuple[
     await until(lambda: not IdleTimeout.sockets.count)
 
 
+async def another_gets_in(
+    port: int,
+    idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]],
+    gone: int,
+    context: ssl.SSLContext | None = None,
+) -> None:
+    """From another address, which is served twice; the oldest of the idle ones have given way. Closes all of them."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.9", 0), ssl=context)
+    for _ in range(2):
+        writer.write(WHOAMI)
+        assert b"200 OK" in await reader.readuntil(b"}")
+    for each, _ in idle[:gone]:
+        with contextlib.suppress(ConnectionError):
+            assert await each.read() == b""
+    assert IdleTimeout.sockets.count == 3
+    for _, other in (*idle, (reader, writer)):
+        other.close()
+
+
 async def test_idle_connections_keep_nobody_out(
     crowded: tuple[tuple[str, int], Browser], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -95,17 +114,8 @@ async def test_idle_connections_keep_nobody_out(
         idle.append(await asyncio.open_connection(*address))
         idle[-1][1].write(sent)
         await until(lambda: IdleTimeout.sockets.count == min(len(idle), 3))
-    reader, writer = await asyncio.open_connection("127.0.0.1", address[1], local_addr=("127.0.0.9", 0))
-    for _ in range(2):
-        writer.write(WHOAMI)
-        assert b"200 OK" in await reader.readuntil(b"}")
-    for gone, _ in idle[:4]:
-        with contextlib.suppress(ConnectionError):
-            assert await gone.read() == b""
-    assert IdleTimeout.sockets.count == 3
+    await another_gets_in(address[1], idle, 4)
     assert len([text for text in caplog.messages if "to make room for another" in text]) == 1
-    for _, other in (*idle, (reader, writer)):
-        other.close()
 
 
 def test_half_handshakes_keep_nobody_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,18 +139,7 @@ async def _among_half_handshakes(context: ssl.SSLContext) -> None:
         half.append(await asyncio.open_connection(*address))
         half[-1][1].write(sent)
         await until(lambda: IdleTimeout.sockets.count == min(len(half), 3))
-    reader, writer = await asyncio.open_connection(
-        "127.0.0.1", address[1], local_addr=("127.0.0.9", 0), ssl=ssl._create_unverified_context()
-    )
-    for _ in range(2):
-        writer.write(WHOAMI)
-        assert b"200 OK" in await reader.readuntil(b"}")
-    for gone, _ in half[:3]:
-        with contextlib.suppress(ConnectionError):
-            assert await gone.read() == b""
-    assert IdleTimeout.sockets.count == 3
-    for _, other in (*half, (reader, writer)):
-        other.close()
+    await another_gets_in(address[1], half, 3, ssl._create_unverified_context())
     await until(lambda: not IdleTimeout.sockets.count)
     server.should_exit = server.force_exit = True
     await serving

@@ -53,7 +53,7 @@ OF_EXCHANGES: Final = (
     "alternate-exchange", "hash-header", "hash-property", "x-delayed-type", "x-downstream-name", "x-downstream-vhost",
     "x-internal-purpose", "x-max-hops", "x-recent-history-length", "x-super-stream",
 )  # fmt: skip
-# so many names are told in the log; more of them come from a program, not from a slip
+# unknown names that the log mentions; more than these come from a program, not from a slip
 _TOLD_MAX: Final = 100
 # what a consumer may say of each type of queue beside the others' arguments; the filters are those of RabbitMQ 3.13
 _OF_CONSUMERS: Final = ("x-priority", "x-cancel-on-ha-failover")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from leveret.broker.message_list import MessageList
     from leveret.broker.queue import Queue
 
-# so many items of a message list, and so many unacknowledged messages, are looked at
+# items of a message list, and unacknowledged messages, that are examined
 LOOKED_AT_MAX: Final[i64] = 500
 
 

@@ -95,8 +95,10 @@ def dead_letter(vhost: VHost, queue: Queue, entry: Entry, reason: str, now_us: i
 
 
 def give(vhost: VHost, queue: Queue, entry: Entry, reason: str, now_us: i64, seeker: Seeker) -> None:
-    """Give an entry to the queue's dead letter exchange, once and for all, or drop it where there is none. Unfinished,
-    and nothing is done, if its lookup takes several turns."""
+    """Hand an entry over to the queue's dead letter exchange, or drop it if the queue has none.
+
+    Unfinished, with nothing done, if its lookup takes several turns.
+    """
     is_moved = False
     if queue.dead_letter_exchange is not None:
         found = prepare(vhost, queue, entry, reason, now_us, seeker)

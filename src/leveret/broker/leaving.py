@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Leaving:
-    """is_purge: each of them needs a record, since their queue stays. settled: so many of the items are done with."""
+    """is_purge: each of them needs a record, since their queue stays. settled: how many of the items are done with."""
 
     def __init__(self, message_list: MessageList, items: list[Entry | Run | Page | None], is_purge: bool) -> None:
         self.message_list = message_list

@@ -72,9 +72,9 @@ TAILS_OCTETS_MAX: Final[i64] = 16 << 20
 AT_ONCE_US: Final[i64] = 1
 # files that the journal may have, besides what cannot be moved yet, before messages go to pages
 FILES_MAX: Final = 3
-# so many messages are freed together
+# messages that are freed together
 GONE_AT_ONCE: Final = 1024
-# of those that a purge or a deletion takes, so many are settled with it, and so many in each turn from then on
+# how many of the messages that a purge or a deletion takes are settled with it, and in each turn from then on
 SETTLED_AT_ONCE: Final[i64] = 4096
 SETTLED_MAX: Final[i64] = 16384
 
@@ -244,8 +244,8 @@ class Log:
         self.forget(message_list, id, count)
 
     def let_go(self, message_list: MessageList, items: list[Entry | Run | Page | None], is_purge: bool) -> None:
-        """All that waited in a message list is gone, by a purge or with its queue, of which another record tells. Of
-        many the journal hears by and by, and then their memory is freed."""
+        """Everything that waited in a message list is gone, by a purge or with its queue; another record says so. If
+        there are many messages, the journal gets them in steps, and their memory is freed afterwards."""
         leaving = Leaving(message_list, items, is_purge)
         most = SETTLED_AT_ONCE
         if self.is_replaying:
@@ -273,7 +273,7 @@ class Log:
             self.settle_leaving()
 
     def _settle(self, leaving: Leaving, most: i64) -> i64:
-        """Settle up to so many items; returns how many it were."""
+        """Settle at most `most` items; returns how many were settled."""
         message_list, items = leaving.message_list, leaving.items
         is_purge = leaving.is_purge and not message_list.queue.is_deleted
         number = message_list.number

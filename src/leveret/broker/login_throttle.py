@@ -1,14 +1,14 @@
-"""Attempts to log in: how many there were, and how long the next one waits after failures.
+"""Counts login attempts, and says how long the next one waits after failures.
 
-Failures count for an address and a user together: whoever guesses one user's password holds up nobody who logs in as
-another one, not even from the same address. Over all users an address has a number of failures, which comes back with
-time, against those who try one password with many names; a user who has logged in from there before is not held up by
-that. A wait comes before the password is looked at and is the same for a right one and for users that do not exist, so
-who guesses learns nothing by not waiting for the answer. Attempts wait in line, so many connections guess no faster.
-What is refused unseen tells nothing of a password, and does not count.
+Failures are counted per address and user, so guessing one user's password delays no other user, not even from the same
+address. Each address also has an allowance of failures over all users, which refills with time: it stops trying one
+password with many names, and does not delay a user who has logged in from that address before. The wait comes before
+the password is checked, and is the same for a correct password and for users that do not exist, so an early answer
+reveals nothing. Attempts wait in one queue, so opening more connections does not speed up guessing. An attempt that is
+refused without a check reveals nothing about the password, and does not count.
 
-What can't be had by guessing: whoever makes room in these tables needs as many failures, or addresses, as they have
-room for, and an address fails no more than FREE_OF_ADDRESS times and once in STEP_OF_ADDRESS_US within FORGET_US.
+Guessing cannot empty these tables: to push an entry out takes as many failures, or addresses, as a table has room for,
+and an address fails no more than FREE_OF_ADDRESS times and once in STEP_OF_ADDRESS_US within FORGET_US.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from __future__ import annotations
 from ipaddress import ip_address
 from typing import Final
 
-# so many failures of one user in a row cost nothing
+# failures of one user in a row that cost nothing
 FREE: Final = 8
 STEP_US: Final = 250_000
 STEP_US_MAX: Final = 4_000_000
-# so many failures of an address cost nothing, whoever they are of, and one more each time this has passed
+# failures of an address, over all users, that cost nothing; one more is allowed each time this has passed
 FREE_OF_ADDRESS: Final = 100
 STEP_OF_ADDRESS_US: Final = 500_000
-# who would have to wait for longer is refused at once, unlooked at
+# an attempt that would have to wait longer is refused at once, without a check
 WAIT_US_MAX: Final = 8_000_000
-# who has not failed for so long begins anew
+# after this time without a failure the count begins anew
 FORGET_US: Final = 60_000_000
 ADDRESSES_MAX: Final = 4096
 USERS_MAX: Final = 16_384

@@ -95,7 +95,7 @@ CONNECTION_HANDLERS: Final[dict[int, Callable[[Peer, Method], None]]] = {
     grammar.CONNECTION_UPDATE_SECRET.key: handshake.update_secret,
 }
 COST_WORTH_A_LOOK: Final[i64] = 1 << 18
-# Of the queues that go with their connection, so much in one turn: each is as much work as so many of its messages.
+# Deleting exclusive queues with their connection: the work of one turn, and how many messages cost as much as a queue.
 EXCLUSIVE_COST_MAX: Final[i64] = 256
 MESSAGES_COST: Final[i64] = 64
 # a client has this long to close its socket, or to answer our close, as in RabbitMQ; and one that is not told why

@@ -34,7 +34,7 @@ OPS: Final = (QUERY, RELEASE, FORGET, CLOSE, CLOSED, OPEN, STAGED_LIST, DROP)
 QUERIES_MAX: Final = 10_000
 STAGES_MAX: Final = 100_000
 CLOSED_MAX: Final = 10_000
-# so many are closed in one turn; the next ones follow after a second
+# queries that are closed in one turn; the next ones follow after a second
 CLOSED_IN_TURN: Final = 1000
 DAY_US: Final[i64] = 86_400_000_000
 SECOND_US: Final[i64] = 1_000_000

@@ -36,19 +36,18 @@ EXPIRED_MAX: Final[i64] = 1024
 
 
 class Queue:
-    """message_lists: all of them, those whose messages are delivered first in front; message_list: the one with index
-    0.
+    """message_lists: all of them, those that are delivered first in front; message_list: the one with index 0.
 
     unplaced_below: messages with smaller ids have no position for links. number: unique for the life of the data
-    directory (0 = not durable); owner: the connection of an exclusive one;
-    declared: its arguments as they came from a client, empty if they came from the journal; effect: what policies say
-    of it. What follows is the outcome of both: see queue_settings.py.
+    directory (0 = not durable); owner: the connection of an exclusive one; declared: its arguments as they came from a
+    client, empty if they came from the journal; effect: what policies say of it. What follows is the outcome of both:
+    see queue_settings.py.
 
     ttl_us: x-message-ttl, -1 = none; idle_us: x-expires, 0 = none; dead_letter_exchange: None = expired and rejected
     messages are dropped. limits: of its length, None = none; delivery_limit: how often a message may come back, -1 = as
     often as it likes; counts_returns: it is told how often it came back; spent: messages that came back once more than
-    that, refused: those without room; both are still to be dead-lettered. awaiting: so many channels are giving back
-    messages that may be its own (requeue_job.py): until all are here, nobody is given any. leaving: so many lists of
+    that, refused: those without room; both are still to be dead-lettered. awaiting: how many channels are requeuing
+    messages that may be its own (requeue_job.py): until all are back, it delivers nothing. leaving: how many lists of
     its messages are gone and not settled yet (leaving.py). is_quorum: it is of this type; keeps_all: the journal has
     its transient messages, too; level: which one of a delay layout it is, None = none; keeps_undeliverable: its dead
     letters that reach no queue are kept, and not dropped; undeliverable: those that are.

@@ -71,8 +71,8 @@ def check_bindings(peer: Peer, method: Method, binding: Binding) -> None:
 
 
 def check_staged_producers(peer: Peer, query: Query | None) -> None:
-    """StageError if the user has as many staged producers (None: this is a new one) or stages as it may have. Nobody
-    counts before there are so many in the whole virtual host."""
+    """StageError if the user has as many staged producers (None: this is a new one) or stages as it may have.
+    They are counted only if the whole virtual host has as many."""
     queries = peer.vhost.queries
     owner = peer.user if query is None else query.owner
     most = peer.broker.settings.quota("staged_producer_max_per_user")

@@ -214,7 +214,7 @@ class Ready:
         self._log.ready_octets += octets
 
     def _hold(self, content: object, octets: i64) -> None:
-        """A large content of so many octets, which were weighed, is held by one message list more."""
+        """One more message list holds a large content of this size, which was counted in."""
         self._large += 1
         held = self._log.held
         count = held.get(id(content), 0)

@@ -13,7 +13,7 @@ from leveret.broker.queue import Queue
 if TYPE_CHECKING:
     from leveret.broker.exchange import Exchange
 
-# so many get a message in one go, and by one record of the journal
+# queues that get a message in one step, and by one record of the journal
 QUEUES_MAX: Final[i64] = 4096
 
 

@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 KEYS: Final[i64] = 0  # all with the same keys go the same way
 HOPS: Final[i64] = 1  # all that have not come over a link
 CONTENT: Final[i64] = 2  # each may go another way
-# so many bindings, or words of patterns, are looked at in one turn: a millisecond or two
+# bindings, or words of patterns, that are examined in one turn: a millisecond or two
 WORK_MAX: Final[i64] = 16_384
-# an exchange on the way is at least as much work as so many
+# how many bindings cost as much as an exchange on the way
 EXCHANGE_WORK: Final[i64] = 1
 # the generation of a route that is for one message only
 STALE: Final[i64] = -1
-# so many ways of messages from elsewhere are kept for one exchange and routing key
+# routes of messages from other brokers that are kept for one exchange and routing key
 TRAVELLED_MAX: Final = 64
 # a message that may come to more exchanges is looked up by itself, which is right whatever they are
 EXCHANGES_MAX: Final = 4096

@@ -53,7 +53,7 @@ _NUMBER_BITS: Final[i64] = 24  # of a slice's number in a message list's index
 TURN_MESSAGES: Final[i64] = 1000
 # more than this is not taken into memory before some of it has gone on
 HEAP_OCTETS_MAX: Final[i64] = 16 << 20
-EMPTY_LISTS: Final[i64] = 64  # so many may be empty before they are looked for
+EMPTY_LISTS: Final[i64] = 64  # how many may be empty before they are removed
 ENTRY_OCTETS: Final[i64] = 400  # what a message in the heap takes besides its content, roughly
 # while the log waits for the disk with more than this, nothing is moved, and how soon that is looked at again
 LOG_OCTETS_MAX: Final[i64] = 2 << 20

@@ -23,7 +23,7 @@ from leveret.session.connection import Unfinished
 if TYPE_CHECKING:
     from leveret.broker.vhost import VHost
 
-# so many go in one turn, and when the others do
+# how many are sent in one turn, and when the next ones are
 STEP_MAX: Final = 64
 NEXT_US: Final[i64] = 1
 # while the log waits for the disk with more than this, none goes, and how soon that is looked at again

@@ -40,9 +40,9 @@ LISTS_MAX: Final = 1024
 class UndeliverableList(MessageList):
     """Dead letters that died for one reason and go one way; an entry's expires_us is when it died.
 
-    is_mixed: each may go a way of its own. What follows is undeliverable_retry.py's, of one round. is_going: they are
-    on their way; is_tried_singly: that one does not get through says nothing of the next; left: so many are still to be
-    tried.
+    is_mixed: each message may have a destination of its own. The rest belongs to a round of undeliverable_retry.py.
+    is_going: it is being emptied; is_tried_singly: a message that fails says nothing about the next one; left: how many
+    are still to be tried.
     """
 
     def __init__(self, undeliverable: Undeliverable, index: i64) -> None:

@@ -33,15 +33,15 @@ PAUSE_MAX_US: Final[i64] = 180_000_000
 # often.
 SOON_US: Final[i64] = 100_000
 LIST_US: Final[i64] = 1_000
-# What is done in one go, and when the rest is: there may be much, and the other queues want their turn. Who is tried in
-# vain, one by one, must not keep the broker busy.
+# The work of one step, and the pause before the next: there may be much of it, and other queues need their turn. A try
+# in vain costs more, so that a list whose messages all fail does not keep the broker busy.
 STEP_MAX: Final = 64
 VAIN_COST: Final = 2
 NEXT_US: Final[i64] = 1_000
 VAIN_US: Final[i64] = 10_000
-# of a message list in which each may go its own way, when there is no more reason to try than that time has passed
+# messages of a mixed list that are tried in a round which begins only because time has passed
 TRIES_MAX: Final[i64] = 256
-# so many of a queue's destinations are told of
+# destinations of a queue that the log mentions
 TOLD_MAX: Final = 100
 # while the log waits for the disk with more than this, nothing is moved
 LOG_OCTETS_MAX: Final[i64] = 2 << 20

@@ -28,7 +28,7 @@ class Group(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if not ctx.resilient_parsing and args[0][:1] != "-" and self.get_command(ctx, args[0]) is None:
-            import difflib  # only for who has mistyped
+            import difflib  # needed for mistyped names only
 
             near = difflib.get_close_matches(args[0], self.list_commands(ctx), 1)
             hint = f"Did you mean {near[0]!r}?" if near else f"'{ctx.command_path} --help' lists all commands."

@@ -41,7 +41,7 @@ class BlockingChannel:
     """An AMQP channel. Every method raises ChannelClosed or ConnectionClosed when the broker refuses or is gone.
 
     A call that is interrupted while it waits (KeyboardInterrupt) leaves the channel usable; docs/CLIENT.md says what
-    holds afterwards. confirm_window (int): publish waits by itself while so many publishes are unconfirmed.
+    holds afterwards. confirm_window (int): publish waits while this many publishes are unconfirmed.
     """
 
     def __init__(self, link: BlockingLink) -> None:

@@ -19,7 +19,7 @@ READ_OCTETS: Final = 1 << 16
 FIRST_OCTETS: Final = 1 << 20
 # the most of an answer that has to be had whole, because something is made of it
 WHOLE_OCTETS_MAX: Final = 64 << 20
-# so many long answers may be on their way at the same time: whoever reads one slowly holds up nobody else
+# long answers that may be in progress at the same time, so that a slow reader holds up nobody else
 LONG_MAX: Final = 16
 
 
@@ -52,8 +52,8 @@ class Rest:
 class AsyncControlClient:
     """Connections for asyncio: calls may overlap, each takes a connection that is idle, or a new one.
 
-    calls_max: so many may be on their way, of which one address that calls come from has half at most; others wait for
-    their turn (`Turns`). first, whole: FIRST_OCTETS and WHOLE_OCTETS_MAX.
+    calls_max: how many may be in progress, at most half of them from one address; others wait for their turn (`Turns`).
+    first, whole: FIRST_OCTETS and WHOLE_OCTETS_MAX.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class AsyncControlClient:
         self._idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
 
     async def raw(self, command: str, fields: dict[str, Any], by: Caller) -> bytes:
-        """The answer's line as it came, for who can use it undecoded. OSError if the broker has gone.
+        """The answer's line as it came, undecoded. OSError if the broker has gone.
 
         Refused if it is longer than what may be in memory at once.
         """

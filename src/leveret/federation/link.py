@@ -31,7 +31,7 @@ CLEANINGS_MAX: Final = 3
 STEADY_US: Final = 60_000_000
 """Who has run for so long may say again what it has said before."""
 SELDOM_US: Final = 600_000_000
-# so many warnings are remembered, that they are not said too often
+# warnings that are remembered, so that they are not repeated too often
 TEXTS_MAX: Final = 64
 """So often a link says the same again while it goes on."""
 

@@ -1,9 +1,8 @@
-"""Who comes in by a socket: so many that files can still be opened, so many from one address, so many who only knock.
+"""Admits sockets: limits all of them, those of one address, and those that have not logged in yet.
 
-An anonymous peer that opens sockets and says nothing would else take all file descriptors, and the journal its next
-file; or all places before the login, and with them everybody's. So a connection for which there is no place gets that
-of the oldest socket that has not logged in yet, of the address that has most of these. A socket counts until it is
-closed.
+Without limits an anonymous peer that opens sockets and says nothing could take every file descriptor, the journal's
+next one included, or every place before the login. A new socket for which there is no place therefore replaces the
+oldest one that has not logged in yet, of the address that has most of these. A socket counts until it is closed.
 """
 
 from __future__ import annotations
@@ -105,7 +104,7 @@ class Admission:
         return self._has_made_room(host, self.knocking.of_the_most(), reason, now_us)
 
     def _has_made_room(self, host: str, candidates: Iterable[Place], reason: str, now_us: int) -> bool:
-        """Close the first of these sockets, which have not logged in yet; False: there is none, and nobody comes in."""
+        """Close the first of these sockets, none of which has logged in yet. False if there are none."""
         place = next(iter(candidates), None)
         if place is None:
             self._tell(host, f"closed at once: {reason}", now_us)

@@ -22,7 +22,7 @@ class FairQueue(Generic[T]):
         self.count += 1
 
     def pop(self, may: Callable[[str], bool] = lambda address: True) -> tuple[str, T] | None:
-        """The next one and its address, of those addresses that may have one; None: there is none."""
+        """The next item and its address, of the addresses that may have one; None if they have none."""
         address = next((each for each in self._of if may(each)), None)
         if address is None:
             return None

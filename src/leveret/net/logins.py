@@ -21,7 +21,7 @@ from leveret.session.connection import Connection
 
 T = TypeVar("T")
 
-# when so many wait for the thread, those whose connections have gone are forgotten; then at twice of what is left
+# how many may wait for the thread before closed connections are removed; afterwards twice the number that is left
 SWEEP_MIN: Final = 1024
 
 

@@ -39,7 +39,7 @@ class Assembly:
         self.missing: i64 = 0
         self._last: i64 = 0  # the piece with which the last frame begins
         self._joined: io.BytesIO | None = None
-        self._joined_count: i64 = 0  # so many pieces of it
+        self._joined_count: i64 = 0  # how many pieces of it
         self._octets: i64 = 0  # octets of all pieces
 
     def join(self) -> bytes | None:

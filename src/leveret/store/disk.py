@@ -46,7 +46,7 @@ class DiskFile(ABC):
         """Return when everything written and truncated so far is on the medium (fdatasync). SyncFailed if it is not."""
 
     def descriptor(self) -> int:
-        """The system's number of it, for who can have it synced in another way; OSError if only `sync` does."""
+        """Its file descriptor, for callers that sync it in another way. OSError if only `sync` does."""
         raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
 
     @abstractmethod

@@ -26,7 +26,7 @@ class Matcher:
     is_per_message: messages with equal routing keys may take different ways, so each is asked for; is_hop_bound: unless
     it has not come over a link; is_by_chance: of the bindings that a trial finds, one takes each message. is_indexed:
     each binding has to be taken out of an index, which is not done at once where a destination goes with very many;
-    remnants: so many times something of it is still to be done (stale_bindings.py).
+    stale_batches: how many batches of stale bindings are still to be removed (stale_bindings.py).
     """
 
     def __init__(

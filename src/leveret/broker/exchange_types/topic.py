@@ -247,7 +247,7 @@ class Topic(Matcher):
 
 
 def _match(node: Node, words: list[str], index: i64, found: list[Binding]) -> None:
-    """Find the bindings that take a key of which so many words have led to this node, past its own words."""
+    """Find the bindings below this node that match the key; its first `index` words have led to the node."""
     end: i64 = len(words)
     if index == end:
         take(node.bindings, found)

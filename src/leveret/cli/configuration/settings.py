@@ -234,7 +234,7 @@ SECTIONS: Final[dict[str, tuple[Setting, ...]]] = {
         _quota(
             "connection_max_per_address",
             "Connections from one IP address; -1: no limit. One more takes the place of its oldest connection that has "
-            "not opened a virtual host yet; if there is none, it is closed at once.",
+            "not opened a virtual host yet; if all of them have, the new one is closed.",
             "connections",
         ),
         _quota(

@@ -1,6 +1,6 @@
 // All pages: one line each. path: ":name" is a parameter; title: in the navigation and the window; group: of the navigation, in
 // this order; none: it is not in the navigation; noun: what a page of one object is about; of: the page whose entry of the
-// navigation is lit; key: behind "g"; may(user): who sees it; why: what is said to who does not.
+// navigation is lit; key: behind "g"; may(user): whether this user sees it; why: what other users are told.
 
 export const GROUPS = ["Now", "Messaging", "Clients", "Rules", "Access"];
 

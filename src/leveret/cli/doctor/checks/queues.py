@@ -190,7 +190,7 @@ CHECKS: Final = (
     ),
     Check(
         "unknown-argument", W, "Arguments that mean nothing to this broker",
-        "It stores them and does nothing: a limit that is misspelt is no limit, and nobody is told so.",
+        "It stores them and ignores them: a misspelt limit is no limit, and no error says so.",
         "Correct the declaration; an argument can't be changed, so delete it first: `ctl delete_queue -p VHOST NAME`",
         unknown_arguments, ("queues", "exchanges"),
     ),
