@@ -33,7 +33,7 @@ from leveret.net.descriptors import room_for_sockets
 
 # messages have the processor first: a request that comes does not take it from the broker or its clients
 NICENESS = 5
-# so many commands may be on their way to the broker; further requests wait here, where they hold up nobody else
+# how many commands may be on their way to the broker; further requests wait here, where they hold up nobody else
 COMMANDS_MAX = 16
 # fewer connections than these at the same time, and no more than may be open: for others idle ones give way
 CONNECTIONS_MAX = 4000

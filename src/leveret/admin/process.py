@@ -24,7 +24,7 @@ logger = logging.getLogger("leveret")
 PORT: Final = 15672
 HOST: Final = "127.0.0.1"
 BACKLOG: Final = 1024
-# so long it is waited before a process that died is started again; twice as long each time, unless it has lived
+# how long to wait before a process that died is started again; twice as long each time, unless it has lived
 PAUSE_S_MIN: Final = 0.2
 PAUSE_S_MAX: Final = 30.0
 LIVED_S: Final = 60.0

@@ -23,7 +23,7 @@ from leveret.store.tables import Extent, TableFile, table_files
 
 GRANT: Final = Body("duration_ms", duration_ms=integer, first=integer, name=text)
 RENEW: Final = Body("duration_ms", duration_ms=integer, first=integer)
-# so long an answer waits for hashes that are not known yet; who wants the others asks again
+# how long an answer waits for hashes that are not known yet; who wants the others asks again
 HASHES_S_MAX: Final = 2.0
 PARQUET: Final = "application/vnd.apache.parquet"
 NATIVE: Final = "application/octet-stream"

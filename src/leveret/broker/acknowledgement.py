@@ -19,7 +19,7 @@ from leveret.session.unacked import Delivery
 if TYPE_CHECKING:
     from leveret.broker.peer import Peer
 
-# so many messages one acknowledgement may settle in a turn
+# how many messages one acknowledgement may settle in a turn
 ACKED_MAX: Final[i64] = 16384
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 # places of a pattern; more is refused where it is set
 PLACES_MAX: Final = 4096
-# so many choices one after the other cost Python's matcher a few milliseconds on a name of 255 octets, three a second
+# this many choices one after the other cost Python's matcher a few milliseconds on a name of 255 octets, three a second
 CHOICES_MAX: Final = 2
 
 _AT_START: Final = 1

@@ -45,7 +45,7 @@ from leveret.wire.errors import (
 )
 from leveret.wire.method import Method
 
-# so many messages one basic.nack may reject in a turn
+# how many messages one basic.nack may reject in a turn
 REJECTED_MAX: Final[i64] = 1024
 # of what a stream does not support, in RabbitMQ's words
 REJECTIONS: Final = "basic.nack and basic.reject"

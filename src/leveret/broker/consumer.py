@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from leveret.broker.streams.reader import Reader
     from leveret.session.connection import Connection
 
-# so much output in one turn, then others have theirs: a long queue must not be copied into the output at once
+# how much output a consumer makes in one turn before others have theirs: a long queue must not be copied into the
+# output at once
 OUT_OCTETS_MAX: Final[i64] = 1 << 20
 # of a crowded queue: most of it may have to be read from the disk, which takes longer
 CROWDED_OCTETS_MAX: Final[i64] = 64 << 10

@@ -16,7 +16,7 @@ from leveret.broker.log import Log, epoch_record
 NO_EPOCH: Final[i64] = 0
 """The name that no epoch has."""
 EPOCHS_MAX: Final = 1024
-"""So many epochs are known, the last ones. Messages that are older have no position."""
+"""How many epochs are known, the last ones. Messages that are older have no position."""
 
 
 class Epochs:

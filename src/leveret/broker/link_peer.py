@@ -20,7 +20,7 @@ from leveret.wire.errors import PRECONDITION_FAILED, SYNTAX_ERROR, ProtocolError
 CHANNEL: Final = 1
 FRAME_OCTETS_MAX: Final = 131072
 COMPLAINTS_MAX: Final = 10
-"""So many messages at fault are told of in the log, for each session of a link; the others are counted only."""
+"""How many messages at fault are told of in the log, for each session of a link; the others are counted only."""
 _OCTETS: Final[i64] = 24
 _REPLY: Final = REPLY_PREFIX.encode()
 

@@ -15,7 +15,7 @@ from mypy_extensions import i64
 from leveret.broker.log import FORGOTTEN, REACHED, REFUSED, TAKEN, Log, position_record
 
 EPOCHS_MAX: Final = 1024
-"""So many epochs of an upstream queue are remembered, the latest ones heard of."""
+"""How many epochs of an upstream queue are remembered, the latest ones heard of."""
 
 
 class Reach:

@@ -271,7 +271,7 @@ class Ready:
         return True
 
     def shorten(self, page: Page, count: i64) -> None:
-        """So many messages of a waiting page are gone."""
+        """`count` messages of a waiting page are gone."""
         page.count -= count
         self._count -= count
 

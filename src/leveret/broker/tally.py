@@ -12,7 +12,7 @@ from leveret.broker.deaths import TYPES, Deaths
 if TYPE_CHECKING:
     from leveret.broker.route import Route
 
-# so many routes may wait to be counted, lest the one who asks waits for long
+# how many routes may wait to be counted, lest the one who asks waits for long
 COUNTING_MAX: Final = 4096
 
 

@@ -33,7 +33,7 @@ UNDELIVERABLE: Final[i64] = 1 << 30
 REASONS: Final = ("expired", "rejected", "maxlen", "delivery_limit")
 _REASON_SHIFT: Final[i64] = 24
 _NUMBER_MASK: Final[i64] = (1 << 24) - 1
-# so many in one queue; messages for other destinations then share one for each reason
+# how many lists one queue may have; messages for other destinations then share one for each reason
 LISTS_MAX: Final = 1024
 
 

@@ -64,7 +64,7 @@ EXIT_ADDRESS: Final = 4
 EXIT_JOURNAL: Final = 5
 EXIT_VERSION: Final = 6
 APP_STOPPED: Final = -1  # it is no exit code: stop_app was called
-# so long the event loop may wait for a thread that builds pages or files; Python's own 5 ms would be felt
+# how long the event loop may wait for a thread that builds pages or files; Python's own 5 ms would be felt
 SWITCH_S: Final = 0.0005
 
 

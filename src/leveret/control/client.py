@@ -15,7 +15,7 @@ from leveret.control.turns import Turns
 __all__ = ["AsyncControlClient", "ControlClient", "Rest"]
 
 READ_OCTETS: Final = 1 << 16
-# so much of an answer is waited for before it is passed on while it comes
+# how much of an answer must have come before it is passed on piece by piece
 FIRST_OCTETS: Final = 1 << 20
 # the most of an answer that has to be had whole, because something is made of it
 WHOLE_OCTETS_MAX: Final = 64 << 20

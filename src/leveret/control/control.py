@@ -22,7 +22,7 @@ from leveret.control.sliced import Sliced
 
 logger = logging.getLogger("leveret.control")
 
-# so long may an answer keep the loop; then messages have their turn (bench/admin_latency.py says what that costs them)
+# how long an answer may keep the loop; then messages have their turn (bench/admin_latency.py says what that costs them)
 SLICE_NS: Final = 100_000
 # a long answer is sent in pieces of about this size, and the next one is made when the caller has taken the last
 PIECE_OCTETS: Final = 1 << 15

@@ -11,7 +11,7 @@ Item = TypeVar("Item")
 # what can be pauses between steps, and what there is in the end
 Steps = Generator[None, None, Item]
 
-# so many items may be sorted or looked at without a pause
+# how many items may be sorted or looked at without a pause
 CHUNK: Final = 128
 
 

@@ -32,7 +32,7 @@ HELD_BACK = 0.25
 
 RETRY_S = 0.1
 PATIENCE_S = 60.0
-"""So long a broker may be gone."""
+"""How long a broker may be gone."""
 
 
 class Publisher:

@@ -28,7 +28,7 @@ KILL_SHARE, KILL_S = 0.6, 0.5
 POLL_S = 0.1
 
 PATIENCE_S = 30.0
-"""So long a link may be down, outages apart."""
+"""How long a link may be down, outages apart."""
 
 QUIET_S = 5.0
 """When nothing has come to hq for so long, with all links up, what is still missing is taken for lost."""

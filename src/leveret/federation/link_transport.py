@@ -16,7 +16,7 @@ from leveret.federation.upstream import Place
 HANDSHAKE_US: Final = 30_000_000
 HEARTBEAT_S: Final = 10
 REQUEUE_US: Final = 1_000_000
-"""So long messages that the own broker refused wait until they are tried again."""
+"""How long messages that the own broker refused wait until they are tried again."""
 
 
 class Delegate(Protocol):

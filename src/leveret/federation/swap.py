@@ -20,9 +20,9 @@ from leveret.federation.bindings import Binder, Group, Grouped
 from leveret.federation.declaring import frame
 
 SLICE: Final = 1024
-"""So many bindings go out in one turn."""
+"""How many bindings go out in one turn."""
 AGAIN: Final = 64
-"""So many are bound again at a time: it costs the upstream something, and finds something once in a blue moon."""
+"""How many are bound again at a time: it costs the upstream something, and finds something once in a blue moon."""
 
 
 class Swap:

@@ -33,7 +33,7 @@ Listing = Callable[[], Sequence[TableFile]]
 
 CATALOG: Final = "leveret"
 PARTITION: Final = "day"
-# so many files go into one commit: their footers are read for it
+# how many files go into one commit; their footers are read for it
 FILES_MAX: Final = 1000
 # others may commit at the same time; each time one of them gets on. And a stream may have many files
 ATTEMPTS_MAX: Final = 100

@@ -11,7 +11,7 @@ from leveret.store.disk import Disk
 from leveret.store.stream_files import Segment, StreamDamaged, StreamFiles
 
 PART_OCTETS: Final = 2 << 20
-"""So much is made rows at a time: fewer octets cost more steps of Python, more cost memory."""
+"""How much is made rows at a time: fewer octets cost more steps of Python, more cost memory."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ logger = logging.getLogger("leveret")
 CACHE_OCTETS_MAX = 8 << 20
 # a read that the system refuses like this may go well the next time
 _PASSING = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR}
-# so many chunks are passed over by their digests at a time
+# how many chunks are passed over by their digests at a time
 PASSED_MAX = 64
 
 

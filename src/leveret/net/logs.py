@@ -26,7 +26,7 @@ _CONTROLS: Final = {
 } | {0x0A: "\\n", 0x0D: "\\r", 0x09: "\\t"}
 
 
-# so much of an event is said, and of each line of a traceback; audit lines have limits of their own
+# how much of an event is said, and of each line of a traceback; audit lines have limits of their own
 EVENT_CHARS_MAX: Final = 2000
 AUDIT: Final = "leveret.audit"
 

@@ -18,7 +18,7 @@ from typing import Final
 
 # a wait of more than so many times the limit says that the next one will not be short, either
 PATIENCE: Final = 1.5
-# so many short waits in a row say that the next one will be short; one or two come by chance
+# this many short waits in a row say that the next one will be short; one or two come by chance
 SHORT_WAITS_MIN: Final = 4
 # one of them is the client's
 PROCESSORS_MIN: Final = 2
@@ -26,7 +26,8 @@ PROCESSORS_MIN: Final = 2
 KEPT_S_MAX: Final = 0.001
 # once, it may have been the machine below a virtual one
 KEPT_MIN: Final = 2
-# so many times as long as it was kept nothing is asked, one second at most: to try again costs a fiftieth of the time
+# for this many times as long as it was kept nothing is asked, one second at most: to try again costs a fiftieth of the
+# time
 PAUSE: Final = 50
 PAUSE_S_MAX: Final = 1.0
 

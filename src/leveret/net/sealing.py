@@ -29,7 +29,7 @@ SEAL_AFTER: Final = "x-leveret-seal-after-ms"
 SEAL_AFTER_MS_DEFAULT: Final = 60_000
 RETRY_US_MIN: Final = 1_000_000
 RETRY_US_MAX: Final = 60_000_000
-"""So long a stream that could not be sealed is left alone, twice as long each time; others are not."""
+"""How long a stream that could not be sealed is left alone, twice as long each time; others are not."""
 
 
 @dataclass(slots=True)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 READ_OCTETS: Final = 64 * 1024
 # Who has filled the one is read this much from.
 READ_OCTETS_MAX: Final = 256 * 1024
-# so many buffers go to the system in one call: IOV_MAX of Linux
+# how many buffers go to the system in one call: IOV_MAX of Linux
 BUFFERS_MAX: Final = 1024
 WRITE_HIGH_OCTETS: Final = 1 << 20
 WRITE_LOW_OCTETS: Final = 1 << 18

@@ -36,7 +36,7 @@ from leveret.otel.conventions import (
 )
 from leveret.wire.properties import Properties
 
-# so many messages are remembered between two events; then the oldest are forgotten, and their spans end as they are
+# how many messages are remembered between two events; then the oldest are forgotten, and their spans end as they are
 REMEMBERED_MAX: Final = 50_000
 _W3C: Final = TraceContextTextMapPropagator()
 

@@ -21,7 +21,7 @@ from leveret.store.inspection import JOURNAL_DIRECTORY, SEGMENT_DIRECTORY, STREA
 MANIFEST_NAME = "backup.json"
 UNFINISHED_SUFFIX = ".unfinished"
 CHUNK_OCTETS = 1 << 20
-# so much is written before it is synced: a long sync would be in the way of the journal's
+# how much is written before it is synced: a long sync would be in the way of the journal's
 SYNC_OCTETS = 4 << 20
 
 

@@ -78,7 +78,7 @@ class ProtocolError(Exception):
         return f"{self.code} {self.reply_text.encode('utf-8', 'surrogateescape').decode('utf-8', 'replace')}"
 
 
-# so much of a name is said in a text for people: all of one that is usual
+# how much of a name is said in a text for people: all of one that is usual
 NAME_CHARS_MAX: Final = 128
 
 

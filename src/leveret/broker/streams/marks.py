@@ -12,7 +12,7 @@ from mypy_extensions import i64
 
 from leveret.wire.table import Value
 
-# so many names are remembered, those used last
+# how many names are remembered, those used last
 NAMES_MAX: Final = 1000
 # of a name in UTF-8: in the journal it is the name of a field
 NAME_OCTETS_MAX: Final = 255

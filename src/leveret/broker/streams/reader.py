@@ -29,7 +29,7 @@ _WRITE_OCTETS: Final[i64] = 256 << 10
 # of what is passed over in one turn: groups; what the files are asked for counts for so many
 _LOOK_MAX: Final[i64] = 1024
 _FETCH_LOOKS: Final[i64] = 64
-# so many messages alike up to their bodies are worth a template of what is before their bodies
+# this many messages that are alike up to their bodies are worth a template of what is before their bodies
 _MANY: Final[i64] = 4
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from leveret.broker.vhost import VHost
 
 MARKS: Final = "stream.marks"
-# so long a tail goes to the files
+# a tail of this length goes to the files
 TAIL_OCTETS: Final[i64] = 1 << 20
 # of one chunk: what a reader has in memory
 CHUNK_OCTETS: Final[i64] = 128 << 10

@@ -16,7 +16,7 @@ from leveret.control.tables import plain_table, plain_value
 from leveret.wire.properties import Properties
 
 BODY_LINES: Final = 12
-"""So much of a body is shown, unless all of it is asked for."""
+"""How much of a body is shown, unless all of it is asked for."""
 _HEX_OCTETS: Final = 16
 # a JSON document that is no longer than this stays on its line
 _LINE: Final = 68

@@ -14,7 +14,7 @@ from leveret.control.metrics.table import BY_NAME
 from leveret.control.sliced import Steps
 
 ROWS: Final[dict[str, Rows | RowsWithPauses]] = OBJECT_ROWS | NODE_ROWS | FEATURE_ROWS
-# so many are added up without a pause: what a queue's messages take is found by looking at some of them
+# how many are added up without a pause: what a queue's messages take is found by looking at some of them
 ROWS_MAX: Final = 16
 
 Item = tuple[str, tuple[str, ...], tuple[Value, ...]]

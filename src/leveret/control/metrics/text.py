@@ -10,7 +10,7 @@ from leveret.control.metrics.table import BY_NAME
 
 PLAIN: Final = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
-# so many lines are made at a time
+# how many lines are made at a time
 LINES: Final = 2000
 _ESCAPES: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 

@@ -27,7 +27,7 @@ REPLY_TO: Final = "amq.rabbitmq.reply-to."
 """Direct replies go to keys that begin so; they belong to their requests."""
 
 FINDINGS_MAX: Final = 100
-"""So many of each kind are listed; the table has all."""
+"""How many of each kind are listed; the table has all."""
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 SIZE: Final = (7.2, 3.0)
 GROUPS_MAX: Final = 8
-"""So many lines can be told apart; the largest groups are drawn."""
+"""This many lines can be told apart; the largest groups are drawn."""
 
 INTERVALS_MAX: Final = 5000
 

@@ -30,7 +30,7 @@ SILENCE_S: Final = 60.0
 """Messages that are known to be there come within this time; a broker may have to look for them on a slow disk."""
 
 SAMPLE_MESSAGES: Final = 100
-"""So many messages are looked at for the average size of those that follow."""
+"""How many messages are looked at for the average size of those that follow."""
 
 FRAMES_OCTETS: Final = 60
 """What frames, tag and lengths take of a delivery, about."""

@@ -16,7 +16,7 @@ from leveret.delay.tools.verification import examined
 LONG_MS_MAX: Final = (1 << 32) - 1
 """The longest wait that fits 32 bits, 49.7 days; also the longest x-delay of RabbitMQ's delayed exchange plugin."""
 NAMED_LEVELS: Final = 3
-"""So many level queues with one prefix are a layout; a single queue with such a name is somebody's own."""
+"""This many level queues with one prefix are a layout; a single queue with such a name is somebody's own."""
 
 
 class Standing:
