@@ -18,7 +18,7 @@ from leveret.wire import grammar
 from leveret.wire.method import method_frame
 from leveret.wire.table import encode_value, join_table
 
-from .support import Bench, Client, recovered
+from .support import STREAM, Bench, Client, recovered
 
 NO_ARGUMENTS = b"\0\0\0\0"
 
@@ -291,6 +291,24 @@ def test_a_message_for_very_many_queues_comes_to_them_in_several_turns(kind: str
     bench.broker.log.close_batch()
     bench.broker.log.on_disk(batch)
     assert [method.number("delivery_tag") for method in client.methods()] == [4]
+
+
+def test_streams_among_very_many_queues_look_at_the_number_of_a_message() -> None:
+    bench = Bench()
+    client, queues = wide(bench, True)
+    client.queue("s", durable=True, arguments=STREAM)
+    vhost = bench.broker.vhosts["/"]
+    bind(vhost, "s", "")
+    numbered = {"x-leveret-publisher": "p", "x-leveret-sequence": 7}
+    for _ in range(2):
+        client.publish("", b"1", exchange="x", headers=numbered, delivery_mode=2)
+        had = sum(int(queue.count()) for queue in queues)
+        while client.peer.has_more:
+            client.raw(b"")
+            now = sum(int(queue.count()) for queue in queues)
+            assert now - had <= QUEUES_MAX
+            had = now
+    assert (queues[0].count(), queues[-1].count(), vhost.queues["s"].count()) == (3, 3, 1)
 
 
 def test_the_confirm_of_such_a_message_waits_for_what_an_earlier_turn_has_recorded() -> None:

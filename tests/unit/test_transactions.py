@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from leveret.broker.transaction import TRANSACTION_OCTETS_MAX
+from leveret.broker.transaction import ARRIVAL_OCTETS, SETTLEMENT_OCTETS, TRANSACTION_OCTETS_MAX
 from leveret.wire import grammar
 from leveret.wire.frames import content_frames
 from leveret.wire.method import decode_method, method_frame
@@ -226,6 +226,39 @@ def test_a_transaction_has_a_limit(bench: Bench, client: Client) -> None:
     assert close.text("reply_text").endswith(f"is larger than max size {TRANSACTION_OCTETS_MAX}")
     client.send(1, grammar.CHANNEL_CLOSE_OK)
     assert left(bench, "memory") == []
+
+
+def test_a_transaction_has_no_more_messages_than_a_turn_may_handle(bench: Bench, client: Client) -> None:
+    most = TRANSACTION_OCTETS_MAX // ARRIVAL_OCTETS
+    client.raw(client.encoded("memory", b"") * (most - 1) + client.encoded("memory", b"") * 2)
+    while client.peer.has_more:
+        client.raw(b"")
+    (close,) = client.methods()
+    assert (close.number("reply_code"), close.number("method_id")) == (406, 40)
+    assert left(bench, "memory") == []
+
+
+@pytest.mark.parametrize("method", [grammar.BASIC_ACK, grammar.BASIC_NACK])
+def test_a_transaction_settles_no_more_than_a_turn_may_handle(
+    bench: Bench, client: Client, method: grammar.MethodSpec
+) -> None:
+    count = TRANSACTION_OCTETS_MAX // SETTLEMENT_OCTETS + 1
+    other = bench.connect()
+    other.raw(other.encoded("memory", b"") * count)
+    while other.peer.has_more:
+        other.raw(b"")
+    client.send(1, grammar.BASIC_CONSUME, queue="memory")
+    while client.peer.is_full:
+        client.frames()
+        client.peer.drained(bench.now_us)
+    client.frames()
+    assert bench.broker.vhosts["/"].queues["memory"].unacked == count
+    client.send(1, method, delivery_tag=count, multiple=True)
+    (close,) = client.methods()
+    assert (close.number("reply_code"), close.number("method_id")) == (406, method.method_id)
+    while bench.broker.is_busy:
+        bench.broker.requeue_step(bench.now_us)
+    assert bench.broker.vhosts["/"].queues["memory"].count() == count
 
 
 # -- against a model -------------------------------------------------------------------------------------------------

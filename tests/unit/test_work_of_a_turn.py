@@ -15,14 +15,17 @@ import pytest
 
 from leveret.broker.acknowledgement import ACKED_MAX
 from leveret.broker.binding import Binding
+from leveret.broker.binding_methods import HISTORY_STEP_OCTETS
 from leveret.broker.broker import DUE_MAX, LATE_MAX
 from leveret.broker.consumer import CROWDED_OCTETS_MAX, OUT_OCTETS_MAX
 from leveret.broker.exchange_types.direct import Direct
 from leveret.broker.log import GONE_AT_ONCE, SETTLED_AT_ONCE, SETTLED_MAX
+from leveret.broker.lookup import ARRIVALS_MAX
 from leveret.broker.page import LARGE_PAGE_OCTETS, Page
 from leveret.broker.pager import DEAD_MAX, Pager
 from leveret.broker.peer import EXCLUSIVE_COST_MAX, MESSAGES_COST
 from leveret.broker.queue import CROWD, EXPIRED_MAX, Queue
+from leveret.broker.ready import ITEM_OCTETS
 from leveret.broker.requeue_job import COUNTED_COST, STEP_MAX
 from leveret.broker.stale_bindings import STEP
 from leveret.broker.vhost import PREDECLARED
@@ -767,6 +770,74 @@ def consuming(bench: Bench, count: int, **arguments: Value) -> Client:
     client.frames()
     assert queue_of(bench).unacked == count
     return client
+
+
+@pytest.mark.parametrize("to_exchange", [False, True], ids=["queue", "exchange"])
+def test_a_long_history_comes_to_what_is_bound_in_several_turns(to_exchange: bool) -> None:
+    bench = Bench()
+    client = bench.connect()
+    long: dict[str, Value] = {"x-recent-history-length": 10_000}
+    client.call(1, grammar.EXCHANGE_DECLARE, exchange="x", type="x-recent-history", arguments=long)
+    client.raw(b"".join(client.encoded("", b"%4d" % number, exchange="x") for number in range(5_000)))
+    client.queue("q")
+    client.call(1, grammar.EXCHANGE_DECLARE, exchange="fan", type="fanout")
+    client.call(1, grammar.QUEUE_BIND, queue="q", exchange="fan")
+    if to_exchange:
+        client.send(1, grammar.EXCHANGE_BIND, source="x", destination="fan")
+    else:
+        client.send(1, grammar.QUEUE_BIND, queue="q", exchange="x")
+    had = 0
+    while client.peer.has_more:
+        assert not client.methods()
+        assert queue_of(bench).count() - had <= HISTORY_STEP_OCTETS // ITEM_OCTETS + 1
+        had = int(queue_of(bench).count())
+        client.raw(b"")
+    assert len(client.methods()) == 1
+    bodies = [bytes(entry.content[-5:-1]) for entry in queue_of(bench).in_memory()]
+    wanted = [b"%4d" % number for number in range(5_000)]
+    assert bodies == (wanted[::-1] if to_exchange else wanted)
+
+
+@pytest.mark.parametrize("how", ["rejected", "expired", "dropped"])
+def test_dead_letters_that_fan_out_arrive_some_at_a_time(how: str) -> None:
+    bench = Bench()
+    client = bench.connect()
+    client.call(1, grammar.EXCHANGE_DECLARE, exchange="fan", type="fanout")
+    for number in range(100):
+        client.queue(f"to {number}")
+        client.call(1, grammar.QUEUE_BIND, queue=f"to {number}", exchange="fan")
+    arguments: dict[str, Value] = {"x-dead-letter-exchange": "fan"}
+    if how == "dropped":
+        arguments["x-max-length"] = 1
+    client.queue("q", arguments=arguments)
+    client.call(1, grammar.BASIC_QOS, prefetch_count=0)
+    arrived = 0
+
+    def look() -> int:
+        nonlocal arrived
+        now = sum(int(queue_of(bench, f"to {number}").count()) for number in range(100))
+        assert now - arrived <= ARRIVALS_MAX + 100
+        arrived = now
+        return now
+
+    count = 1000
+    data = client.encoded("q", b"x", **({"expiration": "1000"} if how == "expired" else {})) * count
+    client.raw(data)
+    while client.peer.has_more:
+        look()
+        client.raw(b"")
+    if how == "rejected":
+        client.send(1, grammar.BASIC_CONSUME, queue="q")
+        client.frames()
+        client.send(1, grammar.BASIC_NACK, delivery_tag=0, multiple=True, requeue=False)
+    look()
+    bench.pass_time(SECOND_US)
+    turns = 1
+    while look() < 100 * (count - (how == "dropped")):
+        bench.pass_time(10)
+        turns += 1
+        assert turns < 100
+    assert turns >= 100 * count // (ARRIVALS_MAX + 100)
 
 
 @pytest.mark.parametrize("tag", [0, 2 * ACKED_MAX + 2])

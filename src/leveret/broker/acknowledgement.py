@@ -27,7 +27,7 @@ def acknowledge(peer: Peer, channel: BrokerChannel, tag: i64, multiple: bool) ->
     """Settle a delivery, or all up to it. `peer.is_unfinished` if another turn is to go on with them."""
     if channel.tx is not None:
         check_tag(channel, int(tag), multiple, 80)
-        channel.tx.settle(channel.unacked, int(tag), multiple, ACK)
+        channel.tx.settle(channel.unacked, int(tag), multiple, ACK, 80)
         return
     if channel.limit != 0:
         peer.touch_consumed(channel)  # now, because the queue whose message it was would be served first

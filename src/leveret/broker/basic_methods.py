@@ -288,7 +288,8 @@ def _reject(peer: Peer, channel: BrokerChannel, method: Method, multiple: bool) 
     if channel.requeue_job is None and channel.acked_to == 0:  # else this is its second turn, at least
         check_tag(channel, tag, multiple, method.spec.method_id)
     if channel.tx is not None:
-        channel.tx.settle(channel.unacked, tag, multiple, REQUEUE if requeue else REJECT)
+        kind = REQUEUE if requeue else REJECT
+        channel.tx.settle(channel.unacked, tag, multiple, kind, method.spec.method_id)
     elif not multiple:
         _reject_tag(peer, channel, tag, method)
     elif requeue:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
@@ -11,12 +11,12 @@ from leveret.broker.access import EXCHANGE, QUEUE, check, check_lead, check_topi
 from leveret.broker.binding import Binding
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.contents import header_of
-from leveret.broker.exchange import Exchange
 from leveret.broker.exchange_methods import find, name_of
 from leveret.broker.exchange_types.recent_history import RecentHistory
 from leveret.broker.queue import Queue
 from leveret.broker.queue_methods import check_owner, fail, last_declared, lookup, not_default
 from leveret.broker.quotas import check_bindings, check_pattern
+from leveret.broker.ready import ITEM_OCTETS
 from leveret.broker.route import Route
 from leveret.broker.users import READ, WRITE
 from leveret.wire import grammar
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from leveret.broker.peer import Peer
     from leveret.broker.vhost import VHost
 
+# what the messages of a history that are delivered in one turn take in queues
+HISTORY_STEP_OCTETS: Final[i64] = 256 << 10
+
 
 def bind_queue(peer: Peer, channel: BrokerChannel, method: Method) -> None:
     """queue.bind: from exchange to queue."""
@@ -37,8 +40,8 @@ def bind_queue(peer: Peer, channel: BrokerChannel, method: Method) -> None:
     queue = lookup(peer, name)
     if queue is None:
         raise fail(method, NOT_FOUND, f"no queue '{name}' in vhost '{peer.vhost.name}'")
-    _bind(peer, method, Binding(source, queue, key, method.tables["arguments"]))
-    if not method.flag("no_wait"):
+    is_done = _bind(peer, channel, method, Binding(source, queue, key, method.tables["arguments"]))
+    if is_done and not method.flag("no_wait"):
         peer.send(channel.number, grammar.QUEUE_BIND_OK)
 
 
@@ -48,8 +51,8 @@ def bind_exchange(peer: Peer, channel: BrokerChannel, method: Method) -> None:
     _check(peer, method, EXCHANGE, to, name_of(method, "source"), key)
     source = find(peer, method, name_of(method, "source"))
     destination = find(peer, method, to)
-    _bind(peer, method, Binding(source, destination, key, method.tables["arguments"]))
-    if not method.flag("no_wait"):
+    is_done = _bind(peer, channel, method, Binding(source, destination, key, method.tables["arguments"]))
+    if is_done and not method.flag("no_wait"):
         peer.send(channel.number, grammar.EXCHANGE_BIND_OK)
 
 
@@ -95,7 +98,23 @@ def _check(peer: Peer, method: Method, kind: str, name: str, source: str, key: s
     check_topic(peer, method, peer.vhost.exchanges.get(source), key)
 
 
-def _bind(peer: Peer, method: Method, binding: Binding) -> None:
+def _bind(peer: Peer, channel: BrokerChannel, method: Method, binding: Binding) -> bool:
+    """False, and `peer.is_unfinished`, while the destination has not got all of the source's history."""
+    history = channel.history_delivery
+    if history is None:
+        _check_binding(peer, method, binding)
+        if peer.vhost.bind(binding):
+            history = HistoryDelivery(binding)
+    if history is not None:
+        is_over = history.go_on(peer.vhost, peer.now_us)
+        channel.history_delivery = None if is_over else history
+        peer.is_unfinished = not is_over
+    if binding.is_durable and not peer.is_unfinished:
+        peer.hold_until_synced()
+    return not peer.is_unfinished
+
+
+def _check_binding(peer: Peer, method: Method, binding: Binding) -> None:
     refusal = binding.source.matcher.refusal(binding.key, method.tables["arguments"])
     if refusal:
         raise fail(method, PRECONDITION_FAILED, refusal)
@@ -105,10 +124,6 @@ def _bind(peer: Peer, method: Method, binding: Binding) -> None:
         check_lead(peer, method, binding.destination.name, None)
     check_bindings(peer, method, binding)
     check_pattern(peer, method, binding)
-    if peer.vhost.bind(binding):
-        deliver_history(peer.vhost, binding, peer.now_us)
-    if binding.is_durable:
-        peer.hold_until_synced()
 
 
 def _unbind(peer: Peer, method: Method, like: Binding) -> None:
@@ -122,23 +137,34 @@ def _unbind(peer: Peer, method: Method, like: Binding) -> None:
         peer.hold_until_synced()
 
 
-def deliver_history(vhost: VHost, binding: Binding, now_us: i64) -> None:
-    """What a recent-history exchange has kept goes to its new destination; an exchange gets the newest first.
+class HistoryDelivery:
+    """What a recent-history exchange has kept, on its way to a destination that is bound to it: a part in each turn.
 
-    Their times to live begin now. That no queue takes one of them is no error (in RabbitMQ an internal one).
+    An exchange gets the newest message first. Their times to live begin when they are delivered. That no queue takes
+    one of them is no error (in RabbitMQ an internal one).
     """
-    matcher = binding.source.matcher
-    if not isinstance(matcher, RecentHistory):
-        return
-    destination = binding.destination
-    history = list(matcher.history)
-    if isinstance(destination, Exchange):
-        history.reverse()
-    for envelope in history:
-        queues = routing.targets(vhost, destination, envelope) if isinstance(destination, Exchange) else [destination]
-        route = Route(vhost.generation, envelope.key, binding.source, envelope.keys)
-        route.set_queues(queues)
-        if queues:
-            properties, _ = decode_header(header_of(envelope.content))
-            ttl_us = -1 if properties.expiration is None else int(properties.expiration) * 1000
-            vhost.accept(route, envelope.content, properties.delivery_mode == 2, ttl_us, now_us)
+
+    def __init__(self, binding: Binding) -> None:
+        self._source = binding.source
+        self._destination = binding.destination
+        matcher = binding.source.matcher
+        # the next one is the last one
+        self._left = list(matcher.history) if isinstance(matcher, RecentHistory) else []
+        if isinstance(binding.destination, Queue):
+            self._left.reverse()
+
+    def go_on(self, vhost: VHost, now_us: i64) -> bool:
+        """Deliver as many as one turn may; True if none is left."""
+        left = HISTORY_STEP_OCTETS
+        while self._left and left > 0:
+            envelope = self._left.pop()
+            to = self._destination
+            queues = [to] if isinstance(to, Queue) else routing.targets(vhost, to, envelope)
+            left -= i64(len(envelope.content)) + ITEM_OCTETS * (1 + len(queues))
+            route = Route(vhost.generation, envelope.key, self._source, envelope.keys)
+            route.set_queues(queues)
+            if queues:
+                properties, _ = decode_header(header_of(envelope.content))
+                ttl_us = -1 if properties.expiration is None else int(properties.expiration) * 1000
+                vhost.accept(route, envelope.content, properties.delivery_mode == 2, ttl_us, now_us)
+        return not self._left

@@ -12,6 +12,7 @@ from leveret.broker.entry import Entry
 from leveret.session.channel import Channel
 
 if TYPE_CHECKING:
+    from leveret.broker.binding_methods import HistoryDelivery
     from leveret.broker.queue import Queue
     from leveret.broker.requeue_job import RequeueJob
     from leveret.broker.route import Route
@@ -25,10 +26,10 @@ LEFT_MAX: Final = 64
 class BrokerChannel(Channel):
     """limit: deliveries allowed to be unacknowledged on the whole channel, 0 = no limit; default_limit: for each new
     consumer; fetched: unacknowledged messages that came by basic.get, which no limit is about. requeue_job: what it is
-    giving back by basic.nack or basic.recover. purging: the queue of a purge that takes several turns; purged: how many
-    messages that takes. is_kept_back: what is published goes to a transaction (tx) or a stage (staging) first. reply:
-    its consumer of direct replies; of these reply_to_delivered came to it, and reply_to_dropped were published here for
-    requesters that are gone."""
+    giving back by basic.nack or basic.recover. history_delivery: what a binding that it makes brings. purging: the
+    queue of a purge that takes several turns; purged: how many messages that takes. is_kept_back: what is published
+    goes to a transaction (tx) or a stage (staging) first. reply: its consumer of direct replies; of these
+    reply_to_delivered came to it, and reply_to_dropped were published here for requesters that are gone."""
 
     def __init__(self, number: int, must_cut: bool) -> None:
         super().__init__(number)
@@ -41,6 +42,7 @@ class BrokerChannel(Channel):
         # an acknowledgement or rejection that takes several turns goes up to this tag, 0 = there is none
         self.acked_to: i64 = 0
         self.requeue_job: RequeueJob | None = None
+        self.history_delivery: HistoryDelivery | None = None
         self.purging: Queue | None = None
         self.purged = 0
         self.reads_streams = False  # or did

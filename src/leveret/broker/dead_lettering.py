@@ -77,7 +77,8 @@ def dead_letter(vhost: VHost, queue: Queue, entry: Entry, reason: str, now_us: i
     now_us: when it died; the time to live in the next queue begins there.
     """
     undeliverable, slow = queue.undeliverable, vhost.slow_dead_letters
-    if queue.is_dead_lettering_slowly:
+    is_late = queue.dead_letter_exchange is not None and vhost.share.arrivals < 0
+    if queue.is_dead_lettering_slowly or is_late:
         slow.take(queue, DeadLetter(entry, reason, now_us, []), now_us)
         return
     try:
@@ -184,6 +185,8 @@ def _addressed(
     if len(free) < len(route.queues):
         trouble = "dead letter cycle"
         route.set_queues(free)
+    if len(free) > 1:
+        vhost.share.arrivals -= len(free)
     return Destined(route, content, persistent, trouble)
 
 

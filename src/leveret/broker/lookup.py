@@ -34,10 +34,14 @@ if TYPE_CHECKING:
 LEAST: Final[i64] = 256
 
 
+# in how many queues dead letters that go to several may arrive in one turn; the next one waits
+ARRIVALS_MAX: Final[i64] = 8192
+
+
 class Share:
     """How many bindings lookups may examine in one turn.
 
-    left: for lookups that begin in this turn; more: for those that continue.
+    left: for lookups that begin in this turn; more: for those that continue. arrivals: see ARRIVALS_MAX.
 
     least: the number that each lookup may examine, however many the others have used.
     """
@@ -46,11 +50,13 @@ class Share:
         self.least = least
         self.left: i64 = routing.WORK_MAX
         self.more: i64 = routing.WORK_MAX
+        self.arrivals: i64 = ARRIVALS_MAX
 
     def renew(self) -> None:
         """The next turn begins."""
         self.left = routing.WORK_MAX
         self.more = routing.WORK_MAX
+        self.arrivals = ARRIVALS_MAX
 
 
 class Lookup:

@@ -531,17 +531,18 @@ class Peer(Connection):
     def _spread(
         self, channel: BrokerChannel, route: Route, data: bytes, content: bytes, ttl_us: i64, standing: i64
     ) -> None:
-        """A publish for very many queues: Unfinished, unless streams among them look at its number."""
+        """A publish for very many queues: Unfinished."""
         scan = self._scan_header
-        if route.has_stream and scan.headers_at != 0 and number_in(data, scan.headers_at) is not None:
-            return
+        number: Number | None = None
+        if route.has_stream and scan.headers_at != 0:
+            number = number_in(data, scan.headers_at)
         for requester in route.replies:
             self.vhost.reply(requester, content, route.key)
         channel.reply_to_dropped += route.lost_replies
         self.is_publisher = True
         self.count(channel, route)
         channel.last_way = route
-        self.seeker.spread = Spread(self, route, content, scan.delivery_mode == 2, ttl_us, standing)
+        self.seeker.spread = Spread(self, route, content, scan.delivery_mode == 2, ttl_us, number, standing)
         raise Unfinished
 
     def publish_more(self, channel: Channel, data: bytes, start: i64, stop: i64, stride: i64, size: i64) -> None:

@@ -1,5 +1,5 @@
 """Dead letters whose way leads past very many bindings or exchanges: each is looked up in several turns
-(lookup.py).
+(lookup.py). So are those that die when others have come to as many queues as dead letters of one turn may.
 
 They are among the undeliverable ones (undeliverable.py) until their lookup has ended, so they take no memory, and a
 crash finds each either here or in all its queues. Those of one queue go in the order of their deaths, behind them all
@@ -61,7 +61,7 @@ class SlowDeadLetters:
         """Look up some of them."""
         self.alarm.alarm_us = 0
         room = STEP_MAX
-        while self._queues and room > 0 and self.vhost.log.size() < LOG_OCTETS_MAX and self._seeker.go_on():
+        while self._queues and room > 0 and self._may_send() and self._seeker.go_on():
             room -= 1
             queue = self._queues[0]
             try:
@@ -77,6 +77,9 @@ class SlowDeadLetters:
         if self._queues:
             is_held_up = self.vhost.log.size() >= LOG_OCTETS_MAX
             self.alarm.wake(now_us + (LOG_PAUSE_US if is_held_up else NEXT_US))
+
+    def _may_send(self) -> bool:
+        return self.vhost.log.size() < LOG_OCTETS_MAX and self.vhost.share.arrivals >= 0
 
     def _send(self, queue: Queue, now_us: i64) -> bool:
         """Send the first one of a queue. True if there are others. Unfinished."""

@@ -13,6 +13,7 @@ from mypy_extensions import i64
 from leveret.broker.overflow import expire_untaken
 from leveret.broker.ready import ITEM_OCTETS
 from leveret.broker.route import QUEUES_MAX, Route
+from leveret.broker.streams.numbers import Number, accept_numbered
 from leveret.session.confirms import HANDLED, JOURNALLED, REFUSED, SYNCING
 
 if TYPE_CHECKING:
@@ -20,15 +21,19 @@ if TYPE_CHECKING:
 
 
 class Spread:
-    """standing: of the confirm, as long as no queue has it."""
+    """standing: of the confirm, as long as no queue has it; number: for the streams among them."""
 
-    def __init__(self, peer: Peer, route: Route, content: bytes, persistent: bool, ttl_us: i64, standing: i64) -> None:
+    def __init__(
+        self, peer: Peer, route: Route, content: bytes, persistent: bool, ttl_us: i64, number: Number | None,
+        standing: i64,
+    ) -> None:  # fmt: skip
         self._peer = peer
         self._route = route
         self._queues = route.queues  # the route may get others meanwhile
         self._content = content
         self._persistent = persistent
         self._ttl_us = ttl_us
+        self._number = number
         self._at: i64 = 0  # the first queue that has not got it
         self._is_refused = False
         log = peer.broker.log
@@ -43,14 +48,20 @@ class Spread:
         self._at += QUEUES_MAX
         if queues:
             part = self._route.to(queues)
-            peer.cost += len(self._content) + ITEM_OCTETS * len(queues)
-            accepted = vhost.accept(part, self._content, self._persistent, self._ttl_us, peer.now_us)
+            if self._number is not None:
+                how = self._content, self._persistent, self._ttl_us, self._number
+                accepted = accept_numbered(peer, None, part, *how, HANDLED)
+            else:
+                peer.cost += len(self._content) + ITEM_OCTETS * len(queues)
+                accepted = vhost.accept(part, self._content, self._persistent, self._ttl_us, peer.now_us)
+                if self._ttl_us == 0 or part.is_brief:
+                    expire_untaken(vhost, queues, peer.now_us)
             if accepted == REFUSED:
                 self._is_refused = True
             elif accepted == JOURNALLED:
                 self._batch = vhost.log.batch
-            if self._ttl_us == 0 or part.is_brief:
-                expire_untaken(vhost, queues, peer.now_us)
+            elif accepted == SYNCING:
+                self._batch = max(self._batch, vhost.log.batch - 1)
         return self._at >= len(self._queues)
 
     def standing(self) -> i64:

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 # A commit becomes one batch of the journal, which has a limit (4 GiB); and until then all of it stands in memory.
 TRANSACTION_OCTETS_MAX: Final[i64] = 256 << 20
-PUBLISH_OCTETS: Final[i64] = 100  # what a held publish takes besides its content, roughly
+# A commit is carried out in one turn, in which others wait. What it does counts as octets, therefore, besides contents:
+# 65,536 arrivals of messages in queues, or 262,144 deliveries that are settled, are as many as one may have.
+ARRIVAL_OCTETS: Final[i64] = 4096
+SETTLEMENT_OCTETS: Final[i64] = 1024
 
 # what becomes of deliveries at the commit
 ACK: Final = 0
@@ -61,20 +64,27 @@ class Transaction:
         self, route: Route, content: bytes, persistent: bool, ttl_us: i64, number: Number | None = None
     ) -> None:
         """Hold a publish; ProtocolError (406) if that would make the transaction too large."""
-        octets: i64 = len(content) + len(route.key) + 16 * len(route.durable) + PUBLISH_OCTETS
-        self._octets += octets
-        if self._octets > TRANSACTION_OCTETS_MAX:
-            text = f"transaction size {self._octets} is larger than max size {TRANSACTION_OCTETS_MAX}"
-            raise ProtocolError(PRECONDITION_FAILED, text, 60, 40)
+        self._grow(i64(len(content)) + ARRIVAL_OCTETS * max(len(route.queues), 1), 40)
         if route.is_per_message:
             route = route.to(route.queues)  # the channel's next message changes the queues of the one it came with
         self.publishes.append(HeldPublish(route, content, persistent, ttl_us, number))
 
-    def settle(self, unacked: Unacked, tag: int, multiple: bool, kind: int) -> None:
-        """Hold one delivery, or all up to a tag (0: all)."""
+    def settle(self, unacked: Unacked, tag: int, multiple: bool, kind: int, method_id: int) -> None:
+        """Hold one delivery, or all up to a tag (0: all); ProtocolError (406) if there are too many.
+
+        method_id: of class basic, that of the method that settles them.
+        """
         if not self.settlements or self.settlements[-1].kind != kind:
             self.settlements.append(HeldSettlement(kind))
-        self.settlements[-1].deliveries += unacked.hold(tag, multiple)
+        held = unacked.hold(tag, multiple)
+        self.settlements[-1].deliveries += held
+        self._grow(SETTLEMENT_OCTETS * len(held), method_id)
+
+    def _grow(self, octets: i64, method_id: int) -> None:
+        self._octets += octets
+        if self._octets > TRANSACTION_OCTETS_MAX:
+            text = f"transaction size {self._octets} is larger than max size {TRANSACTION_OCTETS_MAX}"
+            raise ProtocolError(PRECONDITION_FAILED, text, 60, method_id)
 
     def held(self) -> list[Delivery]:
         """The deliveries that were settled."""

@@ -204,7 +204,8 @@ class UndeliverableRetry:
     def _go(self, room: int, now_us: i64) -> bool:
         """Send what died first, and so on. True if something was tried singly, in vain."""
         is_vain = False
-        while self._going and room > 0 and self.vhost.log.size() < LOG_OCTETS_MAX:
+        vhost = self.vhost
+        while self._going and room > 0 and vhost.log.size() < LOG_OCTETS_MAX and vhost.share.arrivals >= 0:
             _, _, message_list = heappop(self._going)
             message_list.is_going = False
             entry = None if message_list.queue.is_deleted or _is_slow(message_list) else message_list.ready.peek()

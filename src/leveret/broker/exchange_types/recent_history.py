@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 LENGTH: Final = "x-recent-history-length"
 NO_STORE: Final = b"x-recent-history-no-store"
 LENGTH_DEFAULT: Final = 20
+# of one history; each message counts as much as it takes in memory
 HISTORY_OCTETS_MAX: Final[i64] = 64 << 20
+KEPT_OCTETS: Final[i64] = 400
 # of all histories, at the beginning of each journal file
 SNAPSHOT_OCTETS_MAX: Final = 16 << 20
 _INTEGERS: Final = ("byte", "short", "signedint", "long")
@@ -95,6 +97,6 @@ class RecentHistory(Matcher):
     def _keep(self, kept: Kept) -> None:
         self._number = kept.number
         self.history.append(kept)
-        self._octets += len(kept.content)
+        self._octets += len(kept.content) + KEPT_OCTETS
         while len(self.history) > self._length or self._octets > HISTORY_OCTETS_MAX:
-            self._octets -= len(self.history.popleft().content)
+            self._octets -= len(self.history.popleft().content) + KEPT_OCTETS

@@ -69,12 +69,13 @@ def _malformed(name: bytes, data: bytes, at: i64, what: str) -> ProtocolError:
 
 
 def accept_numbered(
-    peer: Peer, channel: BrokerChannel, route: Route, content: bytes, persistent: bool, ttl_us: i64, number: Number,
-    standing: i64,
+    peer: Peer, channel: BrokerChannel | None, route: Route, content: bytes, persistent: bool, ttl_us: i64,
+    number: Number, standing: i64,
 ) -> i64:  # fmt: skip
-    """Count a publish with a number, and offer it to the route's queues but those streams that have had it.
+    """Offer a publish with a number to the route's queues but those streams that have had it.
 
-    standing: of its confirm, so far. Returns how that stands now: what was had before waits as long as its first copy.
+    channel: counts it; None if it is counted. standing: of its confirm, so far. Returns how that stands now: what was
+    had before waits as long as its first copy.
     """
     vhost = peer.vhost
     fresh: list[Queue] = []
@@ -90,7 +91,8 @@ def accept_numbered(
                 standing = SYNCING
     if len(fresh) < len(route.queues):
         route = route.to(fresh)
-    peer.count(channel, route)
+    if channel is not None:
+        peer.count(channel, route)
     peer.cost += len(content) + ITEM_OCTETS * len(fresh)
     if not fresh:
         return standing

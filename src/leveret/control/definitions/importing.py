@@ -15,8 +15,9 @@ from base64 import b64decode
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
-from leveret.broker import binding_methods, exchange_methods, queue_methods
+from leveret.broker import exchange_methods, queue_methods
 from leveret.broker.binding import Binding
+from leveret.broker.binding_methods import HistoryDelivery
 from leveret.broker.broker import Broker
 from leveret.broker.definitions import (
     GLOBAL_PARAMETER,
@@ -350,7 +351,9 @@ def _bind(vhost: VHost, entry: BindingEntry, arguments: bytes, now_us: int) -> N
         return
     binding = Binding(source, destination, entry.routing_key, arguments)
     if vhost.bind(binding):
-        binding_methods.deliver_history(vhost, binding, now_us)
+        history = HistoryDelivery(binding)
+        while not history.go_on(vhost, now_us):
+            pass
 
 
 def _generations(broker: Broker) -> dict[str, int]:
