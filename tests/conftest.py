@@ -8,7 +8,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from psycopg import sql
 from xdist.scheduler import LoadFileScheduling
 
@@ -20,6 +20,8 @@ from tests.shared import SharedServers, alone, shared, virtual_host
 # run, so that a run says something about what has changed; `make soak` asks for others, by --hypothesis-seed.
 settings.register_profile("others", deadline=None, derandomize=False, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("same", settings.get_profile("others"), derandomize=True, database=None)
+# for whoever asks only whether a test fails, as tools/mutants.py does
+settings.register_profile("unshrunk", settings.get_profile("same"), phases=[Phase.explicit, Phase.generate])
 settings.load_profile("same")
 
 TESTS = Path(__file__).parent
@@ -115,7 +117,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
 
 def pytest_configure(config: pytest.Config) -> None:
     peer_selection.pytest_configure(config)
-    if config.getoption("hypothesis_seed", None) is not None:
+    if config.getoption("hypothesis_seed", None) is not None and config.getoption("hypothesis_profile", None) is None:
         settings.load_profile("others")
     if not hasattr(config, "workerinput"):
         config.add_cleanup(SharedServers().end)

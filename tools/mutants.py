@@ -44,8 +44,9 @@ import pytest
 
 TOP = Path(__file__).resolve().parent.parent
 LIST = TOP / "tools" / "mutants.toml"
-TEST_S, RUN_S = 150, 300
-"""Seconds after which pytest gives a test up, and after which its run is killed: some defects hang their test."""
+TEST_S, DEFECT_S, RUN_S = 150, 15, 300
+"""Seconds after which pytest gives a test up; with a defect, in addition to five times what it took without it; and
+after which its run is killed: some defects hang their test."""
 LATELY_S = 4 * 3600
 PLUGINS = ("anyio.pytest_plugin", "hypothesis", "pytest_asyncio.plugin", "pytest_timeout", "xdist.plugin")
 """What every run of pytest would import anew; nothing of it imports leveret."""
@@ -68,12 +69,14 @@ class Mutant(NamedTuple):
 
 
 class Run(NamedTuple):
-    """What a run of pytest came to. passed, failed: numbers of tests; output: what it printed last."""
+    """What a run of pytest came to. passed, failed: numbers of tests; took_s: by the wall clock; output: what it
+    printed last."""
 
     status: int
     passed: int
     failed: int
     cpu_s: float
+    took_s: float
     output: str
 
 
@@ -135,15 +138,15 @@ class Outcomes:
         self.failed += report.failed
 
 
-def pytest_run(source: Path, test: str) -> Run:
+def pytest_run(source: Path, test: str, limit_s: float = TEST_S) -> Run:
     """Runs a test against the package in `source`, in a process that has imported pytest already."""
     with tempfile.TemporaryDirectory(prefix="leveret-mutant-") as directory, tempfile.TemporaryFile("w+") as output:
         Path(directory).chmod(0o755)  # PostgreSQL runs as a user of its own
         sys.stdout.flush()
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
         child = os.fork()
         if not child:
-            in_child(source, test, Path(directory), output.fileno())
+            in_child(source, test, limit_s, Path(directory), output.fileno())
         watchdog = threading.Timer(RUN_S, kill_group, [child])
         watchdog.start()
         _, status = os.waitpid(child, 0)
@@ -155,10 +158,10 @@ def pytest_run(source: Path, test: str) -> Run:
     counts = re.search(r"^outcomes: (\d+) (\d+)$", text, re.MULTILINE)
     passed, failed = map(int, counts.groups()) if counts else (0, 0)
     cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return Run(os.waitstatus_to_exitcode(status), passed, failed, cpu_s, text[-2000:])
+    return Run(os.waitstatus_to_exitcode(status), passed, failed, cpu_s, time.monotonic() - began, text[-2000:])
 
 
-def in_child(source: Path, test: str, directory: Path, output: int) -> NoReturn:
+def in_child(source: Path, test: str, limit_s: float, directory: Path, output: int) -> NoReturn:
     os.setsid()
     os.dup2(output, 1)
     os.dup2(output, 2)
@@ -172,7 +175,7 @@ def in_child(source: Path, test: str, directory: Path, output: int) -> NoReturn:
     sys.path[0:1] = [str(TOP), str(source)]  # instead of tools/
     status: int = pytest.ExitCode.INTERNAL_ERROR
     outcomes = Outcomes()
-    options = ["-q", "-x", "-p", "no:cacheprovider", "--hypothesis-seed=0", f"--timeout={TEST_S}"]
+    options = ["-q", "-x", "-p", "no:cacheprovider", "--hypothesis-profile=unshrunk", f"--timeout={limit_s}"]
     options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # of PLUGINS, which are not under test
     try:
         status = pytest.main([*options, test], plugins=[outcomes])
@@ -215,7 +218,7 @@ class Copy:
         path.write_text(text.replace(mutant.old, mutant.new))
         os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns + 2 * 10**9))  # the bytecode of the sound one is older
         try:
-            done = pytest_run(self.source, mutant.test)
+            done = pytest_run(self.source, mutant.test, min(TEST_S, DEFECT_S + 5 * sound.took_s))
         finally:
             path.write_text(text)
             os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))

@@ -138,13 +138,10 @@ class Pager:
 
     def _build(self, part: Range) -> None:
         message_list = part.message_list
-        if message_list.queue.is_deleted:
-            self._ranges.pop()  # its messages went with it, and so did their places
-            return
         items, start, stop = message_list.ready.tail(part.floor, part.stop, self._page_octets)
         part.stop = start
         if not items:
-            self._ranges.pop()
+            self._ranges.pop()  # all of it is built, or it went with its queue
             return
         self._add(Page(message_list, items, start, stop))
 
