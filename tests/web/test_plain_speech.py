@@ -93,8 +93,8 @@ def test_a_single_rate_is_drawn(log_in: LogIn, api: httpx.Client, publisher: obj
     page = log_in("queues/%2F/speech.drawn")
     chart = page.locator(".chart", has_text="Messages per second")
     expect(chart.locator("li", has_text="published").locator("b")).to_have_text("–")
+    page.get_by_role("button", name="Pause").click()  # so that the look at the message is the last one
     publisher.basic_publish("", "speech.drawn", b"x")  # type: ignore[attr-defined]
-    page.get_by_role("button", name="Pause").click()
     page.keyboard.press("r")
     expect(chart.locator("li", has_text="published").locator("b")).not_to_have_text(re.compile("–|^0$"))
     assert chart.locator("canvas").evaluate(INK) > 0
