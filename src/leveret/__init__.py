@@ -1,16 +1,70 @@
 """leveret: a RabbitMQ-compatible message broker, its clients, delayed delivery and a Spark data source.
 
-This module stays small: Spark's executors import it for ``leveret.spark``, where no broker is needed.
+The client stands here: ``from leveret import connect, BlockingConnection, Properties``. Tests find brokers in
+``leveret.testing``, Spark its source, sink and session in ``leveret.spark``, and services their handlers in
+``leveret.endpoint``.
+
+The client is imported when one of its names is asked for: Spark's executors import this package for ``leveret.spark``,
+where none is needed.
 """
 
+import importlib
+import warnings
 from typing import TYPE_CHECKING, Final
 
 from leveret import _core
 
 if TYPE_CHECKING:
-    from leveret.endpoint import Endpoint as Endpoint
+    from leveret.client import (
+        AuthenticationFailed,
+        BlockingChannel,
+        BlockingConnection,
+        BlockingRpc,
+        Channel,
+        ChannelClosed,
+        ClientError,
+        Connection,
+        ConnectionClosed,
+        Consumer,
+        ConsumerCancelled,
+        Delivery,
+        Nacked,
+        Properties,
+        PublishError,
+        QueueInfo,
+        Rpc,
+        RpcTimeout,
+        StagesMissing,
+        Unroutable,
+        connect,
+    )
 
-__all__ = ["__version__", "core", "core_reason"]
+__all__ = [
+    "AuthenticationFailed",
+    "BlockingChannel",
+    "BlockingConnection",
+    "BlockingRpc",
+    "Channel",
+    "ChannelClosed",
+    "ClientError",
+    "Connection",
+    "ConnectionClosed",
+    "Consumer",
+    "ConsumerCancelled",
+    "Delivery",
+    "Nacked",
+    "Properties",
+    "PublishError",
+    "QueueInfo",
+    "Rpc",
+    "RpcTimeout",
+    "StagesMissing",
+    "Unroutable",
+    "__version__",
+    "connect",
+    "core",
+    "core_reason",
+]
 
 __version__: Final = "0.1.0"
 
@@ -28,9 +82,14 @@ def core_reason() -> str:
 
 
 def __getattr__(name: str) -> object:
-    """``leveret.Endpoint``, imported when it is asked for."""
+    """Import the client when one of its names is asked for."""
+    if name in __all__:
+        return getattr(importlib.import_module("leveret.client"), name)
     if name == "Endpoint":
-        from leveret.endpoint import Endpoint
-
-        return Endpoint
+        warnings.warn("leveret.Endpoint goes in 0.3: use leveret.endpoint.Endpoint", DeprecationWarning, stacklevel=2)
+        return importlib.import_module("leveret.endpoint").Endpoint
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

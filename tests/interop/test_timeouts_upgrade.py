@@ -1,4 +1,4 @@
-"""The upgrade of an endpoint, from its own timeouts to native delays, with leveret.Endpoint: the seed's whole way."""
+"""The upgrade of an endpoint, from its own timeouts to native delays: the seed's whole way."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from leveret import Endpoint
 from leveret.delay import NSERVICEBUS
 from leveret.delay.instant import from_header, now
-from leveret.endpoint import Context, message_type
+from leveret.endpoint import Context, Endpoint, message_type
 from leveret.endpoint.timeouts import TimeoutQueues, TimeoutsUnavailable, drain
 from leveret.endpoint.timeouts.manager import open_store
 from leveret.endpoint.timeouts.removal import remove

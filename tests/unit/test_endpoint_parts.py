@@ -16,10 +16,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import leveret
-from leveret import Endpoint
+import leveret.client
 from leveret.client import Delivery, Properties
 from leveret.delay import NSERVICEBUS, Layout
-from leveret.endpoint import Context, Failure, MoveToError, Recoverability, RetryLater, RetryNow, UnknownMessage, body
+from leveret.endpoint import (
+    Context,
+    Endpoint,
+    Failure,
+    MoveToError,
+    Recoverability,
+    RetryLater,
+    RetryNow,
+    UnknownMessage,
+    body,
+)
 from leveret.endpoint import message_type as named
 from leveret.endpoint.backoff import Backoff
 from leveret.endpoint.failure_headers import ROOM_MIN, STACK_MAX, TEXT_MAX, failure_headers
@@ -401,13 +411,19 @@ def test_the_timeout_manager_is_disabled_before_the_start() -> None:
 # the package
 
 
-def test_leveret_alone_imports_no_endpoint() -> None:
+def test_leveret_alone_imports_neither_client_nor_endpoint() -> None:
     """Spark's executors import the package, and have no use for it."""
     told = "import sys, leveret; sys.exit('leveret.endpoint' in sys.modules or 'leveret.client' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", told], check=False).returncode == 0
-    assert leveret.Endpoint is Endpoint
+    with pytest.warns(DeprecationWarning, match=r"use leveret\.endpoint\.Endpoint"):
+        assert leveret.Endpoint is Endpoint  # type: ignore[attr-defined]
     with pytest.raises(AttributeError, match="has no attribute 'Endpoints'"):
         _ = leveret.Endpoints  # type: ignore[attr-defined]
+
+
+def test_the_client_is_at_the_front_door() -> None:
+    assert set(leveret.client.__all__) <= set(leveret.__all__) <= set(dir(leveret))
+    assert all(getattr(leveret, name) is getattr(leveret.client, name) for name in leveret.client.__all__)
 
 
 # whatever comes

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from leveret import Endpoint
 from leveret.client import Channel, Delivery
 from leveret.delay import CONVENTIONAL, MILLISECONDS, RoutingTopology
-from leveret.endpoint import Recoverability, message_type
+from leveret.endpoint import Endpoint, Recoverability, message_type
 
 from ...waiting import DEADLINE_S
 

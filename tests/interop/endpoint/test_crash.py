@@ -13,7 +13,7 @@ from .support import DEADLINE_S, program, within
 
 WORKER = """
 import asyncio, sys
-from leveret import Endpoint
+from leveret.endpoint import Endpoint
 from leveret.delay import MILLISECONDS
 
 name, url = sys.argv[1:3]

@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from leveret import Endpoint
 from leveret.client import Channel, Properties, Unroutable
 from leveret.delay import RoutingTopology
-from leveret.endpoint import Context, Discard, Failure, MoveToError, Recoverability, RetryLater
+from leveret.endpoint import Context, Discard, Endpoint, Failure, MoveToError, Recoverability, RetryLater
 from leveret.wire.properties import encode_header
 
 from .support import PlaceOrder, endpoint, fetched, within

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from leveret import Endpoint
 from leveret.client import ChannelClosed, Connection, connect
-from leveret.endpoint import Context
+from leveret.endpoint import Context, Endpoint
 
 from .support import Price, program, within
 

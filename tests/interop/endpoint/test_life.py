@@ -12,10 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from leveret import Endpoint
 from leveret.client import Channel, ChannelClosed, ConnectionClosed, connect
 from leveret.delay import RoutingTopology
-from leveret.endpoint import Context
+from leveret.endpoint import Context, Endpoint
 from leveret.testing.processes import LeveretProcess, free_port
 
 from .support import OrderPlaced, PlaceOrder, endpoint, program, within
@@ -221,7 +220,7 @@ async def test_sending_gives_up_when_the_broker_stays_away(name: str) -> None:
 
 SCRIPT = """
 import asyncio, logging, sys
-from leveret import Endpoint
+from leveret.endpoint import Endpoint
 logging.basicConfig(level=logging.INFO)
 node = Endpoint(sys.argv[1], sys.argv[2], folder=sys.argv[3])
 asyncio.run(node.run())

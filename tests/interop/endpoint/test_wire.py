@@ -1,4 +1,4 @@
-"""An independent client (pika) that does on the wire what NServiceBus.RabbitMQ does, beside leveret.Endpoint."""
+"""An independent client (pika) that does what NServiceBus.RabbitMQ does, beside an endpoint of leveret's."""
 
 from __future__ import annotations
 
