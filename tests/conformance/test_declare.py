@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -111,6 +112,19 @@ def test_values(raw: RawClient, unique: str, arguments: dict[str, Any], text: st
 )
 def test_which_of_several_is_named(raw: RawClient, unique: str, arguments: dict[str, Any], name: str) -> None:
     assert f"arg '{name}'" in refused(raw, unique, **arguments)
+
+
+def test_which_of_several_of_a_quorum_queue_is_named(raw: RawClient, unique: str) -> None:
+    """The one that RabbitMQ 3.10.8 checks first, whatever the order of the declaration."""
+    wrong = {
+        "x_expires": "a", "x_message_ttl": "a", "x_dead_letter_routing_key": 1, "x_dead_letter_strategy": 1,
+        "x_max_length": "a", "x_max_length_bytes": "a", "x_max_in_memory_length": "a", "x_max_in_memory_bytes": "a",
+        "x_overflow": 1, "x_single_active_consumer": 1, "x_quorum_initial_group_size": "a",
+        "x_queue_leader_locator": 1, "x_delivery_limit": "a",
+    }  # fmt: skip
+    for one, other in pairwise(wrong):
+        text = refused(raw, unique, **{other: wrong[other], one: wrong[one]}, x_queue_type="quorum")
+        assert f"arg '{one.replace('_', '-')}'" in text
 
 
 def test_unknown_ones_are_ignored(raw: RawClient, unique: str) -> None:

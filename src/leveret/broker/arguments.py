@@ -1,54 +1,17 @@
-"""x-arguments of queues: which values are allowed, and RabbitMQ's words for those that are not."""
+"""Arguments of declarations: how they compare, which mean nothing, and those of consumers. See queue_arguments.py."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from leveret.broker.streams.age import age_us
+from leveret.broker.queue_arguments import no_integer, unacceptable
 from leveret.broker.streams.offsets import refused_offset
 from leveret.broker.terms import comparable, items_of, shown, text_of, type_of
-from leveret.wire.body_schema import refused_schema
 from leveret.wire.errors import quoted
 from leveret.wire.table import Value, encode_value, split_table
 
-# RabbitMQ's limit for times in milliseconds: what an Erlang timer can take, and ten years for a message's life
-EXPIRES_MS_MAX: Final = 4_294_967_295
-TTL_MS_MAX: Final = 315_360_000_000
-
-# argument -> (smallest, largest) integer; a larger one is answered with the word beside it
-_INTEGERS: Final[dict[str, tuple[int, int, str]]] = {
-    "x-message-ttl": (0, TTL_MS_MAX, "value_too_large"),
-    "x-expires": (1, EXPIRES_MS_MAX, "value_too_large"),
-    "x-max-length": (0, 1 << 63, "value_too_large"),
-    "x-max-length-bytes": (0, 1 << 63, "value_too_large"),
-    "x-max-priority": (0, 255, "max_value_exceeded"),
-    "x-queue-version": (0, 1 << 63, "value_too_large"),
-    # negative: no limit, as from RabbitMQ 4.0 on
-    "x-delivery-limit": (-1 << 63, 1 << 63, "value_too_large"),
-    "x-stream-max-segment-size-bytes": (0, 1 << 63, "value_too_large"),
-    "x-initial-cluster-size": (1, 1 << 63, "value_too_large"),
-    "x-leveret-seal-after-ms": (1, TTL_MS_MAX, "value_too_large"),
-}
-# argument -> the words it may be
-_WORDS: Final[dict[str, tuple[str, ...]]] = {
-    "x-overflow": ("drop-head", "reject-publish", "reject-publish-dlx"),
-    "x-queue-mode": ("default", "lazy"),
-    "x-queue-type": ("classic", "quorum", "stream"),
-}
-# of several arguments that are wrong RabbitMQ names the first of these
-_CHECKED: Final = (
-    "x-queue-type", "x-dead-letter-exchange", "x-expires", "x-message-ttl", "x-dead-letter-routing-key",
-    "x-max-length", "x-max-length-bytes", "x-max-priority", "x-overflow", "x-queue-mode", "x-queue-version",
-    "x-single-active-consumer", "x-delivery-limit", "x-max-age", "x-stream-max-segment-size-bytes",
-    "x-initial-cluster-size", "x-leveret-schema", "x-leveret-seal-after-ms",
-)  # fmt: skip
-# arguments of queues and of exchanges that this broker takes notice of; others it stores, as RabbitMQ does
-OF_QUEUES: Final = (
-    *_CHECKED, "x-consumer-timeout", "x-dead-letter-strategy", "x-internal-purpose", "x-leveret-positions",
-    "x-max-in-memory-bytes", "x-max-in-memory-length", "x-queue-leader-locator", "x-queue-master-locator",
-    "x-quorum-initial-group-size", "x-stream-filter-size-bytes",
-)  # fmt: skip
+# arguments of exchanges that have an effect in this broker
 OF_EXCHANGES: Final = (
     "alternate-exchange", "hash-header", "hash-property", "x-delayed-type", "x-downstream-name", "x-downstream-vhost",
     "x-internal-purpose", "x-max-hops", "x-recent-history-length", "x-super-stream",
@@ -84,27 +47,8 @@ def plain(value: bytes) -> str:
     return shown(value) if text is None else text.decode(errors="replace")
 
 
-def refused_argument(arguments: dict[str, Value], types: dict[str, bytes], what: str) -> str:
-    """The text of the 406 that these arguments of a queue deserve, "" if they are fine. Unknown ones are fine.
-
-    types: the same as `typed` gives them.
-    """
-    for name in _CHECKED:
-        if name not in arguments:
-            continue
-        value, kind = arguments[name], type_of(types[name])
-        if name == "x-dead-letter-exchange":
-            if not isinstance(value, str):
-                return f"invalid type '{kind}' for arg '{name}' in {what}"
-            continue
-        reason = _reason(name, value, kind, arguments)
-        if reason:
-            return f"invalid arg '{name}' for {what}: {reason}"
-    return ""
-
-
 def unknown(arguments: Iterable[str], known: tuple[str, ...]) -> list[str]:
-    """Those names that mean nothing to this broker. known: OF_QUEUES or OF_EXCHANGES."""
+    """Those names that mean nothing to this broker. known: `queue_arguments.NAMES` or OF_EXCHANGES."""
     return [name for name in arguments if name not in known]
 
 
@@ -149,45 +93,8 @@ def _consumer_reason(name: str, value: Value, encoded: bytes) -> str:
         return refused_offset(encoded)
     if name == "x-priority":
         is_integer = isinstance(value, int) and not isinstance(value, bool) and kind != "timestamp"
-        return "" if is_integer else _no_integer(kind)
+        return "" if is_integer else no_integer(kind)
     if name == "x-stream-filter":
         texts = items_of(encoded) if kind == "array" else [encoded]
-        return "" if all(text[:1] == b"S" for text in texts) else f"{{unacceptable_type,{kind}}}"
-    return "" if isinstance(value, bool) else f"{{unacceptable_type,{kind}}}"
-
-
-def _reason(name: str, value: Value, kind: str, arguments: dict[str, Value]) -> str:
-    if name in _INTEGERS:
-        return _integer_reason(name, value, kind)
-    if name == "x-single-active-consumer":
-        return "" if isinstance(value, bool) else f"{{unacceptable_type,{kind}}}"
-    if not isinstance(value, str):
-        return f"{{unacceptable_type,{kind}}}"
-    if name == "x-max-age":
-        return "" if age_us(value) > 0 else "invalid_max_age"
-    if name == "x-leveret-schema":
-        return refused_schema(value)
-    if name == "x-dead-letter-routing-key":
-        return "" if "x-dead-letter-exchange" in arguments else "routing_key_but_no_dlx_defined"
-    if value in _WORDS[name]:
-        return ""
-    return "invalid_overflow" if name == "x-overflow" else f"\"unsupported {name[2:].replace('-', ' ')} '{value}'\""
-
-
-def _no_integer(kind: str) -> str:
-    return f'"expected integer, got {kind}"'
-
-
-def _integer_reason(name: str, value: Value, kind: str) -> str:
-    if isinstance(value, bool) or not isinstance(value, int) or kind == "timestamp":
-        return _no_integer(kind)
-    smallest, largest, word = _INTEGERS[name]
-    if value < 0 <= smallest:
-        return f"{{value_negative,{value}}}"
-    if value < smallest:
-        return f"{{value_zero,{value}}}"
-    if value > largest:
-        return f"{{{word},{value}}}"
-    if name == "x-queue-version" and value not in (1, 2):
-        return f"\"unsupported queue version '{value}'\""
-    return ""
+        return "" if all(text[:1] == b"S" for text in texts) else unacceptable(kind)
+    return "" if isinstance(value, bool) else unacceptable(kind)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from leveret.broker.pattern import Pattern
+from leveret.broker.queue_arguments import SETTINGS, SMALLER, settings_not_of
 from leveret.broker.queue_types import CLASSIC, QUORUM, STREAM
 from leveret.wire.table import Value
 
@@ -23,43 +24,14 @@ APPLY_TO: Final[dict[str, tuple[str, ...]]] = {
     "streams": (STREAM,),
     "exchanges": (EXCHANGE,),
 }
-_OF_STREAMS: Final = ("max-age", "stream-max-segment-size-bytes", "initial-cluster-size")
-_OF_MIRRORS: Final = (
-    "queue-mode", "queue-master-locator", "ha-mode", "ha-params", "ha-sync-mode", "ha-promote-on-shutdown",
-    "ha-promote-on-failure",
-)  # fmt: skip
-_UNKNOWN: Final[dict[str, tuple[str, ...]]] = {
-    CLASSIC: (*_OF_STREAMS, "queue-leader-locator", "delivery-limit", "dead-letter-strategy"),
-    QUORUM: (*_OF_STREAMS, *_OF_MIRRORS),
-    STREAM: (
-        "expires", "message-ttl", "dead-letter-exchange", "dead-letter-routing-key", "max-length",
-        "max-in-memory-length", "max-in-memory-bytes", "overflow", "delivery-limit", "dead-letter-strategy",
-        *_OF_MIRRORS,
-    ),
-    EXCHANGE: (),
-}  # fmt: skip
-_SMALLER: Final = "the smaller one"
-_DECLARED: Final = "what was declared"
-# What a policy says beside an argument of the same name with x- before it: which of them counts.
-_COMBINED: Final[dict[str, str]] = {
-    "expires": _SMALLER,
-    "message-ttl": _SMALLER,
-    "max-length": _SMALLER,
-    "max-length-bytes": _SMALLER,
-    "delivery-limit": _SMALLER,
-    "consumer-timeout": _SMALLER,
-    "max-age": _DECLARED,
-    "stream-max-segment-size-bytes": _DECLARED,
-    "overflow": _DECLARED,
-    "dead-letter-exchange": _DECLARED,
-    "dead-letter-routing-key": _DECLARED,
-    "dead-letter-strategy": _DECLARED,
-}
-# where RabbitMQ's quorum queues do it the other way round, and what its streams do
-_OF_POLICY: Final[dict[str, tuple[str, ...]]] = {
-    CLASSIC: (),
-    QUORUM: ("expires", "overflow"),
-    STREAM: ("max-length-bytes", "max-age", "stream-max-segment-size-bytes"),
+# keys of mirrored queues, with which a policy matches neither quorum queues nor streams
+_OF_MIRRORS: Final = ("ha-mode", "ha-params", "ha-sync-mode", "ha-promote-on-shutdown", "ha-promote-on-failure")
+# keys with which a policy does not match an object of this kind
+_UNKNOWN: Final[dict[str, set[str]]] = {
+    CLASSIC: settings_not_of(CLASSIC),
+    QUORUM: settings_not_of(QUORUM) | set(_OF_MIRRORS),
+    STREAM: settings_not_of(STREAM) | set(_OF_MIRRORS),
+    EXCHANGE: set(),
 }
 # Policies have no largest value in RabbitMQ. Nothing reaches this one: it is 35 years in microseconds.
 _NUMBER_MAX: Final = 1 << 50
@@ -105,14 +77,14 @@ class Effect:
             return arguments
         effective = dict(arguments)
         for key, value in self.settings.items():
-            rule = _COMBINED.get(key)
-            if rule is None:
+            setting = SETTINGS.get(key)
+            if setting is None or not setting.rule:
                 continue
             said = min(value, _NUMBER_MAX) if isinstance(value, int) else value
             name = "x-" + key
-            if name not in arguments or key in _OF_POLICY[kind]:
+            if name not in arguments or kind in setting.by_policy:
                 effective[name] = said
-            elif rule == _SMALLER:
+            elif setting.rule == SMALLER:
                 effective[name] = _smaller(arguments[name], said)
         return effective
 

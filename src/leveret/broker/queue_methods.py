@@ -5,15 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from leveret.broker.access import QUEUE, check, check_onward
-from leveret.broker.arguments import OF_QUEUES, are_equivalent, plain, typed
+from leveret.broker.arguments import are_equivalent, plain, typed
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.consumer import Consumer
 from leveret.broker.content import POSITIONS
 from leveret.broker.names import REPLY_TO, generated
 from leveret.broker.priority import PriorityQueue
 from leveret.broker.queue import Queue
+from leveret.broker.queue_arguments import COMPARED, NAMES, refused_declaration, refused_property
 from leveret.broker.queue_settings import configure, reconfigure
-from leveret.broker.queue_types import QUORUM, STREAM, queue_type, refused_declaration, refused_property
+from leveret.broker.queue_types import QUORUM, STREAM, queue_type
 from leveret.broker.quotas import check_queues
 from leveret.broker.streams.stream import Stream
 from leveret.broker.terms import type_of
@@ -33,22 +34,6 @@ from leveret.wire.table import Value, encode_table
 if TYPE_CHECKING:
     from leveret.broker.peer import Peer
     from leveret.broker.vhost import VHost
-
-# arguments that two declarations of one queue must agree on, in the order in which RabbitMQ compares them
-COMPARED: Final = (
-    "x-expires", "x-message-ttl", "x-dead-letter-exchange", "x-dead-letter-routing-key", "x-max-length",
-    "x-max-length-bytes", "x-max-priority", "x-overflow", "x-queue-mode", "x-queue-version",
-    "x-single-active-consumer", "x-queue-type", "x-queue-master-locator", "x-delivery-limit",
-)  # fmt: skip
-COMPARED_QUORUM: Final = (
-    "x-dead-letter-exchange", "x-dead-letter-routing-key", "x-dead-letter-strategy", "x-expires", "x-max-length",
-    "x-max-length-bytes", "x-max-in-memory-length", "x-max-in-memory-bytes", "x-overflow", "x-single-active-consumer",
-    "x-queue-type", "x-quorum-initial-group-size", "x-delivery-limit", "x-message-ttl", "x-queue-leader-locator",
-)  # fmt: skip
-COMPARED_STREAM: Final = (
-    "x-max-length-bytes", "x-queue-type", "x-max-age", "x-stream-max-segment-size-bytes", "x-initial-cluster-size",
-    "x-queue-leader-locator", "x-stream-filter-size-bytes", "x-leveret-schema", "x-leveret-seal-after-ms",
-)  # fmt: skip
 
 # what a link may declare anew for the queue that it has
 RENEWED: Final = ("x-expires", "x-message-ttl")
@@ -220,7 +205,7 @@ def new_queue(vhost: VHost, method: Method, name: str) -> Queue:
     """The queue that a queue.declare asks for, for the virtual host to add; it was checked, and is not there yet."""
     queue = make_queue(vhost, name, _is_durable(method), method.flag("auto_delete"), method.table("arguments"))
     queue.declared = method.tables["arguments"]
-    vhost.strangers.look(queue.arguments, OF_QUEUES, "queue", name)
+    vhost.strangers.look(queue.arguments, NAMES, "queue", name)
     return queue
 
 
@@ -245,7 +230,7 @@ def _check_same(peer: Peer, method: Method, queue: Queue) -> None:
     for flag, current in (("durable", queue.durable), ("auto_delete", queue.auto_delete)):
         if given[flag] != current:
             raise inequivalent(method, flag, what, str(given[flag]).lower(), str(current).lower())
-    names = COMPARED_QUORUM if queue.is_quorum else COMPARED_STREAM if queue.is_stream else COMPARED
+    names = COMPARED[queue_type(queue.arguments)]
     declared = typed(queue.declared or encode_table(queue.arguments))
     if method.table("arguments").get(POSITIONS) is True and queue.arguments.get(POSITIONS) is True:
         compare_arguments(method, what, tuple(name for name in names if name not in RENEWED), declared)

@@ -1,80 +1,25 @@
 """What a policy may say (RabbitMQ, Policies; the complaints are 3.10.8's, word for word).
 
-Of later versions there are consumer-timeout and the longer words of apply-to.
+Keys of queues' arguments stand in their table, broker/queue_arguments.py. Of later versions there are consumer-timeout
+and the longer words of apply-to.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 from leveret.broker.policies import APPLY_TO
-from leveret.broker.streams.age import age_us
-from leveret.broker.streams.limits import SEGMENT_OCTETS_MAX
+from leveret.broker.queue_arguments import SETTINGS, Setting, is_text, whole
 from leveret.control import rules
 from leveret.control.erlang import pairs, term
 from leveret.control.rules import Rule
 
 FEDERATION: Final = ("federation-upstream", "federation-upstream-set", "federation-upstream-pattern")
-# what an operator policy may set
-OPERATOR_KEYS: Final = (
-    "expires", "message-ttl", "max-length", "max-length-bytes", "max-in-memory-length", "max-in-memory-bytes",
-    "delivery-limit",
-)  # fmt: skip
-
-
-def _integer(smallest: int, largest: int | None = None) -> Callable[[object], bool]:
-    def is_fine(value: object) -> bool:
-        if isinstance(value, bool) or not isinstance(value, int) or value < smallest:
-            return False
-        return largest is None or value <= largest
-
-    return is_fine
-
-
-def _word(*words: str) -> Callable[[object], bool]:
-    return lambda value: isinstance(value, str) and value in words
-
-
-def _text(value: object) -> bool:
-    return isinstance(value, str)
-
-
-def _age(value: object) -> bool:
-    return isinstance(value, str) and age_us(value) > 0
-
-
-# key -> what its value must be, and what RabbitMQ calls it when it is not
-KEYS: Final[dict[str, tuple[Callable[[object], bool], str]]] = {
-    "alternate-exchange": (_text, "is not a valid alternate exchange name"),
-    "dead-letter-exchange": (_text, "is not a valid dead letter exchange name"),
-    "dead-letter-routing-key": (_text, "is not a valid dead letter routing key"),
-    "dead-letter-strategy": (_word("at-most-once", "at-least-once"), "is not a valid dead letter strategy"),
-    "message-ttl": (_integer(0), "is not a valid message TTL"),
-    "expires": (_integer(1), "is not a valid queue expiry"),
-    "max-length": (_integer(0), "is not a valid maximum length"),
-    "max-length-bytes": (_integer(0), "is not a valid maximum length in bytes"),
-    "max-in-memory-length": (_integer(0), "is not a valid maximum memory in bytes"),
-    "max-in-memory-bytes": (_integer(0), "is not a valid maximum memory in bytes"),
-    "overflow": (_word("drop-head", "reject-publish", "reject-publish-dlx"), "is not a valid overflow value"),
-    "delivery-limit": (_integer(0), "is not a valid delivery limit"),
-    "consumer-timeout": (_integer(0), "is not a valid consumer timeout"),
-    "queue-mode": (_word("default", "lazy"), "is not a valid queue-mode value"),
-    "queue-version": (_integer(1, 2), "is not a valid queue-version value"),
-    "queue-leader-locator": (
-        _word("client-local", "balanced", "random", "least-leaders"),
-        "is not a valid queue leader locator value",
-    ),
-    "queue-master-locator": (
-        _word("client-local", "min-masters", "random"),
-        "invalid queue-master-locator value",
-    ),
-    "max-age": (_age, "is not a valid max age"),
-    "initial-cluster-size": (_integer(0), "is not a valid cluster size"),
-    "stream-max-segment-size-bytes": (_integer(0, SEGMENT_OCTETS_MAX), "is not a valid segment size"),
-    "federation-upstream": (_text, "is not a valid federation upstream name"),
-    "federation-upstream-set": (_text, "is not a valid federation upstream set name"),
-    "federation-upstream-pattern": (_text, "is not a valid federation upstream pattern name"),
+KEYS: Final = SETTINGS | {
+    "alternate-exchange": Setting(is_text, "is not a valid alternate exchange name"),
+    "federation-upstream": Setting(is_text, "is not a valid federation upstream name"),
+    "federation-upstream-set": Setting(is_text, "is not a valid federation upstream set name"),
+    "federation-upstream-pattern": Setting(is_text, "is not a valid federation upstream pattern name"),
 }
 _MIRRORING: Final = (
     "ha-mode", "ha-params", "ha-sync-mode", "ha-sync-batch-size", "ha-promote-on-shutdown", "ha-promote-on-failure",
@@ -87,10 +32,12 @@ def definition(settings: object, is_operator: bool) -> str:
         return "no policy provided"
     if not isinstance(settings, dict):
         return f"definition must be a dictionary: {term(settings)}"
-    known = OPERATOR_KEYS if is_operator else (*KEYS, *_MIRRORING)
+    known = {key for key, setting in KEYS.items() if setting.is_for_operators or not is_operator}
+    if not is_operator:
+        known.update(_MIRRORING)
     for key, value in sorted(settings.items()):
-        if key in KEYS and key in known and not KEYS[key][0](value):
-            return f"{term(value)} {KEYS[key][1]}"
+        if key in KEYS and key in known and not KEYS[key].fits(value):
+            return f"{term(value)} {KEYS[key].complaint}"
     unknown = {key: value for key, value in settings.items() if key not in known}
     if is_operator:
         complaint = ""
@@ -126,7 +73,7 @@ def _mirroring(settings: dict[str, object]) -> str:
     sync_mode, size = settings.get("ha-sync-mode", "manual"), settings.get("ha-sync-batch-size", 1)
     if sync_mode not in ("manual", "automatic"):
         return f'ha-sync-mode must be "manual" or "automatic", got {term(sync_mode)}'
-    if not _integer(1)(size):
+    if not whole(1)(size):
         return f"ha-sync-batch-size takes an integer greater than 0, {term(size)} given"
     for key in ("ha-promote-on-shutdown", "ha-promote-on-failure"):
         if settings.get(key, "always") not in ("always", "when-synced"):

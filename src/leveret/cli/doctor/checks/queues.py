@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from difflib import get_close_matches
 from typing import Final
 
-from leveret.broker.arguments import OF_EXCHANGES, OF_QUEUES, unknown
+from leveret.broker.arguments import OF_EXCHANGES, unknown
+from leveret.broker.queue_arguments import NAMES
 from leveret.cli.doctor.check import Check, Hit, Severity
 from leveret.cli.doctor.checks.naming import is_brokers_own, level_of, object_hit, some
 from leveret.cli.doctor.observation import Key, Observation, Row, count, setting
@@ -106,7 +107,7 @@ def retired(seen: Observation) -> Iterator[Hit]:
 
 def unknown_arguments(seen: Observation) -> Iterator[Hit]:
     """What was declared and means nothing to this broker; RabbitMQ knows more than leveret does."""
-    for kind, part, known in (("queue", "queues", OF_QUEUES), ("exchange", "exchanges", OF_EXCHANGES)):
+    for kind, part, known in (("queue", "queues", NAMES), ("exchange", "exchanges", OF_EXCHANGES)):
         names = known if seen.is_leveret else (*known, *OF_RABBITMQ)
         for row in seen.rows(part):
             for name in unknown(row.get("arguments") or {}, names):
