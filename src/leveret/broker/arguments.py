@@ -1,4 +1,4 @@
-"""x-arguments of queues: which values are allowed, and RabbitMQ's words for those that are not."""
+"""x-arguments of queues: their allowed values, and RabbitMQ's error texts for others."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from leveret.wire.body_schema import refused_schema
 from leveret.wire.errors import quoted
 from leveret.wire.table import Value, encode_value, split_table
 
-# RabbitMQ's limit for times in milliseconds: what an Erlang timer can take, and ten years for a message's life
+# RabbitMQ's limits for times in milliseconds: that of an Erlang timer, and ten years for a message's time to live
 EXPIRES_MS_MAX: Final = 4_294_967_295
 TTL_MS_MAX: Final = 315_360_000_000
 
-# argument -> (smallest, largest) integer; a larger one is answered with the word beside it
+# argument -> (smallest, largest) integer, and the word in the error for a larger one
 _INTEGERS: Final[dict[str, tuple[int, int, str]]] = {
     "x-message-ttl": (0, TTL_MS_MAX, "value_too_large"),
     "x-expires": (1, EXPIRES_MS_MAX, "value_too_large"),
@@ -24,26 +24,26 @@ _INTEGERS: Final[dict[str, tuple[int, int, str]]] = {
     "x-max-length-bytes": (0, 1 << 63, "value_too_large"),
     "x-max-priority": (0, 255, "max_value_exceeded"),
     "x-queue-version": (0, 1 << 63, "value_too_large"),
-    # negative: no limit, as from RabbitMQ 4.0 on
+    # negative: no limit, as in RabbitMQ 4.0 and later
     "x-delivery-limit": (-1 << 63, 1 << 63, "value_too_large"),
     "x-stream-max-segment-size-bytes": (0, 1 << 63, "value_too_large"),
     "x-initial-cluster-size": (1, 1 << 63, "value_too_large"),
     "x-leveret-seal-after-ms": (1, TTL_MS_MAX, "value_too_large"),
 }
-# argument -> the words it may be
+# argument -> its allowed values
 _WORDS: Final[dict[str, tuple[str, ...]]] = {
     "x-overflow": ("drop-head", "reject-publish", "reject-publish-dlx"),
     "x-queue-mode": ("default", "lazy"),
     "x-queue-type": ("classic", "quorum", "stream"),
 }
-# of several arguments that are wrong RabbitMQ names the first of these
+# in RabbitMQ's order: of several wrong arguments, the error names the first of these
 _CHECKED: Final = (
     "x-queue-type", "x-dead-letter-exchange", "x-expires", "x-message-ttl", "x-dead-letter-routing-key",
     "x-max-length", "x-max-length-bytes", "x-max-priority", "x-overflow", "x-queue-mode", "x-queue-version",
     "x-single-active-consumer", "x-delivery-limit", "x-max-age", "x-stream-max-segment-size-bytes",
     "x-initial-cluster-size", "x-leveret-schema", "x-leveret-seal-after-ms",
 )  # fmt: skip
-# arguments of queues and of exchanges that this broker takes notice of; others it stores, as RabbitMQ does
+# known arguments of queues and of exchanges; others are stored, as in RabbitMQ, and have no effect
 OF_QUEUES: Final = (
     *_CHECKED, "x-consumer-timeout", "x-dead-letter-strategy", "x-internal-purpose", "x-leveret-positions",
     "x-max-in-memory-bytes", "x-max-in-memory-length", "x-queue-leader-locator", "x-queue-master-locator",
@@ -53,22 +53,25 @@ OF_EXCHANGES: Final = (
     "alternate-exchange", "hash-header", "hash-property", "x-delayed-type", "x-downstream-name", "x-downstream-vhost",
     "x-internal-purpose", "x-max-hops", "x-recent-history-length", "x-super-stream",
 )  # fmt: skip
-# unknown names that the log mentions; more than these come from a program, not from a slip
+# how many unknown names are logged; more than these come from a program, not from typing errors
 _TOLD_MAX: Final = 100
-# what a consumer may say of each type of queue beside the others' arguments; the filters are those of RabbitMQ 3.13
+# consumer arguments of queues and of streams; each is refused for the other type. The filters are RabbitMQ 3.13's.
 _OF_CONSUMERS: Final = ("x-priority", "x-cancel-on-ha-failover")
 _OF_READERS: Final = ("x-stream-offset", "x-stream-filter", "x-stream-match-unfiltered")
 _CLASSIC: Final = encode_value("classic")
 
 
 def typed(table: bytes) -> dict[str, bytes]:
-    """The values of an encoded table, with their types: integers of any width are one to Python, not to an error."""
+    """Return the values of an encoded table, still encoded: Python has one type for all integers, error texts do
+    not."""
     return {name.decode("utf-8", "surrogateescape"): value for name, value in split_table(table)}
 
 
 def are_equivalent(name: str, some: dict[str, bytes], others: dict[str, bytes]) -> bool:
-    """Whether two declarations say the same in this argument: 1 is no "1", nor 1.0; but the width of an integer is no
-    matter, nor whether text came as text or as octets."""
+    """Return whether two declarations agree in this argument.
+
+    Types count: 1 equals neither "1" nor 1.0. The width of integers does not, nor does text as string or octets.
+    """
     one, other = some.get(name), others.get(name)
     if name == "x-queue-type":
         one, other = one or _CLASSIC, other or _CLASSIC
@@ -79,15 +82,15 @@ def are_equivalent(name: str, some: dict[str, bytes], others: dict[str, bytes]) 
 
 
 def plain(value: bytes) -> str:
-    """A value as RabbitMQ writes it into the errors of declarations."""
+    """Return a value as RabbitMQ writes it in the errors of declarations."""
     text = text_of(value)
     return shown(value) if text is None else text.decode(errors="replace")
 
 
 def refused_argument(arguments: dict[str, Value], types: dict[str, bytes], what: str) -> str:
-    """The text of the 406 that these arguments of a queue deserve, "" if they are fine. Unknown ones are fine.
+    """Return the text of a 406 for invalid arguments of a queue, "" if they are valid. Unknown arguments are valid.
 
-    types: the same as `typed` gives them.
+    types: the same arguments as returned by `typed`.
     """
     for name in _CHECKED:
         if name not in arguments:
@@ -104,19 +107,19 @@ def refused_argument(arguments: dict[str, Value], types: dict[str, bytes], what:
 
 
 def unknown(arguments: Iterable[str], known: tuple[str, ...]) -> list[str]:
-    """Those names that mean nothing to this broker. known: OF_QUEUES or OF_EXCHANGES."""
+    """Return the names that this broker does not know. known: OF_QUEUES or OF_EXCHANGES."""
     return [name for name in arguments if name not in known]
 
 
 class Strangers:
-    """Tells of arguments that mean nothing to this broker: of each name once, and not without end."""
+    """Logs arguments that this broker does not know: each name once, up to _TOLD_MAX names."""
 
     def __init__(self, on_event: Callable[[str], None]) -> None:
         self._on_event = on_event
         self._told: set[str] = set()
 
     def look(self, arguments: dict[str, Value], known: tuple[str, ...], kind: str, owner: str) -> None:
-        """Look at the arguments of a declaration. kind: "queue" or "exchange"; owner: its name."""
+        """Check the arguments of a declaration. kind: "queue" or "exchange"; owner: its name."""
         for name in unknown(arguments, known):
             if name in self._told or len(self._told) >= _TOLD_MAX:
                 continue
@@ -130,7 +133,10 @@ class Strangers:
 def refused_of_consumer(
     arguments: dict[str, Value], types: dict[str, bytes], what: str, queue_arguments: dict[str, Value]
 ) -> str:
-    """The same for the arguments of a consumer; queue_arguments: of its queue. Values come first here, too."""
+    """Return the text of a 406 for invalid arguments of a consumer, "" if they are valid.
+
+    Invalid values are reported before arguments that the queue's type does not support. queue_arguments: of its queue.
+    """
     kind = str(queue_arguments.get("x-queue-type", "classic"))
     known, strange = (_OF_READERS, _OF_CONSUMERS) if kind == "stream" else (_OF_CONSUMERS, _OF_READERS)
     for name in known:
