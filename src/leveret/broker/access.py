@@ -1,8 +1,7 @@
 """Permissions on AMQP: each method is checked here, in RabbitMQ's order and with its texts (measured on 3.10.8).
 
 For a user with all permissions this is a look at one field. The answers for other users are cached until users or
-permissions change; all of them are stale then, and routes are looked up anew, so the change affects open connections at
-once.
+permissions change; then all are stale and routes are looked up anew, so open connections notice at once.
 """
 
 from __future__ import annotations
@@ -84,8 +83,7 @@ class Access:
         return True
 
     def may_publish_topic(self, route: Route) -> bool:
-        """Return whether the user may write with the routing key, from a cache; always true without topic
-        permissions."""
+        """Return whether the user may write with the routing key, cached; always true without topic permissions."""
         exchange = route.exchange
         if exchange is None or exchange.name not in self.topics or not is_topic(exchange):
             return True
@@ -100,8 +98,7 @@ class Access:
 
 
 def is_topic(exchange: Exchange) -> bool:
-    """Return whether topic permissions apply to this exchange: it routes as a topic exchange, at once or after a
-    delay."""
+    """Return whether topic permissions apply to this exchange: it routes by topic, at once or after a delay."""
     return exchange.kind == TOPIC or (exchange.kind == DELAYED and exchange.arguments.get(DELAYED_TYPE) == TOPIC)
 
 
@@ -132,8 +129,7 @@ def check_copies(peer: Peer, route: Route) -> None:
 
 
 def check(peer: Peer, method: Method, action: str, kind: str, name: str) -> None:
-    """Raise 403 unless the user may configure, write or read the queue or exchange of this name, which need not
-    exist."""
+    """Raise 403 unless the user may configure, write or read this queue or exchange, which need not exist."""
     access = peer.access()
     if not access.may(action, name or DEFAULT_EXCHANGE):
         what = f"{QUEUE} '{name}'" if kind == QUEUE else _exchange(name)

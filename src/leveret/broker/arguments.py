@@ -62,8 +62,7 @@ _CLASSIC: Final = encode_value("classic")
 
 
 def typed(table: bytes) -> dict[str, bytes]:
-    """Return the values of an encoded table, still encoded: Python has one type for all integers, error texts do
-    not."""
+    """Return the encoded values of an encoded table: errors name their types, and Python has but one for integers."""
     return {name.decode("utf-8", "surrogateescape"): value for name, value in split_table(table)}
 
 

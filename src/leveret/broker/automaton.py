@@ -62,8 +62,7 @@ class Automaton:
         self._places: list[Place] = [Place(None, -1)]  # the end
         self._start = self._sequence(list(parsed), 0)
 
-    # -- construction, from the end to the beginning: each part gets the index of the place that follows it
-    # --------------
+    # -- construction, from the end to the beginning: each part gets the index of the place that follows it ------------
 
     def _place(self, octets: frozenset[int] | None, next: int, check: int = 0, other: int = -1) -> int:
         if len(self._places) >= PLACES_MAX:

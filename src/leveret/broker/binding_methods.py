@@ -99,8 +99,7 @@ def _check(peer: Peer, method: Method, kind: str, name: str, source: str, key: s
 
 
 def _bind(peer: Peer, channel: BrokerChannel, method: Method, binding: Binding) -> bool:
-    """Bind. Returns False, and sets peer.is_unfinished, while the destination has not got all of the source's
-    history."""
+    """Bind. Returns False, and sets peer.is_unfinished, while a part of the source's history is undelivered."""
     history = channel.history_delivery
     if history is None:
         _check_binding(peer, method, binding)

@@ -67,8 +67,7 @@ class BrokerChannel(Channel):
         self.counters = Counters()
 
     def settled(self, consumer: Consumer | None, count: i64) -> None:
-        """Count deliveries to this consumer (None: by basic.get) as no longer outstanding. Call `line_up` after the
-        last."""
+        """Count deliveries to this consumer (None: by basic.get) as settled. Call `line_up` after the last ones."""
         if consumer is None:
             self.fetched -= count
             return

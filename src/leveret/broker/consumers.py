@@ -83,8 +83,7 @@ class Consumers:
         return not (exclusive and (self.count > 0 or self.has_active)) and (only is None or not only.is_exclusive)
 
     def add(self, consumer: Consumer) -> None:
-        """Add a consumer, as the last in line of its priority. With x-single-active-consumer the first one is
-        active."""
+        """Add a consumer, last in line of its priority. With x-single-active-consumer the first one is active."""
         self._all[consumer] = None
         self.count += 1
         level = self._level(consumer.priority)

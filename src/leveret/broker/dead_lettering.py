@@ -139,8 +139,7 @@ def _is_onward(route: Route) -> bool:
 
 
 def _move(vhost: VHost, route: Route, found: Destined, entry: Entry, now_us: i64) -> bool:
-    """Deliver a dead letter. Returns True if the journal's record of its arrival also says that it left its old
-    queue."""
+    """Deliver a dead letter. Returns True if the journal record of its arrival covers its leaving the old queue."""
     moved = entry if entry.id else None
     return vhost.accept(route, found.content, found.persistent, -1, now_us, moved) == JOURNALLED
 

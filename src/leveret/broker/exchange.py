@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
 
 class Exchange:
-    """An exchange and its bindings; each binding is in `outgoing` of its source and in `incoming` of its
-    destination."""
+    """An exchange; each binding is in `outgoing` of its source and in `incoming` of its destination."""
 
     def __init__(
         self,

@@ -28,8 +28,7 @@ ALTERNATE: Final = "alternate-exchange"
 
 
 def name_of(method: Method, field: str) -> str:
-    """Return a name without line ends: RabbitMQ removes them in methods that declare, bind or delete, not in
-    publishes."""
+    """Return a name without line ends: RabbitMQ removes them in declare, bind and delete, not in publish."""
     return method.text(field).replace("\r", "").replace("\n", "")
 
 

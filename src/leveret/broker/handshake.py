@@ -146,8 +146,7 @@ def _named_by_certificate(peer: Peer, security: Security) -> str:
 
 
 def tune_ok(peer: Peer, method: Method) -> None:
-    """connection.tune-ok: set the client's limits, which must not exceed those offered; 0 (no limit) is refused,
-    too."""
+    """connection.tune-ok: set the client's limits, which must not exceed the offer; 0 (no limit) is refused."""
     settings = peer.broker.settings
     peer.channel_max = _limit(method, "channel_max", 0, settings.channel_max)
     frame_max = _limit(method, "frame_max", FRAME_MIN_SIZE, settings.frame_max)

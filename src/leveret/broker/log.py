@@ -172,8 +172,7 @@ class Log:
     ) -> i64:
         """Begin to record messages that arrive in `queues` durable queues; return the id of the first.
 
-        Call add_queue for each of these queues, and end_messages, directly afterwards. data: the contents, as in a
-        Stretch.
+        Call add_queue for each of these queues, then end_messages. data: the contents, as in a Stretch.
         """
         self.events += 1
         out = self._out
@@ -247,8 +246,7 @@ class Log:
         self.forget(message_list, id, count)
 
     def let_go(self, message_list: MessageList, items: list[Entry | Run | Page | None], is_purge: bool) -> None:
-        """Settle everything that waited in a message list, after a purge or with its queue; the caller records the
-        latter.
+        """Settle all messages of a message list after a purge, or with its queue, whose deletion the caller records.
 
         If there are many messages, the journal gets them in steps, and their memory is freed afterwards.
         """
@@ -319,8 +317,7 @@ class Log:
         return len(self.dead_pages) > 0 or len(self.gone) > 0 or self.stale_bindings.is_left
 
     def forget(self, message_list: MessageList, id: i64, count: i64 = 1) -> None:
-        """Count a message, or `count` messages of one record from this id on, as dead; the record is somebody
-        else's."""
+        """Count a message, or `count` messages of one record from this id on, as dead, without a record."""
         if id >= message_list.paged_below:
             self._count(id, -count)
             return
@@ -367,8 +364,7 @@ class Log:
         self._out.write(page_record(page))
 
     def must_wait(self, page: Page) -> bool:
-        """Return whether a page at its queue's head is so large that it should be fetched first; if so, start to fetch
-        it."""
+        """Return whether a page at its queue's head is so large that it must be fetched first; start that if so."""
         if page.size <= LARGE_PAGE_OCTETS or page.fetched or self.fetch_page is None:
             return False
         if not page.is_coming:
@@ -377,8 +373,7 @@ class Log:
         return True
 
     def fetched(self, page: Page, pieces: list[bytes]) -> None:
-        """Take a fetched page. Without pieces the read failed: `load` then reads it again, at once, and reports the
-        error."""
+        """Take a fetched page. No pieces = the read failed: `load` then reads it again and reports the error."""
         if page.is_waiting:
             page.fetched = pieces or [b""]
             if not page.message_list.queue.is_touched:
@@ -458,8 +453,7 @@ class Log:
         self._out.write(state_record(START))
 
     def _pass(self, kind: i64, number: i64, id: i64, count: i64) -> None:
-        """Add to the current SETTLE or DELIVERED record. Ids mostly come in order, so consecutive ones share a
-        record."""
+        """Add to the current SETTLE or DELIVERED record: ids mostly come in order, and such ids share a record."""
         self.events += count
         if id == self._passed_next and number == self._passed_queue and kind == self._passed_kind:
             self._passed_next = id + count
@@ -589,8 +583,7 @@ class Log:
         self._current_live = 0
 
     def crowded_below(self) -> int:
-        """Return the id below which messages should move to pages, so that journal files can be deleted; 0 = none
-        should."""
+        """Return the id below which messages should move to pages, to free journal files; 0 = none should."""
         return self._first_ids[1 - FILES_MAX] if len(self._files) >= FILES_MAX else 0
 
     def recovered(self, number: int, live: int) -> None:
