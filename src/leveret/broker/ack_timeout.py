@@ -65,8 +65,7 @@ class AckTimeout:
             self.interval_us = min(self.interval_us, timeout_ms * 1000 // LOOKS)
 
     def overdue_ms(self, channel: BrokerChannel, now_us: i64) -> i64:
-        """Return the timeout that a delivery of this channel has exceeded, 0 if none has. Call it about once a
-        second."""
+        """Return the timeout in ms that a delivery of this channel has exceeded, 0 = none. Call about every second."""
         if now_us - channel.looked_us < self.interval_us:
             return 0
         channel.looked_us = now_us

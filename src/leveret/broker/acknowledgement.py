@@ -48,8 +48,7 @@ def settle(peer: Peer, channel: BrokerChannel, entry: Entry) -> None:
 
 
 def _acknowledge_many(peer: Peer, channel: BrokerChannel, tag: i64) -> bool:
-    """Settle all deliveries up to this tag (0 = all so far), as many as one turn may. Returns False if some are
-    left."""
+    """Settle deliveries up to this tag (0 = all so far), as many as one turn may; return False if some are left."""
     unacked, stop = channel.unacked, channel.acked_to
     if stop == 0:
         check_tag(channel, int(tag), True, 80)

@@ -17,8 +17,7 @@ OP: Final = "cluster_name"
 
 
 class ClusterName:
-    """The cluster name: set by an operator (global parameter "cluster_name", as in RabbitMQ), else configured, else
-    drawn."""
+    """The name: an operator's (global parameter "cluster_name", as in RabbitMQ), else configured, else drawn."""
 
     def __init__(self, log: Log, configured: str, drawn: str) -> None:
         self._log = log

@@ -98,8 +98,7 @@ class Definitions:
         return True
 
     def remove_all_of(self, field: str, name: str) -> None:
-        """Remove all definitions that refer to this user or virtual host in this field; those without dependents
-        stay."""
+        """Remove all definitions that refer to this user or virtual host (field), but not its own definition."""
         for kind, fields in KEYS.items():
             if field in fields:
                 index = fields.index(field)

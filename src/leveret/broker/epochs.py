@@ -56,8 +56,7 @@ class Epochs:
             self._names.append(name)
 
     def _cut(self, first_id: int) -> None:
-        """Remove epochs that began at this id or later: their messages were lost, or are newer than a restored
-        backup."""
+        """Remove epochs that began at this id or later: their messages were lost, or are newer than the backup."""
         while self._firsts and self._firsts[-1] >= first_id:
             del self._firsts[-1], self._names[-1]
 
