@@ -102,10 +102,10 @@ def is_topic(exchange: Exchange) -> bool:
     return exchange.kind == TOPIC or (exchange.kind == DELAYED and exchange.arguments.get(DELAYED_TYPE) == TOPIC)
 
 
-# of connections that have not logged in; stale, so that the first check asks for a real one
+# for connections that have not logged in: stale, so that the first check asks for a real one
 NOBODY: Final = Access(None, "")
 NOBODY.is_stale = True
-# of the control socket
+# for the control socket: everything is allowed
 OPERATOR: Final = Access(None, "")
 OPERATOR.may_all = True
 

@@ -123,7 +123,7 @@ class Settings:
         # the user that a new data directory begins with (RabbitMQ's settings of these names)
         self.default_user = default_user
         self.default_pass = default_pass
-        # given: those that differ from the default
+        # the parameter has only those that differ from the default
         self.quotas = {name: default for name, (default, _) in QUOTAS.items()} | (quotas or {})
 
     def quota(self, name: str) -> int:

@@ -31,7 +31,7 @@ class Census:
         self.octets: i64 = 0  # of the bodies of ready messages
         self.persistent: i64 = 0  # number of persistent ready messages
         self.on_disk: i64 = 0  # number of ready messages in pages
-        self.octets_unacked: i64 = 0  # the same for unacknowledged messages
+        self.octets_unacked: i64 = 0  # this and the next one: the same for unacknowledged messages
         self.persistent_unacked: i64 = 0
         self.memory_octets: i64 = 0  # memory that all of them take
         if isinstance(queue, Stream):
@@ -52,7 +52,7 @@ class Census:
         count = message_list.ready.count()
         if count == 0:
             return
-        looked_at: i64 = 0  # messages
+        looked_at: i64 = 0  # number of messages examined; octets and persistent are theirs
         octets: i64 = 0
         persistent: i64 = 0
         for item in message_list.ready.front(LOOKED_AT_MAX):

@@ -35,7 +35,7 @@ class BrokerChannel(Channel):
         self.default_limit = 0  # the same for each new consumer
         self.fetched: i64 = 0  # unacknowledged messages from basic.get, which no limit counts
         self.stirred: list[Consumer] = []  # consumers that stood aside and have had deliveries settled: see `line_up`
-        # an acknowledgement or rejection that takes several turns goes up to this tag; 0 = there is none
+        # an acknowledgement or rejection that takes several turns goes up to this tag; 0 = none is under way
         self.acked_to: i64 = 0
         self.requeue_job: RequeueJob | None = None  # of a basic.nack or basic.recover that takes several turns
         # of a binding to a recent-history exchange that takes several turns

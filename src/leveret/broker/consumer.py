@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from leveret.session.connection import Connection
 
 # how much output a consumer may produce in one turn, so that a long queue is not copied into the output at once
-# output at once
 OUT_OCTETS_MAX: Final[i64] = 1 << 20
 # the same for a crowded queue: most of it may have to be read from disk, which takes longer
 CROWDED_OCTETS_MAX: Final[i64] = 64 << 10

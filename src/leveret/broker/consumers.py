@@ -42,7 +42,7 @@ class Level:
             self._turn -= 1
 
     def next(self, is_crowded: bool) -> Consumer | None:
-        """Return the first in line that can take a message, None if there is none; others before it step aside."""
+        """Return the first in line that can take a message, or None; those before it step aside."""
         ring = self._ring
         while ring:
             if self._turn >= len(ring):

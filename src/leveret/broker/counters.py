@@ -29,7 +29,7 @@ class Counters:
         self.get: i64 = 0
         self.get_no_ack: i64 = 0
         self.get_empty: i64 = 0
-        self.redeliver: i64 = 0  # deliveries with the redelivered flag
+        self.redeliver: i64 = 0  # deliver and get with the redelivered flag
         self.ack: i64 = 0
         self.window: object = None  # where the reader of rates keeps its samples
 

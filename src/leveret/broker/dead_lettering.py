@@ -145,13 +145,13 @@ def _move(vhost: VHost, route: Route, found: Destined, entry: Entry, now_us: i64
 
 
 def _refusing(vhost: VHost, route: Route, content: bytes, now_us: i64) -> list[Queue]:
-    """Return the queues that refuse a message and do not dead-letter it themselves (as with reject-publish-dlx)."""
+    """Return the queues that refuse a message, without those that dead-letter it (reject-publish-dlx)."""
     refusing = overflow.refusing_queues(vhost, route, content, now_us)
     return [queue for queue in refusing if queue.limits is not None and not queue.limits.dead_letters_refused]
 
 
 def prepare(vhost: VHost, queue: Queue, entry: Entry, reason: str, now_us: i64, seeker: Seeker) -> Destined:
-    """Add this death to the message's headers and find its queues. Consumers of direct replies get theirs here."""
+    """Add this death to the message's headers and find its queues. Direct replies are delivered here."""
     exchange = vhost.exchanges.get(queue.dead_letter_exchange or "")
     if exchange is None and queue.dead_letter_exchange:
         return _nowhere(vhost, entry, "dead letter exchange missing")

@@ -62,7 +62,7 @@ def released(content: bytes) -> bytes:
 
 
 def _table_at(content: bytes) -> i64:
-    """Return the offset of the headers in stored content frames; 0 = there are none."""
+    """Return the offset of the headers in stored content frames; 0 = no headers."""
     flags: i64 = i64(read_i16_be(content, 19)) & 0xFFFF
     if flags & 0x2000 == 0:
         return 0
@@ -75,7 +75,7 @@ def _table_at(content: bytes) -> i64:
 
 
 def _value_at(content: bytes) -> i64:
-    """Return the offset of the value of x-delay if its type may be a number; 0 = there is none."""
+    """Return the offset of the value of x-delay if its type may be a number; 0 = not found."""
     table_at = _table_at(content)
     if table_at == 0:
         return 0

@@ -27,7 +27,7 @@ _NAMES: Final = [
     encode_short(f"x-{which}-death-{what}") for which in ("first", "last") for what in ("exchange", "queue", "reason")
 ]
 _X_DEATH: Final = encode_short("x-death") + b"A"
-# all headers that a broker reads or writes; their names have one of these lengths
+# encoded names of all headers that a broker reads or writes in a death history
 _SPECIAL: Final = (b"\x02CC", b"\x03BCC", encode_short("x-death"), *_NAMES)
 _HEADERS: Final[i64] = 0x2000  # the flag of `headers` in a content header
 _NEEDS_CARE: Final[i64] = -1

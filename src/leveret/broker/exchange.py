@@ -40,7 +40,7 @@ class Exchange:
         self.auto_delete = auto_delete
         self.internal = internal
         self.arguments = arguments
-        self.alternate: str | None = None  # the alternate exchange, which need not exist; None = no such
+        self.alternate: str | None = None  # the alternate exchange, which need not exist; None = none
         self.govern(NO_EFFECT)
         self.incoming: dict[Exchange, Bindings] = {}  # bindings to it, by source
         self.outgoing: dict[Destination, Bindings] = {}  # bindings from it, by destination
@@ -50,7 +50,7 @@ class Exchange:
         self.schedule: Schedule | None = None  # of a delayed exchange: its messages
         self.passage = Passage()
         self.user = ""  # the user that declared it, if that was since the start
-        self.watch = 0  # number of the watcher's that hears of its bindings, 0 = none
+        self.watch = 0  # number under which the watcher hears of its bindings, 0 = it does not
         matching = str(arguments[DELAYED_TYPE]) if kind == DELAYED else kind
         self.matcher = KINDS[matching](self.outgoing, arguments, random_bytes)
         # a recent history that the journal must record, if it is durable

@@ -89,7 +89,7 @@ def create(vhost: VHost, method: Method, name: str) -> Exchange:
 
 
 def check_new(vhost: str, method: Method, name: str) -> None:
-    """Raise 406 if the alternate exchange or the arguments of an exchange.declare are invalid; its type was checked."""
+    """Raise 406 if the arguments of an exchange.declare are invalid, 503 for an unknown x-delayed-type."""
     kind, alternate = method.text("type"), _alternate(method)
     if alternate is not None and alternate[:1] != b"S":
         what = f"exchange '{name}' in vhost '{vhost}'"

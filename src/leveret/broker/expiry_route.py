@@ -32,7 +32,7 @@ class ExpiryRoute:
 
     def __init__(self, generation: i64, exchange: str | None, routing_key: str | None) -> None:
         self.generation = generation  # valid for this generation of the bindings
-        self.exchange = exchange  # valid for these arguments of the queue
+        self.exchange = exchange  # exchange, routing_key: valid while the queue has these arguments
         self.routing_key = routing_key
         self.target: Queue | None = None  # the only queue that gets them; None = they need a closer look
         self.key = b""  # their new key

@@ -201,5 +201,5 @@ def open_vhost(peer: Peer, method: Method) -> None:
 
 
 def update_secret(peer: Peer, method: Method) -> None:
-    """connection.update-secret: passwords do not expire, so the new one is ignored, without a word, as in RabbitMQ."""
+    """connection.update-secret: the new one is ignored, as in RabbitMQ, since passwords do not expire."""
     peer.send(0, grammar.CONNECTION_UPDATE_SECRET_OK)

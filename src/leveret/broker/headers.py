@@ -9,7 +9,7 @@ from leveret.broker.carbon_copies import COUNTED, SIZES
 
 
 def headers_at(content: bytes) -> i64:
-    """Return the offset of the headers' table (of its length) in stored content frames; 0 if there is none."""
+    """Return the offset of the headers' table (of its length) in stored content frames; 0 = no headers."""
     flags: i64 = i64(content[19])
     if flags & 0x20 == 0:
         return 0
@@ -22,7 +22,7 @@ def headers_at(content: bytes) -> i64:
 
 
 def find(data: bytes, at: i64, name: bytes) -> i64:
-    """Return the offset of the value (of its type letter) of the first header of this name; 0 if there is none.
+    """Return the offset of the value (of its type letter) of the first header of this name; 0 = not found.
 
     at: offset of the table (of its length), which must be well-formed: it was checked when the message was published.
     """

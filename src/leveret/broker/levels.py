@@ -58,8 +58,7 @@ def level_of(name: str, arguments: dict[str, Value]) -> Level | None:
 
 
 def levels_of(queue: Queue) -> int:
-    """Return the number of levels of a level queue's layout, from the queue's own binding; 0 if it has no such
-    binding."""
+    """Return how many levels a level queue's layout has, by the queue's own binding; 0 if it has no such binding."""
     level = queue.level
     if level is None:
         return 0
@@ -75,8 +74,7 @@ def levels_of(queue: Queue) -> int:
 
 
 def address(key: str, levels: int) -> tuple[int, str] | None:
-    """Return the delay in units and the destination in a routing key; None if it has not the form for `levels`
-    levels."""
+    """Return delay in units and destination of a routing key; None if it has no digits for `levels` levels."""
     width = 2 * levels
     digits, destination = key[:width:2], key[width:]
     if not levels or not destination or key[1:width:2] != "." * levels or not set(digits) <= {"0", "1"}:

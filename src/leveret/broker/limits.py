@@ -10,7 +10,7 @@ from leveret.wire.table import Value
 
 
 class Limits:
-    """The limits of one queue, and its sizes as far as they count. Only ready messages count."""
+    """The limits of one queue, and the sizes that they apply to: those of ready, not of unacknowledged, messages."""
 
     def __init__(self, length_max: i64, octets_max: i64, overflow: str) -> None:
         self.length_max = length_max  # in messages, -1 = none

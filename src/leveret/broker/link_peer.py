@@ -106,8 +106,7 @@ class LinkPeer(Peer):
         return is_repeatable
 
     def complain(self, text: str) -> None:
-        """Log what is wrong with a message, up to COMPLAINTS_MAX times: publishers upstream could otherwise fill the
-        log."""
+        """Log what is wrong with a message, COMPLAINTS_MAX times at most: publishers could otherwise fill the log."""
         self._complaints += 1
         if self._complaints > COMPLAINTS_MAX:
             return

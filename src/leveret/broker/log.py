@@ -80,7 +80,7 @@ SETTLED_MAX: Final[i64] = 16384
 
 
 class Log:
-    """The journal's batch under construction, who waits for it, and how many live messages each journal file holds."""
+    """The journal's batch under construction, the channels that wait for it, and the live messages per journal file."""
 
     def __init__(self) -> None:
         # reads the bytes of a page (segment, offset, size); returns None if they cannot be read
@@ -100,7 +100,7 @@ class Log:
         self._closed_events: i64 = 0  # the value of `events` when the last batch was closed
         self._pieces = Pieces()
         self._out = self._pieces.writer
-        # a SETTLE or DELIVERED record that may still grow; _passed_next is 0 if there is none
+        # a SETTLE or DELIVERED record that may still grow; _passed_next = 0: no such record
         self._passed_kind: i64 = 0
         self._passed_queue: i64 = 0
         self._passed_first: i64 = 0
@@ -128,7 +128,7 @@ class Log:
         self.has_stream_work = False  # whether any stream or tail above needs work
         self.marked: list[Stream] = []  # streams whose new offsets or sequences go into this batch
         self.is_stirred = False  # messages became deliverable because they are on disk now
-        # opens the files of a new Stream
+        # returns what the files of a new Stream object contain
         self.open_history: Callable[[Stream], History] = _no_history
         self._in_flight: list[tuple[Connection, BrokerChannel, i64]] = []
         self.is_awaited = False  # a channel or connection waits for the batch under construction

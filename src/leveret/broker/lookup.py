@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 # For dead letters and delayed messages: lookups with less work than this are done at once, however many long ones are
 # pending; a turn has so few of them that all together are fast enough.
-# few in a turn that all of them together are short enough.
 LEAST: Final[i64] = 256
 
 
@@ -76,7 +75,7 @@ class Lookup:
         self._envelope = envelope
         self._generation = vhost.generation
         self._vhost = vhost
-        self._found = found  # queues
+        self._found = found  # queues, by name
         self._waits = waits  # schedules in which the message waits
         self._seen = seen  # names of exchanges that it has reached
         self._todo = todo  # reached exchanges that have not been looked at

@@ -1,7 +1,6 @@
 """Histograms of times and sizes, updated once per batch or turn, never per message.
 
-The core has no clock: times are passed in. Measurements of the outer layers are kept here, too, so that all are in one
-place.
+The core has no clock: times are passed in. Measurements of the outer layers are kept here, too.
 """
 
 from __future__ import annotations

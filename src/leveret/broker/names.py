@@ -9,7 +9,7 @@ from typing import Final
 DEFAULT_EXCHANGE: Final = "amq.default"  # the default exchange's name in permissions
 REPLY_TO: Final = "amq.rabbitmq.reply-to"
 REPLY_PREFIX: Final = "amq.rabbitmq.reply-to."
-STAGE: Final = "amq.leveret.stage"  # the pseudo-queue to attach channels to stages and to release batches
+STAGE: Final = "amq.leveret.stage"  # by this name channels are attached to stages, and batches released
 
 RandomBytes = Callable[[int], bytes]
 
