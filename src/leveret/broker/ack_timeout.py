@@ -1,11 +1,10 @@
 """How long the deliveries of a channel have been unacknowledged (RabbitMQ's consumer_timeout, 3.10.8).
 
-Nothing is noted per message. Now and then it is noted which delivery tag comes next, so whatever has a smaller one was
-delivered before that instant. A delivery is therefore found overdue a little late, never early; RabbitMQ itself looks
-once in a minute only.
+Nothing is stored per message. Now and then the next delivery tag is noted with the time, so smaller tags were delivered
+before. A delivery is therefore found overdue a little late, never early; RabbitMQ itself checks only once a minute.
 
-A queue or a consumer may have a timeout of its own, x-consumer-timeout in ms (RabbitMQ from 3.11.15 on): the consumer's
-goes first, then the queue's, then the broker's; 0 = none.
+A queue or a consumer may have a timeout of its own, x-consumer-timeout in ms (RabbitMQ 3.11.15 and later). The
+consumer's takes precedence, then the queue's, then the broker's; 0 = none.
 """
 
 from __future__ import annotations
@@ -25,16 +24,16 @@ if TYPE_CHECKING:
     from leveret.broker.consumer import Consumer
     from leveret.broker.queue import Queue
 
-# looks within the time of the shortest timeout; a delivery may be overdue for two of these intervals until it is found
+# checks within the shortest timeout; a delivery may be overdue for two of these intervals until it is found
 LOOKS: Final[i64] = 60
-# on one channel: where some timeouts are a thousand times as long as others, the long ones get later still
+# per channel; if some timeouts are a thousand times as long as others, deliveries with long ones are found later still
 NOTES_MAX: Final = 4096
 INTERVAL_US_MAX: Final[i64] = 30_000_000
 NOT_GIVEN: Final[i64] = -1
 
 
 def given_timeout_ms(arguments: dict[str, Value]) -> i64:
-    """x-consumer-timeout, NOT_GIVEN without one. What is no number of milliseconds is ignored, as 3.10.8 does."""
+    """Return x-consumer-timeout, NOT_GIVEN without one. Invalid values are ignored, as in 3.10.8."""
     value = arguments.get("x-consumer-timeout")
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 53:
         return NOT_GIVEN
@@ -42,21 +41,21 @@ def given_timeout_ms(arguments: dict[str, Value]) -> i64:
 
 
 class AckTimeout:
-    """timeout_ms: the broker's, 0 = none; interval_us: how often to look, so that the shortest is kept well."""
+    """The acknowledgement timeouts, and the check of a channel."""
 
     def __init__(self, timeout_ms: int) -> None:
-        self.timeout_ms: i64 = timeout_ms
-        self.interval_us: i64 = INTERVAL_US_MAX
-        self.has_own = False  # some queue or consumer has had a timeout of its own
+        self.timeout_ms: i64 = timeout_ms  # the broker's, 0 = none
+        self.interval_us: i64 = INTERVAL_US_MAX  # how often to check, according to the shortest timeout
+        self.has_own = False  # a queue or consumer has, or had, a timeout of its own
         self.set(timeout_ms)
 
     def set(self, timeout_ms: int) -> None:
-        """The broker's is another one from now on, for what has been delivered, too."""
+        """Change the broker's timeout, also for earlier deliveries."""
         self.timeout_ms = timeout_ms
         self._shorten(timeout_ms)
 
     def allow_for(self, timeout_ms: i64) -> None:
-        """A queue or a consumer has this timeout of its own."""
+        """Take a timeout of a queue or consumer into account."""
         if timeout_ms != NOT_GIVEN:
             self.has_own = True
             self._shorten(timeout_ms)
@@ -66,7 +65,7 @@ class AckTimeout:
             self.interval_us = min(self.interval_us, timeout_ms * 1000 // LOOKS)
 
     def overdue_ms(self, channel: BrokerChannel, now_us: i64) -> i64:
-        """The timeout that a delivery of this channel has exceeded, 0 if none has. To be asked about once a second."""
+        """Return the timeout in ms that a delivery of this channel has exceeded, 0 = none. Call about every second."""
         if now_us - channel.looked_us < self.interval_us:
             return 0
         channel.looked_us = now_us
@@ -83,7 +82,7 @@ class AckTimeout:
     def _overdue_ms(self, channel: BrokerChannel, now_us: i64) -> i64:
         notes = channel.notes
         index: i64 = 0
-        # without timeouts of their own the others can't be overdue before the oldest
+        # without such timeouts, the oldest delivery is overdue first
         for tag, delivery in channel.unacked.tagged(0 if self.has_own else 1):
             while index < len(notes) and notes[index][0] <= tag:
                 index += 1
@@ -108,7 +107,7 @@ class AckTimeout:
 
 
 def timed_out(channel: BrokerChannel, timeout_ms: i64) -> ProtocolError:
-    """The error that closes the channel; no method of the client is to blame."""
+    """Return the error that closes the channel; it names no method, since none of the client's caused it."""
     text = (
         f"delivery acknowledgement on channel {channel.number} timed out. Timeout value used: {timeout_ms} ms. "
         "This timeout value can be configured, see consumers doc guide to learn more"

@@ -1,4 +1,4 @@
-"""basic.ack: which deliveries it means, and what becomes of them."""
+"""basic.ack: settles one delivery or several."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from leveret.session.unacked import Delivery
 if TYPE_CHECKING:
     from leveret.broker.peer import Peer
 
-# how many messages one acknowledgement may settle in a turn
+# how many messages one acknowledgement may settle in one turn
 ACKED_MAX: Final[i64] = 16384
 
 
 def acknowledge(peer: Peer, channel: BrokerChannel, tag: i64, multiple: bool) -> None:
-    """Settle a delivery, or all up to it. `peer.is_unfinished` if another turn is to go on with them."""
+    """Settle a delivery, or all up to it. Sets peer.is_unfinished if that takes another turn."""
     if channel.tx is not None:
         check_tag(channel, int(tag), multiple, 80)
         channel.tx.settle(channel.unacked, int(tag), multiple, ACK, 80)
         return
     if channel.limit != 0:
-        peer.touch_consumed(channel)  # now, because the queue whose message it was would be served first
+        peer.touch_consumed(channel)  # before the message is settled, or its queue would be served first
     if multiple:
         peer.is_unfinished = not _acknowledge_many(peer, channel, tag)
     else:
@@ -43,16 +43,16 @@ def acknowledge(peer: Peer, channel: BrokerChannel, tag: i64, multiple: bool) ->
 
 
 def settle(peer: Peer, channel: BrokerChannel, entry: Entry) -> None:
-    """An acknowledged delivery is done with."""
+    """Settle an acknowledged delivery."""
     _settle(peer, channel, entry.consumer, entry.message_list, entry.id, 1)
 
 
 def _acknowledge_many(peer: Peer, channel: BrokerChannel, tag: i64) -> bool:
-    """Up to this tag, 0 = all that the client may know of; False if there are more than a turn may have."""
+    """Settle deliveries up to this tag (0 = all so far), as many as one turn may; return False if some are left."""
     unacked, stop = channel.unacked, channel.acked_to
     if stop == 0:
         check_tag(channel, int(tag), True, 80)
-        stop = tag if tag != 0 else channel.next_tag - 1  # there may be others when the next turn comes
+        stop = tag if tag != 0 else channel.next_tag - 1  # deliveries of later turns are not meant
     left = ACKED_MAX
     found, first, count = unacked.take_next(stop)
     while found is not None:
@@ -86,6 +86,6 @@ def _settle(
     channel.counters.ack += count
     if not queue.is_touched and not queue.is_deleted:
         queue.touch()
-    # a deleted queue's unacknowledged entries are settled here, too: their file can go
+    # also for entries of a deleted queue, so that their journal file can be deleted
     if id != 0:
         peer.broker.log.settle(message_list, id, count)

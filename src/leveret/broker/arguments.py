@@ -16,22 +16,24 @@ OF_EXCHANGES: Final = (
     "alternate-exchange", "hash-header", "hash-property", "x-delayed-type", "x-downstream-name", "x-downstream-vhost",
     "x-internal-purpose", "x-max-hops", "x-recent-history-length", "x-super-stream",
 )  # fmt: skip
-# unknown names that the log mentions; more than these come from a program, not from a slip
+# how many unknown names are logged; more than these come from a program, not from typing errors
 _TOLD_MAX: Final = 100
-# what a consumer may say of each type of queue beside the others' arguments; the filters are those of RabbitMQ 3.13
+# consumer arguments of queues and of streams; each is refused for the other type. The filters are RabbitMQ 3.13's.
 _OF_CONSUMERS: Final = ("x-priority", "x-cancel-on-ha-failover")
 _OF_READERS: Final = ("x-stream-offset", "x-stream-filter", "x-stream-match-unfiltered")
 _CLASSIC: Final = encode_value("classic")
 
 
 def typed(table: bytes) -> dict[str, bytes]:
-    """The values of an encoded table, with their types: integers of any width are one to Python, not to an error."""
+    """Return the encoded values of an encoded table: errors name their types, and Python has but one for integers."""
     return {name.decode("utf-8", "surrogateescape"): value for name, value in split_table(table)}
 
 
 def are_equivalent(name: str, some: dict[str, bytes], others: dict[str, bytes]) -> bool:
-    """Whether two declarations say the same in this argument: 1 is no "1", nor 1.0; but the width of an integer is no
-    matter, nor whether text came as text or as octets."""
+    """Return whether two declarations agree in this argument.
+
+    Types count: 1 equals neither "1" nor 1.0. The width of integers does not, nor does text as string or octets.
+    """
     one, other = some.get(name), others.get(name)
     if name == "x-queue-type":
         one, other = one or _CLASSIC, other or _CLASSIC
@@ -42,25 +44,25 @@ def are_equivalent(name: str, some: dict[str, bytes], others: dict[str, bytes]) 
 
 
 def plain(value: bytes) -> str:
-    """A value as RabbitMQ writes it into the errors of declarations."""
+    """Return a value as RabbitMQ writes it in the errors of declarations."""
     text = text_of(value)
     return shown(value) if text is None else text.decode(errors="replace")
 
 
 def unknown(arguments: Iterable[str], known: tuple[str, ...]) -> list[str]:
-    """Those names that mean nothing to this broker. known: `queue_arguments.NAMES` or OF_EXCHANGES."""
+    """Return the names that this broker does not know. known: `queue_arguments.NAMES` or OF_EXCHANGES."""
     return [name for name in arguments if name not in known]
 
 
 class Strangers:
-    """Tells of arguments that mean nothing to this broker: of each name once, and not without end."""
+    """Logs arguments that this broker does not know: each name once, up to _TOLD_MAX names."""
 
     def __init__(self, on_event: Callable[[str], None]) -> None:
         self._on_event = on_event
         self._told: set[str] = set()
 
     def look(self, arguments: dict[str, Value], known: tuple[str, ...], kind: str, owner: str) -> None:
-        """Look at the arguments of a declaration. kind: "queue" or "exchange"; owner: its name."""
+        """Check the arguments of a declaration. kind: "queue" or "exchange"; owner: its name."""
         for name in unknown(arguments, known):
             if name in self._told or len(self._told) >= _TOLD_MAX:
                 continue
@@ -74,7 +76,10 @@ class Strangers:
 def refused_of_consumer(
     arguments: dict[str, Value], types: dict[str, bytes], what: str, queue_arguments: dict[str, Value]
 ) -> str:
-    """The same for the arguments of a consumer; queue_arguments: of its queue. Values come first here, too."""
+    """Return the text of a 406 for invalid arguments of a consumer, "" if they are valid.
+
+    Invalid values are reported before arguments that the queue's type does not support. queue_arguments: of its queue.
+    """
     kind = str(queue_arguments.get("x-queue-type", "classic"))
     known, strange = (_OF_READERS, _OF_CONSUMERS) if kind == "stream" else (_OF_CONSUMERS, _OF_READERS)
     for name in known:

@@ -1,8 +1,8 @@
-"""Regular expressions in time that is bounded by the lengths of pattern and text: all ways through at a time.
+"""Regular expressions matched in a time that is bounded by pattern length × text length.
 
-Python's matcher tries one way after the other, and of "(a+)+$" there are as many as there are subsets of a name. Who
-may set policies or permissions could hold up the whole broker with it. Such patterns are matched here (K. Thompson,
-"Regular Expression Search Algorithm", 1968): a set of places in the pattern goes from octet to octet.
+Python's matcher tries one path after the other, and "(a+)+$" has as many as a name has subsets. A user who may set
+policies or permissions could block the whole broker with it. Such patterns are matched here instead (K. Thompson,
+"Regular Expression Search Algorithm", 1968): a set of places in the pattern is advanced octet by octet.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from re import _constants as code  # type: ignore[attr-defined]
 from re import _parser as parser  # type: ignore[attr-defined]
 from typing import Any, Final
 
-# places of a pattern; more is refused where it is set
+# maximum number of places in a pattern; larger patterns are refused when they are set
 PLACES_MAX: Final = 4096
-# this many choices one after the other cost Python's matcher a few milliseconds on a name of 255 octets, three a second
+# this many choices in sequence cost Python's matcher a few milliseconds on a name of 255 octets, three cost a second
 CHOICES_MAX: Final = 2
 
 _AT_START: Final = 1
@@ -40,22 +40,21 @@ _OPPOSITES: Final[dict[Any, Any]] = {
 
 
 class TooHard(Exception):
-    """A pattern that can be matched by trying all ways only, and has too many; str() says why."""
+    """Raised for a pattern that needs backtracking and has too many choices, or is too long; str() says why."""
 
 
 class Place:
-    """octets: which ones lead on to `next`, None = none is needed; check: what must hold here, 0 = nothing; other:
-    where one may go as well."""
+    """A state of the automaton."""
 
     def __init__(self, octets: frozenset[int] | None, next: int, check: int = 0, other: int = -1) -> None:
-        self.octets = octets
+        self.octets = octets  # the octets that lead to `next`; None = next is reached without one
         self.next = next
-        self.check = check
-        self.other = other
+        self.check = check  # what must hold at this position, 0 = nothing
+        self.other = other  # a second place that is reached without an octet; -1 = none
 
 
 class Automaton:
-    """Of a pattern of octets. TooHard for what needs a memory of the way, and for too large a pattern."""
+    """The automaton of a pattern of octets. Raises TooHard for back references and the like, and for long patterns."""
 
     def __init__(self, pattern: bytes) -> None:
         parsed = parser.parse(pattern)
@@ -63,7 +62,7 @@ class Automaton:
         self._places: list[Place] = [Place(None, -1)]  # the end
         self._start = self._sequence(list(parsed), 0)
 
-    # -- built from its end to its beginning: each part is told which place follows it ---------------------------------
+    # -- construction, from the end to the beginning: each part gets the index of the place that follows it ------------
 
     def _place(self, octets: frozenset[int] | None, next: int, check: int = 0, other: int = -1) -> int:
         if len(self._places) >= PLACES_MAX:
@@ -141,10 +140,10 @@ class Automaton:
         raw = bytes(sorted(octets))
         return frozenset(raw) | frozenset(raw.lower()) | frozenset(raw.upper())
 
-    # -- at work -------------------------------------------------------------------------------------------------------
+    # -- matching ------------------------------------------------------------------------------------------------------
 
     def search(self, text: bytes) -> bool:
-        """Whether it is found anywhere in the text: at most its places times the octets."""
+        """Return whether the pattern matches anywhere in the text, in at most places × octets steps."""
         here: set[int] = set()
         for at in range(len(text) + 1):
             if self._reach(self._start, text, at, here):
@@ -161,7 +160,7 @@ class Automaton:
         return False
 
     def _reach(self, first: int, text: bytes, at: int, reached: set[int]) -> bool:
-        """Add a place and all that it leads to without an octet; True if the end is among them."""
+        """Add a place and all places that it reaches without an octet; return True if the end is among them."""
         left = [first]
         while left:
             index = left.pop()
@@ -192,12 +191,12 @@ def _holds(check: int, text: bytes, at: int) -> bool:
 
 
 def is_quick(pattern: bytes) -> bool:
-    """Whether Python's matcher has few ways to try: no choice within a repetition, and few of them."""
+    """Return whether Python's matcher is fast enough: few choices, and none within a repetition."""
     return _choices(list(parser.parse(pattern))) <= CHOICES_MAX
 
 
 def _choices(parts: list[Any]) -> int:
-    """How many choices one after the other there are; one that is repeated counts as too many."""
+    """Return the number of choices in sequence; a choice within a repetition counts as too many."""
     found = 0
     for op, argument in parts:
         if op is code.MAX_REPEAT or op is code.MIN_REPEAT or op is code.POSSESSIVE_REPEAT:

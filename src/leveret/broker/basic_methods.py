@@ -45,9 +45,9 @@ from leveret.wire.errors import (
 )
 from leveret.wire.method import Method
 
-# how many messages one basic.nack may reject in a turn
+# how many messages one basic.nack may reject in one turn
 REJECTED_MAX: Final[i64] = 1024
-# of what a stream does not support, in RabbitMQ's words
+# the methods that a stream does not support, as RabbitMQ's error text names them
 REJECTIONS: Final = "basic.nack and basic.reject"
 
 if TYPE_CHECKING:
@@ -55,9 +55,9 @@ if TYPE_CHECKING:
 
 
 def qos(peer: Peer, channel: BrokerChannel, method: Method) -> None:
-    """basic.qos: global = a limit for the whole channel, else for each consumer that comes (RabbitMQ's meaning).
+    """basic.qos: with global, a limit for the whole channel, else for each later consumer (as in RabbitMQ).
 
-    To have both, the channel's must be set last: the other one lifts it.
+    A later call without global removes the channel's limit, so a channel that wants both must set its own limit last.
     """
     size, count = method.number("prefetch_size"), method.number("prefetch_count")
     if size:
@@ -142,7 +142,7 @@ def _consume_queue(peer: Peer, channel: BrokerChannel, method: Method, tag: str)
 
 
 def _check_credit(channel: BrokerChannel, method: Method, what: str) -> None:
-    """The acknowledgements of a stream's consumer are its credit: it must send them, and say how much it takes."""
+    """Require prefetch and acknowledgements of a stream's consumer: they are its credit."""
     if channel.default_limit == 0:
         raise fail(method, PRECONDITION_FAILED, f"consumer prefetch count is not set for '{what}'")
     if method.flag("no_ack"):
@@ -151,7 +151,7 @@ def _check_credit(channel: BrokerChannel, method: Method, what: str) -> None:
 
 
 def _reader(peer: Peer, consumer: Consumer, stream: Stream, types: dict[str, bytes]) -> Reader:
-    """It begins where its name stands, or else its x-stream-offset."""
+    """Return a reader that begins at the stored offset of its name, or else at its x-stream-offset."""
     spec = offset_spec(types.get("x-stream-offset"), peer.vhost.timeline.wall_us(peer.now_us))
     assert spec is not None  # it was checked
     reader = Reader(consumer, stream, stream.begin(spec), spec.value if spec.kind == TIMESTAMP else 0)
@@ -165,10 +165,10 @@ def _reader(peer: Peer, consumer: Consumer, stream: Stream, types: dict[str, byt
 
 
 def _take_over(peer: Peer, method: Method, queue: Queue, what: str) -> None:
-    """A link has come back, and its old connection may not know yet that it is gone.
+    """Close the older connections of a link that consumes again; they may not have noticed yet that they are dead.
 
-    What that one has not acknowledged returns to its place before the first delivery to the new one: positions must
-    come in order, or what was never had would be taken for had.
+    Their unacknowledged messages return to their places before the first delivery to the new consumer. A link expects
+    positions in order: it would otherwise take a message that it never got for one that it has.
     """
     for older in queue.consumers.all():
         if older.epochs is not None:
@@ -181,7 +181,7 @@ def _take_over(peer: Peer, method: Method, queue: Queue, what: str) -> None:
 
 
 def cancel(peer: Peer, channel: BrokerChannel, method: Method) -> None:
-    """basic.cancel; cancelling what is not there succeeds."""
+    """basic.cancel; succeeds for an unknown consumer tag, too."""
     tag = method.text("consumer_tag")
     consumer = channel.consumers.pop(tag, None)
     if consumer is not None:
@@ -198,7 +198,7 @@ def cancel(peer: Peer, channel: BrokerChannel, method: Method) -> None:
 
 
 def get(peer: Peer, channel: BrokerChannel, method: Method) -> None:
-    """basic.get, from a queue or from a pseudo-queue that answers questions."""
+    """basic.get, from a queue or from a pseudo-queue."""
     if method.text("queue").startswith(ANSWERS):
         answer(peer, channel, method)
         return
@@ -220,7 +220,7 @@ def get(peer: Peer, channel: BrokerChannel, method: Method) -> None:
         vhost.expire(queue, entry)
         entry = queue.peek(True)
     if entry is None and queue.count() > 0:
-        peer.is_unfinished = True  # it is on its way from the disk
+        peer.is_unfinished = True  # it is being read from disk
         return
     if entry is None:
         queue.counters.get_empty += 1
@@ -274,7 +274,7 @@ def _count_get(counters: Counters, no_ack: bool, redelivered: bool) -> None:
 
 
 def reject(peer: Peer, channel: BrokerChannel, method: Method) -> None:
-    """basic.reject: one delivery, back to its queue or to the dead letters."""
+    """basic.reject: requeue or dead-letter one delivery."""
     _reject(peer, channel, method, False)
 
 
@@ -285,7 +285,7 @@ def nack(peer: Peer, channel: BrokerChannel, method: Method) -> None:
 
 def _reject(peer: Peer, channel: BrokerChannel, method: Method, multiple: bool) -> None:
     tag, requeue = method.number("delivery_tag"), method.flag("requeue")
-    if channel.requeue_job is None and channel.acked_to == 0:  # else this is its second turn, at least
+    if channel.requeue_job is None and channel.acked_to == 0:  # 0 and None: the first turn of this method
         check_tag(channel, tag, multiple, method.spec.method_id)
     if channel.tx is not None:
         kind = REQUEUE if requeue else REJECT
@@ -310,12 +310,11 @@ def _reject_tag(peer: Peer, channel: BrokerChannel, tag: int, method: Method) ->
 
 
 def _reject_many(peer: Peer, channel: BrokerChannel, tag: int, method: Method) -> None:
-    """Up to this tag, 0 = all that the client may know of. `peer.is_unfinished` if there are more than a turn may
-    have."""
+    """Reject deliveries up to this tag (0 = all so far), in steps: peer.is_unfinished if some are left."""
     stop = channel.acked_to
     if stop == 0:
         _check_returnable(channel, tag, method, REJECTIONS)
-        stop = i64(tag) if tag != 0 else channel.next_tag - 1  # there may be others when the next turn comes
+        stop = i64(tag) if tag != 0 else channel.next_tag - 1  # deliveries of later turns are not meant
     put_away(peer, channel, entries_of(channel, channel.unacked.take_some(stop, REJECTED_MAX)), False)
     first = channel.unacked.first_tag()
     channel.acked_to = stop if 0 < first <= stop else 0
@@ -323,7 +322,7 @@ def _reject_many(peer: Peer, channel: BrokerChannel, tag: int, method: Method) -
 
 
 def _requeue(peer: Peer, channel: BrokerChannel, tag: int, method: Method, what: str) -> bool:
-    """The same, back to their queues. True if this turn is the last one."""
+    """Requeue all deliveries up to this tag (0 = all so far), in steps. Returns True once all are requeued."""
     way = channel.requeue_job
     if way is None:
         _check_returnable(channel, tag, method, what)
@@ -335,7 +334,7 @@ def _requeue(peer: Peer, channel: BrokerChannel, tag: int, method: Method, what:
 
 
 def put_away(peer: Peer, channel: BrokerChannel, entries: list[Entry], is_requeue: bool) -> None:
-    """Rejected deliveries, oldest first, go back to their places or to the dead letters."""
+    """Requeue or dead-letter rejected deliveries, oldest first."""
     if channel.limit != 0:
         peer.touch_consumed(channel)
     for entry in entries:
@@ -362,22 +361,24 @@ def _reject_one(peer: Peer, entry: Entry) -> None:
 
 
 def _check_returnable(channel: BrokerChannel, tag: int, method: Method, what: str) -> None:
-    """540 if one of the deliveries up to this tag (0: all) was read from a stream, to which nothing can come back: what
-    says which methods it has not."""
+    """Raise 540 (not implemented) if a delivery up to this tag (0 = any) was read from a stream.
+
+    what: the methods that the error text names.
+    """
     if channel.reads_streams:
         meant = [delivery for each, delivery in channel.unacked.tagged(0) if tag == 0 or each <= tag]
         check_returnable(meant, method, what)
 
 
 def check_returnable(deliveries: list[Delivery], method: Method, what: str) -> None:
-    """540 if one of these was read from a stream."""
+    """Raise 540 (not implemented) if one of these was read from a stream."""
     for delivery in deliveries:
         if isinstance(delivery, Read):
             check_queue(method, delivery.reader.stream, what)
 
 
 def entries_of(channel: BrokerChannel, deliveries: list[Delivery]) -> list[Entry]:
-    """Those of them that have to go somewhere; what was read from a stream is done with."""
+    """Return the deliveries that came from queues; settle those that were read from a stream."""
     entries: list[Entry] = []
     for delivery in deliveries:
         if isinstance(delivery, Entry):
@@ -389,19 +390,19 @@ def entries_of(channel: BrokerChannel, deliveries: list[Delivery]) -> list[Entry
 
 
 def check_tag(channel: BrokerChannel, tag: int, multiple: bool, method_id: int) -> None:
-    """406 unless a settlement names a delivery that is unacknowledged, or all of them."""
-    # no delivery has a tag that does not fit into 63 bits
+    """Raise 406 (precondition failed) unless the tag is unacknowledged, or 0 with `multiple`."""
+    # delivery tags are always below 2^63
     if not (multiple and tag == 0) and (tag >> 63 != 0 or not channel.unacked.has(tag)):
         raise unknown_tag(tag, method_id)
 
 
 def unknown_tag(tag: int, method_id: int) -> ProtocolError:
-    """The error for a settlement of what is not there. Tags are unsigned, however they were read."""
+    """Return the error for the settlement of an unknown tag. Tags are unsigned, however they were read."""
     return ProtocolError(PRECONDITION_FAILED, f"unknown delivery tag {tag & 0xFFFF_FFFF_FFFF_FFFF}", 60, method_id)
 
 
 def recover(peer: Peer, channel: BrokerChannel, method: Method) -> None:
-    """basic.recover and recover-async: everything unacknowledged goes back to its queue."""
+    """basic.recover and recover-async: requeue all unacknowledged deliveries."""
     if not method.flag("requeue"):
         raise fail(method, NOT_IMPLEMENTED, "requeue=false")
     if _requeue(peer, channel, 0, method, "basic.recover") and method.spec is grammar.BASIC_RECOVER:
@@ -409,7 +410,7 @@ def recover(peer: Peer, channel: BrokerChannel, method: Method) -> None:
 
 
 def confirm_select(peer: Peer, channel: BrokerChannel, method: Method) -> None:
-    """confirm.select; once more changes nothing and goes on counting."""
+    """confirm.select; repeated, it changes nothing, and counting goes on."""
     if channel.tx is not None:
         raise fail(method, PRECONDITION_FAILED, "cannot switch from tx to confirm mode")
     if channel.confirms is None:
@@ -419,12 +420,12 @@ def confirm_select(peer: Peer, channel: BrokerChannel, method: Method) -> None:
 
 
 def access(peer: Peer, channel: BrokerChannel, method: Method) -> None:
-    """access.request, of AMQP 0-8: some clients still ask, and everybody gets the same ticket."""
+    """access.request of AMQP 0-8, which some clients still send; the ticket has no meaning."""
     peer.send(channel.number, grammar.ACCESS_REQUEST_OK, ticket=1)
 
 
 def flow(peer: Peer, channel: BrokerChannel, method: Method) -> None:
-    """channel.flow: clients limit deliveries by prefetch, as in RabbitMQ."""
+    """channel.flow: only active=true is supported, as in RabbitMQ; clients limit deliveries by prefetch."""
     if not method.flag("active"):
         raise fail(method, NOT_IMPLEMENTED, "active=false")
     peer.send(channel.number, grammar.CHANNEL_FLOW_OK, active=True)

@@ -21,34 +21,32 @@ _NONE: Final = b"\0\0\0\0"
 
 
 class Binding:
-    """arguments: an encoded table in the order of its names.
-
-    identity: (routing key, arguments), or the key where there are no arguments; unique among the bindings from one
-    source to one destination. An argument of another type makes another binding.
-    """
+    """A binding from an exchange to a queue or another exchange."""
 
     def __init__(self, source: Exchange, destination: Destination, key: str, arguments: bytes) -> None:
         self.source = source
         self.destination = destination
         self.key = key
-        self.arguments = in_order(arguments)
+        self.arguments = in_order(arguments)  # an encoded table, sorted by names
+        # unique among the bindings from one source to one destination; an argument of another type makes another
+        # binding
         self.identity: Identity = key if self.arguments == _NONE else (key, self.arguments)
         self.is_durable = source.is_journalled and destination.is_journalled
         self._record = b""
 
     def standing(self) -> Binding | None:
-        """The binding like this one that is there."""
+        """Return the existing binding that is equal to this one, if any."""
         alike = self.destination.incoming.get(self.source)
         return alike.get(self.identity) if alike is not None else None
 
     def record(self, vhost: str) -> bytes:
-        """The journal's record of this binding, encoded once: each journal file begins with those of all bindings."""
+        """Return the journal record of this binding, encoded once, as each journal file begins with all bindings."""
         if self._record == b"":
             self._record = self._encoded("bind", vhost)
         return self._record
 
     def removal(self, vhost: str) -> bytes:
-        """The journal's record of its end."""
+        """Return the journal record of its removal."""
         return self._encoded("unbind", vhost)
 
     def _encoded(self, op: str, vhost: str) -> bytes:
@@ -65,19 +63,19 @@ class Binding:
 
 
 def bindings_to(destination: Destination) -> Iterator[Binding]:
-    """Those that stand, in the order of their sources; what a deleted exchange has left (stale_bindings.py) is none."""
+    """Yield the bindings to a destination, by source, except for those of deleted exchanges (stale_bindings.py)."""
     for source, bindings in list(destination.incoming.items()):
         if not source.is_deleted:
             yield from list(bindings.values())
 
 
 def count_to(destination: Destination) -> int:
-    """How many these are."""
+    """Return how many `bindings_to` yields."""
     return sum([len(bindings) for source, bindings in destination.incoming.items() if not source.is_deleted])
 
 
 def in_order(arguments: bytes) -> bytes:
-    """An encoded table in the order of its names."""
+    """Return an encoded table sorted by its names."""
     return _NONE if arguments == _NONE else join_table(sorted(split_table(arguments), key=_name))
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from leveret.broker.peer import Peer
     from leveret.broker.vhost import VHost
 
-# what the messages of a history that are delivered in one turn take in queues
+# size in queues of the history messages that are delivered in one turn
 HISTORY_STEP_OCTETS: Final[i64] = 256 << 10
 
 
@@ -57,7 +57,7 @@ def bind_exchange(peer: Peer, channel: BrokerChannel, method: Method) -> None:
 
 
 def unbind_queue(peer: Peer, channel: BrokerChannel, method: Method) -> None:
-    """queue.unbind; removing what is not there succeeds."""
+    """queue.unbind; succeeds for a binding that does not exist."""
     name, key = _queue_and_key(channel, method)
     _check(peer, method, QUEUE, name, name_of(method, "exchange"), key)
     source = peer.vhost.exchanges.get(name_of(method, "exchange"))
@@ -68,7 +68,7 @@ def unbind_queue(peer: Peer, channel: BrokerChannel, method: Method) -> None:
 
 
 def unbind_exchange(peer: Peer, channel: BrokerChannel, method: Method) -> None:
-    """exchange.unbind; removing what is not there succeeds."""
+    """exchange.unbind; succeeds for a binding that does not exist."""
     to, key = name_of(method, "destination"), method.text("routing_key")
     _check(peer, method, EXCHANGE, to, name_of(method, "source"), key)
     source = peer.vhost.exchanges.get(name_of(method, "source"))
@@ -80,7 +80,7 @@ def unbind_exchange(peer: Peer, channel: BrokerChannel, method: Method) -> None:
 
 
 def _queue_and_key(channel: BrokerChannel, method: Method) -> tuple[str, str]:
-    """An empty queue name means the queue declared last; with an empty routing key this, too, is the queue's name."""
+    """Return queue name and routing key. An empty name means the last declared queue; an empty key is then its name."""
     key = method.text("routing_key")
     if method.text("queue") == "":
         name = last_declared(channel, method)
@@ -89,7 +89,7 @@ def _queue_and_key(channel: BrokerChannel, method: Method) -> tuple[str, str]:
 
 
 def _check(peer: Peer, method: Method, kind: str, name: str, source: str, key: str) -> None:
-    """403 unless the user may have messages with this key go from the source to the queue or exchange of this name."""
+    """Raise 403 unless the user may route messages with this key from the source to this queue or exchange."""
     check(peer, method, WRITE, kind, name)
     if kind == EXCHANGE:
         not_default(method, name)
@@ -99,7 +99,7 @@ def _check(peer: Peer, method: Method, kind: str, name: str, source: str, key: s
 
 
 def _bind(peer: Peer, channel: BrokerChannel, method: Method, binding: Binding) -> bool:
-    """False, and `peer.is_unfinished`, while the destination has not got all of the source's history."""
+    """Bind. Returns False, and sets peer.is_unfinished, while a part of the source's history is undelivered."""
     history = channel.history_delivery
     if history is None:
         _check_binding(peer, method, binding)
@@ -133,28 +133,28 @@ def _unbind(peer: Peer, method: Method, like: Binding) -> None:
             check_owner(peer, method, binding.destination)
         peer.vhost.unbind(binding)
     if like.is_durable:
-        # who removed it first may still be waiting for the disk
+        # the connection that removed it first may still be waiting for the disk
         peer.hold_until_synced()
 
 
 class HistoryDelivery:
-    """What a recent-history exchange has kept, on its way to a destination that is bound to it: a part in each turn.
+    """Delivery of a recent-history exchange's messages to a newly bound destination, a part in each turn.
 
-    An exchange gets the newest message first. Their times to live begin when they are delivered. That no queue takes
-    one of them is no error (in RabbitMQ an internal one).
+    A destination exchange gets the newest message first. Times to live begin at delivery. A message that no queue takes
+    is no error (in RabbitMQ it is an internal one).
     """
 
     def __init__(self, binding: Binding) -> None:
         self._source = binding.source
         self._destination = binding.destination
         matcher = binding.source.matcher
-        # the next one is the last one
+        # in reverse order: `pop` takes the next one
         self._left = list(matcher.history) if isinstance(matcher, RecentHistory) else []
         if isinstance(binding.destination, Queue):
             self._left.reverse()
 
     def go_on(self, vhost: VHost, now_us: i64) -> bool:
-        """Deliver as many as one turn may; True if none is left."""
+        """Deliver as many as one turn may; return True if none is left."""
         left = HISTORY_STEP_OCTETS
         while self._left and left > 0:
             envelope = self._left.pop()

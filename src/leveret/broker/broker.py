@@ -1,4 +1,4 @@
-"""The broker: what all connections share, and the end of a turn."""
+"""The broker: the state that all connections share, and the work at the end of a turn."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("leveret.broker")
 
-# after a long pause much is due, and the others want their turn; while that does not suffice, each turn has less of it
+# how much due work one turn may do, so that connections get their turn after a long pause; less while some is left over
 DUE_MAX: Final = 1024
 LATE_MAX: Final = 256
 
@@ -81,16 +81,7 @@ CAPABILITIES: dict[str, Value] = {
 
 
 class Settings:
-    """What an operator may choose. product and version are what clients decide by; own_version is ours. cluster_name:
-    "" = that of the data directory, which is made of the host's name and chance.
-
-    frame_max in octets, heartbeat_s in seconds, as offered in connection.tune; max_message_octets: of a body;
-    consumer_timeout_ms: a channel with a delivery that is unacknowledged for longer is closed, 0 = never;
-    send_timeout_ms: a connection that takes nothing of what it is sent for longer is reset, 0 = never;
-    loopback_users: who may log in from this machine only; connection_max: of the whole broker, -1 = no limit;
-    password_hashing: of new passwords, one of users.ALGORITHMS; default_user, default_pass: whom a new data directory
-    begins with (RabbitMQ's settings of these names); quotas: those of quotas.QUOTAS that differ from the default.
-    """
+    """What an operator may configure."""
 
     def __init__(
         self,
@@ -112,31 +103,36 @@ class Settings:
         default_pass: str = "guest",
         quotas: dict[str, int] | None = None,
     ) -> None:
+        # product and version as clients see them in connection.start; some clients decide by them
         self.product = product
         self.version = version
-        self.own_version = own_version
-        self.cluster_name = cluster_name
+        self.own_version = own_version  # leveret's own version
+        self.cluster_name = cluster_name  # "" = use the name of the data directory: the host's name and a random part
         self.host = host
-        self.frame_max = frame_max
+        self.frame_max = frame_max  # offered in connection.tune, in octets
         self.channel_max = channel_max
-        self.heartbeat_s = heartbeat_s
-        self.max_message_octets = max_message_octets
+        self.heartbeat_s = heartbeat_s  # offered in connection.tune, in seconds
+        self.max_message_octets = max_message_octets  # largest message body
+        # a channel with a delivery that is unacknowledged for longer is closed; 0 = never
         self.consumer_timeout_ms = consumer_timeout_ms
+        # a connection that reads nothing of its output for longer is reset; 0 = never
         self.send_timeout_ms = send_timeout_ms
-        self.loopback_users = loopback_users
-        self.connection_max = connection_max
-        self.password_hashing = password_hashing
+        self.loopback_users = loopback_users  # users that may log in from this machine only
+        self.connection_max = connection_max  # of the whole broker; -1 = no limit
+        self.password_hashing = password_hashing  # of new passwords: one of users.ALGORITHMS
+        # the user that a new data directory begins with (RabbitMQ's settings of these names)
         self.default_user = default_user
         self.default_pass = default_pass
+        # the parameter has only those that differ from the default
         self.quotas = {name: default for name, (default, _) in QUOTAS.items()} | (quotas or {})
 
     def quota(self, name: str) -> int:
-        """How many there may be of what this one of QUOTAS is about, -1 = any number."""
+        """Return the value of one of QUOTAS; -1 = no limit."""
         return self.quotas[name]
 
 
 class Broker:
-    """random_bytes: source of randomness (a number of octets in, that many out); nothing else is taken from outside."""
+    """The broker without clock and I/O; random_bytes(number of octets) is all that it takes from outside."""
 
     def __init__(self, settings: Settings, random_bytes: RandomBytes) -> None:
         self.settings = settings
@@ -144,19 +140,19 @@ class Broker:
         self.log = Log()
         self.churn = Churn()
         self.timers = Timers()
-        self._is_late = False  # more was due at the last look than a turn may have
+        self._is_late = False  # more was due in the last turn than it may handle
         self.timeline = Timeline(self.log)
         self.users = Users(settings.password_hashing)
         self.login_throttle = LoginThrottle()
         self._accesses: dict[tuple[str, str], Access] = {}  # by user and virtual host
-        self._greetings: dict[str, bytes] = {}  # by the mechanisms that they offer
+        self._greetings: dict[str, bytes] = {}  # connection.start frames, by the mechanisms that they offer
         self.ack_timeout = AckTimeout(settings.consumer_timeout_ms)
         self.requeue_jobs = RequeueJobs()
         self.vhosts: dict[str, VHost] = {}
         self.epochs = Epochs(self.log, int.from_bytes(random_bytes(8), "big", signed=True))
         self.positions = Positions(self.log)
         self.watcher = Watcher()
-        self.nowhere = self._vhost("")  # where connections are until they have said where they want to go
+        self.nowhere = self._vhost("")  # the virtual host of connections that have not opened one yet
         drawn = f"leveret@{settings.host}-{random_bytes(4).hex()}"
         self.cluster_name = ClusterName(self.log, settings.cluster_name, drawn)
         self.imports = Imports(self.log)
@@ -165,28 +161,28 @@ class Broker:
             self._vhost_defined, self._vhost_governed, self.users.defined, self._users_changed, self._named,
         ]  # fmt: skip
         self._define_defaults()
-        self.is_new = True  # no epoch before this one has come to an orderly end or recorded anything
+        self.is_new = True  # no earlier epoch has stopped in order or recorded anything
         self.connections_opened = 0
-        self.refusals: dict[str, int] = {}  # connections that were refused, by what was wrong with them: `refused`
-        self.cuts: dict[str, int] = {}  # connections that were cut, by what their clients did not do: `cut`
-        self.connection_count = 0  # of those that have opened a virtual host
+        self.refusals: dict[str, int] = {}  # number of refused connections by reason: `refused`
+        self.cuts: dict[str, int] = {}  # number of cut connections by reason: `cut`
+        self.connection_count = 0  # connections that have opened a virtual host
         self._connections: dict[str, set[Connection]] = {}  # the same, by user
         self.dirty: list[Connection] = []
-        self._removals: list[VHostRemoval] = []  # of virtual hosts that are being deleted
-        self.leavers: list[Peer] = []  # connections that are closed, and have queues that are still to be deleted
-        # Why no messages are taken ("low on disk"), as connection.blocked says it; empty while they are.
+        self._removals: list[VHostRemoval] = []  # virtual hosts that are being deleted
+        self.leavers: list[Peer] = []  # closed connections whose exclusive queues are not all deleted yet
+        # why publishes are blocked ("low on disk"), as in connection.blocked; "" = they are not
         self.block_reason = ""
-        # whether a connection's client has closed its socket, read to its end or not: the network knows
+        # whether the client has closed its socket, even if its last bytes are unread; set by the network
         self.has_hung_up: Callable[[Connection], bool] = lambda connection: False
-        # a login waits: the network says when it may go on
+        # called when a login has to wait; the network decides when it goes on
         self.on_login: Callable[[Connection], None] = lambda connection: None
-        # told of a connection that has opened a virtual host
+        # called when a connection has opened a virtual host
         self.on_opened: Callable[[Connection], None] = lambda connection: None
         self.on_event: Callable[[str], None] = logger.info
-        self.subject: Connection | None = None  # whom the event is about that is being told
+        self.subject: Connection | None = None  # the connection that the current event is about
 
     def tell(self, subject: Connection, text: str) -> None:
-        """Something has happened to a connection."""
+        """Report an event that concerns a connection."""
         self.subject = subject
         self.on_event(text)
         self.subject = None
@@ -203,17 +199,17 @@ class Broker:
         return vhost
 
     def set_quotas(self, quotas: dict[str, int]) -> None:
-        """These count from now on."""
+        """Replace the quotas; the new ones apply at once."""
         self.settings.quotas = quotas
         for vhost in self.vhosts.values():
             vhost.queries.unused_days_max = self.settings.quota("staged_producer_unused_days_max")
 
     def _define_defaults(self) -> None:
-        """What a new broker begins with; its first journal file says so."""
+        """Define what a new broker begins with. Nothing is recorded: its first journal file has a snapshot of it."""
         self.log.is_replaying = True
         self.definitions.put(VHOST, {"name": "/", "description": "Default virtual host", "tags": []})
         name, password = self.settings.default_user, self.settings.default_pass
-        # what everybody knows need not be hashed slowly, at each start
+        # "guest" is no secret: a slow hash would only slow each start
         hashing = SHA256 if password == "guest" else self.settings.password_hashing
         password_hash = hash_password(password, self.random_bytes, hashing)
         first: Definition = {"name": name, "password_hash": password_hash, "hashing_algorithm": hashing}
@@ -232,7 +228,7 @@ class Broker:
             self.vhosts[key[0]].watcher = self.watcher
 
     def _users_changed(self, kind: str, key: Key, definition: Definition | None) -> None:
-        """What anybody was found to be allowed must be asked again, for cached routes too."""
+        """Drop all cached permissions, and cached routes, which depend on them."""
         if kind in (USER, PERMISSION, TOPIC_PERMISSION):
             for access in self._accesses.values():
                 access.is_stale = True
@@ -241,7 +237,7 @@ class Broker:
                 vhost.changed()
 
     def _vhost_governed(self, kind: str, key: Key, definition: Definition | None) -> None:
-        """Its policies and limits."""
+        """Apply a change of a virtual host's policies, operator policies or limits."""
         vhost = self.vhosts.get(key[0])
         if vhost is None:
             return
@@ -254,28 +250,28 @@ class Broker:
             vhost.limit(value)
 
     def watch(self, watcher: Watcher) -> None:
-        """From now on it hears of the exchanges in all virtual hosts, those to come included."""
+        """Report the changes of exchanges in all virtual hosts, future ones included, to this watcher."""
         self.watcher = watcher
         for vhost in self.vhosts.values():
             vhost.watcher = watcher
 
     def refused(self, what: str) -> None:
-        """A connection is turned away: "protocol", "tls", "timeout", "login", "limit", "vhost" or "access"."""
+        """Count a refused connection: "protocol", "tls", "timeout", "login", "limit", "vhost" or "access"."""
         self.refusals[what] = self.refusals.get(what, 0) + 1
 
     def cut(self, what: str) -> None:
-        """A connection is cut: its client is silent ("heartbeat"), or does not read ("send_timeout", "unread")."""
+        """Count a cut connection: its client is silent ("heartbeat"), or does not read ("send_timeout", "unread")."""
         self.cuts[what] = self.cuts.get(what, 0) + 1
 
     def connected(self, connection: Connection, vhost: VHost) -> None:
-        """A connection has opened a virtual host: it counts."""
+        """Count a connection that has opened a virtual host."""
         self.connection_count += 1
         vhost.connection_count += 1
         self._connections.setdefault(connection.user, set()).add(connection)
         self.on_opened(connection)
 
     def disconnected(self, connection: Connection, vhost: VHost) -> None:
-        """It does not count any more."""
+        """Undo `connected`."""
         self.connection_count -= 1
         vhost.connection_count -= 1
         others = self._connections[connection.user]
@@ -284,7 +280,7 @@ class Broker:
             del self._connections[connection.user]
 
     def connections_of(self, user: str) -> set[Connection]:
-        """Those of a user."""
+        """Return the connections of a user that have opened a virtual host."""
         return self._connections.get(user, set())
 
     def _named(self, kind: str, key: Key, definition: Definition | None) -> None:
@@ -293,7 +289,7 @@ class Broker:
             self._greetings.clear()
 
     def access(self, user: str, vhost: str) -> Access:
-        """What a user may do in a virtual host, until it is stale."""
+        """Return the permissions of a user in a virtual host, from a cache. Ask again once they are stale."""
         found = self._accesses.get((user, vhost))
         if found is None:
             found = self._accesses[(user, vhost)] = Access(self.users.by_name.get(user), vhost)
@@ -302,33 +298,33 @@ class Broker:
     def remove_vhost(self, name: str) -> VHostRemoval:
         """Delete a virtual host and everything in it, in steps. Its connections must be closed first.
 
-        KeyError if it does not exist.
+        Raises KeyError if it does not exist.
         """
         removal = VHostRemoval(self.vhosts[name], self.definitions, {name for name, _ in PREDECLARED})
         self._removals.append(removal)
         return removal
 
     def delete_vhost(self, name: str) -> None:
-        """The same at once."""
+        """Delete a virtual host at once; see remove_vhost."""
         removal = self.remove_vhost(name)
         while not removal.is_over:
             removal.step()
         self._removals.remove(removal)
 
     def delete_user(self, name: str) -> bool:
-        """Delete a user with all permissions; False if there is none."""
+        """Delete a user with all permissions; return False if the user does not exist."""
         self.definitions.remove_all_of("user", name)
         return self.definitions.remove(USER, name)
 
     def trace(self, name: str, is_on: bool) -> None:
-        """Turn the firehose of a virtual host on or off. KeyError if there is none of this name."""
+        """Turn the firehose of a virtual host on or off. Raises KeyError if the virtual host does not exist."""
         if is_on:
             tracing.start(self.vhosts[name], self.cluster_name.value)
         else:
             tracing.stop(self.vhosts[name])
 
     def server_properties(self) -> dict[str, Value]:
-        """What connection.start says of the broker."""
+        """Return the server-properties of connection.start."""
         settings = self.settings
         return {
             "capabilities": CAPABILITIES,
@@ -342,7 +338,7 @@ class Broker:
         }
 
     def greeting(self, mechanisms: str) -> bytes:
-        """connection.start as a frame, made once: it is the same for all."""
+        """Return connection.start as a frame, cached by mechanisms."""
         frame = self._greetings.get(mechanisms)
         if frame is None:
             frame = method_frame(
@@ -358,7 +354,7 @@ class Broker:
         return frame
 
     def enforce_policies(self, now_us: int) -> bool:
-        """Let policies that have changed take effect, on some queues at a time. True if others are left."""
+        """Apply changed policies to some of the queues. Returns True if queues are left for the next call."""
         is_left = False
         for vhost in self.vhosts.values():
             is_left = enforcement.enforce(vhost, now_us) or is_left
@@ -371,19 +367,22 @@ class Broker:
             vhost.share.renew()
 
     def run_timers(self, now_us: int) -> None:
-        """Let happen what is due, or the first part of it: timers.next_us() tells. A turn of its own."""
+        """Handle due timers in a turn of their own, up to a limit. timers.next_us() tells when the next one is due."""
         self.catch_up(now_us)
         self.end_turn(now_us)
 
     @property
     def is_busy(self) -> bool:
-        """There are steps to be taken: `requeue_step`."""
+        """Whether `requeue_step` has work to do."""
         is_leaving = len(self.log.leaving) > 0 or len(self.leavers) > 0 or len(self._removals) > 0
         return self.requeue_jobs.is_busy or is_leaving
 
     def requeue_step(self, now_us: int) -> None:
-        """A turn of its own, and one in each turn of the loop, while is_busy: what channels give back, what purges and
-        deletions have taken, and what goes with closed connections and virtual hosts, some of each."""
+        """Do one step of the background work: requeue jobs, purged and deleted messages, and the deletion of virtual
+        hosts and of the exclusive queues of closed connections.
+
+        A turn of its own; to be called in each turn of the loop while is_busy.
+        """
         self.catch_up(now_us)
         self.requeue_jobs.step(now_us)
         self.log.settle_leaving()
@@ -399,9 +398,9 @@ class Broker:
         self.end_turn(now_us)
 
     def catch_up(self, now_us: int) -> None:
-        """Within a turn: let happen what is due, in the order in which it was, or the first part of it.
+        """Handle due timers within a turn, in the order of their due times, up to a limit.
 
-        Before anything else does: what is published now must not stand before what should have been there already, for
+        Must come first in a turn: a message that is published now must not get ahead of one that was due before, since
         only the first message of a queue expires.
         """
         left = LATE_MAX if self._is_late else DUE_MAX
@@ -416,8 +415,8 @@ class Broker:
             left -= queue.vhost.ring(queue, until_us, left, now_us)
 
     def snapshot(self) -> list[bytes]:
-        """Records of everything durable that is declared, and of the pages: the beginning of a new journal file."""
-        # numbers never begin anew, even when the files that knew the last ones are gone
+        """Return records of all durable declarations and of the pages: the beginning of a new journal file."""
+        # ids must keep growing even when the files with the last ones are deleted
         records: list[bytes] = [meta_record({"op": "next_id", "id": int(self.log.next_id)})]
         records += self.timeline.snapshot()
         records.append(meta_record(self.cluster_name.record()))
@@ -431,7 +430,7 @@ class Broker:
             for exchange in vhost.exchanges.values():
                 if exchange.durable and exchange.name not in predeclared:
                     records.append(meta_record(exchange.record(vhost.name)))
-            counting: list[Queue] = []  # how often messages came back
+            counting: list[Queue] = []  # queues with delivery counts
             for queue in vhost.holders():
                 if queue.is_journalled:
                     if queue.counts_returns:
@@ -456,7 +455,7 @@ class Broker:
         return records
 
     def _histories(self) -> list[bytes]:
-        """The last messages of the recent-history exchanges, as far as a journal file has room for them."""
+        """Return the newest messages of the recent-history exchanges, within SNAPSHOT_OCTETS_MAX in all."""
         found = [(vhost.name, x) for vhost in self.vhosts.values() for x in vhost.exchanges.values() if x.history]
         records: list[bytes] = []
         for name, exchange in found:
@@ -466,7 +465,7 @@ class Broker:
         return records
 
     def stop(self) -> None:
-        """An orderly stop: write down which messages were delivered, so that the others come back as new ones."""
+        """Stop in order: record which messages were delivered; all others come back without the redelivered flag."""
         self.requeue_jobs.finish()
         self.log.finish_leaving()
         for vhost in self.vhosts.values():
@@ -480,7 +479,7 @@ class Broker:
         self.log.clean()
 
     def _stop_pages(self, message_list: MessageList) -> None:
-        """What an earlier stop or crash said of messages that were not looked at since is said again."""
+        """Record again, for pages that were not loaded since, what an earlier stop or crash recorded of deliveries."""
         for page in message_list.pages:
             if page.is_waiting:
                 if page.is_redelivered:

@@ -1,8 +1,8 @@
 """CC and BCC: more routing keys in a message's headers (RabbitMQ's "Sender-selected Distribution"); and x-death.
 
-BCC is taken out before anybody sees the message. Its keys stand behind exchange and routing key in the key that is kept
-with the message, because dead-lettering without a key of its own goes to them again. Behind them a last octet says that
-the publisher wrote an x-death header: the broker believes only its own.
+BCC is removed from the message. Its keys are stored behind exchange and routing key in the message's key, because dead
+letters go to them again if the queue sets no routing key. A last octet behind them says that the publisher wrote an
+x-death header, which the broker does not trust.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _C: Final[i64] = 0x43
 _TABLE: Final[i64] = 0x46
 _ARRAY: Final[i64] = 0x41
 _X_DEATH: Final = b"x-death"
-# at the end of a message's key: its x-death is the publisher's. A BCC key with this length would have octets behind it.
+# at the end of the key: x-death is the publisher's. It is no BCC key, as these 255 octets would have to follow.
 CLAIM: Final = b"\xff"
 _UNKNOWN: Final[i64] = -2
-COUNTED: Final[i64] = -1  # four octets of length, then the value
+COUNTED: Final[i64] = -1  # the value has four octets of length in front
 
 
 def _sizes() -> list[i64]:
@@ -37,17 +37,17 @@ def _sizes() -> list[i64]:
     return sizes
 
 
-# octets of a value behind its type letter
+# length of a value behind its type letter, by that letter
 SIZES: Final = _sizes()
-# BCC keys beyond this get their copy, but dead letters forget them: a key's length has 15 bits in the journal
+# BCC keys beyond this get their copy, but dead letters do not: a key's length has 15 bits in the journal
 BLIND_OCTETS_MAX: Final = 30_000
 
 
 def may_have(data: bytes, at: i64) -> bool:
-    """Whether the encoded headers at this offset name CC, BCC or x-death; True also for what needs a closer look.
+    """Return whether the encoded headers at this offset have CC, BCC or x-death, or need a closer look.
 
-    Most messages end here, so names are stepped over and nothing is decoded. What is malformed must not come to
-    consumers, whose clients would fail at it: RabbitMQ does not take it either.
+    For most messages this is all, so names are skipped and nothing is decoded. Malformed headers need a closer look:
+    they must not reach consumers, whose clients would fail, and RabbitMQ refuses them, too.
     """
     end = at + 4 + i64(read_i32_be(data, at))
     at += 4
@@ -78,7 +78,7 @@ def may_have(data: bytes, at: i64) -> bool:
 
 
 def is_sound(data: bytes, at: i64, end: i64, has_names: bool, depth: i64) -> bool:
-    """Whether data[at:end] is the inside of a table (it has names) or an array, down to the innermost one."""
+    """Return whether data[at:end] is a well-formed table (has_names) or array, including all nested ones."""
     if depth > DEPTH_MAX:
         return False
     while at < end:
@@ -105,28 +105,28 @@ def is_sound(data: bytes, at: i64, end: i64, has_names: bool, depth: i64) -> boo
 
 
 def split_key(key: bytes) -> tuple[str, str]:
-    """(exchange, routing key) from the key of an entry."""
+    """Return (exchange, routing key) of an entry's key."""
     middle = 1 + key[0]
     end = middle + 1 + key[middle]
     return key[1:middle].decode("utf-8", "surrogateescape"), key[middle + 1 : end].decode("utf-8", "surrogateescape")
 
 
 def blind_keys(key: bytes) -> list[str]:
-    """The BCC keys that stand behind exchange and routing key."""
+    """Return the BCC keys in an entry's key."""
     keys: list[str] = []
     at = 1 + key[0]
     at += 1 + key[at]
     while at < len(key):
         end = at + 1 + key[at]
         if end > len(key):
-            break  # a claim
+            break  # the claim of x-death
         keys.append(key[at + 1 : end].decode("utf-8", "surrogateescape"))
         at = end
     return keys
 
 
 def is_claimed(key: bytes) -> bool:
-    """Whether the x-death header of the message with this key is its publisher's."""
+    """Return whether the x-death header of a message with this key is its publisher's."""
     at = 1 + key[0]
     at += 1 + key[at]
     while at < len(key):
@@ -135,26 +135,24 @@ def is_claimed(key: bytes) -> bool:
 
 
 class CarbonCopies:
-    """cc, bcc: the keys, as they stand there; content: the message without BCC. ProtocolError 406 for what is no array.
-
-    claims: whether the publisher wrote an x-death header. has_any: whether one of the three headers is there at all.
-    """
+    """The CC, BCC and x-death headers of a message. Raises ProtocolError 406 if CC or BCC is no array."""
 
     def __init__(self, content: bytes) -> None:
         header = header_of(content)
         entries = raw_headers(header)
         values = dict(entries)
-        self.claims = _X_DEATH in values
+        self.claims = _X_DEATH in values  # the publisher wrote an x-death header
+        # at least one of the three headers is present
         self.has_any = self.claims or b"CC" in values or b"BCC" in values
         self.cc = keys_in("CC", values.get(b"CC"))
         self.bcc = keys_in("BCC", values.get(b"BCC"))
-        self.content = content
+        self.content = content  # the message without BCC
         if b"BCC" in values:
             left = [entry for entry in entries if entry[0] != b"BCC"]
             self.content = with_header(content, replace_property(header, "headers", join_table(left)))
 
     def kept_key(self, key: bytes) -> bytes:
-        """What is kept with the message: its key, the BCC keys, and whether it claims an x-death."""
+        """Return the key to store: the message's key, the BCC keys, and the claim of x-death."""
         parts = [key]
         size = len(key)
         for blind in self.bcc:
@@ -166,7 +164,7 @@ class CarbonCopies:
 
 
 def keys_in(name: str, value: bytes | None) -> list[str]:
-    """The routing keys in a CC or BCC header. ProtocolError 406 for what is no array."""
+    """Return the routing keys in a CC or BCC header. Raises ProtocolError 406 if it is no array."""
     if value is None:
         return []
     if value[:1] != b"A":
@@ -174,5 +172,5 @@ def keys_in(name: str, value: bytes | None) -> list[str]:
         raise ProtocolError(PRECONDITION_FAILED, text, 60, 40)
     items, _ = decode_value(value, 0, len(value), 0)
     assert isinstance(items, list)
-    # no routing key has more than 255 octets, so a longer one reaches nothing
+    # routing keys have at most 255 octets, so a longer one reaches nothing
     return [item for item in items if isinstance(item, str) and len(item.encode("utf-8", "surrogateescape")) < 256]

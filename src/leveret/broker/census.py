@@ -1,8 +1,7 @@
-"""What the messages of a queue are: how many are persistent, how much they take. Nothing of it is counted on their way.
+"""Estimates about the messages of a queue, when asked: how many are persistent, how much they take.
 
-Of a stream all is known, as it stands in memory and in files. Of other queues the oldest ones are looked at; where
-there are more, the others are taken to be like them. Of a page only its size is known, which is a little more than
-that of the bodies in it.
+For a stream the numbers are exact. For other queues the oldest messages are examined, and if there are more, these are
+assumed to be like them. Of a page only its size is known, which is a little more than its bodies have.
 """
 
 from __future__ import annotations
@@ -21,24 +20,20 @@ if TYPE_CHECKING:
     from leveret.broker.message_list import MessageList
     from leveret.broker.queue import Queue
 
-# items of a message list, and unacknowledged messages, that are examined
+# how many items of a message list, and how many unacknowledged messages, are examined
 LOOKED_AT_MAX: Final[i64] = 500
 
 
 class Census:
-    """octets: of the bodies of ready messages; persistent: how many of these are; on_disk: how many are in pages.
-
-    octets_unacked, persistent_unacked: the same for unacknowledged ones. memory_octets: what all of them take in
-    memory.
-    """
+    """Estimated sizes and numbers of a queue's messages."""
 
     def __init__(self, queue: Queue) -> None:
-        self.octets: i64 = 0
-        self.persistent: i64 = 0
-        self.on_disk: i64 = 0
-        self.octets_unacked: i64 = 0
+        self.octets: i64 = 0  # of the bodies of ready messages
+        self.persistent: i64 = 0  # number of persistent ready messages
+        self.on_disk: i64 = 0  # number of ready messages in pages
+        self.octets_unacked: i64 = 0  # this and the next one: the same for unacknowledged messages
         self.persistent_unacked: i64 = 0
-        self.memory_octets: i64 = 0
+        self.memory_octets: i64 = 0  # memory that all of them take
         if isinstance(queue, Stream):
             self._look_at_stream(queue)
             return
@@ -57,7 +52,7 @@ class Census:
         count = message_list.ready.count()
         if count == 0:
             return
-        looked_at: i64 = 0  # messages, and what they are
+        looked_at: i64 = 0  # number of messages examined; octets and persistent are theirs
         octets: i64 = 0
         persistent: i64 = 0
         for item in message_list.ready.front(LOOKED_AT_MAX):
@@ -91,7 +86,7 @@ class Census:
                     self.octets_unacked += body_octets(delivery.content)
                     if delivery.id != 0:
                         self.persistent_unacked += 1
-        if looked_at == 0:  # they came by basic.get, or their consumer is gone
+        if looked_at == 0:  # none of a consumer: they came by basic.get, or the consumer is gone
             count = queue.count()
             if count > 0:
                 self.octets_unacked = self.octets * queue.unacked // count

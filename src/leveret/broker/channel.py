@@ -19,58 +19,55 @@ if TYPE_CHECKING:
     from leveret.broker.staging import Staging
     from leveret.broker.transaction import Transaction
 
-# queues that a channel remembers without a reason, perhaps
+# a channel's list of such queues is cleaned up when it is longer than this
 LEFT_MAX: Final = 64
 
 
 class BrokerChannel(Channel):
-    """limit: deliveries allowed to be unacknowledged on the whole channel, 0 = no limit; default_limit: for each new
-    consumer; fetched: unacknowledged messages that came by basic.get, which no limit is about. requeue_job: what it is
-    giving back by basic.nack or basic.recover. history_delivery: what a binding that it makes brings. purging: the
-    queue of a purge that takes several turns; purged: how many messages that takes. is_kept_back: what is published
-    goes to a transaction (tx) or a stage (staging) first. reply: its consumer of direct replies; of these
-    reply_to_delivered came to it, and reply_to_dropped were published here for requesters that are gone."""
+    """A channel: its consumers and limits, and the methods and transactions under way on it."""
 
     def __init__(self, number: int, must_cut: bool) -> None:
         super().__init__(number)
+        # stored frames cannot be sent as they are: the client's frame_max is smaller, or a link gets positions
         self.must_cut = must_cut
         self.consumers: dict[str, Consumer] = {}
-        self.limit: i64 = 0
-        self.default_limit = 0
-        self.fetched: i64 = 0
-        self.stirred: list[Consumer] = []
-        # an acknowledgement or rejection that takes several turns goes up to this tag, 0 = there is none
+        self.limit: i64 = 0  # unacknowledged deliveries allowed on the whole channel, 0 = no limit
+        self.default_limit = 0  # the same for each new consumer
+        self.fetched: i64 = 0  # unacknowledged messages from basic.get, which no limit counts
+        self.stirred: list[Consumer] = []  # consumers that stood aside and have had deliveries settled: see `line_up`
+        # an acknowledgement or rejection that takes several turns goes up to this tag; 0 = none is under way
         self.acked_to: i64 = 0
-        self.requeue_job: RequeueJob | None = None
+        self.requeue_job: RequeueJob | None = None  # of a basic.nack or basic.recover that takes several turns
+        # of a binding to a recent-history exchange that takes several turns
         self.history_delivery: HistoryDelivery | None = None
-        self.purging: Queue | None = None
-        self.purged = 0
-        self.reads_streams = False  # or did
+        self.purging: Queue | None = None  # the queue of a purge that takes several turns
+        self.purged = 0  # number of messages in that purge
+        self.reads_streams = False  # true once a consumer has read from a stream
+        # queues that may have unacknowledged messages here, but no consumer: see `leave`
         self._left: dict[Queue, None] = {}
         self._left_last: Queue | None = None
         self._left_max = LEFT_MAX
-        self.turn = 0  # whose queue is served first when there is room within the limit
-        # for broker/ack_timeout.py: (tag, time) - smaller tags were delivered before; and when it looked last
+        self.turn = 0  # index of the queue that is served first when the channel's limit has room
+        # for ack_timeout.py: (tag, time) means that smaller tags were delivered before that time
         self.notes: list[tuple[int, int]] = []
-        self.looked_us: i64 = 0
+        self.looked_us: i64 = 0  # when ack_timeout.py last checked this channel
         self.last_queue = ""
         self.last_route: Route | None = None
-        self.last_way: Route | None = None  # of the last message, where exchanges look at more than its keys, too
-        self.is_kept_back = False
+        self.last_way: Route | None = None  # route of the last message to exchanges that look at more than its keys
+        self.is_kept_back = False  # publishes go to a transaction (tx) or a stage (staging) first
         self.tx: Transaction | None = None
         self.staging: Staging | None = None
-        self.reply: Consumer | None = None
+        self.reply: Consumer | None = None  # its consumer of direct replies
         self.reply_name = b""
-        self.reply_to_delivered: i64 = 0
-        self.reply_to_dropped: i64 = 0
+        self.reply_to_delivered: i64 = 0  # replies delivered to it
+        self.reply_to_dropped: i64 = 0  # replies published here for requesters that are gone
         self.is_confirming = False  # in its peer's list of channels with acks to write
         self.is_waiting = False  # in the log's list of channels that wait for the batch
         self.is_closed = False
         self.counters = Counters()
 
     def settled(self, consumer: Consumer | None, count: i64) -> None:
-        """So many deliveries to this consumer (None: fetched) are not outstanding any more; after the last, call
-        `line_up`."""
+        """Count deliveries to this consumer (None: by basic.get) as settled. Call `line_up` after the last ones."""
         if consumer is None:
             self.fetched -= count
             return
@@ -79,8 +76,11 @@ class BrokerChannel(Channel):
             self.stirred.append(consumer)
 
     def line_up(self, all_may: bool = False) -> None:
-        """Consumers that stood aside and can take something again stand in line, in RabbitMQ's order: by their tags
-        if it is because each of them has less to acknowledge; as they had stepped aside if all may take more."""
+        """Put consumers that stood aside and can take a message again into their lines, in RabbitMQ's order.
+
+        That is by tag if acknowledgements made room in their own prefetch limits, and in the order in which they
+        stepped aside if there is a limit of the channel or all_may take more.
+        """
         stirred = self.stirred
         self.stirred = []
         if all_may or self.limit != 0:
@@ -93,7 +93,7 @@ class BrokerChannel(Channel):
                 consumer.try_again()
 
     def leave(self, queue: Queue) -> None:
-        """It has a message of this queue, or is about to have one, and no consumer there."""
+        """Note that the channel has a message of this queue, or is about to, without a consumer there."""
         if queue is self._left_last:
             return
         self._left_last = queue
@@ -106,7 +106,7 @@ class BrokerChannel(Channel):
         left[queue] = None
 
     def sources(self) -> list[Queue]:
-        """Whose messages it may have, apart from streams."""
+        """Return the queues, without streams, whose messages it may have unacknowledged."""
         found = dict(self._left)
         for consumer in self.consumers.values():
             queue = consumer.queue
@@ -115,11 +115,11 @@ class BrokerChannel(Channel):
         return [queue for queue in found if not queue.is_deleted]
 
     def has_replies(self) -> bool:
-        """Whether it has, or had, to do with direct replies."""
+        """Return whether the channel uses, or has used, direct replies."""
         return self.reply is not None or self.reply_to_delivered != 0 or self.reply_to_dropped != 0
 
     def outstanding(self) -> list[Entry]:
-        """What was delivered and is not settled, what an open transaction would settle included."""
+        """Return unsettled deliveries, including those that an open transaction would settle."""
         found = self.unacked.all()
         if self.tx is not None:
             found += self.tx.held()

@@ -1,4 +1,4 @@
-"""A consumer: who it is, what it may still take, and the bytes of its deliveries."""
+"""A consumer: its settings, how much it may still take, and the encoding of its deliveries."""
 
 from __future__ import annotations
 
@@ -24,61 +24,55 @@ if TYPE_CHECKING:
     from leveret.broker.streams.reader import Reader
     from leveret.session.connection import Connection
 
-# how much output a consumer makes in one turn before others have theirs: a long queue must not be copied into the
-# output at once
+# how much output a consumer may produce in one turn, so that a long queue is not copied into the output at once
 OUT_OCTETS_MAX: Final[i64] = 1 << 20
-# of a crowded queue: most of it may have to be read from the disk, which takes longer
+# the same for a crowded queue: most of it may have to be read from disk, which takes longer
 CROWDED_OCTETS_MAX: Final[i64] = 64 << 10
 ANY_NUMBER: Final[i64] = 1 << 62
 
 
 class Consumer:
-    """limit: prefetch of this consumer, 0 = none; unacked: how many it has; queue is None for a reply consumer.
-
-    level: where it stands among its queue's consumers; aside: 0 = in line there, else it left the line because it could
-    take nothing, and those with smaller numbers had done so before (leveret.broker.consumers). delivered, redelivered:
-    what the counters have not been told yet. arguments: of its declaration. epochs: it is a link, which is told the
-    position of each message (its channel must_cut, so that nobody else is asked for it); None for all others.
-    reader: of a stream, None for all other queues. prefix, suffix: of a delivery's method frame, around tag and
-    redelivered, for messages of the route that it was told of last.
-    """
+    """A consumer of a queue, of a stream or of direct reply-to."""
 
     def __init__(
         self, connection: Connection, channel: BrokerChannel, queue: Queue | None, tag: str, no_ack: bool, limit: int
     ) -> None:
         self.connection = connection
         self.channel = channel
-        self.queue = queue
+        self.queue = queue  # None for a reply consumer
         self.tag = tag
         self.no_ack = no_ack
-        self.limit: i64 = limit
-        self.unacked: i64 = 0
+        self.limit: i64 = limit  # prefetch of this consumer, 0 = none
+        self.unacked: i64 = 0  # number of its unacknowledged deliveries
         self.is_exclusive = False
         self.priority = 0
         self.timeout_ms: i64 = NOT_GIVEN  # see ack_timeout.py
-        self.level: Level | None = None
+        self.level: Level | None = None  # its priority level among its queue's consumers
+        # 0 = in its level's line; else it left the line because it could take nothing, after those with smaller numbers
         self.aside: i64 = 0
-        self.delivered: i64 = 0
+        self.delivered: i64 = 0  # delivered and redelivered: not added to the counters yet, see `count`
         self.redelivered: i64 = 0
-        self.arguments: dict[str, Value] = {}
+        self.arguments: dict[str, Value] = {}  # of basic.consume
+        # set if it is a link, which gets the position of each message (its channel has must_cut); else None
         self.epochs: Epochs | None = None
-        self.reader: Reader | None = None
+        self.reader: Reader | None = None  # of a stream; None for all other queues
+        # prefix and suffix: the method frame around tag and redelivered, for messages with the current key
         self.prefix = b""
         self.suffix = b""
         self._key: bytes | None = None
-        self._shown_octets: i64 = -1  # of exchange and routing key, for which the prefix is right
+        self._shown_octets: i64 = -1  # length of exchange and routing key for which the prefix is right
         tag_octets = tag.encode("utf-8", "surrogateescape")
         self._head = b"\x01" + int(channel.number).to_bytes(2, "big")
         self._middle = b"\x00\x3c\x00\x3c" + bytes([len(tag_octets)]) + tag_octets
 
     def tell_cancelled(self) -> None:
-        """Its queue is gone: write basic.cancel, for a client that understands it."""
+        """Write basic.cancel because the queue is gone, if the client supports it."""
         if self.connection.hears_cancel:
             self.connection.send(self.channel.number, BASIC_CANCEL, consumer_tag=self.tag, no_wait=True)
 
     def can_take(self, is_crowded: bool = False) -> bool:
-        """Whether the next message may go to it: its socket takes bytes, it has not had enough in this turn, and no
-        prefetch limit is reached. is_crowded: the queue is."""
+        """Return whether the next message may go to it: the socket takes bytes, the connection has not had its share of
+        this turn, and no prefetch limit is reached. is_crowded: the queue is crowded."""
         connection = self.connection
         if connection.is_full:
             return False
@@ -91,7 +85,7 @@ class Consumer:
         return self.no_ack or self.limit == 0 or self.unacked < self.limit
 
     def room(self) -> i64:
-        """How many messages it may take in one go, if it can take any."""
+        """Return how many messages the prefetch limits allow now. Call it only if can_take()."""
         room = ANY_NUMBER
         if not self.no_ack:
             channel = self.channel
@@ -102,18 +96,18 @@ class Consumer:
         return room
 
     def takes_runs(self) -> bool:
-        """Whether messages of a run can be written to it one like the other, and nobody wants to know of each."""
+        """Return whether messages of a run can be written in bulk: its frames are not cut, and the firehose is off."""
         return not self.channel.must_cut and not self._is_traced()
 
     def try_again(self) -> None:
-        """It stands aside, but something has changed: into the line with it if it can take something again."""
+        """Put the consumer back into its level's line if it can take a message again."""
         level = self.level
         assert level is not None
         if self.can_take():
             level.line_up(self)
 
     def _write_method(self, redelivered: bool) -> i64:
-        """The method frame of the next delivery; returns its tag."""
+        """Write the method frame of the next delivery; return its tag."""
         channel = self.channel
         out = self.connection.output.writer
         tag = channel.next_tag
@@ -130,7 +124,7 @@ class Consumer:
         return tag
 
     def deliver(self, entry: Entry) -> None:
-        """Write basic.deliver with the content, and count it as unacknowledged where it must be acknowledged."""
+        """Write basic.deliver with the content, and count it as unacknowledged unless no_ack is set."""
         connection = self.connection
         channel = self.channel
         out = connection.output.writer
@@ -155,13 +149,13 @@ class Consumer:
             channel.unacked.add(tag, entry)
 
     def takes_as_is(self, data: bytes, start: i64) -> bool:
-        """Whether the content that begins there can go to it in the frames that its publisher sent."""
+        """Return whether the content at `start` can be sent in the frames that its publisher sent."""
         return i64(read_i16_be(data, start + 1)) & 0xFFFF == self.channel.number and not self.channel.must_cut
 
     def pass_on(self, key: bytes, data: bytes, start: i64, stop: i64, pieces: list[Buffer] | None = None) -> None:
-        """Write a delivery straight from what its publisher sent, to a consumer that acknowledges nothing.
+        """Write a delivery straight from its publisher's frames, to a consumer with no_ack.
 
-        Its content is data[start:stop]; or all of `pieces`, that is only their first, and it takes_as_is.
+        The content is data[start:stop]; or all of `pieces`, of which data is the first, if it takes_as_is.
         """
         connection = self.connection
         channel = self.channel
@@ -184,8 +178,11 @@ class Consumer:
             connection.mark()
 
     def _write_stamped(self, epochs: Epochs, entry: Entry, content: bytes) -> None:
-        """The content, with its position. A message that a crash could still take away is not told of: it would come
-        once more over the link by which it came here, under another position."""
+        """Write the content with its position.
+
+        A message that a crash could still take away is held until it is on disk: otherwise it would come once more over
+        the link that brought it here, under another position.
+        """
         queue = entry.message_list.queue
         log = queue.vhost.log
         if queue.unacked != self.unacked and entry.id != 0 and entry.id >= queue.unplaced_below:
@@ -195,12 +192,12 @@ class Consumer:
             log.hold(self.connection, entry.id, len(self.prefix) + 9 + len(self.suffix))
         epoch = epochs.of(entry.id)
         id = entry.id if epoch != NO_EPOCH and entry.id >= queue.unplaced_below else 0
-        # no two queues share a position, even on one broker: see content.py
+        # positions of different queues never equal, even on one broker: see content.py
         epoch = epoch ^ queue.number if id != 0 else NO_EPOCH
         write_stamped(self.connection.output, content, self.channel.number, self.connection.frame_max, epoch, id)
 
     def deliver_run(self, run: Run, index: i64, count: i64) -> None:
-        """Write so many messages of a run that it takes, from this index on; count them as unacknowledged, as one."""
+        """Write `count` messages of a run from this index on, and count them as unacknowledged by one RunDelivery."""
         stretch = run.stretch
         stride = stretch.stride
         start = index * stride
@@ -244,7 +241,7 @@ class Consumer:
             connection.mark()
 
     def count(self) -> None:
-        """Tell the counters of its queue and of its channel what it got since the last time."""
+        """Add the deliveries since the last call to the counters of its queue and channel."""
         queue = self.queue
         if self.delivered == 0 or queue is None:
             return
@@ -258,19 +255,19 @@ class Consumer:
         self.redelivered = 0
 
     def meet(self, key: bytes) -> None:
-        """The next message has this key, as basic.deliver carries it."""
+        """Prepare for messages with this key (exchange and routing key as in basic.deliver)."""
         if self._key is not key:
             self._set_key(key)
 
     def forget_key(self) -> None:
-        """The next message is looked at as if it were of another route than the last one."""
+        """Treat the next message as one with another key, so that `_meet` sees it."""
         self._key = None
 
     def _is_traced(self) -> bool:
         return self.queue is not None and self.queue.vhost.tracing is not None
 
     def _meet(self, entry: Entry) -> None:
-        """A message of another route than the last one; any message, while the firehose is on."""
+        """Prepare for a message with another key than the last one, or for any message while the firehose is on."""
         self._set_key(entry.key)
         queue = self.queue
         if queue is not None and queue.vhost.tracing is not None:
@@ -283,6 +280,6 @@ class Consumer:
         if octets != self._shown_octets:
             self._shown_octets = octets
             self.prefix = self._head + (len(self._middle) + 9 + int(octets)).to_bytes(4, "big") + self._middle
-        shown = key if octets == len(key) else key[:octets]  # BCC keys may stand behind it
+        shown = key if octets == len(key) else key[:octets]  # BCC keys may follow
         self.suffix = shown + b"\xce"
         self._key = key

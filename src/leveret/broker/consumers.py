@@ -1,8 +1,8 @@
 """The consumers of a queue, and which of them gets the next message.
 
 RabbitMQ's rules (3.10.8, measured): a message goes to a consumer of the highest priority that can take one, and among
-equals to whoever stands first. Who got one goes to the end. Who can take none steps aside, and stands at the end again
-when something has changed for it; so neither costs anything while others are served.
+equal priorities to the one first in line, which then goes to the end. A consumer that can take none leaves the line,
+and joins its end when something has changed for it, so neither costs anything while others are served.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ if TYPE_CHECKING:
 
 
 class Level:
-    """Consumers of equal priority. count: of all of them; ring: those that stand in line, first the one at `turn`."""
+    """The consumers of one priority: a line (round robin), and those that stand aside because they can take nothing."""
 
     def __init__(self, priority: int) -> None:
         self.priority = priority
-        self.count: i64 = 0
-        self._aside: i64 = 0  # how many have stepped aside so far
-        self._ring: list[Consumer] = []
+        self.count: i64 = 0  # number of all of them
+        self._aside: i64 = 0  # how many consumers have stepped aside so far
+        self._ring: list[Consumer] = []  # those in line, as a ring whose first one is at _turn
         self._turn: i64 = 0
 
     def line_up(self, consumer: Consumer) -> None:
-        """To the end of the line."""
+        """Put a consumer at the end of the line."""
         consumer.aside = 0
         self._ring.insert(self._turn, consumer)
         self._turn += 1
 
     def take_out(self, consumer: Consumer) -> None:
-        """It is gone."""
+        """Remove a consumer."""
         if consumer.aside != 0:
             consumer.aside = 0
             return
@@ -42,7 +42,7 @@ class Level:
             self._turn -= 1
 
     def next(self, is_crowded: bool) -> Consumer | None:
-        """The first in line that can take a message."""
+        """Return the first in line that can take a message, or None; those before it step aside."""
         ring = self._ring
         while ring:
             if self._turn >= len(ring):
@@ -58,32 +58,32 @@ class Level:
 
 
 class Consumers:
-    """only: the one that gets all messages, so that nobody else need be asked: the queue's single consumer, or the
-    active one of several (x-single-active-consumer). count: of all of them."""
+    """All consumers of a queue, by priority."""
 
     def __init__(self) -> None:
+        # if set, it gets all messages: the only consumer, or the active one of several (x-single-active-consumer)
         self.only: Consumer | None = None
         self.count: i64 = 0
         self.has_active = False  # x-single-active-consumer
         self._all: dict[Consumer, None] = {}
-        self._levels: list[Level] = []  # the highest priority first
+        self._levels: list[Level] = []  # highest priority first
 
     def all(self) -> list[Consumer]:
-        """In the order in which they came."""
+        """Return the consumers in the order in which they were added."""
         return list(self._all)
 
     def count_deliveries(self) -> None:
-        """Bring the counters of the queue and of the consumers' channels up to date."""
+        """Update the counters of the queue and of the consumers' channels."""
         for consumer in self._all:
             consumer.count()
 
     def admits(self, exclusive: bool) -> bool:
-        """Whether another one may come: not to an exclusive consumer, nor an exclusive one to others."""
+        """Return whether another consumer may be added: exclusive ones share a queue with no other."""
         only = self.only
         return not (exclusive and (self.count > 0 or self.has_active)) and (only is None or not only.is_exclusive)
 
     def add(self, consumer: Consumer) -> None:
-        """It stands last among those of its priority. The first one that comes is active."""
+        """Add a consumer, last in line of its priority. With x-single-active-consumer the first one is active."""
         self._all[consumer] = None
         self.count += 1
         level = self._level(consumer.priority)
@@ -96,7 +96,7 @@ class Consumers:
             self.only = None
 
     def remove(self, consumer: Consumer) -> None:
-        """It gets nothing any more; another one becomes active."""
+        """Remove a consumer; if it was the active one, another becomes active."""
         level = consumer.level
         if level is None:
             return
@@ -109,11 +109,11 @@ class Consumers:
         if level.count == 0:
             self._levels.remove(level)
         if self.count == 1 or self.only is consumer:
-            # the oldest of the highest priority; RabbitMQ leaves it at that until something else happens on the queue
+            # the oldest of the highest priority; RabbitMQ does this only when something else happens on the queue
             self.only = max(self._all, key=_priority) if self._all else None
 
     def next(self, is_crowded: bool) -> Consumer | None:
-        """Who gets the next message of the queue, if anybody can take one."""
+        """Return the consumer that gets the queue's next message; None if none can take one."""
         for level in self._levels:
             consumer = level.next(is_crowded)
             if consumer is not None:

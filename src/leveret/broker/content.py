@@ -1,8 +1,8 @@
-"""Stored content frames, written for who receives them; for a link with their position.
+"""Writing of stored content frames to a receiver, for a federation link with the message's position.
 
 x-leveret-position comes first in the headers table: a byte array of 16 octets, the name of an epoch and the id, both as
-signed numbers in network order. The name is the broker's epoch combined with the queue's number, so that no two queues
-share a position, wherever they are. With the id 0 the message has none. Every delivery to such a consumer has this
+signed numbers in network order. The name is the broker's epoch combined with the queue's number, so no two queues share
+a position, wherever they are. With the id 0 the message has no position. Every delivery to such a consumer has this
 header, so one that a publisher wrote is never taken for the broker's.
 """
 
@@ -16,19 +16,19 @@ from mypy_extensions import i16, i32, i64
 from leveret.session.output import LARGE_OCTETS_MIN, Output
 
 POSITIONS: Final = "x-leveret-positions"
-"""The argument with which a consumer asks for it, and with which a queue gives every message a position."""
+"""The argument of a consumer that asks for positions, and of a queue whose messages all get one."""
 HEADER: Final = b"\x12x-leveret-positionx\x00\x00\x00\x10"
 _ELSE: Final = b"\x12x-leveret_position"
 _OCTETS: Final[i64] = 40
-# From this size on even small frames are written by reference: copying the whole content would delay others.
+# In larger contents even small frames are written by reference, because copying the whole would delay others.
 _HUGE_OCTETS: Final[i64] = 1 << 20
 _SMALL_OCTETS: Final[i64] = 2048
 
 
 def write_content(output: Output, content: bytes, channel: i64, frame_max: i64, at: i64 = 0, end: i64 = -1) -> None:
-    """Write stored content frames for another channel; bodies that the receiver's frame_max forbids are cut anew.
+    """Write stored content frames with another channel number; split bodies that are too long for frame_max.
 
-    at: where the first one begins; end: where the last one ends, -1 = with the content.
+    at: offset of the first frame; end: offset behind the last one, -1 = end of content.
     """
     out = output.writer
     if end < 0:
@@ -36,7 +36,7 @@ def write_content(output: Output, content: bytes, channel: i64, frame_max: i64, 
     view: memoryview | None = None
     least = LARGE_OCTETS_MIN
     if end - at >= LARGE_OCTETS_MIN and (end - at) * 8 >= len(content):
-        view = memoryview(content)  # to keep all of it for this costs little memory
+        view = memoryview(content)  # it may keep all of content alive, which is little more than the part
         if end - at >= _HUGE_OCTETS:
             least = _SMALL_OCTETS
     while at < end:
@@ -64,12 +64,12 @@ def write_content(output: Output, content: bytes, channel: i64, frame_max: i64, 
 
 
 def write_stamped(output: Output, content: bytes, channel: i64, frame_max: i64, epoch: i64, id: i64) -> None:
-    """Write stored content frames for a channel, as write_content does, with this position in front.
+    """Write stored content frames like write_content, with this position as their first header.
 
-    A header that has no room for it in a frame of frame_max octets goes without, and with no other one either.
+    If a frame of frame_max octets has no room for it, it is left out, and one that is already there is renamed.
     """
     size: i64 = i64(read_i32_be(content, 3))
-    flags: i64 = i64(content[19])  # the upper eight of them
+    flags: i64 = i64(content[19])  # the upper eight
     has_headers = flags & 0x20 != 0
     longer = size + (_OCTETS if has_headers else _OCTETS + 4)
     if longer + 8 > frame_max:

@@ -1,4 +1,4 @@
-"""Stored content frames: the header frame of a message and its body frames, one behind another."""
+"""Stored content frames: the header frame of a message and its body frames, one after the other."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ HEADER_AT = 7
 
 
 def header_of(content: bytes) -> bytes:
-    """The header payload of stored content frames."""
+    """Return the header payload of stored content frames."""
     size: int = struct.unpack_from(">I", content, 3)[0]
     return content[HEADER_AT : HEADER_AT + size]
 
 
 def with_header(content: bytes, header: bytes) -> bytes:
-    """The content frames with another header payload."""
+    """Return the content frames with another header payload."""
     size: int = struct.unpack_from(">I", content, 3)[0]
     return behind(content[:3] + struct.pack(">I", len(header)) + header, content, HEADER_AT + size)
 
 
 def behind(head: bytes, content: bytes, start: int) -> bytes:
-    """head and content[start:] in one: what is large is copied only once for it."""
+    """Return head + content[start:], copying large contents only once."""
     if len(content) < LARGE_OCTETS_MIN:
         return head + content[start:]
     return b"".join([head, memoryview(content)[start:]])
 
 
 def body_of(content: bytes) -> bytes:
-    """The body of stored content frames."""
+    """Return the body of stored content frames."""
     size: int = struct.unpack_from(">I", content, 3)[0]
     at = size + 8
     parts: list[bytes] = []
@@ -43,7 +43,7 @@ def body_of(content: bytes) -> bytes:
 
 
 def raw_headers(header: bytes) -> list[tuple[bytes, bytes]]:
-    """The encoded headers in a content header's payload, name by name."""
+    """Return the encoded headers in a content header's payload, as (name, value)."""
     for name, start, stop in property_spans(header):
         if name == "headers":
             return split_table(header[start:stop])

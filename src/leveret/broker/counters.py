@@ -1,7 +1,7 @@
-"""What has happened, counted: messages by queue, channel, exchange and virtual host, and the comings and goings.
+"""Counters: messages by queue, channel, exchange and virtual host; traffic; opened and closed connections and channels.
 
-On the way of a message its route and its consumer count; what they have is brought here when somebody asks, or when
-they end. Names and meanings are those of RabbitMQ's message_stats.
+On the fast path a route and a consumer count for themselves; their numbers are added here when they are read, or when
+the route or consumer ends. Names and meanings are those of RabbitMQ's message_stats.
 """
 
 from __future__ import annotations
@@ -17,29 +17,24 @@ FIELDS: Final = (
 
 
 class Counters:
-    """Messages of a queue, a channel or a virtual host since it is there.
-
-    publish: taken from publishers (of a queue: those that were routed to it); confirm: answered with basic.ack;
-    deliver, get: to be acknowledged, …_no_ack: not; redeliver: how many of them not for the first time. window: what a
-    reader of rates keeps here.
-    """
+    """Messages of a queue, a channel or a virtual host since its creation."""
 
     def __init__(self) -> None:
-        self.publish: i64 = 0
-        self.confirm: i64 = 0
+        self.publish: i64 = 0  # taken from publishers; of a queue: routed to it
+        self.confirm: i64 = 0  # answered with basic.ack
         self.return_unroutable: i64 = 0
         self.drop_unroutable: i64 = 0
-        self.deliver: i64 = 0
+        self.deliver: i64 = 0  # deliver, get: to be acknowledged; …_no_ack: not
         self.deliver_no_ack: i64 = 0
         self.get: i64 = 0
         self.get_no_ack: i64 = 0
         self.get_empty: i64 = 0
-        self.redeliver: i64 = 0
+        self.redeliver: i64 = 0  # deliver and get with the redelivered flag
         self.ack: i64 = 0
-        self.window: object = None
+        self.window: object = None  # where the reader of rates keeps its samples
 
     def add(self, other: Counters) -> None:
-        """Count what the other has counted, too."""
+        """Add another counter's values to this one's."""
         self.publish += other.publish
         self.confirm += other.confirm
         self.return_unroutable += other.return_unroutable
@@ -47,7 +42,7 @@ class Counters:
         self.add_outgoing(other)
 
     def add_outgoing(self, other: Counters) -> None:
-        """The same but for what publishers did: that is counted once, and not with each queue."""
+        """Add only what consumers caused. What publishers did is counted once, not with each queue."""
         self.deliver += other.deliver
         self.deliver_no_ack += other.deliver_no_ack
         self.get += other.get
@@ -57,7 +52,7 @@ class Counters:
         self.ack += other.ack
 
     def values(self) -> tuple[int, ...]:
-        """In the order of FIELDS."""
+        """Return the values in the order of FIELDS."""
         return (
             int(self.publish), int(self.confirm), int(self.return_unroutable), int(self.drop_unroutable),
             int(self.deliver), int(self.deliver_no_ack), int(self.get), int(self.get_no_ack), int(self.get_empty),
@@ -66,7 +61,7 @@ class Counters:
 
 
 class Passage:
-    """Messages of an exchange: published to it, and copies that queues got of these."""
+    """Messages published to an exchange, and the copies of them that queues got."""
 
     def __init__(self) -> None:
         self.publish_in: i64 = 0
@@ -74,7 +69,7 @@ class Passage:
         self.window: object = None
 
     def add(self, other: Passage) -> None:
-        """Count what the other has counted, too."""
+        """Add another counter's values to this one's."""
         self.publish_in += other.publish_in
         self.publish_out += other.publish_out
 
@@ -83,7 +78,7 @@ class Passage:
 
 
 class Octets:
-    """What went over connections: octets, and pieces of them as the network brings and takes them."""
+    """Traffic of connections: octets, and the number of reads and writes."""
 
     def __init__(self) -> None:
         self.received: i64 = 0
@@ -93,26 +88,26 @@ class Octets:
         self.window: object = None
 
     def add(self, other: Octets) -> None:
-        """Count what the other has counted, too."""
+        """Add another counter's values to this one's."""
         self.received += other.received
         self.reads += other.reads
         self.sent += other.sent
         self.writes += other.writes
 
     def values(self) -> tuple[int, ...]:
-        """Octets received and sent."""
+        """Return the octets received and sent."""
         return (int(self.received), int(self.sent))
 
 
 class Churn:
-    """Comings and goings since the start. queue_declared: repeated declarations are counted, passive ones are not."""
+    """Connections, channels and queues that came and went since the start."""
 
     def __init__(self) -> None:
         self.connection_created = 0
         self.connection_closed = 0
         self.channel_created = 0
         self.channel_closed = 0
-        self.queue_declared = 0
+        self.queue_declared = 0  # repeated declarations are counted, passive ones are not
         self.queue_created = 0
         self.queue_deleted = 0
         self.window: object = None

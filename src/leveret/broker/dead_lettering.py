@@ -1,7 +1,7 @@
-"""What becomes of a message that dies in its queue: it goes to the queue's dead letter exchange, or it is dropped.
+"""Dead lettering: a message that dies in its queue goes to the queue's dead letter exchange, or is dropped.
 
-Queues with x-dead-letter-strategy=at-least-once and levels of delay layouts drop none: see undeliverable.py. Where the
-lookup takes several turns: slow_dead_letters.py.
+Queues with x-dead-letter-strategy=at-least-once and levels of delay layouts drop no dead letter: see undeliverable.py.
+For lookups that take several turns see slow_dead_letters.py.
 """
 
 from __future__ import annotations
@@ -35,46 +35,42 @@ FULL: Final = "dead letter refused by a full queue"
 
 
 class Destined:
-    """A dead letter and where it goes.
-
-    route: its queues, those of a circle left out; trouble: why it reaches none, or one less; "" if nothing is wrong.
-    """
+    """A dead letter and its route."""
 
     def __init__(self, route: Route, content: bytes, persistent: bool, trouble: str) -> None:
-        self.route = route
+        self.route = route  # its queues, without those that would close a cycle
         self.content = content
         self.persistent = persistent
-        self.trouble = trouble
+        self.trouble = trouble  # why it reaches no queue, or not all of them; "" = it reaches all
 
 
 class Address:
-    """Where a dead letter goes, and as what. exchange: None = the default one; key, keys: as of a route;
-    history: its deaths, this one included."""
+    """The exchange and routing keys of a dead letter, and its content."""
 
     def __init__(
         self, exchange: Exchange | None, key: bytes, keys: list[str], content: bytes, history: DeathHistory
     ) -> None:
-        self.exchange = exchange
-        self.key = key
+        self.exchange = exchange  # None = the default exchange
+        self.key = key  # key, keys: as in a Route
         self.keys = keys
         self.content = content
-        self.history = history
+        self.history = history  # its deaths, including this one
 
 
 class DeadLetter:
-    """A dead letter: what died, why and when. reached: the queues that have it, if others refused it."""
+    """A dead letter: the entry, why and when it died."""
 
     def __init__(self, entry: Entry, reason: str, died_us: i64, reached: list[Queue]) -> None:
         self.entry = entry
         self.reason = reason
         self.died_us = died_us
-        self.reached = reached
+        self.reached = reached  # the queues that have it already, while others refuse it
 
 
 def dead_letter(vhost: VHost, queue: Queue, entry: Entry, reason: str, now_us: i64) -> None:
-    """Dead-letter an entry that was taken out of its queue, or drop it where the queue has no such exchange.
+    """Dead-letter an entry that was taken out of its queue; drop it if the queue has no dead letter exchange.
 
-    now_us: when it died; the time to live in the next queue begins there.
+    now_us: when it died; its time to live in the next queue starts then.
     """
     undeliverable, slow = queue.undeliverable, vhost.slow_dead_letters
     is_late = queue.dead_letter_exchange is not None and vhost.share.arrivals < 0
@@ -96,9 +92,9 @@ def dead_letter(vhost: VHost, queue: Queue, entry: Entry, reason: str, now_us: i
 
 
 def give(vhost: VHost, queue: Queue, entry: Entry, reason: str, now_us: i64, seeker: Seeker) -> None:
-    """Hand an entry over to the queue's dead letter exchange, or drop it if the queue has none.
+    """Send an entry to the queue's dead letter exchange, or drop it if the queue has none.
 
-    Unfinished, with nothing done, if its lookup takes several turns.
+    Raises Unfinished, with nothing done, if its lookup takes several turns.
     """
     is_moved = False
     if queue.dead_letter_exchange is not None:
@@ -113,8 +109,10 @@ def give(vhost: VHost, queue: Queue, entry: Entry, reason: str, now_us: i64, see
 
 
 def send(vhost: VHost, queue: Queue, dead_letter: DeadLetter, now_us: i64, seeker: Seeker) -> str:
-    """Give a letter to the queues that it has not reached yet. Returns why it must be kept, "" if all have it.
-    Unfinished, and nothing is done, if its lookup takes several turns."""
+    """Send a dead letter to the queues that do not have it yet. Returns why it must be kept; "" if all queues have it.
+
+    Raises Unfinished, with nothing done, if its lookup takes several turns.
+    """
     entry = dead_letter.entry
     found = prepare(vhost, queue, entry, dead_letter.reason, dead_letter.died_us, seeker)
     route = found.route
@@ -123,7 +121,7 @@ def send(vhost: VHost, queue: Queue, dead_letter: DeadLetter, now_us: i64, seeke
     elif found.trouble and not route.queues:
         return found.trouble
     if _is_onward(route):
-        now_us = dead_letter.died_us  # whatever kept it, it waits no longer for that
+        now_us = dead_letter.died_us  # its delay starts at its death, however long it was kept
     full = _refusing(vhost, route, found.content, now_us)
     if full:
         taking = [target for target in route.queues if target not in full]
@@ -136,32 +134,32 @@ def send(vhost: VHost, queue: Queue, dead_letter: DeadLetter, now_us: i64, seeke
 
 
 def _is_onward(route: Route) -> bool:
-    """Whether a delayed message goes to another of its levels, and no further yet."""
+    """Return whether a delayed message goes to levels of its delay layout only."""
     return all(target.level is not None for target in route.queues)
 
 
 def _move(vhost: VHost, route: Route, found: Destined, entry: Entry, now_us: i64) -> bool:
-    """Deliver. True if the journal's record of the arrivals says also that the message has left its queue."""
+    """Deliver a dead letter. Returns True if the journal record of its arrival covers its leaving the old queue."""
     moved = entry if entry.id else None
     return vhost.accept(route, found.content, found.persistent, -1, now_us, moved) == JOURNALLED
 
 
 def _refusing(vhost: VHost, route: Route, content: bytes, now_us: i64) -> list[Queue]:
-    """The queues that refuse a message and do not dead-letter it in their turn."""
+    """Return the queues that refuse a message, without those that dead-letter it (reject-publish-dlx)."""
     refusing = overflow.refusing_queues(vhost, route, content, now_us)
     return [queue for queue in refusing if queue.limits is not None and not queue.limits.dead_letters_refused]
 
 
 def prepare(vhost: VHost, queue: Queue, entry: Entry, reason: str, now_us: i64, seeker: Seeker) -> Destined:
-    """The message with this death in its header, and where the queue's arguments send it. Requesters get theirs."""
+    """Add this death to the message's headers and find its queues. Direct replies are delivered here."""
     exchange = vhost.exchanges.get(queue.dead_letter_exchange or "")
     if exchange is None and queue.dead_letter_exchange:
         return _nowhere(vhost, entry, "dead letter exchange missing")
     try:
         return _addressed(vhost, exchange, queue, entry, reason, now_us, seeker)
     except ProtocolError:
-        # Nobody has looked into its headers before, and whoever rejects it is not to blame. Without its history of
-        # deaths it might go in a circle for ever.
+        # Its headers were not checked before, and the consumer that rejects it is not to blame. Without its x-death
+        # history it might go round in a cycle for ever.
         return _nowhere(vhost, entry, "dead letter with malformed headers")
 
 
@@ -191,15 +189,17 @@ def _addressed(
 
 
 def is_cut(history: DeathHistory, reason: str, target: Queue) -> bool:
-    """Whether a letter does not go to this queue because it would go in a circle for ever. What waits in between is no
-    circle, as with RabbitMQ's delayed exchanges."""
+    """Return whether a dead letter is kept from this queue, in which it has died before, to break an endless cycle.
+
+    A delayed exchange's queue does not count, as with RabbitMQ's plugin.
+    """
     return reason != "rejected" and not target.is_schedule and history.is_in_circle(target.name)
 
 
 def addressed(vhost: VHost, exchange: Exchange | None, queue: Queue, entry: Entry, reason: str, now_us: i64) -> Address:
-    """What becomes of an entry that dies in a queue now, and where the queue's arguments send it: nothing is done yet.
+    """Return the content, with this death in its headers, and the address of an entry that dies in a queue now.
 
-    ProtocolError if its headers are malformed.
+    Has no effect yet. Raises ProtocolError if its headers are malformed.
     """
     claimed = is_claimed(entry.key)
     content = published_content(entry)

@@ -1,4 +1,4 @@
-"""The x-death history of a message, and whether it goes in a circle (RabbitMQ's page on dead letter exchanges)."""
+"""The x-death history of a message, and cycle detection (RabbitMQ's page on dead letter exchanges)."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from leveret.wire.table import Value, decode_value, encode_table, encode_value, 
 
 
 class DeathHistory:
-    """A message that died, and the history of its deaths, newest first. ProtocolError 502 if its headers are malformed.
+    """A message that died and its deaths, newest first. Raises ProtocolError 502 if its headers are malformed.
 
-    The history is the broker's alone, as from RabbitMQ 4.0 on: what a publisher writes into x-death (is_claimed) is a
-    header as any other until the message dies, and gone from then on. cc: the CC header as it stands there, or None.
+    Only the broker writes the history, as from RabbitMQ 4.0 on: an x-death header of the publisher (is_claimed) is an
+    ordinary header until the message dies, and is then replaced.
     """
 
     def __init__(self, content: bytes, is_claimed: bool) -> None:
         self._content = content
         self._header = header_of(content)
         self._entries = raw_headers(self._header)
-        values = dict(reversed(self._entries))  # of two with one name the first counts
-        self.cc = values.get(b"CC")
+        values = dict(reversed(self._entries))  # if a name occurs twice, the first counts
+        self.cc = values.get(b"CC")  # the encoded CC header, or None
         self.deaths = [] if is_claimed else _decode_deaths(values.get(b"x-death", b""))
 
     def die(self, queue: str, reason: str, exchange: str, keys: list[str], wall_us: int) -> None:
-        """Put this death on top. keys: the routing key and the CC keys; wall_us: when that was, for people.
+        """Add a death. keys: the routing key and the CC keys; wall_us: the time of death in the header.
 
-        A second death in the same queue for the same reason raises the count of the first and moves it to the top. The
-        expiration is taken off, or it would end the message's time in the next queue, too.
+        A second death in the same queue for the same reason raises the count of the first and moves it to the front.
+        The expiration is removed, or it would apply in the next queue, too.
         """
         expiration = text_property(self._header, "expiration")
         same = [d for d in self.deaths if d.get("queue") == queue and d.get("reason") == reason]
@@ -53,18 +53,18 @@ class DeathHistory:
         self._set(b"x-death", _encode_deaths(self.deaths))
 
     def is_in_circle(self, queue: str) -> bool:
-        """Whether it was in this queue before and no rejection lies on the way since: such a circle never ends."""
+        """Return whether the message was in this queue before, without a rejection since: such a cycle never ends."""
         for index, death in enumerate(self.deaths):
             if death.get("queue") == queue:
                 return all(each.get("reason") != "rejected" for each in self.deaths[: index + 1])
         return False
 
     def without_cc(self) -> None:
-        """Take the CC header off."""
+        """Remove the CC header."""
         self._entries = [entry for entry in self._entries if entry[0] != b"CC"]
 
     def content(self) -> bytes:
-        """The content frames as the next queue gets them."""
+        """Return the content frames for the next queue."""
         return with_header(self._content, replace_property(self._header, "headers", join_table(self._entries)))
 
     def _set(self, name: bytes, value: bytes) -> None:
@@ -78,7 +78,7 @@ def _decode_deaths(value: bytes) -> list[dict[str, Value]]:
 
 
 def _encode_deaths(deaths: list[dict[str, Value]]) -> bytes:
-    # count is a 64-bit integer in RabbitMQ's tables, whatever its size
+    # RabbitMQ always encodes count as a 64-bit integer
     parts: list[bytes] = []
     for death in deaths:
         entries = split_table(encode_table(death))

@@ -1,7 +1,8 @@
-"""Definitions: what an operator has set, as the tables of RabbitMQ's definitions file (Definitions Export and Import).
+"""Definitions: what an operator has set, in the form of RabbitMQ's definitions file (Definitions Export and Import).
 
-Vhosts, users, permissions, policies and parameters. Vhost limits and operator policies are parameters, as in RabbitMQ:
-of the components "vhost-limits" and "operator_policy". Each definition is a table; some of its fields are its key.
+They are virtual hosts, users, permissions, policies and parameters. As in RabbitMQ, limits of virtual hosts and
+operator policies are parameters, of the components "vhost-limits" and "operator_policy". Each definition is a table,
+and some of its fields are its key.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ TOPIC_PERMISSION: Final = "topic_permission"
 PARAMETER: Final = "parameter"
 GLOBAL_PARAMETER: Final = "global_parameter"
 POLICY: Final = "policy"
-LINK: Final = "link"  # what a federation link must remember; it is in no file of definitions
+LINK: Final = "link"  # state of a federation link, which is not exported
 
-# kind -> the fields that are its key; in this order they are written down, each behind what it needs
+# kind -> fields of its key; recorded in this order, so that each kind follows those that it refers to
 KEYS: Final[dict[str, tuple[str, ...]]] = {
     VHOST: ("name",),
     USER: ("name",),
@@ -39,17 +40,17 @@ KEYS: Final[dict[str, tuple[str, ...]]] = {
 VHOST_LIMITS: Final = "vhost-limits"
 OPERATOR_POLICY: Final = "operator_policy"
 
-# (kind, key, what is there from now on; None: nothing any more)
+# (kind, key, new definition; None = removed)
 Listener = Callable[[str, Key, Definition | None], None]
 
 
 def key_of(kind: str, definition: Definition) -> Key:
-    """The key of a definition. KeyError if one of its fields is not there."""
+    """Return the key of a definition. Raises KeyError if one of its fields is missing."""
     return tuple([str(definition[field]) for field in KEYS[kind]])
 
 
 def record_of(kind: str, definition: Definition) -> bytes:
-    """Its record. ValueError if there can be none that recovery would read."""
+    """Return the journal record of a definition. Raises ValueError if recovery could not read it."""
     table = encode_table({"op": "define", "kind": kind, "definition": definition})
     try:
         decode_table(table, 0)
@@ -59,7 +60,7 @@ def record_of(kind: str, definition: Definition) -> bytes:
 
 
 class Definitions:
-    """All definitions, journalled; listeners hear of each change after it was made. Nothing is validated here."""
+    """All definitions, journalled. Listeners are called after each change. Nothing is validated here."""
 
     def __init__(self, log: Log) -> None:
         self.listeners: list[Listener] = []
@@ -67,17 +68,17 @@ class Definitions:
         self._tables: dict[str, dict[Key, Definition]] = {kind: {} for kind in KEYS}
 
     def all(self, kind: str) -> list[Definition]:
-        """All of a kind, oldest first."""
+        """Return all definitions of a kind, oldest first."""
         return list(self._tables[kind].values())
 
     def get(self, kind: str, *key: str) -> Definition | None:
-        """The definition with this key."""
+        """Return the definition with this key, None if there is no such definition."""
         return self._tables[kind].get(key)
 
     def put(self, kind: str, definition: Definition) -> None:
-        """Set a definition, in place of what is there under its key.
+        """Set a definition, replacing one with the same key.
 
-        ValueError if it is none that the journal could give back, as numbers of more than 64 bits; nothing has changed.
+        Raises ValueError, without any change, if the journal cannot represent it, such as numbers of more than 64 bits.
         """
         key = key_of(kind, definition)
         before = self._tables[kind].get(key)
@@ -89,7 +90,7 @@ class Definitions:
         self._tell(kind, key, definition)
 
     def remove(self, kind: str, *key: str) -> bool:
-        """Take a definition away; False if there is none."""
+        """Remove a definition; return False if it does not exist."""
         if self._tables[kind].pop(key, None) is None:
             return False
         self._log.meta({"op": "undefine", "kind": kind, "key": list(key)})
@@ -97,7 +98,7 @@ class Definitions:
         return True
 
     def remove_all_of(self, field: str, name: str) -> None:
-        """Take away what says something of this user or this virtual host, but not themselves."""
+        """Remove all definitions that refer to this user or virtual host (field), but not its own definition."""
         for kind, fields in KEYS.items():
             if field in fields:
                 index = fields.index(field)
@@ -105,7 +106,7 @@ class Definitions:
                     self.remove(kind, *key)
 
     def begin(self, vhosts: list[str]) -> None:
-        """A journal file begins and says again what there is: all else goes, and all virtual hosts but these."""
+        """Begin to restore a journal file's snapshot: remove everything but these virtual hosts."""
         for kind in reversed(KEYS):
             for key in list(self._tables[kind]):
                 if kind != VHOST or key[0] not in vhosts:
@@ -116,7 +117,7 @@ class Definitions:
             listener(kind, key, definition)
 
     def snapshot(self) -> list[bytes]:
-        """Records of everything, behind one that says that this is all."""
+        """Return records of all definitions, after one that begins the snapshot."""
         vhosts: list[Value] = [name for name, in self._tables[VHOST]]
         records = [meta_record({"op": "definitions", "vhosts": vhosts})]
         for kind, table in self._tables.items():

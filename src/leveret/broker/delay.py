@@ -1,9 +1,9 @@
-"""The header x-delay: for how long a delayed exchange holds a message, in milliseconds.
+"""The header x-delay: how long a delayed exchange holds a message, in milliseconds.
 
-What counts as a delay is what RabbitMQ's plugin takes for one (rabbitmq_delayed_message_exchange): an integer, a text
-of digits, or a number with a fraction, which is cut off. Without one, or with one below 1, a message is not held.
-The plugin routes a message at once whose delay is beyond 2^32 - 1 ms, and fails over a text that is no number; here the
-publisher is told, and the limit is that of a message's time to live.
+Valid are the values that RabbitMQ's plugin accepts (rabbitmq_delayed_message_exchange): an integer, a string of digits,
+or a number with a fraction, which is cut off. Without a delay, or with one below 1, a message is not held. The plugin
+routes a message with a delay above 2^32 - 1 ms at once, and fails over a string that is no number; this broker answers
+with an error, and its limit is that of a message's time to live.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ DELAYED: Final = "x-delayed-message"
 DELAYED_TYPE: Final = "x-delayed-type"
 DELAY_MS_MAX: Final = 315_360_000_000
 _NAME: Final = b"\x07x-delay"
-# of the values that may be a number: integers, texts, and numbers with a fraction
+# type letters of integers, and of all values that may be a number: also strings and numbers with a fraction
 _INTEGERS: Final = b"bBsuIilL"
 _NUMBERS: Final = b"bBsuIilLSfdD"
-_TABLE_AT: Final[i64] = 21  # where the properties of stored content begin: behind frame head, sizes and flags
+_TABLE_AT: Final[i64] = 21  # where the properties of stored content begin: after frame head, sizes and flags
 
 
 def delay_us_of(content: bytes) -> i64:
-    """How long a message with these content frames is held, in microseconds; 0 = not at all.
+    """Return how long a message with these content frames is held, in microseconds; 0 = not at all.
 
-    ProtocolError 406 for a text that holds no number, and for more than ten years; 502 for malformed headers.
+    Raises ProtocolError 406 for a string that is no number and for more than ten years, 502 for malformed headers.
     """
     at = _value_at(content)
     if at == 0:
@@ -43,7 +43,7 @@ def delay_us_of(content: bytes) -> i64:
 
 
 def released(content: bytes) -> bytes:
-    """The content with its delay negated: no exchange holds the message again, and consumers can tell that one did."""
+    """Return the content with its delay negated, so that no exchange holds it again and consumers see that one did."""
     at = _value_at(content)
     if at == 0:
         return content
@@ -62,7 +62,7 @@ def released(content: bytes) -> bytes:
 
 
 def _table_at(content: bytes) -> i64:
-    """Where the headers stand in stored content frames; 0 = it has none."""
+    """Return the offset of the headers in stored content frames; 0 = no headers."""
     flags: i64 = i64(read_i16_be(content, 19)) & 0xFFFF
     if flags & 0x2000 == 0:
         return 0
@@ -75,12 +75,12 @@ def _table_at(content: bytes) -> i64:
 
 
 def _value_at(content: bytes) -> i64:
-    """Where the value of x-delay stands, if it may be a number; 0 = nowhere."""
+    """Return the offset of the value of x-delay if its type may be a number; 0 = not found."""
     table_at = _table_at(content)
     if table_at == 0:
         return 0
     end = int(table_at + 4 + i64(read_i32_be(content, table_at)))
-    # most headers of a delayed message come before anything that looks like it by chance
+    # quick check: most messages without x-delay have these octets nowhere
     if content.find(_NAME, table_at + 4, end) < 0:
         return 0
     offset = int(table_at + 4)

@@ -1,9 +1,9 @@
-"""A dead letter on its way through queues where it only waits: its history beside its content, not in it.
+"""The death history of a dead letter that passes through queues where it only waits, beside its content.
 
-Such a message is looked at by nobody until it arrives, so its headers are written once, when somebody sees them, and
-its content stays the same octets however often it dies. What is seen is what DeadLetter (deadletter.py) would have
-written, to the octet. A message that needs a closer look (CC, an expiration, x-death headers in another order than the
-broker's own) has no detached history, and dies as DeathHistory has it.
+Nobody reads such a message until it arrives, so its headers are written once, when they are needed, and its content
+stays the same object however often it dies. The result equals that of DeathHistory (death_history.py), to the octet. A
+message that needs a closer look (CC, an expiration, x-death headers in another order than the broker's own) has no
+detached history, and is left to DeathHistory.
 """
 
 from __future__ import annotations
@@ -27,21 +27,19 @@ _NAMES: Final = [
     encode_short(f"x-{which}-death-{what}") for which in ("first", "last") for what in ("exchange", "queue", "reason")
 ]
 _X_DEATH: Final = encode_short("x-death") + b"A"
-# names of headers that a broker reads or writes have one of these lengths
+# encoded names of all headers that a broker reads or writes in a death history
 _SPECIAL: Final = (b"\x02CC", b"\x03BCC", encode_short("x-death"), *_NAMES)
-_HEADERS: Final[i64] = 0x2000  # among the flags of a content header
+_HEADERS: Final[i64] = 0x2000  # the flag of `headers` in a content header
 _NEEDS_CARE: Final[i64] = -1
 
 
 class Cause:
-    """What all messages that expire in one queue under one key have in common in their histories.
-
-    head, tail: an entry of x-death but for its time, which stands between them.
-    """
+    """The part of the death history that all messages with one key that expire in one queue have in common."""
 
     def __init__(self, queue: str, key: bytes) -> None:
         exchange, routing_key = split_key(key)
         entries: list[tuple[str, Value]] = [("reason", EXPIRED), ("queue", queue)]
+        # an entry of x-death before and after its time
         self.head = encode_short("count") + b"l" + struct.pack(">q", 1) + _joined(entries) + encode_short("time") + b"T"
         self.tail = _joined([("exchange", exchange), ("routing-keys", [routing_key])])
         values = [encode_value(value) for value in (exchange, queue, EXPIRED)]
@@ -54,25 +52,22 @@ def _joined(entries: list[tuple[str, Value]]) -> bytes:
 
 
 def mark_of(queue: str) -> bytes:
-    """What stands in a history of deaths that has one in this queue."""
+    """Return the octets that a history contains if it has a death in this queue."""
     return _joined([("queue", queue)])
 
 
 class DetachedHistory:
-    """content: without what the history adds to its headers; persistent: its delivery mode.
-
-    firsts, lasts: the headers x-first-death-* and x-last-death-*; deaths: what is in x-death, newest first.
-    """
+    """A message's content and its death history, encoded but not yet inserted into the headers."""
 
     def __init__(self, content: bytes, persistent: bool, firsts: bytes, lasts: bytes, deaths: bytes) -> None:
-        self.content = content
-        self.persistent = persistent
-        self.firsts = firsts
+        self.content = content  # without what the history adds to its headers
+        self.persistent = persistent  # whether its delivery mode is 2
+        self.firsts = firsts  # the headers x-first-death-* and x-last-death-*
         self.lasts = lasts
-        self.deaths = deaths
+        self.deaths = deaths  # the entries of x-death, newest first
 
     def died(self, cause: Cause, died_us: i64) -> DetachedHistory:
-        """With one more death, in a queue where it never died before."""
+        """Return the history with one more death, in a queue where the message has not died before."""
         out = BytesWriter()
         out.append(0x46)
         write_i32_be(out, i32(len(cause.head) + 8 + len(cause.tail)))
@@ -83,11 +78,11 @@ class DetachedHistory:
         return DetachedHistory(self.content, self.persistent, self.firsts or cause.firsts, cause.lasts, out.getvalue())
 
     def octets(self) -> i64:
-        """What it takes in memory besides the content, roughly."""
+        """Return the approximate memory use without the content."""
         return 80 + len(self.deaths)
 
     def composed(self) -> bytes:
-        """The content frames with the history in their headers."""
+        """Return the content frames with the history in their headers."""
         content = self.content
         size = i64(read_i32_be(content, 3))
         flags = i64(read_i16_be(content, 19)) & 0xFFFF
@@ -132,15 +127,14 @@ class DeadEntry(Entry):
 
 
 def history_of(entry: Entry) -> DetachedHistory | None:
-    """The detached history of a message, or None if it needs a closer look."""
+    """Return the detached history of a message, or None if it needs a closer look."""
     return entry.history if isinstance(entry, DeadEntry) else history_in(entry.content, entry.key)
 
 
 def history_in(content: bytes, key: bytes) -> DetachedHistory | None:
-    """The detached history of a message whose history, if it has one, stands in its headers; key: as the message's
-    entry has it.
+    """Return the detached history of a message with these content frames, from its headers.
 
-    None if it needs a closer look.
+    key: of its entry. Returns None if the message needs a closer look.
     """
     end = HEADER_AT + i64(read_i32_be(content, 3))
     scan = HeaderScan()
@@ -159,7 +153,7 @@ def history_in(content: bytes, key: bytes) -> DetachedHistory | None:
 
 
 def _read(content: bytes, persistent: bool, headers_at: i64, start: i64, end: i64) -> DetachedHistory | None:
-    """content[start:end] is a history as composed() writes it, or it needs a closer look."""
+    """Return the history in content[start:end], or None if it is not as composed() writes it."""
     places: list[i64] = []
     at = start
     for name in _NAMES:
@@ -182,7 +176,7 @@ def _read(content: bytes, persistent: bool, headers_at: i64, start: i64, end: i6
 
 
 def _headers_at(content: bytes, flags: i64) -> i64:
-    """Where the headers stand in stored content frames, or would."""
+    """Return the offset at which stored content frames have their headers, or would have them."""
     at: i64 = 21
     if flags & 0x8000:
         at += 1 + i64(content[at])
@@ -192,7 +186,10 @@ def _headers_at(content: bytes, flags: i64) -> i64:
 
 
 def _history_at(content: bytes, at: i64) -> i64:
-    """Where the headers of the history begin, in the headers at this offset; their end if there are none."""
+    """Return where the death history begins in the headers at this offset: their end if they have none.
+
+    Returns _NEEDS_CARE for headers that need a closer look.
+    """
     end = at + 4 + i64(read_i32_be(content, at))
     at += 4
     while at < end:

@@ -1,4 +1,4 @@
-"""How delayed messages are spread over time: how many are due in each stretch of it."""
+"""When delayed messages are due: how many in each of several intervals."""
 
 from __future__ import annotations
 
@@ -13,14 +13,12 @@ from leveret.broker.search import Visitor
 
 
 class DueTimes(Visitor):
-    """edges_us: where stretches end and the next ones begin, ascending. counts: of what is due before the first edge,
-    of each stretch, and from the last edge on: one more than there are edges. undeliverable: that are due and have no
-    way, which are not among these; next_us, last_us: when the first and the last of the others are due, 0 = none."""
+    """Counts delayed messages by intervals of their due times. edges_us: where the intervals meet, ascending."""
 
     def __init__(self, edges_us: list[int]) -> None:
-        self.counts = [0] * (len(edges_us) + 1)
-        self.undeliverable: i64 = 0
-        self.next_us: i64 = 0
+        self.counts = [0] * (len(edges_us) + 1)  # before the first edge, between the edges, from the last edge on
+        self.undeliverable: i64 = 0  # due, but without a route; not in the other numbers
+        self.next_us: i64 = 0  # next_us, last_us: when the first and the last of the others are due, 0 = none
         self.last_us: i64 = 0
         self._edges_us = edges_us
 

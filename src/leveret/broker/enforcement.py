@@ -1,4 +1,4 @@
-"""Policies that have changed take effect on the queues and exchanges that are there, some of them in each turn."""
+"""Applies changed policies to existing queues and exchanges, some of them in each turn."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from leveret.broker.queue_types import queue_type
 if TYPE_CHECKING:
     from leveret.broker.vhost import VHost
 
-# looked at in one turn: there may be many thousands, and messages want their turn
+# how many are checked in one turn, as there may be many thousands
 STEP: Final = 128
 
 
 def enforce(vhost: VHost, now_us: i64) -> bool:
-    """Look at the next few, each once however many policies came and went. True if some are left for another turn.
+    """Check the next few queues and exchanges; return True if some are left for another turn.
 
-    Who is told the same as before is left alone.
+    Each is checked once, however many policies have changed, and left alone if the effect is the same as before.
     """
     policies = vhost.policies
     if policies.is_changed:

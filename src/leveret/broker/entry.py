@@ -15,32 +15,29 @@ if TYPE_CHECKING:
 
 
 class Entry(Delivery):
-    """content: header frame and body frames as the publisher cut them; key: exchange and routing key as they stand in
-    basic.deliver; id: the journal's number of the message, 0 = not in the journal; expires_us: when its time to live
-    ends, 0 = never; position: its place in its message list, kept when it is requeued; consumer: who has it while it
-    is unacknowledged (None: fetched by basic.get)."""
+    """A message in a queue."""
 
     def __init__(
         self, message_list: MessageList, content: bytes, key: bytes, id: i64, expires_us: i64, position: i64
     ) -> None:
         self.message_list = message_list
-        self.content = content
-        self.key = key
-        self.id = id
-        self.expires_us = expires_us
-        self.position = position
+        self.content = content  # header frame and body frames, as the publisher split them
+        self.key = key  # exchange and routing key as in basic.deliver
+        self.id = id  # its id in the journal, 0 = it is not in the journal
+        self.expires_us = expires_us  # when its time to live ends, 0 = never
+        self.position = position  # its place in its message list, kept when it is requeued
         self.redelivered = False
-        self.consumer: Consumer | None = None
+        self.consumer: Consumer | None = None  # its consumer while it is unacknowledged; None = basic.get
 
     @property
     def queue(self) -> Queue:
-        """Whose message it is."""
+        """The queue of its message list."""
         return self.message_list.queue
 
     def shown(self) -> bytes:
-        """The content as clients see it."""
+        """Return the content as clients see it."""
         return self.content
 
     def octets(self) -> i64:
-        """What it takes in memory, besides the object itself."""
+        """Return its size in memory, without the object itself."""
         return len(self.content)

@@ -21,14 +21,7 @@ if TYPE_CHECKING:
 
 
 class Exchange:
-    """kind: the name of its type. outgoing: the bindings of which it is the source, by their destinations; incoming:
-    those of which it is the destination, by their sources. Who has both ends finds the same bindings in both.
-
-    binding_count: how many are outgoing; onward: the exchanges that they lead to. effect: what policies say of it.
-    alternate: where messages go that no binding takes, None = nowhere; it need not exist. history: what the journal
-    must hear of, None = nothing. schedule: what a delayed one holds, None for others. watch: a number of the watcher
-    that hears of its bindings, 0 = none does.
-    """
+    """An exchange; each binding is in `outgoing` of its source and in `incoming` of its destination."""
 
     def __init__(
         self,
@@ -41,35 +34,36 @@ class Exchange:
         random_bytes: RandomBytes,
     ) -> None:
         self.name = name
-        self.kind = kind
+        self.kind = kind  # the name of its type
         self.durable = durable
         self.is_journalled = durable
         self.auto_delete = auto_delete
         self.internal = internal
         self.arguments = arguments
-        self.alternate: str | None = None
+        self.alternate: str | None = None  # the alternate exchange, which need not exist; None = none
         self.govern(NO_EFFECT)
-        self.incoming: dict[Exchange, Bindings] = {}
-        self.outgoing: dict[Destination, Bindings] = {}
-        self.binding_count: i64 = 0
-        self.onward: dict[Exchange, None] = {}
+        self.incoming: dict[Exchange, Bindings] = {}  # bindings to it, by source
+        self.outgoing: dict[Destination, Bindings] = {}  # bindings from it, by destination
+        self.binding_count: i64 = 0  # number of outgoing bindings
+        self.onward: dict[Exchange, None] = {}  # the exchanges among its destinations
         self.is_deleted = False
-        self.schedule: Schedule | None = None
+        self.schedule: Schedule | None = None  # of a delayed exchange: its messages
         self.passage = Passage()
-        self.user = ""  # who declared it, if that was since the start
-        self.watch = 0
+        self.user = ""  # the user that declared it, if that was since the start
+        self.watch = 0  # number under which the watcher hears of its bindings, 0 = it does not
         matching = str(arguments[DELAYED_TYPE]) if kind == DELAYED else kind
         self.matcher = KINDS[matching](self.outgoing, arguments, random_bytes)
+        # a recent history that the journal must record, if it is durable
         self.history = self.matcher if durable and isinstance(self.matcher, RecentHistory) else None
 
     def govern(self, effect: Effect) -> None:
-        """Policies say this of it from now on; what it was declared with goes first."""
+        """Apply the effect of policies; its own arguments take precedence."""
         self.effect = effect
         alternate = self.arguments.get("alternate-exchange", effect.settings.get("alternate-exchange"))
         self.alternate = alternate if isinstance(alternate, str) else None
 
     def add(self, binding: Binding) -> None:
-        """Put in a new binding."""
+        """Add a new binding."""
         destination = binding.destination
         alike = self.outgoing.get(destination)
         if alike is None:
@@ -81,7 +75,7 @@ class Exchange:
         self.matcher.add(binding)
 
     def remove(self, binding: Binding) -> None:
-        """Take out a binding."""
+        """Remove a binding."""
         destination = binding.destination
         alike = self.outgoing[destination]
         del alike[binding.identity]
@@ -91,7 +85,7 @@ class Exchange:
         self.matcher.remove(binding)
 
     def lose(self, destination: Destination) -> Bindings:
-        """This destination is gone; returns the bindings to it, which the index has still."""
+        """Remove and return all bindings to a deleted destination; the matcher still has them for a while."""
         lost = self._pop(destination)
         self.binding_count -= len(lost)
         self.matcher.lose(destination)
@@ -104,7 +98,7 @@ class Exchange:
         return self.outgoing.pop(destination)
 
     def every(self) -> Iterator[Binding]:
-        """All outgoing bindings. Others may come and go meanwhile."""
+        """Yield all outgoing bindings; others may be added and removed meanwhile."""
         for alike in list(self.outgoing.values()):
             for binding in list(alike.values()):
                 if self.is_deleted or binding.destination.is_deleted:
@@ -112,7 +106,7 @@ class Exchange:
                 yield binding
 
     def record(self, vhost: str) -> dict[str, Value]:
-        """The journal's record of it, if it is durable. number: that of its schedule."""
+        """Return the journal record of a durable exchange. number: that of its schedule."""
         record: dict[str, Value] = {
             "op": "exchange.declare",
             "vhost": vhost,

@@ -28,12 +28,12 @@ ALTERNATE: Final = "alternate-exchange"
 
 
 def name_of(method: Method, field: str) -> str:
-    """A name without line ends: RabbitMQ takes them out in methods that declare, bind or delete, not in a publish."""
+    """Return a name without line ends: RabbitMQ removes them in declare, bind and delete, not in publish."""
     return method.text(field).replace("\r", "").replace("\n", "")
 
 
 def find(peer: Peer, method: Method, name: str) -> Exchange:
-    """The exchange of this name, or 404."""
+    """Return the exchange of this name; raise 404 if it does not exist."""
     exchange = peer.vhost.exchanges.get(name)
     if exchange is None:
         raise fail(method, NOT_FOUND, f"no exchange '{name}' in vhost '{peer.vhost.name}'")
@@ -41,7 +41,7 @@ def find(peer: Peer, method: Method, name: str) -> Exchange:
 
 
 def declare(peer: Peer, channel: BrokerChannel, method: Method) -> None:
-    """exchange.declare; a passive one asks for the name only."""
+    """exchange.declare; a passive one checks the name only."""
     name = name_of(method, "exchange")
     if not method.flag("passive"):
         check_type(method, method.text("type"), True)
@@ -56,14 +56,14 @@ def declare(peer: Peer, channel: BrokerChannel, method: Method) -> None:
         else:
             _create(peer, method, name)
         if method.flag("durable"):
-            # who declared it first may still be waiting for the disk
+            # the connection that declared it first may still be waiting for the disk
             peer.hold_until_synced()
     if not method.flag("no_wait"):
         peer.send(channel.number, grammar.EXCHANGE_DECLARE_OK)
 
 
 def check_type(method: Method, kind: str, may_delay: bool) -> None:
-    """503 if there is no such type of exchanges; may_delay: the delayed one counts as one."""
+    """Raise 503 (command invalid) for an unknown exchange type. may_delay: the delayed type is allowed."""
     if kind not in KINDS and not (may_delay and kind == DELAYED):
         what = "unknown" if kind else "invalid"
         raise fail(method, COMMAND_INVALID, f"{what} exchange type '{kind}'")
@@ -81,7 +81,7 @@ def _create(peer: Peer, method: Method, name: str) -> None:
 
 
 def create(vhost: VHost, method: Method, name: str) -> Exchange:
-    """Add the exchange that an exchange.declare asks for; it was checked, and is not there yet."""
+    """Add the exchange of an exchange.declare that has been checked."""
     durable, auto_delete, internal = (method.flag(flag) for flag in ("durable", "auto_delete", "internal"))
     kind, arguments = method.text("type"), method.table("arguments")
     vhost.strangers.look(arguments, OF_EXCHANGES, "exchange", name)
@@ -89,7 +89,7 @@ def create(vhost: VHost, method: Method, name: str) -> Exchange:
 
 
 def check_new(vhost: str, method: Method, name: str) -> None:
-    """406 if there can't be an exchange like the one that an exchange.declare asks for; its type exists."""
+    """Raise 406 if the arguments of an exchange.declare are invalid, 503 for an unknown x-delayed-type."""
     kind, alternate = method.text("type"), _alternate(method)
     if alternate is not None and alternate[:1] != b"S":
         what = f"exchange '{name}' in vhost '{vhost}'"
@@ -102,7 +102,7 @@ def check_new(vhost: str, method: Method, name: str) -> None:
 
 
 def _delayed_type(method: Method) -> str:
-    """The type by whose rules a delayed exchange routes in the end; the texts are those of RabbitMQ's plugin."""
+    """Return the type by which a delayed exchange routes in the end; error texts are those of RabbitMQ's plugin."""
     kind = method.table("arguments").get(DELAYED_TYPE)
     if not isinstance(kind, str):
         text = f"Invalid argument, '{DELAYED_TYPE}' must be an existing exchange type"
@@ -118,7 +118,7 @@ def _alternate(method: Method) -> bytes | None:
 
 
 def _check_same(peer: Peer, method: Method, exchange: Exchange) -> None:
-    """406 if the declaration differs in type, flags or alternate exchange; other arguments are not compared."""
+    """Raise 406 if the declaration differs in type, flags or alternate exchange; other arguments are not compared."""
     what = f"exchange '{exchange.name}' in vhost '{peer.vhost.name}'"
     if method.text("type") != exchange.kind:
         raise inequivalent(method, "type", what, _atom(method.text("type")), _atom(exchange.kind))
@@ -130,7 +130,7 @@ def _check_same(peer: Peer, method: Method, exchange: Exchange) -> None:
         if method.flag(flag) != current:
             raise inequivalent(method, flag, what, str(method.flag(flag)).lower(), str(current).lower())
     if exchange.kind == KIND:
-        # as in RabbitMQ this one and no other
+        # as in RabbitMQ, this argument is compared and no other
         compare_arguments(method, what, (MAX_HOPS,), {MAX_HOPS: hops_of(exchange.arguments)})
         return
     given, declared = _alternate(method), exchange.arguments.get(ALTERNATE)
@@ -149,7 +149,7 @@ def _check_same(peer: Peer, method: Method, exchange: Exchange) -> None:
 
 
 def _atom(kind: str) -> str:
-    """As Erlang prints a type's name: one with a hyphen in quotes of its own."""
+    """Return a type's name as Erlang prints it: one with a hyphen is quoted."""
     return f"'{kind}'" if "-" in kind else kind
 
 
@@ -159,7 +159,7 @@ def _plain(value: bytes) -> str:
 
 
 def delete(peer: Peer, channel: BrokerChannel, method: Method) -> None:
-    """exchange.delete; deleting what is not there succeeds."""
+    """exchange.delete; succeeds for an exchange that does not exist."""
     name = name_of(method, "exchange")
     not_default(method, name)
     if name.startswith("amq."):

@@ -1,8 +1,7 @@
-"""The usual way of a message that expires: one queue takes it, and nobody looks at it. dead_lettering.py has all the
-others.
+"""The fast path of messages that expire and go to exactly one queue; dead_lettering.py handles all others.
 
-This is what delays are made of, so it costs little: where such messages go is found once for each queue and key, the
-history is a detached history (detached_history.py), and the journal hears of it by a record without the content.
+Delays consist of such expiries, so they must be cheap: the route is looked up once for each queue and key, the history
+is a detached history (detached_history.py), and the journal gets a record without the content.
 """
 
 from __future__ import annotations
@@ -24,31 +23,29 @@ from leveret.wire.table import encode_short
 if TYPE_CHECKING:
     from leveret.broker.vhost import VHost
 
-# of one queue: delays of seconds have few keys that matter, and those of milliseconds may have any number
+# per queue: delays of seconds have few different keys, delays of milliseconds any number
 EXPIRY_ROUTES_MAX: Final = 512
 
 
 class ExpiryRoute:
-    """Where messages that expire in a queue under one key go. target: the only queue that gets them, None if they need
-    a closer look; key: theirs from then on; change: how it came from the one before, for the journal. It holds as long
-    as the bindings are of this generation, and the queue's arguments, exchange and routing_key, are these."""
+    """Where messages with one key go that expire in one queue."""
 
     def __init__(self, generation: i64, exchange: str | None, routing_key: str | None) -> None:
-        self.generation = generation
-        self.exchange = exchange
+        self.generation = generation  # valid for this generation of the bindings
+        self.exchange = exchange  # exchange, routing_key: valid while the queue has these arguments
         self.routing_key = routing_key
-        self.target: Queue | None = None
-        self.key = b""
-        self.change = b""
+        self.target: Queue | None = None  # the only queue that gets them; None = they need a closer look
+        self.key = b""  # their new key
+        self.change = b""  # how it differs from the old one, for the journal: see `moved_key`
         self.cause: Cause | None = None
         self.mark = b""
         self.target_mark = b""
 
 
 def expire(vhost: VHost, queue: Queue, until_us: i64, most: i64) -> i64:
-    """Take out up to `most` of the oldest messages whose time to live has ended by then; returns how many.
+    """Expire up to `most` of the oldest messages whose time to live ends by until_us; return how many.
 
-    No page is read for a time that has not come. The queue's alarm is set for what is left.
+    Reads no page before its time. Sets the queue's alarm for the messages that are left.
     """
     count: i64 = 0
     first_us = queue.expires_us()
@@ -69,8 +66,10 @@ def expire(vhost: VHost, queue: Queue, until_us: i64, most: i64) -> i64:
 
 
 def go_on(vhost: VHost, queue: Queue, entry: Entry) -> bool:
-    """Let an entry that has expired, and was taken out of its queue, go on. False, and nothing is done, if it needs a
-    closer look."""
+    """Move an expired entry, which was taken out of its queue, to the next queue.
+
+    Returns False, with nothing done, if it needs a closer look.
+    """
     way = queue.expiry_routes.get(entry.key)
     if (
         way is None
@@ -91,13 +90,13 @@ def go_on(vhost: VHost, queue: Queue, entry: Entry) -> bool:
         return False
     died_us = vhost.timeline.wall_us(entry.expires_us)
     history = history.died(cause, died_us)
-    # counted from the instant it was due, so that being late does not add up over several hops
+    # from the instant it was due, so that lateness does not add up over several queues
     expires_us = target.expiry(entry.expires_us, -1)
     message_list = target.list_of(history.content)
     id = _journal(vhost, entry, history, died_us, way, message_list, expires_us)
     message_list.put(DeadEntry(message_list, history, way.key, id, expires_us))
     if expires_us != 0 and target.alarm_us == 0:
-        target.wake(expires_us)  # it may be due before others that are already waited for
+        target.wake(expires_us)  # it may be due before others there
     return True
 
 
@@ -110,7 +109,7 @@ def _journal(
     message_list: MessageList,
     expires_us: i64,
 ) -> i64:
-    """Returns the number of the message from now on, 0 if it is not in the journal any more."""
+    """Record the move; return the message's new id, 0 if the journal does not need it any more."""
     log = vhost.log
     target = message_list.queue
     if not (target.is_journalled if history.persistent else target.keeps_all):
@@ -141,7 +140,7 @@ def _lead(vhost: VHost, queue: Queue, key: bytes, way: ExpiryRoute) -> None:
         change += encode_short(way.routing_key)
     moved = moved_key(key, change)
     if len(moved) != 2 + moved[0] + moved[1 + moved[0]]:
-        return  # BCC keys or a claim stand behind it
+        return  # BCC keys or a claim of x-death follow
     route = routing.find(vhost, exchange, moved, [split_key(moved)[1]], vhost.slow_dead_letters.probe)
     if route.is_per_message or route.is_limited or route.is_delayed or route.replies or len(route.queues) != 1:
         return
@@ -157,6 +156,8 @@ def _lead(vhost: VHost, queue: Queue, key: bytes, way: ExpiryRoute) -> None:
 
 
 def moved_key(key: bytes, change: bytes) -> bytes:
-    """The key of a message after an expiry. change: the new exchange as a short string, and the new routing key, if
-    any."""
+    """Return the key of a message after an expiry.
+
+    change: the new exchange as a short string, and then the new routing key, if it changes.
+    """
     return change if len(change) > 1 + change[0] else change + key[1 + key[0] :]

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from leveret.broker.peer import Peer
     from leveret.broker.security import Security
 
-PROTOCOL: Final = "amqp091"  # as attempts to log in are counted
+PROTOCOL: Final = "amqp091"  # the protocol under which login attempts are counted
 
 
 def unknown_protocol(peer: Peer, data: bytes) -> None:
-    """What the client says is no AMQP 0-9-1."""
+    """Log and count a client that does not speak AMQP 0-9-1."""
     what = "TLS, and this port is without" if data[:2] == b"\x16\x03" else f"no AMQP 0-9-1: {data[:8]!r}"
     peer.broker.refused("protocol")
     peer.broker.tell(peer, f"{peer.address}: refused: it speaks {what}")
@@ -33,7 +33,7 @@ def start(peer: Peer) -> None:
 
 
 def start_ok(peer: Peer, method: Method) -> None:
-    """The client's login."""
+    """connection.start-ok: check the login, or let it wait for its turn."""
     peer.client_properties = method.table("client_properties")
     capabilities = peer.client_properties.get("capabilities")
     if isinstance(capabilities, dict):
@@ -48,7 +48,7 @@ def start_ok(peer: Peer, method: Method) -> None:
     broker = peer.broker
     login = Login(mechanism, user, password)
     if broker.users.is_slow:
-        _hold(peer, login)  # which is asked whether it must wait when its turn has come: others are before it
+        _hold(peer, login)  # the login throttle is asked when this one's turn comes, since others are ahead
         return
     wait_us = broker.login_throttle.wait_us(peer.host, user, int(peer.now_us))
     if wait_us > 0:
@@ -67,7 +67,7 @@ def _hold(peer: Peer, login: Login) -> None:
 
 
 def resume(peer: Peer, is_right: bool | None, now_us: int) -> None:
-    """A login that waited is over (`decide`); the connection may have gone meanwhile."""
+    """Complete a login that waited, with `decide`. Does nothing if the connection is gone."""
     login = peer.login
     if login is None or peer.state != lifecycle.TUNING:
         return
@@ -81,7 +81,7 @@ def resume(peer: Peer, is_right: bool | None, now_us: int) -> None:
 
 
 def decide(peer: Peer, login: Login, is_right: bool | None) -> None:
-    """The password was looked at; None: it was not, as too many of the same kind have failed."""
+    """Accept or refuse a login. is_right: whether the password is; None = unchecked, after too many failures."""
     broker = peer.broker
     if is_right is None:
         told = f"user {quoted(login.user)} refused unseen: too many logins of this user or address have failed"
@@ -103,7 +103,7 @@ def _count(peer: Peer, user: str, is_right: bool) -> None:
 
 
 def _logged_in(peer: Peer, mechanism: str, user: str) -> None:
-    """Who it is is certain: go on to the limits, unless this user may not come from there."""
+    """Continue with connection.tune, unless this user may not log in from that address."""
     settings = peer.broker.settings
     if user in settings.loopback_users and not peer.is_loopback:
         peer.broker.tell(peer, f"{peer.address}: user {quoted(user)} can only connect via localhost")
@@ -122,16 +122,16 @@ def _logged_in(peer: Peer, mechanism: str, user: str) -> None:
 
 
 def _is_named(peer: Peer) -> bool:
-    """Whether a verified certificate names a user.
+    """Return whether a verified certificate names an existing user.
 
-    RabbitMQ offers EXTERNAL where it is enabled, to all who speak TLS. Some clients take it as soon as they see it,
-    whatever user and password they were given: to them we offer it only where it helps.
+    RabbitMQ, where EXTERNAL is enabled, offers it to all TLS clients. Some clients use it whenever it is offered,
+    whatever user and password they were given, so it is offered here only where it works.
     """
     return peer.security is not None and peer.security.login in peer.broker.users.by_name
 
 
 def _named_by_certificate(peer: Peer, security: Security) -> str:
-    """Who logs in by EXTERNAL: what the response says does not count, as with RabbitMQ."""
+    """Return the user of an EXTERNAL login, from its certificate; the response is ignored, as in RabbitMQ."""
     user = security.login
     if user in peer.broker.users.by_name:
         return user
@@ -140,16 +140,17 @@ def _named_by_certificate(peer: Peer, security: Security) -> str:
         reason = "connection peer presented no TLS (x.509) certificate"
     peer.broker.tell(peer, f"{peer.address}: EXTERNAL login refused: {reason}")
     peer.broker.refused("login")
-    peer.broker.login_throttle.count(PROTOCOL, False)  # no password was guessed
+    # no password was guessed, so the throttle does not count a failure
+    peer.broker.login_throttle.count(PROTOCOL, False)
     raise refused(EXTERNAL)
 
 
 def tune_ok(peer: Peer, method: Method) -> None:
-    """The limits that the client wants, no larger ones than offered; 0 means no limit and is refused, too."""
+    """connection.tune-ok: set the client's limits, which must not exceed the offer; 0 (no limit) is refused."""
     settings = peer.broker.settings
     peer.channel_max = _limit(method, "channel_max", 0, settings.channel_max)
     frame_max = _limit(method, "frame_max", FRAME_MIN_SIZE, settings.frame_max)
-    # no frame of another connection is larger than settings.frame_max, so only a smaller limit means cutting anew
+    # no connection has frames larger than settings.frame_max, so only a smaller limit requires splitting
     peer.must_cut = frame_max < settings.frame_max
     peer.frame_max = frame_max
     peer.heartbeat_s = method.number("heartbeat")
@@ -166,12 +167,12 @@ def _limit(method: Method, name: str, smallest: int, offered: int) -> int:
 
 
 def open_vhost(peer: Peer, method: Method) -> None:
-    """connection.open; of several reasons to refuse it the first one is told, in RabbitMQ's order."""
+    """connection.open. If there are several reasons to refuse it, the first in RabbitMQ's order is given."""
     name, broker = method.text("virtual_host"), peer.broker
     most = broker.settings.connection_max
     if 0 <= most <= broker.connection_count:
         broker.refused("limit")
-        # not known to 3.10.8: later versions say it so
+        # the text of later versions; 3.10.8 has no such limit
         raise fail(method, NOT_ALLOWED, f"connection refused: node connection limit ({most}) is reached")
     vhost = broker.vhosts.get(name)
     if vhost is None or vhost.is_leaving:
@@ -200,6 +201,5 @@ def open_vhost(peer: Peer, method: Method) -> None:
 
 
 def update_secret(peer: Peer, method: Method) -> None:
-    """connection.update-secret: passwords do not age, so there is nothing to renew; a new one says nothing, as in
-    RabbitMQ."""
+    """connection.update-secret: the new one is ignored, as in RabbitMQ, since passwords do not expire."""
     peer.send(0, grammar.CONNECTION_UPDATE_SECRET_OK)

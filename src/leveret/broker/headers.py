@@ -1,4 +1,4 @@
-"""Headers found by their names in an encoded table, without decoding the others."""
+"""Access to single headers in an encoded table, without decoding the others."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from leveret.broker.carbon_copies import COUNTED, SIZES
 
 
 def headers_at(content: bytes) -> i64:
-    """Where the headers' table begins in stored content frames, at its length; 0 if there are none."""
+    """Return the offset of the headers' table (of its length) in stored content frames; 0 = no headers."""
     flags: i64 = i64(content[19])
     if flags & 0x20 == 0:
         return 0
@@ -22,9 +22,9 @@ def headers_at(content: bytes) -> i64:
 
 
 def find(data: bytes, at: i64, name: bytes) -> i64:
-    """Where the value of the first header of this name begins, at its type letter; 0 if there is none.
+    """Return the offset of the value (of its type letter) of the first header of this name; 0 = not found.
 
-    at: of the table, at its length. The table was looked at before, when the message was published.
+    at: offset of the table (of its length), which must be well-formed: it was checked when the message was published.
     """
     length: i64 = len(name)
     end = at + 4 + i64(read_i32_be(data, at))
@@ -39,7 +39,7 @@ def find(data: bytes, at: i64, name: bytes) -> i64:
 
 
 def text_at(data: bytes, at: i64) -> bytes | None:
-    """The octets of the long string or binary whose type letter stands here; None for another value."""
+    """Return the octets of the long string or byte array whose type letter is at this offset; None for other types."""
     if data[at] != 0x53 and data[at] != 0x78:
         return None
     return data[at + 5 : at + 5 + i64(read_i32_be(data, at + 1))]

@@ -1,4 +1,4 @@
-"""A histogram with fixed buckets: to count a value costs a look-up among few numbers, and keeps no memory of it."""
+"""A histogram with fixed buckets: counting a value is a search among few numbers and allocates nothing."""
 
 from __future__ import annotations
 
@@ -16,17 +16,14 @@ NUMBERS: Final = (1, 4, 16, 64, 256, 1_024, 4_096, 16_384, 65_536)
 
 
 class Histogram:
-    """counts: of each bucket alone, how many values are not above its bound; the last one: above all bounds.
-
-    bounds: ascending; sum: of all values, which are whole numbers of the same unit.
-    """
+    """Counts of integer values of one unit, by bucket."""
 
     def __init__(self, bounds: tuple[int, ...]) -> None:
-        self.bounds = list(bounds)
-        self.counts = [0] * (len(bounds) + 1)
-        self.sum: i64 = 0
+        self.bounds = list(bounds)  # upper bounds of the buckets, ascending, inclusive
+        self.counts = [0] * (len(bounds) + 1)  # of each bucket alone; the last one is for values above all bounds
+        self.sum: i64 = 0  # of all values
 
     def add(self, value: i64, count: i64 = 1) -> None:
-        """Count this value so many times."""
+        """Count this value, `count` times."""
         self.counts[bisect_left(self.bounds, int(value))] += int(count)
         self.sum += value * count

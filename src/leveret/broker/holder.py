@@ -1,4 +1,4 @@
-"""Where delayed messages wait: the level queues of delay layouts, and what delayed exchanges hold."""
+"""Places where delayed messages wait: the level queues of delay layouts, and the schedules of delayed exchanges."""
 
 from __future__ import annotations
 
@@ -19,28 +19,27 @@ from leveret.broker.undeliverable import UndeliverableList
 if TYPE_CHECKING:
     from leveret.broker.vhost import VHost
 
-# keys whose meaning is remembered, of one queue
+# how many keys are cached per queue
 ADDRESSES_MAX: Final = 4096
 
 
 class Address:
-    """destination: what stands behind the digits of a key; later_us: how long the lower levels will take."""
+    """The delay and destination in the key of a message on a level."""
 
     def __init__(self, destination: str, later_us: i64) -> None:
-        self.destination = destination
-        self.later_us = later_us
+        self.destination = destination  # the part of the key after the digits
+        self.later_us = later_us  # how long the message will wait on lower levels
 
 
 class Holder:
-    """layout: the prefix of a layout, or the name of a delayed exchange; level, unit_us: of a level queue, else -1 and
-    0; levels: how many its layout has, 0 = its bindings do not tell."""
+    """A queue or schedule in which delayed messages wait."""
 
     def __init__(self, queue: Queue) -> None:
         self.queue = queue
-        self.layout = queue.name
-        self.level: i64 = -1
-        self.levels = levels_of(queue)
-        self.unit_us: i64 = 0
+        self.layout = queue.name  # prefix of the delay layout, or name of the delayed exchange
+        self.level: i64 = -1  # of a level queue, else -1
+        self.levels = levels_of(queue)  # how many levels its layout has, 0 = its bindings do not show it
+        self.unit_us: i64 = 0  # of a level queue, else 0
         if queue.level is not None:
             self.layout = queue.level.prefix
             self.level = queue.level.number
@@ -48,7 +47,10 @@ class Holder:
         self._addresses: dict[bytes, Address] = {}
 
     def address(self, key: bytes) -> Address:
-        """What the key of a message says that waits here; a key of another form is a destination as it stands."""
+        """Return destination and further delay of a message that waits here with this key.
+
+        A key of another form is the destination itself.
+        """
         found = self._addresses.get(key)
         if found is None:
             if len(self._addresses) >= ADDRESSES_MAX:
@@ -64,15 +66,15 @@ class Holder:
         return Address(destination, (i64(units) & ((1 << self.level) - 1)) * self.unit_us)
 
     def due_us(self, key: bytes, expires_us: i64) -> i64:
-        """When a message is at its destination whose wait here ends at `expires_us`."""
+        """Return when a message reaches its destination whose wait here ends at expires_us."""
         return expires_us + self.address(key).later_us
 
     def undeliverable_count(self) -> i64:
-        """How many messages are due here and have no way."""
+        """Return how many messages are due here, but have no route."""
         return self.queue.undeliverable.count() if self.queue.undeliverable is not None else 0
 
     def parts(self) -> list[Part]:
-        """All that waits here, as it stands now: messages are only referred to, and pages stay where they are."""
+        """Return the messages that wait here now, by reference; nothing is loaded from pages."""
         message_lists = self.queue.every_list()
         found = [Part(self, each, isinstance(each, UndeliverableList), each.ready.items()) for each in message_lists]
         if isinstance(self.queue, Schedule):
@@ -83,20 +85,19 @@ class Holder:
 
 
 class Part:
-    """One message list's messages. message_list: None = what a delayed exchange has in memory because it is due soon.
-    """
+    """The messages of one message list, or those of a delayed exchange that are in memory because they are due soon."""
 
     def __init__(
         self, holder: Holder, message_list: MessageList | None, is_undeliverable: bool, items: list[Entry | Run | Page]
     ) -> None:
         self.holder = holder
-        self.message_list = message_list
+        self.message_list = message_list  # None = those that are due soon
         self.is_undeliverable = is_undeliverable
         self.items = items
 
 
 def holders(vhost: VHost) -> list[Holder]:
-    """All that delayed messages wait in, level by level from the highest, then the delayed exchanges."""
+    """Return all level queues, by layout and from the highest level down, and then the delayed exchanges."""
     levels = [Holder(queue) for queue in vhost.queues.values() if queue.level is not None]
     levels.sort(key=_order)
     return levels + [Holder(schedule) for _, schedule in sorted(vhost.schedules.items())]

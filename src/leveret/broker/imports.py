@@ -1,7 +1,7 @@
-"""Definitions files that are being imported, step by step: after a crash each of them is carried out to its end.
+"""Imports of definitions files, which run in steps and are completed after a crash.
 
-The journal has a file as one record before anything of it is done, and a second record when all of it is. So there is
-all of it or nothing, though other clients act in between: what they do meanwhile is as if they had done it before.
+The journal has a file as one record before anything of it is done, and a second record when all of it is done. So an
+import is done as a whole or not at all, although other clients act in between: their changes count as made before it.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ OPS: Final = (OP, OP_END)
 
 
 class Imports:
-    """begun: by number, what was asked for, in words of the one who did."""
+    """The imports that have begun and not ended."""
 
     def __init__(self, log: Log) -> None:
-        self.begun: dict[int, str] = {}
+        self.begun: dict[int, str] = {}  # request of each import, by number
         self._log = log
         self._last = 0
 
     def begin(self, request: str) -> int:
-        """From here on it will be carried out, whatever happens; returns its number, for `end`."""
+        """Journal an import, which from now on will be completed, even after a crash; return its number for `end`."""
         self._last += 1
         self.begun[self._last] = request
         self._log.meta(_record(self._last, request))
         return self._last
 
     def end(self, number: int) -> None:
-        """It was carried out."""
+        """Journal that an import is complete."""
         del self.begun[number]
         self._log.meta({"op": OP_END, "id": number})
 
     def restore(self, record: dict[str, Value]) -> None:
-        """What the journal says."""
+        """Apply a journal record."""
         number = record["id"]
         assert isinstance(number, int)
         self._last = max(self._last, number)
@@ -47,7 +47,7 @@ class Imports:
             self.begun.pop(number, None)
 
     def snapshot(self) -> list[bytes]:
-        """What a journal file says of them at its beginning."""
+        """Return the records for the beginning of a journal file."""
         return [meta_record(_record(number, request)) for number, request in self.begun.items()]
 
 

@@ -1,5 +1,4 @@
-"""Messages that a purge has taken from a message list, or that go with their queue, until the journal knows of all of
-them."""
+"""Messages that a purge or the deletion of their queue has removed, until the journal has recorded all of them."""
 
 from __future__ import annotations
 
@@ -16,27 +15,27 @@ if TYPE_CHECKING:
 
 
 class Leaving:
-    """is_purge: each of them needs a record, since their queue stays. settled: how many of the items are done with."""
+    """The removed messages of one message list."""
 
     def __init__(self, message_list: MessageList, items: list[Entry | Run | Page | None], is_purge: bool) -> None:
         self.message_list = message_list
         self.items = items
-        self.is_purge = is_purge
-        self.settled: i64 = 0
+        self.is_purge = is_purge  # each message needs a record, since its queue stays
+        self.settled: i64 = 0  # number of items that are done
 
     @property
     def is_over(self) -> bool:
-        """All are done with."""
+        """Whether all items are done."""
         return self.settled == len(self.items)
 
     def begin(self) -> None:
-        """The first items are done with, and others are left."""
+        """Mark the queue, because some items are left after the first step."""
         self.message_list.queue.leaving += 1
         if not self.is_purge:
             self.message_list.is_leaving = True
 
     def end(self) -> None:
-        """So are the others."""
+        """Unmark the queue after the last step."""
         self.message_list.queue.leaving -= 1
         if not self.is_purge:
             self.message_list.is_leaving = False

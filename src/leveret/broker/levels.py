@@ -1,8 +1,8 @@
-"""Level queues: those in which the delayed messages of NServiceBus, Celery and leveret.delay wait.
+"""Level queues, in which the delayed messages of NServiceBus, Celery and leveret.delay wait.
 
-Their layouts are in delay/layout.py; a broker knows them by the names and by what the queues do. Level L waits 2**L
-units and dead-letters to the exchange of the next lower level, level 0 to the delivery exchange, always with the key
-that the message came with: one binary digit for each level, the highest first, and the destination behind them.
+delay/layout.py has their layouts; the broker recognizes them by names and arguments. Level L waits 2**L units and
+dead-letters to the exchange of the next lower level, level 0 to the delivery exchange. Messages keep their routing key:
+one binary digit for each level, the highest level first, and then the destination.
 """
 
 from __future__ import annotations
@@ -22,20 +22,19 @@ _CELERY: Final = "celery_delayed_"
 
 
 class Level:
-    """prefix: what all names of the layout begin with; number: 0 is the shortest wait; unit_us: how long that is;
-    onward: the exchange that comes after the wait."""
+    """A level of a delay layout."""
 
     def __init__(self, prefix: str, number: i64, unit_us: i64, onward: str) -> None:
-        self.prefix = prefix
-        self.number = number
-        self.unit_us = unit_us
-        self.onward = onward
+        self.prefix = prefix  # common prefix of all names of the layout
+        self.number = number  # 0 is the shortest wait
+        self.unit_us = unit_us  # how long level 0 waits
+        self.onward = onward  # the exchange for messages that have waited
 
 
 def level_of(name: str, arguments: dict[str, Value]) -> Level | None:
-    """The level that a queue of this name is, with these effective arguments; None if it is no level queue.
+    """Return the level of a queue with this name and these effective arguments; None if it is no level queue.
 
-    Prefixes are "nsb" of nsb.delay-level-NN and "celery_delayed" of celery_delayed_N, and others of the same patterns.
+    Prefixes are "nsb" of nsb.delay-level-NN, "celery_delayed" of celery_delayed_N, and others in names of these forms.
     """
     if _NSERVICEBUS in name:
         prefix, _, digits = name.rpartition(_NSERVICEBUS)
@@ -59,7 +58,7 @@ def level_of(name: str, arguments: dict[str, Value]) -> Level | None:
 
 
 def levels_of(queue: Queue) -> int:
-    """How many levels the layout of a level queue has, as its own binding says; 0 if it has no such binding."""
+    """Return how many levels a level queue's layout has, by the queue's own binding; 0 if it has no such binding."""
     level = queue.level
     if level is None:
         return 0
@@ -75,7 +74,7 @@ def levels_of(queue: Queue) -> int:
 
 
 def address(key: str, levels: int) -> tuple[int, str] | None:
-    """The delay in units and the destination that a routing key says, None if it is none of so many levels."""
+    """Return delay in units and destination of a routing key; None if it has no digits for `levels` levels."""
     width = 2 * levels
     digits, destination = key[:width:2], key[width:]
     if not levels or not destination or key[1:width:2] != "." * levels or not set(digits) <= {"0", "1"}:
@@ -84,6 +83,6 @@ def address(key: str, levels: int) -> tuple[int, str] | None:
 
 
 def due_us(level: Level, units: int, expires_us: i64) -> i64:
-    """When a message with this delay is at its destination whose wait on this level ends at `expires_us`."""
+    """Return when a message with this delay reaches its destination whose wait on this level ends at expires_us."""
     lower = i64(units) & ((1 << level.number) - 1)
     return expires_us + lower * level.unit_us

@@ -1,4 +1,4 @@
-"""A connection of this very process by which a federation link publishes: it tells how far the link has got."""
+"""A direct connection by which a federation link publishes, and which records how far the link has got."""
 
 from __future__ import annotations
 
@@ -20,24 +20,22 @@ from leveret.wire.errors import PRECONDITION_FAILED, SYNTAX_ERROR, ProtocolError
 CHANNEL: Final = 1
 FRAME_OCTETS_MAX: Final = 131072
 COMPLAINTS_MAX: Final = 10
-"""How many messages at fault are told of in the log, for each session of a link; the others are counted only."""
+"""How many refused messages are logged per session of a link; the others are only counted."""
 _OCTETS: Final[i64] = 24
 _REPLY: Final = REPLY_PREFIX.encode()
 
 
 class LinkPeer(Peer):
-    """Open from the start, with channel 1, for which no permission is asked.
+    """A connection that is open from the start, with channel 1, and for which no permission is checked.
 
-    For one session of a link with its upstream: the next one has another. name: as its client would call it; position:
-    how far the link has got, key: under which that is remembered (positions.py). hopeless: numbers of publishes that no
-    broker would take, for whoever asks to remove; each was answered with basic.nack. dead_reply: the first direct
-    reply-to name that came, "" before: it means nobody on this side.
+    It serves one session of a link with its upstream. name: as a client's connection_name; key: under which the link's
+    position is stored (positions.py).
     """
 
     def __init__(self, broker: Broker, vhost: VHost, name: str, has_confirms: bool, key: str) -> None:
         super().__init__(broker, "federation", True)
         self.client_properties = {"connection_name": name}
-        self.name = f"{name} {self.number}"  # several links may be called so
+        self.name = f"{name} {self.number}"  # several links may have the same name
         self.is_link = True
         self.vhost, self.state = vhost, lifecycle.RUNNING
         self.frame_max = FRAME_OCTETS_MAX
@@ -45,26 +43,28 @@ class LinkPeer(Peer):
         broker.connected(self, vhost)
         self.is_counted = True
         broker.churn.connection_created += 1
-        self.position = broker.positions.of(key)
+        self.position = broker.positions.of(key)  # how far the link has got
         channel = self.channels[CHANNEL] = self.open_channel(CHANNEL)
         assert isinstance(channel, BrokerChannel)
         if has_confirms:
             channel.confirms = Confirms()
         self._only = channel
-        # what stands for publishes that are not handled yet: number, epoch and id of each
+        # number, epoch and id of each publish that is not handled yet
         self._stands = BytesWriter()
         self._number: i64 = 0
         self._epoch: i64 = 0
         self._id: i64 = 0
-        self._is_one_life = True
+        self._is_one_life = True  # all of these are of one epoch
         self._has_begun = False
         self._refused: set[int] = set()  # numbers of publishes
+        # numbers of publishes that no broker would accept; each was answered with basic.nack. The link removes them.
         self.hopeless: set[int] = set()
+        # the first direct reply-to name that came, which means nothing on this side; b"" = none so far
         self.dead_reply = b""
         self._complaints: i64 = 0
 
     def stand(self, number: i64, epoch: i64, id: i64) -> None:
-        """Publish number `number` of the channel, which is about to come, is this message of the upstream."""
+        """Announce that publish number `number` of the channel, the next one, is this message of the upstream."""
         if not self._has_begun:
             self._has_begun = True
             self.position.pass_over(epoch, id)
@@ -81,7 +81,7 @@ class LinkPeer(Peer):
         self._id = id
 
     def turn(self, data: bytes, now_us: int) -> bool:
-        """As every peer; and the messages taken are recorded as taken by the same batch that holds them."""
+        """Do what every peer does, and record messages as taken in the same batch that contains them."""
         needs_look = super().turn(data, now_us)
         if len(self._stands) > 0:
             self._record(self._only.counters.publish)
@@ -89,8 +89,10 @@ class LinkPeer(Peer):
         return needs_look
 
     def publish(self, channel: Channel, method: bytes, data: bytes, start: i64, stop: i64) -> bool:
-        """As every peer; but a message at fault is refused alone, for others would close the channel, and the link come
-        back with it for ever."""
+        """Do what every peer does, but refuse an invalid message alone.
+
+        An error would close the channel, and the link would come back with the same message for ever.
+        """
         try:
             is_repeatable = super().publish(channel, method, data, start, stop)
         except ProtocolError as error:
@@ -104,7 +106,7 @@ class LinkPeer(Peer):
         return is_repeatable
 
     def complain(self, text: str) -> None:
-        """Log what is wrong with a message: whoever can publish upstream could fill the log with such."""
+        """Log what is wrong with a message, COMPLAINTS_MAX times at most: publishers could otherwise fill the log."""
         self._complaints += 1
         if self._complaints > COMPLAINTS_MAX:
             return
@@ -127,7 +129,7 @@ class LinkPeer(Peer):
             self._refused.update(range(int(last - count) + 1, int(last) + 1))
 
     def _record(self, handled: i64) -> None:
-        """handled: how many publishes. A turn may end before all that was said is."""
+        """Record the publishes up to number `handled`: a turn may end before all of them are handled."""
         is_plain = self._number <= handled and self._is_one_life and not self._refused
         if is_plain and self.position.is_whole(self._epoch):
             self.position.reached(self._epoch, self._id)
@@ -139,7 +141,7 @@ class LinkPeer(Peer):
         position = self.position
         stands = self._stands.getvalue()
         at: i64 = 0
-        last: dict[int, i64] = {}  # of each epoch
+        last: dict[int, i64] = {}  # by epoch
         while at < len(stands) and read_i64_be(stands, at) <= handled:
             number = read_i64_be(stands, at)
             epoch = read_i64_be(stands, at + 8)

@@ -1,22 +1,22 @@
-"""What the journal is told: durable events as records, collected into batches.
+"""The journal's records: durable events, collected into batches.
 
 A record is kind (u8), length of the rest (u32), rest. The records of one batch are written, synced and replayed
-together or not at all. A queue number is that of a message list (message_list.py): the queue's own for most of them.
+together or not at all. A queue number is that of a message list (message_list.py), for most lists the queue's own.
 
 | kind | rest |
-| MESSAGES | id i64, count u32, stride u32, size u32, length of key u16, key (exchange and routing key as short strings), number of queues u16, per queue: number i64, expires_us i64; then `count` contents (header frame and body frames) of `size` octets, each `stride` octets behind the one before, with ids that follow without a gap |
-| HOP      | queue number i64, id i64, as in SETTLE; then as in MESSAGES: a dead letter leaves one queue and comes to others |
-| MOVED    | queue number i64, id i64, of a message that expires there, no older than this journal file; id i64, queue number i64, expires_us i64 of the same message from then on; died_us i64, when that was, as its history tells it; exchange as a short string, which is the first part of its key from now on; then its new routing key as a short string, if it has another one |
+| MESSAGES | id i64, count u32, stride u32, size u32, length of key u16, key (exchange and routing key as short strings), number of queues u16, per queue: number i64, expires_us i64; then `count` contents (header frame and body frames) of `size` octets, each `stride` octets behind the one before, with consecutive ids |
+| HOP      | queue number i64, id i64, as in SETTLE; then as in MESSAGES: a dead letter leaves one queue and arrives in others |
+| MOVED    | queue number i64, id i64, of a message that expires there and whose content is in this journal file; the same message's new id i64, queue number i64 and expires_us i64; died_us i64, its time of death in its history; its new exchange as a short string; then its new routing key as a short string, if the key changes |
 | SETTLE   | queue number i64, id i64, count u32: messages with consecutive ids left a durable queue for good |
-| PAGE     | queue number i64, segment i64, offset i64, size i64, first id i64, last id i64, expires_us of the first message i64, count of messages that are alive u32, flags u8 (1: all may have been delivered before), then the ids i64 of those that are not alive: the messages of this queue with ids in this range are in a page, and nowhere else |
-| DROP     | queue number i64, first id i64: the page that begins with this id holds nothing alive any more |
+| PAGE     | queue number i64, segment i64, offset i64, size i64, first id i64, last id i64, expires_us of the first message i64, count of messages that are alive u32, flags u8 (1: all may have been delivered before), then the ids i64 of those that are not alive: this queue's messages with ids in this range are in that page only |
+| DROP     | queue number i64, first id i64: the page that begins with this id holds no live message any more |
 | META     | a field table with "op" and the fields of a declaration, a binding or a deletion |
-| CLEAN    | nothing: an orderly stop; what follows none of it may have been delivered before |
-| DELIVERED| queue number i64, id i64, count u32: delivered before the orderly stop |
-| RETURNED | queue number i64, id i64, count u32: so often this message came back to its queue |
+| CLEAN    | nothing: an orderly stop; if it is the last record, messages come back without the redelivered flag unless a DELIVERED or PAGE record says otherwise |
+| DELIVERED| queue number i64, id i64, count u32: messages delivered before the orderly stop |
+| RETURNED | queue number i64, id i64, count u32: how often this message came back to its queue |
 | LIFE     | id i64, name i64: an epoch of the broker, whose first message has this id (epochs.py) |
-| POSITION | what u8, epoch i64, id i64, key: a link on this broker has had all up to this id of that epoch of its upstream (REACHED); or not this one (REFUSED), or this one after all (TAKEN); or it is no more (FORGOTTEN) |
-| START    | nothing: a broker began to serve; from here on anything may have been delivered |
+| POSITION | what u8, epoch i64, id i64, key: a link on this broker has got all messages up to this id of that epoch of its upstream (REACHED); or it refused this one (REFUSED), or took it after all (TAKEN); or the link was deleted (FORGOTTEN) |
+| START    | nothing: a broker began to serve; from here on any message may have been delivered |
 """  # noqa: E501
 
 from __future__ import annotations
@@ -66,41 +66,41 @@ TAKEN: Final = 2
 FORGOTTEN: Final = 3
 PAGE_HEAD: Final = struct.Struct(">7qIB")
 
-# what the tails of all streams may take in memory before they go to files
+# how much memory the tails of all streams may take before they are written to files
 TAILS_OCTETS_MAX: Final[i64] = 16 << 20
-# a time that is past: of alarms that are due whatever time it is
+# a time in the past, for alarms that are due at once
 AT_ONCE_US: Final[i64] = 1
-# files that the journal may have, besides what cannot be moved yet, before messages go to pages
+# how many files the journal may have, apart from those that cannot be freed yet, before messages are moved to pages
 FILES_MAX: Final = 3
-# messages that are freed together
+# more messages than this are freed in steps, by the pager
 GONE_AT_ONCE: Final = 1024
-# how many of the messages that a purge or a deletion takes are settled with it, and in each turn from then on
+# how many messages of a purge or a deletion are settled with it, and in each turn afterwards
 SETTLED_AT_ONCE: Final[i64] = 4096
 SETTLED_MAX: Final[i64] = 16384
 
 
 class Log:
-    """The batch under construction, who waits for it, and how many live messages each journal file holds."""
+    """The journal's batch under construction, the channels that wait for it, and the live messages per journal file."""
 
     def __init__(self) -> None:
-        # reads the bytes of a page (segment, offset, size); None if they can't be had any more
+        # reads the bytes of a page (segment, offset, size); returns None if they cannot be read
         self.read_page: Callable[[int, int, int], bytes | None] = _no_pages
-        # has a large page read on another thread, and then calls `fetched`; None = it is read at once
+        # reads a large page on another thread and then calls `fetched`; None = read it at once instead
         self.fetch_page: Callable[[Page], None] | None = None
-        # pages of which nothing is alive any more, with the batch that says so
+        # pages without live messages, each with the batch that says so
         self.dead_pages: list[tuple[int, Page]] = []
-        # messages that were purged, or went with their queue, and take memory until the pager lets go of them
+        # purged messages and those of deleted queues, whose memory the pager has still to free
         self.gone: list[list[Entry | Run | Page | None]] = []
-        self.leaving: list[Leaving] = []  # those that still count as alive
-        self.stale_bindings = StaleBindings()  # the same of bindings
-        # queues that had messages at some time; the pager takes out those that have none
+        self.leaving: list[Leaving] = []  # purged or deleted messages that still count as alive
+        self.stale_bindings = StaleBindings()  # the same for bindings
+        # queues that have had messages; the pager removes those that are empty now
         self.filled: dict[Queue, None] = {}
-        self.events: i64 = 0  # durable events so far: whoever caused one may have to wait for its batch
+        self.events: i64 = 0  # durable events so far; if it grows, its cause may have to wait for the batch
         self.measures = Measures()
-        self._closed_events: i64 = 0  # of these, those in batches that are closed
+        self._closed_events: i64 = 0  # the value of `events` when the last batch was closed
         self._pieces = Pieces()
         self._out = self._pieces.writer
-        # a SETTLE or DELIVERED record that may still grow; it is none if _passed_next is 0
+        # a SETTLE or DELIVERED record that may still grow; _passed_next = 0: no such record
         self._passed_kind: i64 = 0
         self._passed_queue: i64 = 0
         self._passed_first: i64 = 0
@@ -109,34 +109,35 @@ class Log:
         self.synced = 0  # number of the last batch that is on disk
         self.next_id: i64 = 1
         self.safe_below: i64 = 1  # messages with smaller ids are on disk
-        self._closed_below: i64 = 1  # or in the batch that is being synced
-        self.preface = b""  # what goes before the next batch, but is no reason for one
-        self.next_number = 1  # of a queue
-        # with the time of the turn in which its first message came to this batch
+        self._closed_below: i64 = 1  # those with smaller ids are on disk or in the batch that is being synced
+        self.preface = b""  # written before the next batch, but no reason to write one
+        self.next_number = 1  # of the next queue
+        # channels that wait for the batch, with the time of the turn in which each one's first message came to it
         self.waiting: list[tuple[Connection, BrokerChannel, i64]] = []
-        # streams: which have messages in the batch under construction, and in the one that is being synced; whose tail
-        # should go to files; the numbers of those that were deleted, with the batch that says so
+        # streams with messages in the batch under construction, and in the one that is being synced; streams whose tail
+        # should go to files; the numbers of deleted streams, with the batch that says so
         self.appended: list[Stream] = []
         self._closing: list[Stream] = []
         self.long_streams: list[Stream] = []
         self.dead_streams: list[tuple[int, int]] = []
-        self.ready_octets: i64 = 0  # memory that the messages of all message lists take that could be moved to disk
-        self.held: dict[int, int] = {}  # how many items of message lists have a large content, by its id() (ready.py)
-        self.tail_octets: i64 = 0  # of all streams: what is in memory only, besides the journal
-        self.relieve_at: i64 = TAILS_OCTETS_MAX  # when they are so long together, some should go to files
-        self.has_stream_work = False  # any of this is to be done
-        self.marked: list[Stream] = []  # those with offsets or sequences that this batch has to tell of
-        self.is_stirred = False  # what is on disk now is to be delivered
-        # what is in the files of a stream, when it comes to be
+        self.ready_octets: i64 = 0  # memory of all messages in message lists that could be moved to disk
+        # number of message list items that share a large content, by its id() (ready.py)
+        self.held: dict[int, int] = {}
+        self.tail_octets: i64 = 0  # memory of the tails of all streams: what is not in their files yet
+        self.relieve_at: i64 = TAILS_OCTETS_MAX  # at this length of all tails, some should go to files
+        self.has_stream_work = False  # whether any stream or tail above needs work
+        self.marked: list[Stream] = []  # streams whose new offsets or sequences go into this batch
+        self.is_stirred = False  # messages became deliverable because they are on disk now
+        # returns what the files of a new Stream object contain
         self.open_history: Callable[[Stream], History] = _no_history
         self._in_flight: list[tuple[Connection, BrokerChannel, i64]] = []
-        self.is_awaited = False  # somebody wants to hear when the batch under construction is on disk
-        # alarms that ring when the batch under construction is on disk, and the one that is being synced
+        self.is_awaited = False  # a channel or connection waits for the batch under construction
+        # alarms that are due when the batch under construction, or the one that is being synced, is on disk
         self._alarms: list[Queue] = []
         self._closing_alarms: list[Queue] = []
         self.is_replaying = False
         self.is_stopped = False
-        # journal files, oldest first: number, first message id, live entries
+        # journal files, oldest first: number, first message id, number of live entries
         self._files: list[int] = [0]
         self._first_ids: list[int] = [0]
         self._live: list[int] = [0]
@@ -148,9 +149,9 @@ class Log:
     def message(
         self, content: bytes, key: bytes, message_list: MessageList, expires_us: i64, moved: Entry | None
     ) -> i64:
-        """A message arrived in one durable queue. Returns its id.
+        """Record the arrival of a message in one durable queue; return its id.
 
-        moved: the dead letter that arrives here and leaves its queue, by the same record.
+        moved: the dead letter that arrives here and leaves its old queue by the same record.
         """
         size: i64 = len(content)
         id = self.begin_messages(1, size, size, content, key, 1, moved)
@@ -159,7 +160,7 @@ class Log:
         return id
 
     def messages(self, stretch: Stretch, message_list: MessageList, expires_us: i64) -> i64:
-        """Alike messages arrived in one durable queue. Returns the id of the first."""
+        """Record the arrival of a batch of messages in one durable queue; return the id of the first."""
         count, data = stretch.count, stretch.data
         id = self.begin_messages(count, stretch.stride, stretch.size, data, stretch.key, 1, None)
         self.add_queue(message_list, expires_us)
@@ -169,9 +170,9 @@ class Log:
     def begin_messages(
         self, count: i64, stride: i64, size: i64, data: bytes, key: bytes, queues: i64, moved: Entry | None
     ) -> i64:
-        """Messages arrive in so many durable queues; add_queue for each of them and end_messages must follow at once.
+        """Begin to record messages that arrive in `queues` durable queues; return the id of the first.
 
-        Returns the id of the first. data: the contents, as in a Stretch.
+        Call add_queue for each of these queues, then end_messages. data: the contents, as in a Stretch.
         """
         self.events += 1
         out = self._out
@@ -198,18 +199,19 @@ class Log:
         return id
 
     def add_queue(self, message_list: MessageList, expires_us: i64) -> None:
-        """The messages arrive here, and expire then (0 = never)."""
+        """Add a queue to the record; there the messages expire at expires_us (0 = never)."""
         write_i64_be(self._out, message_list.number)
         write_i64_be(self._out, expires_us)
 
     def end_messages(self, data: bytes) -> None:
-        """The record is whole."""
+        """Complete the record."""
         self._pieces.add(data)
 
     def is_here(self, message_list: MessageList, id: i64) -> bool:
-        """Whether the content of a message stands in the current journal file, and need not be written once more.
+        """Return whether the content of a message is in the current journal file, so that it need not be written again.
 
-        So what refers to it goes with it: a file goes when nothing in it is alive, and those behind it stay longer.
+        A record that refers to it is never kept longer than the content: a file is deleted once nothing in it is alive,
+        and only after all older files.
         """
         if id < self._current_first or id == 0:
             return False
@@ -217,9 +219,9 @@ class Log:
         return page is None or not page.is_stored
 
     def move_on(self, moved: Entry, died_us: i64, change: bytes, message_list: MessageList, expires_us: i64) -> i64:
-        """A message that is_here has expired, and goes on to a durable queue; returns its id there.
+        """Record that an expired message (is_here) moves on to a durable queue; return its id there.
 
-        died_us: as its history tells it; change: of its key, see expiry_route.moved_key.
+        died_us: the time in its death history; change: of its key, see expiry_route.moved_key.
         """
         self.events += 1
         out = self._out
@@ -239,13 +241,15 @@ class Log:
         return id
 
     def settle(self, message_list: MessageList, id: i64, count: i64 = 1) -> None:
-        """A message left a durable queue for good, or several of one record, from this one on."""
+        """Record that a message, or `count` messages of one record from this id on, left a durable queue for good."""
         self._pass(SETTLE, message_list.number, id, count)
         self.forget(message_list, id, count)
 
     def let_go(self, message_list: MessageList, items: list[Entry | Run | Page | None], is_purge: bool) -> None:
-        """Everything that waited in a message list is gone, by a purge or with its queue; another record says so. If
-        there are many messages, the journal gets them in steps, and their memory is freed afterwards."""
+        """Settle all messages of a message list after a purge, or with its queue, whose deletion the caller records.
+
+        If there are many messages, the journal gets them in steps, and their memory is freed afterwards.
+        """
         leaving = Leaving(message_list, items, is_purge)
         most = SETTLED_AT_ONCE
         if self.is_replaying:
@@ -258,7 +262,7 @@ class Log:
             self.leaving.append(leaving)
 
     def settle_leaving(self, most: i64 = SETTLED_MAX) -> None:
-        """Settle some of what was purged or went with its queue."""
+        """Settle up to `most` messages that were purged or whose queues were deleted."""
         while self.leaving and most > 0:
             leaving = self.leaving[0]
             most -= self._settle(leaving, most)
@@ -268,12 +272,12 @@ class Log:
                 self.leaving.pop(0)
 
     def finish_leaving(self) -> None:
-        """Settle all of it."""
+        """Settle all messages that were purged or whose queues were deleted."""
         while self.leaving:
             self.settle_leaving()
 
     def _settle(self, leaving: Leaving, most: i64) -> i64:
-        """Settle at most `most` items; returns how many were settled."""
+        """Settle at most `most` items; return how many."""
         message_list, items = leaving.message_list, leaving.items
         is_purge = leaving.is_purge and not message_list.queue.is_deleted
         number = message_list.number
@@ -309,11 +313,11 @@ class Log:
 
     @property
     def has_waste(self) -> bool:
-        """The pager has something to clear away."""
+        """Whether the pager has something to clear away."""
         return len(self.dead_pages) > 0 or len(self.gone) > 0 or self.stale_bindings.is_left
 
     def forget(self, message_list: MessageList, id: i64, count: i64 = 1) -> None:
-        """A message is not alive any more, or several of one record, from this one on, as another record says."""
+        """Count a message, or `count` messages of one record from this id on, as dead, without a record."""
         if id >= message_list.paged_below:
             self._count(id, -count)
             return
@@ -329,11 +333,11 @@ class Log:
             id += 1
 
     def stored(self, id: i64, count: i64) -> None:
-        """Messages of one record left the journal's files for those of a stream."""
+        """Count messages of one record as moved from the journal's files to those of a stream."""
         self._count(id, -count)
 
     def _count(self, id: i64, change: i64) -> None:
-        """The journal file that this message stands in holds so many more of what is alive."""
+        """Change the number of live messages in the journal file that has this message."""
         if id >= self._current_first:
             self._current_live += change
         else:
@@ -342,25 +346,25 @@ class Log:
     # -- pages -------------------------------------------------------------------------------------------------------
 
     def paged(self, page: Page) -> None:
-        """What is alive of a page has left the journal's files for a segment."""
+        """Record that a page's live messages have moved from the journal's files to a segment."""
         if page.live > 0 and not page.message_list.queue.is_deleted:
             self.page(page)
         for item in page.items:
             if item.id == 0:
                 continue
-            first = max(item.id, page.first_id)  # of a run at the queue's head, a part was gone already
+            first = max(item.id, page.first_id)  # the first part of a run at the queue's head may be gone already
             count: i64 = 1
             if isinstance(item, Run):
                 count = item.stretch.count - (first - item.id)
             self._count(first, page.settled_in(first, count) - count)
 
     def page(self, page: Page) -> None:
-        """This page has what is alive of it."""
+        """Record which messages of a page are alive."""
         self._write_passed()
         self._out.write(page_record(page))
 
     def must_wait(self, page: Page) -> bool:
-        """Whether a page at its queue's head is so large that who wants it had better wait; it is asked for then."""
+        """Return whether a page at its queue's head is so large that it must be fetched first; start that if so."""
         if page.size <= LARGE_PAGE_OCTETS or page.fetched or self.fetch_page is None:
             return False
         if not page.is_coming:
@@ -369,15 +373,14 @@ class Log:
         return True
 
     def fetched(self, page: Page, pieces: list[bytes]) -> None:
-        """A page that was asked for has been read. Without pieces it could not be: that is told when it is tried again,
-        at once."""
+        """Take a fetched page. No pieces = the read failed: `load` then reads it again and reports the error."""
         if page.is_waiting:
             page.fetched = pieces or [b""]
             if not page.message_list.queue.is_touched:
                 page.message_list.queue.touch()
 
     def load(self, page: Page) -> list[Entry | Run]:
-        """The messages of a page that was waiting in its queue."""
+        """Return the messages of a page that was waiting in its queue; none if it cannot be read."""
         page.is_waiting = False
         pieces, page.fetched = page.fetched, []
         if not pieces or not pieces[0]:
@@ -397,15 +400,15 @@ class Log:
         return items
 
     def body_octets(self, page: Page) -> i64:
-        """Size of the bodies in a page that goes on waiting in its queue."""
+        """Return the size of the bodies in a page, which stays on disk; 0 if it cannot be read."""
         data = self.read_page(int(page.segment), int(page.offset), int(page.size))
         try:
             return page.body_octets(data) if data is not None else 0
         except ValueError:
-            return 0  # told when its messages are wanted
+            return 0  # reported when its messages are loaded
 
     def drop(self, page: Page) -> None:
-        """Nothing of a page is alive any more."""
+        """Record that nothing of a page is alive any more."""
         if page.live > 0:
             page.live = 0
             self._write_passed()
@@ -414,7 +417,7 @@ class Log:
         self.look_at(page)
 
     def abandon(self, queue: Queue) -> None:
-        """A queue was deleted: nothing in its pages is alive."""
+        """Count all pages of a deleted queue as dead."""
         for message_list in queue.every_list():
             for page in message_list.pages:
                 if page.is_stored and not page.is_dead:
@@ -423,34 +426,34 @@ class Log:
                     self.look_at(page)
 
     def look_at(self, page: Page) -> None:
-        """Let go of a page if it is not needed any more."""
+        """Release a page if it is not needed any more."""
         if page.live == 0 and not page.is_waiting and not page.is_dead:
             page.is_dead = True
-            # of what was never journalled, no record has to be waited for
+            # without journalled messages there is no record to wait for
             self.dead_pages.append((self.batch if page.last_id >= page.first_id else 0, page))
 
     def delivered(self, number: i64, id: i64) -> None:
-        """At an orderly stop: this one must come back marked as redelivered."""
+        """Record at an orderly stop that this message must come back with the redelivered flag."""
         self._pass(DELIVERED, number, id, 1)
 
     def returned(self, message_list: MessageList, id: i64, returns: i64) -> None:
-        """A message came back for the time that this number says."""
+        """Record the delivery count of a message that came back to its queue."""
         self.events += 1
         self._write_passed()
         self._out.write(returned_record(int(message_list.number), int(id), int(returns)))
 
     def clean(self) -> None:
-        """An orderly stop."""
+        """Record an orderly stop."""
         self.is_stopped = True
         self._write_passed()
         self._out.write(state_record(CLEAN))
 
     def start(self) -> None:
-        """Ends what `clean` says; on disk before the first delivery."""
+        """Record that the broker serves, so that `clean` no longer holds; must be on disk before the first delivery."""
         self._out.write(state_record(START))
 
     def _pass(self, kind: i64, number: i64, id: i64, count: i64) -> None:
-        """Messages are settled in the order of their ids, mostly: what follows each other becomes one record."""
+        """Add to the current SETTLE or DELIVERED record: ids mostly come in order, and such ids share a record."""
         self.events += count
         if id == self._passed_next and number == self._passed_queue and kind == self._passed_kind:
             self._passed_next = id + count
@@ -473,11 +476,11 @@ class Log:
         self._passed_next = 0
 
     def meta(self, record: dict[str, Value]) -> None:
-        """A declaration or deletion of something durable."""
+        """Record a declaration or deletion of something durable."""
         self.declared(meta_record(record))
 
     def declared(self, record: bytes) -> None:
-        """A META, LIFE or POSITION record that is encoded already."""
+        """Write a META, LIFE or POSITION record that is encoded already."""
         if not self.is_replaying:
             self.events += 1
             self._write_passed()
@@ -486,30 +489,30 @@ class Log:
     # -- batches -----------------------------------------------------------------------------------------------------
 
     def size(self) -> i64:
-        """Octets in the batch under construction, about."""
+        """Return the approximate size of the batch under construction, in octets."""
         return self._pieces.octets() + (1 if self._passed_next else 0) + len(self.marked)
 
     def wait(self, connection: Connection, channel: BrokerChannel) -> None:
-        """This channel published into the batch and wants to hear when it is on disk."""
+        """Have the confirms of this channel wait for the batch under construction."""
         channel.is_waiting = True
         self.is_awaited = True
         self.waiting.append((connection, channel, connection.now_us))
 
     def wait_synced(self, connection: Connection, channel: BrokerChannel) -> None:
-        """It wants to hear when what is being synced is on disk."""
+        """Have this channel wait for the batch that is being synced."""
         self._in_flight.append((connection, channel, connection.now_us))
 
     def ring_on_disk(self, alarm: Queue) -> None:
-        """This alarm is due as soon as the batch under construction is on disk: before anything that who hears of it by
-        a confirm can ask."""
+        """Let this alarm be due once the batch under construction is on disk, ahead of any request by a client that
+        learns of it from its confirm."""
         self._alarms.append(alarm)
 
     def is_open(self, id: i64) -> bool:
-        """Whether the message with this id is in the batch under construction."""
+        """Return whether the message with this id is in the batch under construction."""
         return id >= self._closed_below
 
     def hold(self, connection: Connection, id: i64, octets: i64) -> None:
-        """Keep back the last octets written to a connection until the message with this id is on disk."""
+        """Hold back the last `octets` written to a connection until the message with this id is on disk."""
         batch = self.batch - 1
         if id >= self._closed_below:
             batch = self.batch
@@ -517,7 +520,7 @@ class Log:
         connection.gate(batch, octets)
 
     def close_batch(self) -> list[bytes]:
-        """The batch's records, in pieces; a new one begins. Tell `on_disk` when they are synced."""
+        """Return the batch's records, in pieces, and begin a new batch. Call `on_disk` when they are synced."""
         self._write_passed()
         marked, self.marked = self.marked, []
         for marks in [stream.marks() for stream in marked if not stream.is_deleted]:
@@ -547,7 +550,7 @@ class Log:
         return pieces
 
     def on_disk(self, batch: int, now_us: i64 = 0) -> None:
-        """This batch is synced: acks go out. now_us: 0 = nobody measures how long that took."""
+        """Release the confirms of a batch that is synced. now_us: 0 = do not measure how long they took."""
         self.synced = batch
         self.safe_below = self._closed_below
         for connection, channel, since_us in self._in_flight:
@@ -571,7 +574,7 @@ class Log:
     # -- files -------------------------------------------------------------------------------------------------------
 
     def start_file(self, number: int) -> None:
-        """What is recorded from here on goes to a new journal file."""
+        """Begin a new journal file for all further records."""
         self._live[-1] = int(self._current_live)
         self._files.append(number)
         self._first_ids.append(int(self.next_id))
@@ -580,11 +583,11 @@ class Log:
         self._current_live = 0
 
     def crowded_below(self) -> int:
-        """What has a smaller id should go to pages, so that journal files can be reused; 0 if there are few of them."""
+        """Return the id below which messages should move to pages, to free journal files; 0 = none should."""
         return self._first_ids[1 - FILES_MAX] if len(self._files) >= FILES_MAX else 0
 
     def recovered(self, number: int, live: int) -> None:
-        """All that was replayed counts as one file, which is kept while anything of it epochs."""
+        """Count all that was replayed as one file, which is kept while anything in it is alive."""
         live += self.live()  # what was overdue has moved already: it may live in this file now
         self._files = [number]
         self._first_ids = [0]
@@ -593,14 +596,14 @@ class Log:
         self._current_live = live
 
     def live(self) -> int:
-        """How many entries of durable queues live in all files."""
+        """Return how many entries of durable queues are alive in all files."""
         return sum(self._live[:-1]) + int(self._current_live)
 
     def disposable(self) -> int:
-        """Number of the first journal file to keep, where older ones hold nothing alive; 0 if there are none."""
+        """Return the number of the first journal file to keep if older ones hold nothing alive; else 0."""
         oldest = 0
         while len(self._files) > 1 and self._live[0] == 0:
-            # the next file's own snapshot makes the metadata of this one superfluous
+            # the next file begins with a snapshot, so this one's metadata is not needed
             del self._files[0], self._first_ids[0], self._live[0]
             oldest = self._files[0]
         return oldest
@@ -615,7 +618,7 @@ def _no_pages(segment: int, offset: int, size: int) -> bytes | None:
 
 
 def page_record(page: Page) -> bytes:
-    """One PAGE record."""
+    """Encode a PAGE record."""
     place = (int(page.message_list.number), int(page.segment), int(page.offset), int(page.size))
     alive = (int(page.first_id), int(page.last_id), int(page.expires_us), int(page.live), page.is_redelivered)
     settled = sorted(page.settled)
@@ -624,30 +627,30 @@ def page_record(page: Page) -> bytes:
 
 
 def returned_record(number: int, id: int, returns: int) -> bytes:
-    """One RETURNED record."""
+    """Encode a RETURNED record."""
     return struct.pack(">BIqqI", RETURNED, 20, number, id, returns)
 
 
 def state_record(kind: int) -> bytes:
-    """A CLEAN or START record."""
+    """Encode a CLEAN or START record."""
     return struct.pack(">BI", kind, 0)
 
 
 def epoch_record(first_id: int, name: int) -> bytes:
-    """One LIFE record."""
+    """Encode a LIFE record."""
     return struct.pack(">BIqq", LIFE, 16, first_id, name)
 
 
 def position_record(what: int, epoch: int, id: int, key: bytes) -> bytes:
-    """One POSITION record."""
+    """Encode a POSITION record."""
     return struct.pack(">BIBqq", POSITION, 17 + len(key), what, epoch, id) + key
 
 
 def meta_record(record: dict[str, Value]) -> bytes:
-    """One META record."""
+    """Encode a META record."""
     return meta_record_of(encode_table(record))
 
 
 def meta_record_of(table: bytes) -> bytes:
-    """One META record from an encoded table."""
+    """Encode a META record from an encoded table."""
     return bytes([META]) + len(table).to_bytes(4, "big") + table

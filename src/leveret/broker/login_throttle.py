@@ -16,30 +16,30 @@ from __future__ import annotations
 from ipaddress import ip_address
 from typing import Final
 
-# failures of one user in a row that cost nothing
+# number of failures in a row, of one user, without a wait
 FREE: Final = 8
 STEP_US: Final = 250_000
 STEP_US_MAX: Final = 4_000_000
-# failures of an address, over all users, that cost nothing; one more is allowed each time this has passed
+# number of failures of an address, over all users, without a wait; one more is allowed each time this has passed
 FREE_OF_ADDRESS: Final = 100
 STEP_OF_ADDRESS_US: Final = 500_000
 # an attempt that would have to wait longer is refused at once, without a check
 WAIT_US_MAX: Final = 8_000_000
-# after this time without a failure the count begins anew
+# after this time without a failure, counting starts again
 FORGET_US: Final = 60_000_000
 ADDRESSES_MAX: Final = 4096
 USERS_MAX: Final = 16_384
-# longer names are one, so that the table is bounded in octets, too
+# longer names are cut, so that the size of the tables is bounded
 NAME_MAX: Final = 255
 
 
 class _Failures:
-    """Of a user from an address. count: in a row; last_us: the last one; next_us: when the next attempt is seen."""
+    """Failures of one user from one address."""
 
     def __init__(self) -> None:
-        self.count = 0
-        self.last_us = 0
-        self.next_us = 0
+        self.count = 0  # number of failures in a row
+        self.last_us = 0  # time of the last one
+        self.next_us = 0  # earliest time of the next attempt
 
     @property
     def step_us(self) -> int:
@@ -48,31 +48,31 @@ class _Failures:
 
 
 class _Spent:
-    """Failures of an address. until_us: when all of them have come back; next_us: when the next attempt is seen."""
+    """Failures of one address."""
 
     def __init__(self) -> None:
-        self.until_us = 0
-        self.next_us = 0
+        self.until_us = 0  # when its whole allowance is available again
+        self.next_us = 0  # earliest time of the next attempt
 
     def due_us(self, now_us: int) -> int:
-        """When an attempt that is made now may be looked at."""
+        """Return when an attempt that is made now may be checked."""
         is_free = self.until_us - now_us < FREE_OF_ADDRESS * STEP_OF_ADDRESS_US
         return now_us if is_free else max(now_us + STEP_OF_ADDRESS_US, self.next_us)
 
 
 class LoginThrottle:
-    """succeeded, failed: how many there were, by protocol ("amqp091", "http")."""
+    """Counts of logins, and the waits after failures."""
 
     def __init__(self) -> None:
-        self.succeeded: dict[str, int] = {}
+        self.succeeded: dict[str, int] = {}  # number of logins by protocol ("amqp091", "http")
         self.failed: dict[str, int] = {}
-        # in each of these what changed longest ago is first, and goes first
+        # each of these is ordered by the last change; the oldest entry is removed first
         self._users: dict[tuple[str, str], _Failures] = {}
         self._addresses: dict[str, _Spent] = {}
-        self._known: dict[tuple[str, str], None] = {}  # who has logged in from where
+        self._known: dict[tuple[str, str], None] = {}  # (address, user) of successful logins
 
     def wait_us(self, address: str, user: str, now_us: int) -> int:
-        """How long an attempt that is made now must wait; -1 if it is to be refused unseen."""
+        """Return how long an attempt that is made now must wait; -1 = refuse it without a check."""
         key = _key(address, user)
         due_us = now_us
         spent = None if key in self._known else self._addresses.get(key[0])
@@ -93,7 +93,7 @@ class LoginThrottle:
         return due_us - now_us
 
     def done(self, address: str, user: str, protocol: str, is_right: bool, now_us: int) -> None:
-        """A password was looked at, and was right or wrong."""
+        """Count an attempt whose password was checked."""
         self.count(protocol, is_right)
         key = _key(address, user)
         failures = self._users.pop(key, None)
@@ -114,7 +114,7 @@ class LoginThrottle:
         self._spend(key[0], now_us)
 
     def count(self, protocol: str, is_right: bool) -> None:
-        """An attempt was made that says nothing of a password: by a certificate, or refused unseen."""
+        """Count an attempt that reveals nothing about a password: by a certificate, or refused without a check."""
         counts = self.succeeded if is_right else self.failed
         counts[protocol] = counts.get(protocol, 0) + 1
 
@@ -126,12 +126,12 @@ class LoginThrottle:
             del self._addresses[next(iter(self._addresses))]
 
     def forgive(self) -> None:
-        """Nobody has to wait any more."""
+        """End all waits."""
         self._users.clear()
         self._addresses.clear()
 
     def reset(self) -> None:
-        """Count from zero; who has to wait still has to."""
+        """Reset the counts, but not the waits."""
         self.succeeded.clear()
         self.failed.clear()
 
@@ -141,7 +141,7 @@ def _key(address: str, user: str) -> tuple[str, str]:
 
 
 def network(address: str) -> str:
-    """What one machine may have many addresses of: a /64 of IPv6. address: an IP address, or any other name."""
+    """Return the part of an IP address that identifies a machine: of IPv6 the /64. Other names are returned as is."""
     if ":" not in address:
         return address
     try:

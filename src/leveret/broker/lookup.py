@@ -1,10 +1,11 @@
-"""A message whose way leads past very many bindings or exchanges: its queues are found in several turns.
+"""Lookups of queues that take several turns, for a message whose route leads past very many bindings or exchanges.
 
-So is a huge content put together that came in pieces.
+Large contents that came in pieces are joined in the same way.
 
-Others have their turn after routing.WORK_MAX bindings (Share). What the publisher says behind it waits, as do messages
-behind a delayed one, events of the firehose, and dead letters (slow_dead_letters.py). If bindings come or go meanwhile,
-it is as if it had been published before or after that; a route that was found so is not kept.
+A lookup pauses after routing.WORK_MAX bindings (Share), so that other connections get their turn. What the publisher
+sent after the message waits, and so do messages behind a delayed one, events of the firehose, and dead letters
+(slow_dead_letters.py). If bindings change meanwhile, the result is as if the message had been published before or after
+the change, and such a route is not cached.
 """
 
 from __future__ import annotations
@@ -29,42 +30,33 @@ if TYPE_CHECKING:
     from leveret.broker.vhost import VHost
 
 
-# Of dead letters and delayed messages: so short lookups are done at once, however many long ones there are, and are so
-# few in a turn that all of them together are short enough.
+# For dead letters and delayed messages: lookups with less work than this are done at once, however many long ones are
+# pending; a turn has so few of them that all together are fast enough.
 LEAST: Final[i64] = 256
 
 
-# in how many queues dead letters that go to several may arrive in one turn; the next one waits
+# how many queues may get dead letters that go to several queues in one turn; further dead letters wait
 ARRIVALS_MAX: Final[i64] = 8192
 
 
 class Share:
-    """How many bindings lookups may examine in one turn.
-
-    left: for lookups that begin in this turn; more: for those that continue. arrivals: see ARRIVALS_MAX.
-
-    least: the number that each lookup may examine, however many the others have used.
-    """
+    """How many bindings lookups may examine in one turn."""
 
     def __init__(self, least: i64) -> None:
-        self.least = least
-        self.left: i64 = routing.WORK_MAX
-        self.more: i64 = routing.WORK_MAX
+        self.least = least  # what each lookup may examine, however much the others have used
+        self.left: i64 = routing.WORK_MAX  # for lookups that begin in this turn
+        self.more: i64 = routing.WORK_MAX  # for lookups that continue
         self.arrivals: i64 = ARRIVALS_MAX
 
     def renew(self) -> None:
-        """The next turn begins."""
+        """Begin a new turn."""
         self.left = routing.WORK_MAX
         self.more = routing.WORK_MAX
         self.arrivals = ARRIVALS_MAX
 
 
 class Lookup:
-    """One way of a message from an exchange to its queues, of which a part is done.
-
-    found, waits: the queues, and the schedules where it waits; bindings: that take it, and are to be followed; seen:
-    names of exchanges that it has come to; todo: those where it has not been looked at.
-    """
+    """The search for the queues of one message from one exchange on, partly done."""
 
     def __init__(
         self,
@@ -83,17 +75,17 @@ class Lookup:
         self._envelope = envelope
         self._generation = vhost.generation
         self._vhost = vhost
-        self._found = found
-        self._waits = waits
-        self._seen = seen
-        self._todo = todo
-        self._exchange = start  # that is being looked at
+        self._found = found  # queues, by name
+        self._waits = waits  # schedules in which the message waits
+        self._seen = seen  # names of exchanges that it has reached
+        self._todo = todo  # reached exchanges that have not been looked at
+        self._exchange = start  # the one that is being looked at
         self._trial: Iterator[None] | None = None
-        self._bindings = bindings
-        self._at: i64 = 0  # the first binding that has not been followed
+        self._bindings = bindings  # matched bindings
+        self._at: i64 = 0  # index of the first binding that has not been followed
 
     def go_on(self) -> bool:
-        """Do what a turn may; True if all queues are found."""
+        """Do as much as the share of this turn allows; return True if all queues are found."""
         share = self._seeker.share
         left = max(share.more, share.least)
         share.more -= left
@@ -135,50 +127,46 @@ class Lookup:
 
     @property
     def is_stale(self) -> bool:
-        """Bindings have changed since it began."""
+        """Whether bindings have changed since it began."""
         return self._generation != self._vhost.generation
 
     def is_of(self, start: Exchange, envelope: Envelope) -> bool:
-        """Whether it is the way from this exchange of a message like this; without content, of all with these keys."""
+        """Return whether it is the lookup of such a message from this exchange; without content, the keys decide."""
         own = self._envelope
         return self._start is start and own.keys == envelope.keys and len(own.content) == len(envelope.content)
 
     def queues(self) -> list[Queue]:
-        """What was found and is still there."""
+        """Return the queues and schedules that were found and still exist."""
         return [queue for queue in [*self._found.values(), *self._waits] if not queue.is_deleted]
 
 
 class Seeker:
-    """What a peer's publish has needed several turns for, until it is done; or another message that finds its way.
-
-    channel, method, content: of this publish. share: what it may do in a turn. is_stale: bindings have changed since
-    one of its lookups began. batch: of the journal, in which a history has noted the message; -1 = none has.
-    """
+    """A publish that takes several turns, until it is done; or another message whose lookup does."""
 
     def __init__(self, share: Share) -> None:
         self.share = share
-        self.channel: BrokerChannel | None = None
+        self.channel: BrokerChannel | None = None  # channel, method and content of the publish
         self.method = b""
         self.content = b""
-        self.is_stale = False
-        self.batch = -1
+        self.is_stale = False  # bindings have changed since one of its lookups began
+        self.batch = -1  # journal batch in which a recent-history exchange has recorded the message; -1 = none
         self._lookups: list[Lookup] = []
-        self.spread: Spread | None = None  # the publish has found its queues, and some have it
-        self._assembly: Assembly | None = None  # of whose content a part is put together
+        self.spread: Spread | None = None  # set when the queues are found, and some have the message
+        self._assembly: Assembly | None = None  # set while the content is being joined
 
     @property
     def is_idle(self) -> bool:
-        """Nothing takes several turns."""
+        """Whether no lookup is under way."""
         return not self._lookups
 
     def wait(self, channel: BrokerChannel, method: bytes, content: bytes) -> None:
-        """This publish is to be tried again in another turn."""
+        """Store a publish that is to be tried again in another turn."""
         self.channel = channel
         self.method = method
         self.content = content
 
     def join(self, channel: BrokerChannel, assembly: Assembly) -> None:
-        """The same, once its content is put together."""
+        """Store a publish that is to be tried again once its content is joined."""
         self.wait(channel, assembly.method, b"")
         self._assembly = assembly
 
@@ -193,12 +181,12 @@ class Seeker:
         seen: set[str],
         todo: list[Exchange],
     ) -> None:
-        """This takes several turns: see Lookup. Unfinished."""
+        """Start a lookup that takes several turns (see Lookup). Raises Unfinished, always."""
         self._lookups.append(Lookup(self, vhost, start, envelope, found, waits, bindings, seen, todo))
         raise Unfinished
 
     def go_on(self) -> bool:
-        """Do a part of what takes several turns; True if it is over, and the publish is to be tried again."""
+        """Do a part of the work; return True if it is over and the publish is to be tried again."""
         if self._assembly is not None:
             content = self._assembly.join()
             if content is None:
@@ -211,7 +199,7 @@ class Seeker:
         return self.is_idle or self._lookups[-1].go_on()
 
     def found(self, exchange: Exchange, envelope: Envelope) -> list[Queue] | None:
-        """The queues that a finished lookup found; None if no such lookup was made."""
+        """Return the queues that a lookup found; None if no such lookup was made."""
         for lookup in self._lookups:
             if lookup.is_of(exchange, envelope):
                 self.is_stale = self.is_stale or lookup.is_stale
@@ -219,7 +207,7 @@ class Seeker:
         return None
 
     def clear(self) -> None:
-        """The publish is done, or given up."""
+        """Forget the publish: it is done or given up."""
         self.channel = None
         self.method = self.content = b""
         self.is_stale = False

@@ -1,7 +1,7 @@
-"""A message list: messages of a queue that are kept in the order of their arrival, in memory and in pages.
+"""A message list: messages of a queue in the order of their arrival, in memory and in pages.
 
-Most queues have one. A priority queue has one for each priority that was ever used. The journal knows a message list by
-its number, and that is all it knows of the reason why a queue has several.
+Most queues have one; a priority queue has one for each priority that was used. The journal knows message lists by their
+numbers, not why a queue has several.
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ from leveret.broker.run import Run, Stretch
 if TYPE_CHECKING:
     from leveret.broker.queue import Queue
 
-# a message list's number: that of its queue in the lower bits, its own index above them
+# the number of a message list: its queue's number in the lower bits, its index above
 INDEX_SHIFT: Final[i64] = 32
 QUEUE_MASK: Final[i64] = (1 << 32) - 1
 
 
 class MessageList:
-    """index: which one of its queue; 0 is there from the beginning."""
+    """The messages of a queue, or of one priority of it."""
 
     def __init__(self, queue: Queue, index: i64) -> None:
         self.queue = queue
-        self.index = index
+        self.index = index  # among the queue's lists; 0 exists from the beginning
         self.ready = Ready(queue.vhost.log)
-        # pages with journalled messages, by id; they never overlap; every id below paged_below may be in one
+        # pages with journalled messages, by id, without overlap; an id below paged_below may be in one of them
         self.pages: list[Page] = []
         self.paged_below: i64 = 0
-        self.is_leaving = False  # its queue is gone, and its pages stay until all messages in them are settled
+        self.is_leaving = False  # its queue was deleted, and its pages stay until all messages in them are settled
         self._position: i64 = 0
 
     @property
     def number(self) -> i64:
-        """In the journal."""
+        """Its number in the journal."""
         return self.index << INDEX_SHIFT | self.queue.number
 
     def enqueue(
         self, content: bytes, key: bytes, id: i64, expires_us: i64, redelivered: bool = False, returns: i64 = 0
     ) -> None:
-        """Take a message at the tail, which came back `returns` times; it is delivered at the end of the turn."""
+        """Add a message at the tail, to be delivered at the end of the turn. returns: its delivery count."""
         entry = Entry(self, content, key, id, expires_us, 0)
         entry.redelivered = redelivered
         if returns != 0:
@@ -54,7 +54,7 @@ class MessageList:
         self.put(entry)
 
     def put(self, entry: Entry) -> None:
-        """Take an entry of this message list, which has no place on it yet, at the tail."""
+        """Add an entry of this message list, which has no position yet, at the tail."""
         self._position += 1
         entry.position = self._position
         self.ready.append(entry)
@@ -65,7 +65,7 @@ class MessageList:
             queue.touch()
 
     def enqueue_stretch(self, stretch: Stretch, id: i64, expires_us: i64, redelivered: bool = False) -> None:
-        """Take alike messages at the tail; id: the journal's number of the first."""
+        """Add a batch of messages at the tail. id: of the first, in the journal."""
         run = Run(self, stretch, id, expires_us, self._position + 1)
         run.redelivered = redelivered
         self.ready.append_run(run)
@@ -77,19 +77,20 @@ class MessageList:
             queue.touch()
 
     def enqueue_page(self, page: Page) -> None:
-        """Take messages that are on disk at the tail, after a restart."""
+        """Add a page of messages on disk at the tail, after a restart."""
         page.position = self._position + 1
         self._position += page.count
         page.is_waiting = True
         self.ready.append_page(page)
         queue = self.queue
         if queue.limits is not None and queue.limits.octets_max >= 0:
-            queue.limits.octets += queue.vhost.log.body_octets(page)  # the only queues that read theirs at a start
+            # only queues with x-max-length-bytes read their pages at a start
+            queue.limits.octets += queue.vhost.log.body_octets(page)
         if not queue.is_touched:
             queue.touch()  # its messages may expire
 
     def body_octets(self) -> i64:
-        """Size of the bodies of all its messages; pages are read for it."""
+        """Return the size of the bodies of all its messages; reads pages."""
         octets: i64 = 0
         for entry in self.ready.in_memory():
             octets += body_octets(entry.content)
@@ -98,7 +99,7 @@ class MessageList:
         return octets
 
     def add_page(self, page: Page) -> None:
-        """From here on the ids of the page are looked for in it."""
+        """Add a page to those in which ids are looked up."""
         index: i64 = len(self.pages)
         while index > 0 and self.pages[index - 1].first_id > page.first_id:
             index -= 1
@@ -106,20 +107,20 @@ class MessageList:
         self.paged_below = max(self.paged_below, page.last_id + 1)
 
     def remove_page(self, page: Page) -> None:
-        """They are not looked for in it any more; it may be one in which none ever were."""
+        """Remove a page from those in which ids are looked up; it need not be one of them."""
         index = self.page_index(page.first_id)
         if index < len(self.pages) and self.pages[index] is page:
             del self.pages[index]
 
     def page_of(self, id: i64) -> Page | None:
-        """The page that has this message."""
+        """Return the page with this message, None if it is in no page."""
         index = self.page_index(id)
         if index < len(self.pages) and self.pages[index].first_id <= id:
             return self.pages[index]
         return None
 
     def page_index(self, id: i64) -> i64:
-        """Where the first page stands that ends with this id or a later one."""
+        """Return the index of the first page whose last id is not below this one."""
         low: i64 = 0
         high: i64 = len(self.pages)
         while low < high:

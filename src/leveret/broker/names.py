@@ -1,4 +1,4 @@
-"""Names that the broker makes: queues, consumer tags, direct reply-to."""
+"""Names that the broker generates, for queues, consumer tags and direct reply-to, and names that it reserves."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from binascii import b2a_base64
 from collections.abc import Callable
 from typing import Final
 
-DEFAULT_EXCHANGE: Final = "amq.default"  # what permissions call it
+DEFAULT_EXCHANGE: Final = "amq.default"  # the default exchange's name in permissions
 REPLY_TO: Final = "amq.rabbitmq.reply-to"
 REPLY_PREFIX: Final = "amq.rabbitmq.reply-to."
-STAGE: Final = "amq.leveret.stage"  # where channels are attached to stages, and batches released
+STAGE: Final = "amq.leveret.stage"  # by this name channels are attached to stages, and batches released
 
 RandomBytes = Callable[[int], bytes]
 
@@ -17,5 +17,5 @@ _FOR_URLS: Final = bytes.maketrans(b"+/", b"-_")
 
 
 def generated(prefix: str, random_bytes: RandomBytes) -> str:
-    """prefix plus 128 random bits as 22 characters, in the form of RabbitMQ's own names."""
+    """Return prefix plus 128 random bits as 22 characters, in the form of RabbitMQ's generated names."""
     return prefix + b2a_base64(random_bytes(16)).translate(_FOR_URLS)[:22].decode()

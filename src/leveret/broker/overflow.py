@@ -1,8 +1,8 @@
-"""What happens at a queue's limits: new messages are refused, old ones are dropped or dead-lettered.
+"""Queues at their limits: new messages are refused, or old ones are dropped or dead-lettered.
 
-RabbitMQ's queues deliver before they count, and count after each message and after each batch of returned ones. A queue
-with limits therefore does not wait for the end of the turn as others do: it is brought up to date around each publish;
-so is one that gets a message with a time to live of 0.
+RabbitMQ's queues deliver first and then check their limits, after each message and after each batch of requeued ones.
+So a queue with limits does not wait for the end of the turn as others do, but is served around each publish; so is a
+queue that gets a message with a time to live of 0.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from leveret.broker.vhost import VHost
 
 
-# dropped from one queue in one go
+# how many messages are dropped from one queue at once
 TRIM_MAX: Final[i64] = 512
 
 
 def accept(
     vhost: VHost, route: Route, content: bytes, persistent: bool, ttl_us: i64, now_us: i64, moved: Entry | None
 ) -> i64:
-    """VHost.accept for a route with a limited queue. One queue that refuses is enough for a nack; the others take."""
+    """Do what VHost.accept does, for a route with a limited queue. REFUSED if one queue refuses; the others take it."""
     if len(route.queues) > QUEUES_MAX:
         return _accept_in_parts(vhost, route, content, persistent, ttl_us, now_us, moved)
     refusing = refusing_queues(vhost, route, content, now_us)
@@ -43,14 +43,14 @@ def accept(
             queue.serve(now_us)
             vhost.over.append(queue)
     trim(vhost, now_us)
-    # a dead letter has no publisher to be told, but a queue that it has left or not
+    # a dead letter has no publisher; its queue needs to know whether it has left
     return REFUSED if refusing and moved is None else standing
 
 
 def _accept_in_parts(
     vhost: VHost, route: Route, content: bytes, persistent: bool, ttl_us: i64, now_us: i64, moved: Entry | None
 ) -> i64:
-    """The same for very many queues: no record of the journal may name all of them."""
+    """Do the same for very many queues: a journal record must not name all of them."""
     standing = HANDLED
     for at in range(0, len(route.queues), QUEUES_MAX):
         part = route.to(route.queues[at : at + QUEUES_MAX])
@@ -61,7 +61,7 @@ def _accept_in_parts(
 
 
 def refusing_queues(vhost: VHost, route: Route, content: bytes, now_us: i64) -> list[Queue]:
-    """Those of the route's queues that have no room for this message and refuse it."""
+    """Return the queues of the route that have no room for this message and refuse it."""
     found: list[Queue] = []
     if not route.is_limited:
         return found
@@ -79,7 +79,7 @@ def refusing_queues(vhost: VHost, route: Route, content: bytes, now_us: i64) -> 
 
 
 def expire_untaken(vhost: VHost, queues: list[Queue], now_us: i64) -> None:
-    """A client has published what has no time to wait: a consumer that can take it gets it now, or it expires."""
+    """Deliver messages with a time to live of 0 to a consumer that can take them now; all others expire."""
     for queue in queues:
         if not queue.is_schedule and not queue.is_stream:
             queue.serve(now_us)
@@ -88,9 +88,9 @@ def expire_untaken(vhost: VHost, queues: list[Queue], now_us: i64) -> None:
 
 
 def trim(vhost: VHost, now_us: i64) -> None:
-    """Bury what the queues in vhost.over have no room for. It may overfill others, which are trimmed in their turn."""
+    """Dead-letter or drop what the queues in vhost.over have no room for. Queues that overflow by this follow."""
     if vhost.is_trimming:
-        return  # the loop that is running comes to it: chains of queues may be long
+        return  # the running loop handles them: recursion could become too deep with long chains of queues
     vhost.is_trimming = True
     try:
         while vhost.over:
@@ -126,5 +126,5 @@ def _trim_queue(vhost: VHost, queue: Queue, now_us: i64) -> None:
         room -= 1
         queue.drop_head(head)
         vhost.dead_letter(queue, head, "maxlen", now_us)
-    # a message with a time to live of 0 that nobody took must not count against the next one
+    # a message with a time to live of 0 that no consumer took must not count against the next one
     vhost.expire_due(queue, now_us)
