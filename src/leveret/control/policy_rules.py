@@ -1,6 +1,6 @@
-"""What a policy may say (RabbitMQ, Policies; the complaints are 3.10.8's, word for word).
+"""Validation of policies (RabbitMQ, Policies; the error texts are those of 3.10.8, word for word).
 
-Of later versions there are consumer-timeout and the longer words of apply-to.
+From later versions come consumer-timeout and the additional values of apply-to.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from leveret.control.erlang import pairs, term
 from leveret.control.rules import Rule
 
 FEDERATION: Final = ("federation-upstream", "federation-upstream-set", "federation-upstream-pattern")
-# what an operator policy may set
+# the keys that an operator policy may set
 OPERATOR_KEYS: Final = (
     "expires", "message-ttl", "max-length", "max-length-bytes", "max-in-memory-length", "max-in-memory-bytes",
     "delivery-limit",
@@ -44,7 +44,7 @@ def _age(value: object) -> bool:
     return isinstance(value, str) and age_us(value) > 0
 
 
-# key -> what its value must be, and what RabbitMQ calls it when it is not
+# key -> the check of its value, and RabbitMQ's words for a value that fails it
 KEYS: Final[dict[str, tuple[Callable[[object], bool], str]]] = {
     "alternate-exchange": (_text, "is not a valid alternate exchange name"),
     "dead-letter-exchange": (_text, "is not a valid dead letter exchange name"),
@@ -82,7 +82,7 @@ _MIRRORING: Final = (
 
 
 def definition(settings: object, is_operator: bool) -> str:
-    """What is wrong with what a policy or an operator policy sets, "" if nothing is."""
+    """Return what is wrong with the definition of a policy or an operator policy, "" if it is valid."""
     if settings in ({}, []):
         return "no policy provided"
     if not isinstance(settings, dict):
@@ -108,7 +108,7 @@ def _federation(settings: dict[str, object]) -> str:
 
 
 def _mirroring(settings: dict[str, object]) -> str:
-    """The ha-* keys do nothing on a single node, but what is wrong with them is told all the same."""
+    """Validate the ha-* keys, although they have no effect on a single node."""
     if not any(key in settings for key in _MIRRORING):
         return ""
     if "ha-mode" not in settings:
@@ -142,7 +142,7 @@ def _apply_to(name: str, value: object) -> str:
 
 
 def policy(is_operator: bool) -> dict[str, Rule]:
-    """The rules for a policy's fields, or an operator policy's."""
+    """Return the rules for the fields of a policy or an operator policy."""
     return {
         "priority": Rule(rules.number, mandatory=True),
         "pattern": Rule(rules.regex, mandatory=True),
