@@ -21,7 +21,7 @@ class Links(Protocol):
     """The federation links."""
 
     def statuses(self) -> list[LinkStatus]:
-        """Return the state of each link, and of each exchange that cannot be federated, by virtual host, exchange and
+        """Return the state of each link and of each exchange that cannot be federated, by virtual host, exchange,
         upstream."""
 
     def restart(self, id: str) -> bool:
@@ -79,8 +79,7 @@ class Host(Protocol):
         """Apply other resource limits from now on."""
 
     def stop(self, keeps_process: bool = False) -> None:
-        """Begin an orderly shutdown. With keeps_process, the process stays and waits until it is told to serve again.
-        """
+        """Begin an orderly shutdown. With keeps_process, the process stays and waits for the order to serve again."""
 
     async def settled(self) -> None:
         """Deliver what a command made deliverable; return when everything recorded so far is on disk."""

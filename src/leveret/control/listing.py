@@ -41,8 +41,7 @@ class Listing(Query):
         wanted = name_filter(self.name, self.use_regex) if self.name else None
         return Sliced(self._steps(node, wanted))
 
-    # -- for each kind of object
-    # ----------------------------------------------------------------------------------------
+    # -- for each kind of object ---------------------------------------------------------------------------------------
 
     def found(self, node: Node) -> Steps[list[Any]]:
         """Return all objects of the requested virtual hosts in their default order."""
