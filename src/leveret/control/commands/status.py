@@ -55,7 +55,7 @@ class Overview(Query):
     """Return the overview of RabbitMQ's HTTP API."""
 
     vhosts: tuple[str, ...] | None = None  # what is counted, None = all
-    user: str | None = None  # None, with all virtual hosts: includes what only monitors may see
+    user: str | None = None  # if None, with all virtual hosts, the answer includes what only monitors may see
 
     def run(self, node: Node) -> object:
         names = self.vhosts
