@@ -101,7 +101,7 @@ async def relative_memory(call: Call) -> Response:
 
 
 async def put_vhost(call: Call) -> Response:
-    """Create or change a virtual host; its creator gets full permissions in it."""
+    """Create or change a virtual host; its creator gets full permissions, and fields that are not sent stay."""
     sent = bodies.decode(await bodies.read(call.request))
     name, fields = call.values["vhost"], VHOST.take(sent)
     tracing = None if sent.get("tracing") is None else bodies.boolean(sent["tracing"])

@@ -19,7 +19,7 @@ READ_OCTETS: Final = 1 << 16
 FIRST_OCTETS: Final = 1 << 20
 # maximum length of an answer that is read whole, because it is processed here
 WHOLE_OCTETS_MAX: Final = 64 << 20
-# long answers that may be in progress at the same time, so that slow readers do not use up the broker's connections
+# long answers that may be in progress at the same time, so that slow readers do not hold up others
 LONG_MAX: Final = 16
 
 

@@ -120,8 +120,7 @@ class Control:
                 until_ns = time.perf_counter_ns() + SLICE_NS
 
     def _parts(self, result: object) -> Iterator[bytes | None]:
-        """Yield the JSON of an answer. An array, or one inside a table, may be long. None is a pause: nothing is ready.
-        """
+        """Yield the JSON of an answer; an array, or one inside a table, may be long. None is a pause."""
         yield b'{"ok":'
         if isinstance(result, dict):
             before = b"{"

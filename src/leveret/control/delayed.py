@@ -63,8 +63,7 @@ def checked_ids(ids: Collection[str] | None) -> set[str] | None:
 
 
 def span_us(node: Node, after_ms: int | None, before_ms: int | None) -> tuple[int, int]:
-    """Return a period of the broker's time in microseconds; 0 = open at this end. Raises Refused as `broker_us` does.
-    """
+    """Return a period of the broker's time in microseconds, 0 = open at this end. Raises Refused as `broker_us`."""
     start_us = 0 if after_ms is None else broker_us(node, after_ms)
     return start_us, 0 if before_ms is None else max(broker_us(node, before_ms), 1)
 

@@ -58,8 +58,7 @@ class DirectChannel:
         self._peer.lost(self._node.host.now_us())
 
     def ask(self, spec: MethodSpec, **fields: str | bool | int | bytes) -> Method:
-        """Call a method and return its answer. Raises Refused with the text of RabbitMQ's HTTP API for an AMQP error.
-        """
+        """Call a method and return its answer. An AMQP error raises Refused with the text of RabbitMQ's HTTP API."""
         try:
             return self.call(spec, **fields)[0]
         except ProtocolError as error:

@@ -23,7 +23,7 @@ class Directory:
         self._lists: dict[str, _Sorted] = {}
 
     def places(self, vhost: VHost, things: Mapping[str, object]) -> Steps[list[Place]]:
-        """Return those of one virtual host. The list must not be changed."""
+        """Return the places in one virtual host, by name. The list must not be changed."""
         found = self._lists.get(vhost.name)
         if found is None or found.vhost is not vhost:
             found = self._lists[vhost.name] = _Sorted(vhost)

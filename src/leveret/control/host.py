@@ -45,7 +45,7 @@ class Host(Protocol):
     backups: Backups
     logins: Logins  # checks passwords, on a thread if it takes long
     streams: Streams  # streams and their files
-    shutdown: Shutdown  # how connections end at a shutdown
+    shutdown: Shutdown  # shutdown and maintenance mode
 
     @property
     def federator(self) -> Links:

@@ -20,7 +20,7 @@ class Caller(msgspec.Struct, frozen=True):
 
     user: str = ""  # "" = anyone who may open the socket
     address: str = ""
-    interface: str = "socket"  # such as "socket", "ctl"
+    interface: str = "socket"  # such as "socket", "ctl", "http"
 
     def known_as(self, sender: Sender) -> Caller:
         """Return the caller with missing fields filled in from the peer of the socket."""

@@ -59,7 +59,7 @@ class StartApp(Command):
 
 
 class Reset(Command):
-    """Delete all data of a broker that was stopped by stop_app; a running one refuses."""
+    """Delete all definitions and messages of a broker that was stopped by stop_app; a running one refuses."""
 
     def run(self, node: Node) -> object:
         raise Refused(NOT_RUNNING, AWAKE)

@@ -49,7 +49,7 @@ class GrantStreamLease(Command):
     name: str
     duration_ms: int
     first: int = 0
-    holder: str = ""  # the applicant's name, for people
+    holder: str = ""  # name of the lease's holder, for people
     user: str | None = None  # whose read permission is needed, None = no check
 
     def run(self, node: Node) -> object:

@@ -29,7 +29,7 @@ class AddSuperStream(Command):
 
     name: str
     vhost: str = "/"
-    partitions: int | None = None  # give either this or routing_keys
+    partitions: int | None = None  # not together with routing_keys
     routing_keys: tuple[str, ...] | None = None
     max_length_bytes: int | None = None
     max_age: str | None = None  # as x-max-age

@@ -35,7 +35,7 @@ class Sums:
             self.by_type[kind].add_outgoing(counters)
 
     def add_queue(self, queue: Queue) -> None:
-        """Add a queue that exists, or was deleted just now and whose counters are not in the virtual host's yet."""
+        """Add a queue, unless it was deleted: its deliveries are then in the counts of the virtual host."""
         if not queue.is_deleted:
             self.queues += 1
             self.consumers += int(queue.consumers.count)
@@ -43,7 +43,7 @@ class Sums:
             self.by_type[queue_type(queue.arguments)].add_outgoing(queue.counters)
 
     def add_channel(self, channel: BrokerChannel) -> None:
-        """Add a channel that exists, or was closed just now."""
+        """Add a channel, unless it was closed: its counts are then in those of the virtual host."""
         if not channel.is_closed:
             self.channels += 1
             self.publishers += int(channel.counters.publish) > 0
