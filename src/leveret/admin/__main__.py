@@ -44,7 +44,7 @@ KEEP_ALIVE_S = 75
 
 
 class AdminServer(uvicorn.Server):
-    """Serves until its process ends; it ignores signals, which the broker handles."""
+    """Serves until its process ends; without uvicorn's signal handlers, as the broker decides when that is."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -202,8 +202,8 @@ def put(
 ) -> Action:
     """PUT: 201, or 204 if the object existed.
 
-    `acting`: the user's permissions apply. `missing`: error text if an object that is referred to does not exist; without
-    it, only a missing virtual host is reported so. `escapes`: the reason of a refusal is escaped for HTML.
+    `acting`: the user's permissions apply. `missing`: error text if an object that is referred to does not exist;
+    without it, only a missing virtual host is reported so. `escapes`: the reason of a refusal is escaped for HTML.
     """
 
     async def change(call: Call) -> Response:

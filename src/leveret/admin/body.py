@@ -46,8 +46,7 @@ async def _read(request: Request) -> bytes:
 
 
 def decode(body: bytes) -> dict[str, Any]:
-    """Decode a JSON object; an empty body, null, true and false count as an empty one. Raises HttpError 400
-    otherwise."""
+    """Decode a JSON object; an empty body, null, true and false count as an empty one. Else raises HttpError 400."""
     if body in (b"", b"undefined"):
         return {}
     try:
@@ -66,8 +65,7 @@ def decode(body: bytes) -> dict[str, Any]:
 
 
 def shallow(value: dict[str, Any]) -> dict[str, Any]:
-    """Return the value. Raises HttpError 400 if it is nested more than DEPTH_MAX levels deep, too deep for
-    recursion."""
+    """Return the value. Raises HttpError 400 if it is nested more than DEPTH_MAX levels, too deep for recursion."""
     level: list[Any] = [value]
     for _ in range(DEPTH_MAX):
         level = [item for each in level for item in _inner(each)]

@@ -74,8 +74,7 @@ class Call:
         return _json_of(line)
 
     async def pass_on(self, command: str, **fields: Any) -> Response:
-        """Pass on the answer of a command as the broker sends it; only a piece of a long answer is in memory at a
-        time."""
+        """Pass on a command's answer as the broker sends it; only one piece of a long answer is in memory."""
         try:
             line, rest = await self._control.begin(command, fields, self.user.by)
         except OSError as error:

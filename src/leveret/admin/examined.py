@@ -118,8 +118,7 @@ class Examiner:
 
 
 def _connected(database: str) -> sqlite3.Connection | None:
-    """Open the database; None if it can't be used. It is written without syncs: if a power cut damages it, it is
-    recreated."""
+    """Open the database; None if it can't be used. As it is written without syncs, a damaged one is recreated."""
     for _ in range(2):
         try:
             return _prepared(database)

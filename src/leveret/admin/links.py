@@ -30,8 +30,7 @@ def listed(only_down: bool = False, **fields: str) -> Action:
 
 
 async def find(call: Call) -> Any:
-    """Return the link in the virtual host of the path; RabbitMQ also accepts an existing link of another virtual
-    host."""
+    """Return the link in the path's virtual host; RabbitMQ also accepts an existing link of another one."""
     try:
         await call.ask("get_node", name=call.values["node"])
         await call.ask("get_vhost", name=call.values["vhost"])

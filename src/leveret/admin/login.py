@@ -60,8 +60,7 @@ def nobody() -> HttpError:
 
 
 def credentials(header: str | None) -> tuple[str, str]:
-    """Return user and password of an Authorization header. Raises HttpError: 401 if it is missing, 400 if it is
-    malformed."""
+    """Return user and password of an Authorization header. HttpError 401 if it is missing, 400 if malformed."""
     if header is None:
         raise HttpError(401, headers={"www-authenticate": REALM})
     scheme, _, token = header.partition(" ")
@@ -77,8 +76,7 @@ def credentials(header: str | None) -> tuple[str, str]:
 
 
 async def log_in(request: Request, control: AsyncControlClient, name: str, password: str) -> User:
-    """Return the user. Raises HttpError 401 with RabbitMQ's texts if the login fails or the user may not use the
-    API."""
+    """Return the user. Raises HttpError 401 with RabbitMQ's texts, also for users who may not use the API."""
     address = request.client.host if request.client else ""
     by = Caller(user=name, address=address, interface="http")
     fields: dict[str, Any]

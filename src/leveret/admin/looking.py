@@ -24,8 +24,7 @@ OCTETS: Final = "application/octet-stream"
 
 
 async def route(call: Call) -> Response:
-    """POST: explain where a message would go. Users who are no administrators can only ask for their own
-    permissions."""
+    """POST: explain where a message would go. Only administrators can ask for other users' permissions."""
     asked = ROUTE.take(bodies.decode(await bodies.read(call.request)))
     if asked.get("user", call.user.name) != call.user.name and not call.user.is_administrator:
         raise not_authorised(NOT_ADMINISTRATOR)

@@ -66,8 +66,7 @@ class Route:
         return login.credentials(header)
 
     def bound(self, values: dict[str, str]) -> dict[str, str]:
-        """Return the path's variables in the commands' terms. Raises HttpError 404 for an unknown type of
-        destination."""
+        """Return the path's variables in the commands' terms. Raises HttpError 404 for unknown destination types."""
         found = dict(values)
         for name in ("exchange", "source", "destination"):
             if found.get(name) == "amq.default":

@@ -153,8 +153,7 @@ async def topic_permissions_at(call: Call) -> list[dict[str, Any]] | None:
 
 
 async def vhost_limits(call: Call) -> Response:
-    """Return the limits of all virtual hosts or of one; users who are no monitors see those of their own virtual
-    hosts."""
+    """Return the limits of all virtual hosts or of one; only monitors see those of virtual hosts not theirs."""
     items = await call.ask("list_vhost_limits", **call.values)
     if not call.user.is_monitor:
         mine = await call.user.vhosts()

@@ -1,5 +1,4 @@
-"""The address of the control socket and the identity of its callers; all that the broker imports before the first call.
-"""
+"""The control socket's address and callers; all of this package that the broker imports before the first call."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The audit log: one log line for each administrative change, whatever the log level.
 
-audit {"user": ..., "address": ..., "via": ..., "command": ..., "arguments": {...}, "outcome": "ok" or the kind of
-error}
+audit {"user": ..., "address": ..., "via": ..., "command": ..., "arguments": {...}, "outcome": "ok" or error kind}
 
 A line is ASCII JSON, so a caller's text cannot start a new line or send control characters to a terminal. Secrets are
 written as "***": the fields that a command declares as secret, passwords and their hashes at any depth, and the

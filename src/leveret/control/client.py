@@ -118,8 +118,7 @@ class AsyncControlClient:
         writer.close()
 
     async def call(self, command: str, fields: dict[str, Any] | None = None, by: Caller = SOMEBODY) -> Any:
-        """Run a command and return its result. Raises Refused if it fails, with kind internal_error if the broker has
-        gone."""
+        """Run a command and return its result. Raises Refused; its kind is internal_error if the broker has gone."""
         try:
             return result_of(await self.raw(command, fields or {}, by))
         except OSError as error:

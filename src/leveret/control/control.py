@@ -30,8 +30,7 @@ INTERNAL_ERROR: Final = "internal error; the broker's log says more"
 
 
 class AnswerBroken(ConnectionError):
-    """A defect showed up after the beginning of an answer had been sent; the caller must not take that for a whole
-    answer."""
+    """A defect showed up after the beginning of an answer had been sent; the answer is incomplete."""
 
 
 class Control:

@@ -81,8 +81,7 @@ def check_time(time_ms: int) -> None:
 
 
 def check_access(node: Node, vhost: str, user: str | None, cuts: Iterable[Cut], entrances: Iterable[str]) -> None:
-    """Raise Refused unless the user may take the messages out of their queues, as for a purge, and publish to the
-    exchanges."""
+    """Raise Refused unless the user may purge the messages' queues and publish to the exchanges."""
     if user is None:
         return
     access = node.broker.access(user, vhost)
@@ -96,8 +95,7 @@ def check_access(node: Node, vhost: str, user: str | None, cuts: Iterable[Cut], 
 
 
 def _right(holder: Holder) -> tuple[str, str, str]:
-    """Return the permission needed. Messages of a delayed exchange can only be removed by deleting it, never by a
-    purge."""
+    """Return the permission needed. A delayed exchange cannot be purged: its messages go when it is deleted."""
     return ("queue", READ, holder.queue.name) if holder.level >= 0 else ("exchange", CONFIGURE, holder.queue.name)
 
 

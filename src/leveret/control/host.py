@@ -21,8 +21,7 @@ class Links(Protocol):
     """The federation links."""
 
     def statuses(self) -> list[LinkStatus]:
-        """Return the state of each link and of each exchange that cannot be federated, by virtual host, exchange,
-        upstream."""
+        """Return states of links, and exchanges that can't be federated, by virtual host, exchange and upstream."""
 
     def restart(self, id: str) -> bool:
         """Reconnect and set up all bindings again. Returns False if there is no such link."""

@@ -35,8 +35,7 @@ def method_of(spec: MethodSpec, **fields: str | bool | int | bytes) -> Method:
 
 
 def refusal_of(error: errors.ProtocolError) -> Refused:
-    """Return the HTTP API's error for an AMQP error: 404 and 403 by kind, others as a bad request with the error's
-    text."""
+    """Return the HTTP API's error for an AMQP error: 404 and 403 by kind, others as a bad request with its text."""
     if error.code == errors.NOT_FOUND:
         return not_found(error.text)
     if error.code in (errors.ACCESS_REFUSED, errors.NOT_ALLOWED):

@@ -36,8 +36,7 @@ def refused_policy(name: str, pattern: object, definition: object, priority: obj
 
 
 def refused_parameter(component: str, name: str, value: object) -> str:
-    """Return the reason for which RabbitMQ refuses a parameter, operator policies and limits included, "" if it is
-    valid."""
+    """Return why RabbitMQ refuses a parameter, operator policies and limits included, "" if it is valid."""
     if component == "policy":
         return "policies may not be set using this method"
     if component not in COMPONENTS:

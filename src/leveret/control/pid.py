@@ -7,6 +7,5 @@ from leveret.control.node import Node
 
 
 def pid_of(node: Node, connection: int, channel: int = 0) -> str:
-    """Return <NODE.START.CONNECTION.CHANNEL>: START is the start of the node in seconds; channel 0 is the connection
-    itself."""
+    """Return <NODE.START.CONNECTION.CHANNEL>: START in seconds; channel 0 is the connection itself."""
     return f"<{node.name}.{node.host.started_us // 1_000_000}.{connection}.{channel}>"

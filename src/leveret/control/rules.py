@@ -71,8 +71,7 @@ def regex(name: str, value: object) -> str:
 
 
 def regex_complaint(pattern: str) -> str:
-    """Return what is wrong with a regular expression, and where, in PCRE's words where they are known; "" if it is
-    valid."""
+    """Return what is wrong with a regular expression, and where, if possible in PCRE's words; "" if it is valid."""
     words, _, at = refused_pattern(pattern).partition(" at position ")
     if not words:
         return ""

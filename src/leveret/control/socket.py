@@ -77,8 +77,7 @@ class ControlSocket:
                 failure.__traceback__ = None
 
     async def close(self) -> None:
-        """Stop listening. Answers in progress are still sent, if they are ready within ANSWER_S_MAX, as that to
-        `stop` itself."""
+        """Stop listening. Answers in progress, such as that to `stop`, are still sent if ready within ANSWER_S_MAX."""
         self._is_closing = True
         if self._server is not None:
             self._server.close()

@@ -58,8 +58,7 @@ def _octets(octets: bytes) -> str:
 
 
 def encoded_table(fields: Mapping[str, object]) -> bytes:
-    """Encode a table from JSON, with integers of 64 bits as in RabbitMQ. Raises Refused for values that tables
-    cannot have."""
+    """Encode a table from JSON, with 64-bit integers as in RabbitMQ. Raises Refused for unsupported values."""
     try:
         # Erlang's tables are sorted by name
         in_order = sorted([(encode_short(name)[1:], value) for name, value in fields.items()], key=_name)

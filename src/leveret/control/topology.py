@@ -159,8 +159,7 @@ class Topology:
     # -- dead letters --------------------------------------------------------------------------------------------------
 
     def _take_dead_letters(self, only: str | None) -> Steps[None]:
-        """Add dead-letter edges of the queues in the drawing, and of all queues whose dead letter exchange is
-        `only`."""
+        """Add dead-letter edges of queues in the drawing, and of queues whose dead letter exchange is `only`."""
         for kind, name in list(self._nodes):
             queue = self._vhost.queues.get(name) if kind == QUEUE else None
             if queue is not None:

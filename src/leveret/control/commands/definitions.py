@@ -52,8 +52,7 @@ class ImportDefinitions(Command):
         return Sliced(self._steps(node))
 
     def _steps(self, node: Node) -> Steps[object]:
-        """Check and apply in steps. From `begin` on, the journal ensures that all changes are made, even after a
-        crash."""
+        """Check and apply in steps. From `begin` on, the journal ensures all changes, even if the broker crashes."""
         for _ in range(CHECKS_MAX):
             plan = self.plan(node.broker)
             yield from plan.steps

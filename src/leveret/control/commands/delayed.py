@@ -237,8 +237,7 @@ def _count(cuts: list[Cut]) -> int:
 
 
 def _possible(retiming: Retiming, moves: list[tuple[Holder, Entry, int]]) -> tuple[int, set[str]]:
-    """Return when the last message will be due, and the exchanges a client would have to publish to for the same
-    effect.
+    """Return when the last message will be due, and which exchanges a client would need to publish to.
 
     Raises Refused if a message can't be rescheduled to its time.
     """
@@ -256,8 +255,7 @@ def _possible(retiming: Retiming, moves: list[tuple[Holder, Entry, int]]) -> tup
 
 
 def _entries(search: Search, cuts: list[Cut]) -> list[tuple[Holder, Entry]]:
-    """Return the messages to reschedule in the order in which they were due. Raises Refused if they are too large in
-    total."""
+    """Return the messages to reschedule, in the order in which they were due. Raises Refused if they are too large."""
     found: list[tuple[Holder, Entry]] = []
     octets = 0
     for cut in cuts:

@@ -71,8 +71,7 @@ def _check_vhost(node: Node, name: str) -> None:
 
 
 def published_header(properties: dict[str, Any], size: int) -> bytes:
-    """Return the payload of a header frame. Unknown properties are ignored, as in RabbitMQ. Raises Refused for
-    invalid ones."""
+    """Return the payload of a header frame, without unknown properties, as in RabbitMQ. Refused for invalid ones."""
     known: dict[str, Any] = {}
     for name, kind in PROPERTIES:
         value = properties.get(name)

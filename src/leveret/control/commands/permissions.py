@@ -58,8 +58,7 @@ class ListUserPermissions(Query):
 
 
 class SetTopicPermissions(Command):
-    """Set which routing keys a user may write and read at a topic exchange, replacing the previous topic
-    permissions."""
+    """Set which routing keys a user may write and read at a topic exchange; replaces the previous ones."""
 
     user: str
     exchange: str
@@ -77,8 +76,7 @@ class SetTopicPermissions(Command):
 
 
 class ClearTopicPermissions(Command):
-    """Remove a user's topic permissions, for one exchange or all of a virtual host, so that all routing keys are
-    allowed."""
+    """Remove a user's topic permissions for one exchange, or all of a virtual host; then all keys are allowed."""
 
     user: str
     vhost: str = "/"

@@ -75,8 +75,7 @@ def _octets(limit: int | str) -> int:
 
 
 class EnableFeatureFlag(Command):
-    """Accept known feature flags, which are all enabled already. Refused for an unknown name; "all" means every
-    flag."""
+    """Accept feature flags, all of which are enabled already. Refused for an unknown name; "all" is every flag."""
 
     name: str
 

@@ -42,8 +42,7 @@ class ListStreamTracking(Query):
 
 
 class ForgetStreamTracking(Command):
-    """Forget a consumer's offset, so that its next consumer chooses where to begin; or a publisher's last publishing
-    id."""
+    """Forget a consumer's offset, so that its next consumer chooses it, or a publisher's last publishing id."""
 
     stream: str
     name: str

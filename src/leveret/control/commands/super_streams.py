@@ -85,8 +85,7 @@ class AddSuperStream(Command):
 
 
 class DeleteSuperStream(Command):
-    """Delete a super stream: the exchange and the partitions with their messages; answers with the partitions'
-    names."""
+    """Delete a super stream with its partitions and their messages; answers with the partitions' names."""
 
     name: str
     vhost: str = "/"

@@ -91,8 +91,7 @@ class Import:
         return self
 
     def is_stale(self) -> bool:
-        """Return whether objects were declared or deleted since the import was created, so that the checks may be
-        wrong."""
+        """Return whether objects were declared or deleted since the creation, so that the checks may be wrong."""
         return self._generations != _generations(self._broker)
 
     def _checked(self, document: Document, user: str) -> Steps[None]:
@@ -393,8 +392,7 @@ def _words(tags: str | list[str]) -> list[Value]:
 
 
 def drop_defaults(broker: Broker, document: Document) -> None:
-    """Delete the default users and virtual hosts of a new broker that are not in the file it starts with, as in
-    RabbitMQ."""
+    """Delete users and virtual hosts of a new broker that are not in the file it starts with, as in RabbitMQ."""
     for name in set(broker.vhosts) - {entry.name for entry in document.vhosts}:
         broker.delete_vhost(name)
     for name in set(broker.users.by_name) - {entry.name for entry in document.users}:

@@ -53,8 +53,7 @@ class Death:
 
 
 class Explanation:
-    """Makes an explanation. With `destination`, only bindings to it are shown, and only this queue in detail; "" =
-    all."""
+    """Makes an explanation; with `destination`, only of bindings to it, and in detail only of this queue."""
 
     def __init__(self, node: Node, vhost: VHost, limit: int, depth: int, destination: str) -> None:
         self._node = node
@@ -238,8 +237,7 @@ class Explanation:
         return row
 
     def _dead_letter(self, queue: Queue, fate: Fate, message: Message, depth: int) -> Steps[View]:
-        """Explain what happens after the queue. The levels of a delay layout are summarized, with the route after
-        them."""
+        """Explain what happens after the queue; the levels of a delay layout are summarized."""
         levels: list[View] = []
         waited_us = 0
         while True:

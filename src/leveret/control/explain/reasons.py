@@ -85,8 +85,7 @@ def _topic(look: Look) -> Reason:
 
 
 def topic_failure(pattern: str, key: str) -> str:
-    """Return why a topic pattern does not match a key, "" if it does. The pattern's positions are followed word by
-    word."""
+    """Return why a topic pattern does not match a key, "" if it does. Its positions are followed word by word."""
     wanted, words = words_of(pattern), words_of(key)
     places = _over_many(wanted, {0})
     for number, word in enumerate(words, 1):

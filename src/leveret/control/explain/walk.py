@@ -115,8 +115,7 @@ class Walk:
         self.certain_exchanges = seen
 
     def is_second_way(self, binding: Binding) -> bool:
-        """Return whether a binding leads to an exchange that has the message already, so that it is not followed
-        again."""
+        """Return whether a binding leads to an exchange that has the message already, so it is not followed."""
         name = binding.destination.name
         if isinstance(binding.destination, Queue):
             return False

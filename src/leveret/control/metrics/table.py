@@ -34,8 +34,7 @@ ALWAYS: Final = (BUILD.name, IDENTITY.name)
 
 
 def groups_of(families: list[str]) -> list[str]:
-    """Return the groups of these families, each once and in the order of the table. Raises KeyError with an unknown
-    family."""
+    """Return the groups of these families, each once, in the table's order. Raises KeyError with an unknown one."""
     wanted = set(ALWAYS)
     for family in families:
         if family not in BY_NAME:

@@ -26,8 +26,7 @@ GAUGES: Final = ("mem_used", "disk_free", "fd_used", "sockets_used", "proc_used"
 
 
 def exchange_types() -> list[View]:
-    """Return the exchange types that can be declared. That of links is marked, so that tools do not offer it to
-    people."""
+    """Return the exchange types that can be declared. That of links is marked, so that tools hide it."""
     plain = [{"name": kind, "description": f"AMQP {kind} exchange", "enabled": True} for kind in sorted(KINDS)]
     helper = {"description": "Federation upstream helper exchange", "internal_purpose": PURPOSE}
     return [view | helper if view["name"] == UPSTREAM_KIND else view for view in plain]
@@ -115,8 +114,7 @@ def _applications(node: Node) -> list[View]:
 
 
 def open_files(sockets: int) -> int:
-    """Return the number of open files. Newer kernels report it; for older ones, the directory is listed or it is
-    estimated."""
+    """Return the number of open files, by the kernel, by listing the directory, or estimated."""
     count = os.stat("/proc/self/fd").st_size
     if count == 0:
         count = len(os.listdir("/proc/self/fd")) if sockets < FDS_LOOKED_AT_MAX else sockets

@@ -73,8 +73,7 @@ def with_rates(names: tuple[str, ...], values: tuple[int, ...], speeds: list[flo
 
 
 def message_stats(counters: Counters, now_us: int) -> View:
-    """Return message counts and rates; without those of publishes, or of deliveries, if there were none, as in
-    RabbitMQ."""
+    """Return message counts and rates; those of publishes or deliveries only if there were any, as in RabbitMQ."""
     values = counters.values()
     return stats_of(values, rates(counters, now_us, values))
 
