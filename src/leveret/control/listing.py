@@ -170,7 +170,7 @@ def _rank(value: Any) -> tuple[int, Any]:
 
 
 def required(value: Any, what: str) -> Any:
-    """Return the value. Raises bad_request if it is None."""
+    """Return the value. Raises Refused (bad_request) if it is None."""
     if value is None:
         raise bad_request(f"{what} is missing")
     return value

@@ -1,4 +1,4 @@
-"""Password checks outside of AMQP: slow hashes run on a thread, and logins that failed often wait."""
+"""Password checks outside of AMQP: slow hashes run on a thread, and logins with many failures have to wait."""
 
 from __future__ import annotations
 

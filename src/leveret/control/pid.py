@@ -1,5 +1,4 @@
-"""Names of connections and channels in the form of Erlang process ids, for scripts that pass them back to the broker.
-"""
+"""Erlang-style process ids of connections and channels, for scripts that pass them back to the broker."""
 
 from __future__ import annotations
 

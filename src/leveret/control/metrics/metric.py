@@ -16,7 +16,7 @@ DETAILED: Final = "rabbitmq_detailed_"
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A metric."""
+    """The definition of a metric."""
 
     name: str  # units last; ..._total for counters
     kind: str  # COUNTER, GAUGE or HISTOGRAM
