@@ -1,1 +1,1 @@
-"""The HTTP API: RabbitMQ's paths and JSON, in a process of its own that asks the broker over the control socket."""
+"""The HTTP API: RabbitMQ's paths and JSON, in a separate process that calls the broker over the control socket."""

@@ -1,7 +1,7 @@
 """The process of the HTTP API: python -m leveret.admin DATA_DIR --fd N [--tls-fd N] [--metrics-fd N].
 
-`leveret serve` starts it. --fd, --tls-fd, --metrics-fd: the sockets that it serves, listening already;
-standard input: a pipe whose end is its end.
+`leveret serve` starts it. --fd, --tls-fd and --metrics-fd are listening sockets to serve. Standard input is a pipe; the
+process ends when it is closed.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ from leveret.net import logs
 from leveret.net.certificates import Certificates, TlsSettings
 from leveret.net.descriptors import room_for_sockets
 
-# messages have the processor first: a request that comes does not take it from the broker or its clients
+# messages have priority: requests do not take the processor from the broker and its clients
 NICENESS = 5
-# how many commands may be on their way to the broker; further requests wait here, where they hold up nobody else
+# commands in progress at the broker; further requests wait in this process, where they do not block other calls
 COMMANDS_MAX = 16
-# fewer connections than these at the same time, and no more than may be open: for others idle ones give way
+# the number of connections stays below this, and below the limit of open files; for new ones, idle ones are closed
 CONNECTIONS_MAX = 4000
-# how often the files of the certificate are looked at
+# how often the certificate's files are checked for changes
 LOOK_S = 1.0
-# longer than clients keep a connection that they do not use: else one may ask just when it is closed
+# longer than clients keep an unused connection: else one may send a request just when it is closed
 KEEP_ALIVE_S = 75
 
 
 class AdminServer(uvicorn.Server):
-    """Serves until its process ends: signals are the broker's matter."""
+    """Serves until its process ends; without uvicorn's signal handlers, as the broker decides when that is."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -81,7 +81,7 @@ def _server(api: Api, certificates: Certificates | None) -> AdminServer:
 
 
 def context_of(certificates: Certificates) -> ssl.SSLContext:
-    """A context whose handshakes use the certificate of the moment."""
+    """Return a context whose handshakes use the present certificate."""
 
     def choose(connection: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
         connection.context = certificates.context
@@ -116,9 +116,9 @@ async def _serve(options: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    """Serve. Ends with status 0 when standard input does."""
+    """Serve. The process ends with status 0 when standard input is closed."""
     options = _arguments()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the broker, and we end when it has
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the broker; this process ends after it
     threading.Thread(target=_end_with_the_broker, daemon=True).start()
     os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     os.nice(NICENESS)

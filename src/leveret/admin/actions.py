@@ -1,6 +1,6 @@
-"""What the verbs of a route do. Each is a command of the broker, or several.
+"""The actions of routes' verbs: each runs one or several commands of the broker.
 
-Fields of commands are given as text: "{name}" is a variable of the path, everything else is itself.
+Fields of commands are given as text: "{name}" stands for a variable of the path, other text for itself.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ def no_vhost() -> HttpError:
 
 
 def fill(fields: dict[str, str], values: dict[str, str]) -> dict[str, str]:
-    """Fields with the variables of the path put in."""
+    """Return the fields with the path's variables filled in."""
     return {name: values[text[1:-1]] if text.startswith("{") else text for name, text in fields.items()}
 
 
 def created(call: Call) -> Response:
-    """The answer to a PUT: whether the object was there before."""
+    """Return the answer to a PUT: 204 if the object existed before, else 201."""
     return Response(b"", 204 if call.found is not None else 201)
 
 
-# -- what is at the path -----------------------------------------------------------------------------------------------
+# -- the object at the path --------------------------------------------------------------------------------------------
 
 
 def one(command: str, **fields: str) -> Find:
-    """The object that a command answers with; None if it says not_found."""
+    """Find the object with which a command answers; None if the command says not_found."""
 
     async def find(call: Call) -> Any:
         try:
@@ -57,7 +57,7 @@ def one(command: str, **fields: str) -> Find:
 
 
 def among(command: str, keys: dict[str, str], **fields: str) -> Find:
-    """The object of a list whose fields are these keys."""
+    """Find the object in a list whose fields have these values."""
 
     async def find(call: Call) -> Any:
         try:
@@ -81,7 +81,7 @@ async def found(call: Call) -> Response:
 
 
 def page(call: Call) -> dict[str, Any]:
-    """The fields of a command that say which page is asked for. HttpError 400 if there can be no such page."""
+    """Return the command's fields for paging. Raises HttpError 400 for an invalid page."""
     number, size = call.number("page"), call.number("page_size")
     if number is None:
         return {}
@@ -94,7 +94,7 @@ def page(call: Call) -> dict[str, Any]:
 
 
 async def _empty(call: Call) -> None:
-    """A list has nothing in it: because there is no such virtual host?"""
+    """Raise an error for an empty list if the virtual host of the path does not exist."""
     if "vhost" in call.values and not await call.vhost_exists():
         raise no_object()
 
@@ -109,11 +109,11 @@ def listing(
     more: Callable[[Call], dict[str, Any]] = lambda call: {},
     **fields: str,
 ) -> Action:
-    """GET: a long list, which the broker pages, filters, sorts and writes; it goes through as it comes.
+    """GET: a long list. The broker pages, filters, sorts and encodes it; the answer is passed on piece by piece.
 
-    paged: whether it can be had in pages; owned: who is no monitor sees what is his own, wherever it is; visible:
-    monitors see all virtual hosts; is_anywhere: in a virtual host that isn't there, it is empty; more: fields of the
-    command from the query.
+    `paged`: paging is supported. `owned`: users who are no monitors see their own objects, in all virtual hosts.
+    `visible`: monitors see all virtual hosts. `is_anywhere`: the list is empty if the virtual host does not exist.
+    `more` returns fields of the command from the query.
     """
 
     async def get(call: Call) -> Response:
@@ -148,7 +148,7 @@ def listing(
 def short(command: str, *by: str, restricted: bool = True, **fields: str) -> Action:
     """GET: a short list, sorted here by the columns `by`.
 
-    restricted: who is no administrator sees what is in his virtual hosts.
+    If `restricted`, users who are no administrators see only objects in their virtual hosts.
     """
 
     async def get(call: Call) -> Response:
@@ -165,7 +165,7 @@ def short(command: str, *by: str, restricted: bool = True, **fields: str) -> Act
 
 
 def ask(command: str, **fields: str) -> Action:
-    """GET: what a command answers."""
+    """GET: the answer of a command."""
 
     async def get(call: Call) -> Response:
         answer = await call.ask(command, **fill(fields, call.values))
@@ -175,13 +175,13 @@ def ask(command: str, **fields: str) -> Action:
 
 
 async def enter(call: Call) -> None:
-    """HttpError 401 for who has no permission in the virtual host of the path."""
+    """Raise HttpError 401 unless the user has a permission in the virtual host of the path."""
     if call.values["vhost"] not in await call.user.vhosts():
         raise not_authorised("Access refused.")
 
 
 def check(command: str, **fields: str) -> Action:
-    """GET: a health check; 503 if it failed. One of a virtual host is done by the user."""
+    """GET: a health check; 503 if it failed. Checks of a virtual host run with the user's permissions."""
 
     async def get(call: Call) -> Response:
         asked = fill(fields, call.values)
@@ -200,10 +200,10 @@ def check(command: str, **fields: str) -> Action:
 def put(
     command: str, body: Body, *, acting: bool = False, missing: str = "", escapes: bool = False, **fields: str
 ) -> Action:
-    """PUT: 201, or 204 if the object was there. acting: with the permissions of the user.
+    """PUT: 201, or 204 if the object existed.
 
-    missing: what is said when the broker does not find what the object is about; else that is a missing vhost. escapes:
-    the reason of a refusal is fit for HTML.
+    `acting`: the user's permissions apply. `missing`: error text if an object that is referred to does not exist;
+    without it, only a missing virtual host is reported so. `escapes`: the reason of a refusal is escaped for HTML.
     """
 
     async def change(call: Call) -> Response:
@@ -223,7 +223,7 @@ def put(
 
 
 def delete(command: str, *flags: str, acting: bool = False, **fields: str) -> Action:
-    """DELETE. flags: parameters of the query that are true or not."""
+    """DELETE. `flags` are boolean parameters of the query."""
 
     async def change(call: Call) -> Response:
         asked: dict[str, Any] = fill(fields, call.values)
@@ -235,9 +235,9 @@ def delete(command: str, *flags: str, acting: bool = False, **fields: str) -> Ac
 
 
 def post(command: str, body: Body, **fields: str) -> Action:
-    """POST: answers with what the command does, with the permissions of the user.
+    """POST: run a command with the user's permissions and return its answer.
 
-    RabbitMQ opens a channel for it, so the user must be one who may enter the virtual host, administrator or not.
+    RabbitMQ opens a channel for it, so the user, even an administrator, needs a permission in the virtual host.
     """
 
     async def change(call: Call) -> Response:

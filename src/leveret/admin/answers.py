@@ -1,4 +1,4 @@
-"""What goes back to an HTTP client: JSON, the headers of RabbitMQ's management plugin, and its errors."""
+"""Answers to HTTP clients: JSON, the headers of RabbitMQ's management plugin, and its errors."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ POLICY: Final = "script-src 'self' 'unsafe-eval' 'unsafe-inline'; object-src 'se
 # smaller answers grow when they are compressed, or hardly shrink (Cowboy's limit)
 GZIP_OCTETS_MIN: Final = 300
 GZIP_LEVEL: Final = 1
-GZIP_BITS: Final = 31  # deflate with the head of gzip
-END: Final = len(b"}\n")  # of a line on the control socket
-# who takes nothing of a long answer for so long is let go
+GZIP_BITS: Final = 31  # deflate with gzip's header
+END: Final = len(b"}\n")  # end of a line on the control socket
+# a long answer is aborted if its reader takes nothing for this time
 STALLED_S: Final = 30.0
 
 encode = msgspec.json.Encoder().encode
 
 
 class HttpError(Exception):
-    """An answer that is no success: {"error": error, "reason": reason}; without a body if error is empty."""
+    """An error answer {"error": error, "reason": reason}; without a body if `error` is empty."""
 
     def __init__(self, status: int, error: str = "", reason: Any = "", headers: dict[str, str] | None = None) -> None:
         super().__init__(status, error, reason)
@@ -47,22 +47,22 @@ def bad_request(reason: Any) -> HttpError:
 
 
 def no_object() -> HttpError:
-    """There is nothing at this path."""
+    """Return 404: there is no object at this path."""
     return HttpError(404, "Object Not Found", "Not Found")
 
 
 def not_authorised(reason: str) -> HttpError:
-    """The user is known, and may not do this. RabbitMQ answers 401, where 403 would be right."""
+    """Return the error for a known user without permission. RabbitMQ answers 401, where 403 would be right."""
     return HttpError(401, "not_authorised", reason)
 
 
 def json_answer(body: bytes, status: int = 200) -> Response:
-    """A body that is JSON already."""
+    """Return an answer whose body is JSON already."""
     return Response(body, status, {"cache-control": "no-cache"}, "application/json")
 
 
 class LongAnswer(Response):
-    """JSON that is sent while the broker makes it: it is never here as a whole, and has no content-length."""
+    """JSON that is sent while the broker produces it. It is never in memory as a whole, and has no content-length."""
 
     def __init__(self, first: bytes, rest: Rest) -> None:
         super().__init__(b"", 200, {"cache-control": "no-cache"}, "application/json")
@@ -72,7 +72,7 @@ class LongAnswer(Response):
         self._packer: Any = None
 
     def pack(self) -> None:
-        """Compress it."""
+        """Compress the answer."""
         self._packer = zlib.compressobj(GZIP_LEVEL, wbits=GZIP_BITS)
         self.headers["content-encoding"] = "gzip"
 
@@ -112,7 +112,7 @@ def answer_error(error: HttpError) -> Response:
 
 
 def finish(request: Request, answer: Response) -> Response:
-    """Put the headers on that every answer has, and compress it for who accepts that."""
+    """Add the headers that all answers have, and compress the answer if the client accepts that."""
     answer.headers.setdefault("content-security-policy", POLICY)
     answer.headers["vary"] = "accept, accept-encoding, origin"
     wants_packed = "gzip" in request.headers.get("accept-encoding", "") and "content-encoding" not in answer.headers
@@ -127,7 +127,7 @@ def finish(request: Request, answer: Response) -> Response:
 
 
 def accepts_json(request: Request) -> bool:
-    """Whether the client takes JSON."""
+    """Return whether the client accepts JSON."""
     accepted = request.headers.get("accept", "*/*")
     kinds = {each.partition(";")[0].strip().lower() for each in accepted.split(",")}
     return not kinds.isdisjoint({"*/*", "application/*", "application/json", ""})

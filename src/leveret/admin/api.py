@@ -1,4 +1,4 @@
-"""The application: from a request to its route, in the order in which the management plugin looks at one."""
+"""The ASGI application: finds the route of a request and checks it in the order of the management plugin."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ KNOWN_METHODS: Final = frozenset({"HEAD", "GET", "POST", "PUT", "PATCH", "DELETE
 
 
 class Api:
-    """An ASGI application. control: how to reach the broker; examiner: remembers hashes of files; routes: its paths."""
+    """An ASGI application."""
 
     def __init__(
         self, control: AsyncControlClient, cors: Cors, examiner: Examiner | None = None, routes: Routes = ROUTES
     ) -> None:
-        self._control = control
+        self._control = control  # connections to the broker
         self._cors = cors
-        self._examiner = examiner or Examiner()
+        self._examiner = examiner or Examiner()  # caches hashes of files
         self._router = Router(routes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -50,7 +50,7 @@ class Api:
         except Refused as refused:
             answer = answer_error(answer_of(refused))
         except Exception:
-            # a defect of ours must not look like one of the client
+            # a defect of the server must not look like an error of the client
             logger.exception("internal error in %s %s", quoted(request.method), quoted(request.url.path))
             answer = answer_error(HttpError(500, "internal_server_error", "internal error; the broker's log says more"))
         self._cors.allow(request, answer, route.methods if route else ())

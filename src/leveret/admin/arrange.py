@@ -1,4 +1,4 @@
-"""Sorting and columns of short lists, as the management plugin does it for long ones."""
+"""Sorting and columns of short lists, as in the management plugin."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Item = dict[str, Any]
 
 
 def dotted(item: Any, path: str) -> Any:
-    """What a dotted path leads to; 0 where it leads nowhere."""
+    """Return the value at a dotted path, 0 if there is none."""
     for part in path.split("."):
         if not isinstance(item, dict) or part not in item:
             return 0
@@ -18,7 +18,7 @@ def dotted(item: Any, path: str) -> Any:
 
 
 def rank(value: Any) -> tuple[int, Any]:
-    """A key in Erlang's order of terms: numbers, atoms, objects, arrays, strings."""
+    """Return a sort key for Erlang's order of terms: numbers, atoms, objects, arrays, strings."""
     if value is None or isinstance(value, bool):
         return 1, str(value)
     if isinstance(value, int | float):
@@ -31,7 +31,7 @@ def rank(value: Any) -> tuple[int, Any]:
 
 
 def arranged(items: Iterable[Item], default: tuple[str, ...], sort: str | None, is_reversed: bool) -> list[Item]:
-    """Items by a column, then by the default ones. An empty sort leaves the order as it is."""
+    """Sort items by a column, then by the default columns. With an empty `sort`, the order stays as it is."""
     if sort == "":
         return list(items)
     by = (sort, *default) if sort else default
@@ -39,7 +39,7 @@ def arranged(items: Iterable[Item], default: tuple[str, ...], sort: str | None, 
 
 
 def chosen(value: Any, columns: list[str] | None) -> Any:
-    """Only these columns of an object, or of each object in a list; a column may be a dotted path."""
+    """Return only these columns of an object, or of each object in a list; a column may be a dotted path."""
     if columns is None:
         return value
     if isinstance(value, list):

@@ -1,6 +1,6 @@
-"""What clients send: a JSON object whose fields become a command's, with RabbitMQ's leniency and its complaints.
+"""Request bodies: JSON objects whose fields become those of a command, with RabbitMQ's leniency and error texts.
 
-Fields that a command doesn't know are ignored, as RabbitMQ does; rabbitmqadmin sends numbers and booleans as strings.
+Unknown fields are ignored, as in RabbitMQ. Numbers and booleans may be strings, as rabbitmqadmin sends them.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from leveret.admin.answers import HttpError, bad_request
 BODY_OCTETS_MAX: Final = 10_000_000
 BODY_S_MAX: Final = 60.0
 DEPTH_MAX: Final = 64
-# so wide is a term that Erlang prints in one line
+# Erlang prints terms up to this width in one line
 LINE_COLUMNS: Final = 80
 
 Convert = Callable[[Any], Any]
 
 
 async def read(request: Request) -> bytes:
-    """The whole body. HttpError 400 if it is too long, 408 if it does not come."""
+    """Return the whole body. Raises HttpError 400 if it is too long, 408 if it does not arrive in time."""
     try:
         async with asyncio.timeout(BODY_S_MAX):
             return await _read(request)
     except TimeoutError:
         raise HttpError(408, headers={"connection": "close"}) from None
     except ClientDisconnect:
-        raise HttpError(400) from None  # which nobody will read
+        raise HttpError(400) from None  # the client is gone and will not read this answer
 
 
 async def _read(request: Request) -> bytes:
@@ -46,7 +46,7 @@ async def _read(request: Request) -> bytes:
 
 
 def decode(body: bytes) -> dict[str, Any]:
-    """A JSON object; nothing at all, null, true and false count as an empty one. HttpError 400 for the rest."""
+    """Decode a JSON object; an empty body, null, true and false count as an empty one. Else raises HttpError 400."""
     if body in (b"", b"undefined"):
         return {}
     try:
@@ -65,7 +65,7 @@ def decode(body: bytes) -> dict[str, Any]:
 
 
 def shallow(value: dict[str, Any]) -> dict[str, Any]:
-    """The same. HttpError 400 if it is nested so deep that no recursion comes to its end."""
+    """Return the value. Raises HttpError 400 if it is nested more than DEPTH_MAX levels, too deep for recursion."""
     level: list[Any] = [value]
     for _ in range(DEPTH_MAX):
         level = [item for each in level for item in _inner(each)]
@@ -108,19 +108,19 @@ def text(value: Any) -> str:
 
 
 def texts(value: Any) -> list[str]:
-    """A list of texts."""
+    """Convert a list of texts."""
     if not isinstance(value, list):
         raise bad_request(["not_a_list", value])
     return [text(each) for each in value]
 
 
 def integers(value: Any) -> dict[str, int]:
-    """Numbers by name."""
+    """Convert a table of numbers."""
     return {name: integer(each) for name, each in table(value).items()}
 
 
 def base64(value: Any) -> str:
-    """Octets as text."""
+    """Check base64."""
     try:
         b64decode(text(value), validate=True)
     except ValueError:
@@ -129,21 +129,21 @@ def base64(value: Any) -> str:
 
 
 def payload(value: Any) -> str:
-    """Of a message."""
+    """Check the payload of a message."""
     if not isinstance(value, str):
         raise bad_request("payload_not_string")
     return value
 
 
 def encoding(value: Any) -> str:
-    """Of a payload."""
+    """Check the encoding of a payload."""
     if value not in ("string", "base64"):
         raise bad_request(["unsupported_encoding", value])
     return str(value)
 
 
 def tags(value: Any) -> list[str]:
-    """A list of words, or their text with commas between them."""
+    """Convert a list of words, or a comma-separated text of them."""
     words = value.split(",") if isinstance(value, str) else value
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
         raise bad_request(["not_tags", value])
@@ -151,7 +151,7 @@ def tags(value: Any) -> list[str]:
 
 
 def table(value: Any) -> dict[str, Any]:
-    """An object; an empty array is one, too: some languages can't tell them apart."""
+    """Convert an object; an empty array counts as one, as some languages cannot tell them apart."""
     if isinstance(value, dict):
         return value
     if value in ([], "", None):
@@ -160,14 +160,18 @@ def table(value: Any) -> dict[str, Any]:
 
 
 class Body:
-    """fields: name in the body -> what makes it the command's (its "-" become "_"); required: what must be there."""
+    """The fields of a request body.
+
+    `fields` maps names in the body to functions that convert them for the command ("-" becomes "_"); `required` are the
+    names that must be present.
+    """
 
     def __init__(self, *required: str, **fields: Convert) -> None:
         self._required = required
         self._fields = fields
 
     def take(self, sent: dict[str, Any]) -> dict[str, Any]:
-        """The command's fields. HttpError 400 if one is missing or wrong."""
+        """Return the command's fields. Raises HttpError 400 if one is missing or invalid."""
         missing = [f"{{key_missing,{_atom(name)}}}" for name in self._required if sent.get(name) is None]
         if missing:
             line = f"[{','.join(missing)}]"

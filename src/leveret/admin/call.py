@@ -1,4 +1,4 @@
-"""One request on its way: who asks, for what, and the broker that knows."""
+"""One request: its user, its parameters, and calls of the broker for it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from leveret.control.refusal import (
 
 OK: Final = b'{"ok":'
 
-# how a refusal of the broker looks in HTTP; kinds that stand here not at all are answered 400 under their own name
+# HTTP status and error of the broker's refusals; other kinds are answered with 400 and their own name
 STATUS: Final[dict[str, tuple[int, str]]] = {
     BAD_REQUEST: (400, "bad_request"),
     CONFLICT: (400, "bad_request"),
@@ -38,35 +38,35 @@ STATUS: Final[dict[str, tuple[int, str]]] = {
 
 
 def answer_of(refused: Refused) -> HttpError:
-    """The HTTP answer to a refused command."""
+    """Return the HTTP error for a refused command."""
     status, error = STATUS.get(refused.kind, (400, refused.kind))
     return HttpError(status, error, refused.reason)
 
 
 class Call:
-    """values: the variables of the path; found: the object at the path, of routes that have one; examiner: of files."""
+    """One request of a logged in user."""
 
     def __init__(
         self, request: Request, values: dict[str, str], user: User, control: AsyncControlClient, examiner: Examiner
     ) -> None:
         self.request = request
-        self.values = values
+        self.values = values  # the variables of the path
         self.user = user
-        self.found: Any = None
-        self.examiner = examiner
+        self.found: Any = None  # the object at the path, for routes that have one
+        self.examiner = examiner  # caches hashes of files
         self._control = control
 
     @property
     def vhost(self) -> str | None:
-        """The virtual host that is asked about: of the path, or of the header X-Vhost; None: all."""
+        """The requested virtual host: that of the path or of the header X-Vhost; None means all."""
         return self.values.get("vhost") or self.request.headers.get("x-vhost") or None
 
     async def ask(self, command: str, **fields: Any) -> Any:
-        """What a command answers. Refused if it can't be done."""
+        """Run a command and return its result. Raises Refused if it fails."""
         return await self._control.call(command, fields, self.user.by)
 
     async def ask_raw(self, command: str, **fields: Any) -> bytes:
-        """The same as the JSON that the broker sent."""
+        """Run a command and return its result as the broker's JSON. Raises Refused if it fails."""
         try:
             line = await self._control.raw(command, fields, self.user.by)
         except OSError as error:
@@ -74,7 +74,7 @@ class Call:
         return _json_of(line)
 
     async def pass_on(self, command: str, **fields: Any) -> Response:
-        """The answer of a command as the broker sends it; of a long one no more than a piece is here at a time."""
+        """Pass on a command's answer as the broker sends it; only one piece of a long answer is in memory."""
         try:
             line, rest = await self._control.begin(command, fields, self.user.by)
         except OSError as error:
@@ -82,7 +82,7 @@ class Call:
         return json_answer(_json_of(line)) if rest is None else LongAnswer(line[len(OK) :], rest)
 
     async def vhost_exists(self) -> bool:
-        """Whether there is the virtual host of the path."""
+        """Return whether the virtual host of the path exists."""
         try:
             await self.ask("get_vhost", name=self.values["vhost"])
         except Refused as refused:
@@ -92,15 +92,15 @@ class Call:
         return True
 
     def query(self, name: str) -> str | None:
-        """A parameter of the query: the first of this name, None if there is none."""
+        """Return the first parameter of this name in the query, None if there is none."""
         return next(iter(self.request.query_params.getlist(name)), None)
 
     def flag(self, name: str) -> bool:
-        """Whether the query says name=true."""
+        """Return whether the query has name=true."""
         return self.query(name) == "true"
 
     def number(self, name: str) -> int | None:
-        """A number of the query for paging. HttpError 400 if it is none."""
+        """Return a number of the query for paging. Raises HttpError 400 if it is not a number."""
         given = self.query(name)
         try:
             return None if given is None else int(given)
@@ -108,13 +108,13 @@ class Call:
             raise bad_request("Pagination parameters are invalid") from None
 
     def columns(self) -> list[str] | None:
-        """The columns that the query asks for; None: all."""
+        """Return the columns that the query requests; None means all."""
         given = self.query("columns")
         return None if given is None else [column for column in given.split(",") if column]
 
 
 def _json_of(line: bytes) -> bytes:
-    """What an answer has. Refused if it is a refusal."""
+    """Return the result in an answer. Raises Refused if it is a refusal."""
     if line.startswith(OK):
         return line[len(OK) : -2]
     answer = msgspec.json.decode(line)

@@ -1,4 +1,4 @@
-"""Cross-origin requests: which web pages of others may use the API. None, unless an operator names them."""
+"""Cross-origin requests: which other web sites' pages may use the API. By default none; operators list them."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ MAX_AGE_S: Final = 1800
 
 
 class Cors:
-    """origins: those that are let in, "*" = all."""
+    """The allowed origins, "*" = all."""
 
     def __init__(self, origins: Sequence[str] = ()) -> None:
         self._origins = frozenset(origins)
 
     def lets_in(self, origin: str) -> bool:
-        """Whether pages of this origin may use the API."""
+        """Return whether pages of this origin may use the API."""
         return origin != "null" and not self._origins.isdisjoint((origin, "*"))
 
     def allow(self, request: Request, answer: Response, methods: Sequence[str]) -> None:
-        """Tell a browser that its page may read this answer, if it may."""
+        """Add the headers that allow the browser's page to read this answer, if its origin is allowed."""
         origin = request.headers.get("origin")
         if origin is None or not self.lets_in(origin):
             return

@@ -1,4 +1,4 @@
-"""/api/delayed: messages that wait for their time. The paths are ours; RabbitMQ has none for it."""
+"""/api/delayed: delayed messages. RabbitMQ does not have these paths."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ CHANGE: Final = Body(at_ms=integer, in_ms=integer, message_ids=texts, times=inte
 
 
 def rows(call: Call) -> dict[str, Any]:
-    """Which rows are wanted, as the query says it. HttpError 400 for a time that is no number."""
+    """Return the filters in the query. Raises HttpError 400 if a time is not a number."""
     return _texts(call, "layout", "destination") | _numbers(call, "due_after_ms", "due_before_ms")
 
 
 async def messages(call: Call) -> Response:
-    """GET: single messages, those first that are due first."""
+    """GET: single messages, in the order in which they are due."""
     asked = _selection(call) | _numbers(call, "limit")
     return await _answer(call, "list_delayed_messages", asked)
 
 
 async def histogram(call: Call) -> Response:
-    """GET: how many are due in each stretch of time, whose edges are edges_ms=MS,MS,… or edges_in_ms=MS,MS,…"""
+    """GET: how many messages are due in each time interval, with the edges edges_ms=MS,MS,… or edges_in_ms=MS,MS,…"""
     asked = {name: _list(given) for name in ("edges_ms", "edges_in_ms") if (given := call.query(name)) is not None}
     return await _answer(call, "count_delayed", _selection(call) | asked)
 
 
 async def cancel(call: Call) -> Response:
-    """DELETE: none of them is delivered; the body may have their ids."""
+    """DELETE: cancel the delivery of messages; the body may have their ids."""
     ids = IDS.take(bodies.decode(await bodies.read(call.request)))
     return await _answer(call, "cancel_delayed", _change(call) | ids)
 
 
 async def retime(call: Call) -> Response:
-    """PUT: they are delivered at another time, that of the body; it may have the ids, or a time for each id."""
+    """PUT: reschedule messages; the body has the time, and may have the ids, or a time for each id."""
     change = CHANGE.take(bodies.decode(await bodies.read(call.request)))
     return await _answer(call, "retime_delayed", _change(call) | change)
 
@@ -54,13 +54,13 @@ async def _answer(call: Call, command: str, asked: dict[str, Any]) -> Response:
 
 
 def _change(call: Call) -> dict[str, Any]:
-    """The fields of a change, with the permissions of the user."""
+    """Return the fields of a change, with the user's permissions."""
     flags = {name: True for name in ("all", "dry_run") if call.flag(name)}
     return _selection(call) | flags | {"user": call.user.name}
 
 
 def _selection(call: Call) -> dict[str, Any]:
-    """Which messages, as the query says it: with header=NAME=VALUE and without_header=… as often as one likes."""
+    """Return the message filters in the query; header=NAME=VALUE and without_header=… may be repeated."""
     asked = rows(call) | _texts(call, "message_id")
     for asks, field in (("header", "headers"), ("without_header", "without_headers")):
         headers = [each.partition("=") for each in call.request.query_params.getlist(asks)]

@@ -1,6 +1,6 @@
-"""What must be read of a file that never changes again: its hash, and from when to when its messages arrived.
+"""Facts that must be read from sealed files: their hash, and the arrival times of their first and last messages.
 
-It is found out once, on a thread of its own, and kept in a small database: a stream may have many large files.
+They are read once, on a separate thread, and cached in a small database, as a stream may have many large files.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from leveret.store.stream_files import Segment, StreamDamaged, StreamFiles
 logger = logging.getLogger("leveret.admin")
 
 FILE_NAME: Final = "examined.db"
-"""In the data directory; it may be deleted at any time."""
+"""Name of the database in the data directory; it may be deleted at any time."""
 READ_OCTETS: Final = 1 << 20
 _SCHEMA: Final = """create table if not exists examined
     (path text primary key, size integer, stamp text, sha256 text, first_us integer, last_us integer)"""
@@ -30,31 +30,33 @@ _SCHEMA: Final = """create table if not exists examined
 
 @dataclass(frozen=True, slots=True)
 class Examined:
-    """sha256: in hex; first_us, last_us: arrival of the oldest and the newest message, wall clock, µs; None: nothing
-    here can tell."""
+    """The facts of one file."""
 
-    sha256: str
-    first_us: int | None
-    last_us: int | None
+    sha256: str  # in hex
+    first_us: int | None  # arrival of the oldest message, wall clock, µs; None if unknown
+    last_us: int | None  # arrival of the newest message
 
 
 @dataclass(frozen=True, slots=True)
 class SealedFile:
-    """A file that is complete. size: in bytes; stamp: tells it from another one that had its path."""
+    """A file that will not change any more."""
 
     path: str
-    size: int
-    stamp: str
+    size: int  # in bytes
+    stamp: str  # distinguishes it from other files with the same path
 
 
 def sealed_file(path: str) -> SealedFile:
-    """The file at this path. FileNotFoundError if there is none."""
+    """Return the file at this path. Raises FileNotFoundError if there is none."""
     status = os.stat(path)
     return SealedFile(path, status.st_size, f"{status.st_ino}-{status.st_mtime_ns}")
 
 
 class Examiner:
-    """database: the path of its file; where it can't be used, everything is found out anew in each life."""
+    """Reads and caches facts of files.
+
+    `database` is a path; if it cannot be used, facts are read again in each run of the process.
+    """
 
     def __init__(self, database: str = ":memory:") -> None:
         self._thread = ThreadPoolExecutor(1, "leveret-examiner")
@@ -64,21 +66,21 @@ class Examiner:
         self._connection: sqlite3.Connection | None = None
 
     def known(self, file: SealedFile) -> Examined | None:
-        """What was found out before; None if nothing was."""
+        """Return the cached facts; None if there are none."""
         query = "select sha256, first_us, last_us from examined where path = ? and size = ? and stamp = ?"
         with self._lock:
             found = self._open().execute(query, (file.path, file.size, file.stamp)).fetchone()
         return None if found is None else Examined(*found)
 
     def find_out(self, file: SealedFile) -> Future[Examined | None]:
-        """Begin to read a file, if that has not begun. None comes if it has gone or can't be read."""
+        """Read a file, if that has not begun yet. The result is None if it has gone or cannot be read."""
         with self._lock:
             if file not in self._coming:
                 self._coming[file] = self._thread.submit(self._found_out, file)
             return self._coming[file]
 
     def forget(self, directory: str, files: Iterable[SealedFile]) -> None:
-        """Of what lies anywhere in this directory there are only these files still."""
+        """Forget the files in this directory, at any depth, except these."""
         there, start = {file.path for file in files}, directory.rstrip("/") + "/"
         query = "select path from examined where substr(path, 1, ?) = ?"
         try:
@@ -100,7 +102,7 @@ class Examiner:
                 self._open().commit()
             return found
         except FileNotFoundError:
-            return None  # retention was quicker
+            return None  # deleted by retention meanwhile
         except (OSError, StreamDamaged, sqlite3.Error) as error:
             logger.warning("%s can't be examined: %s", file.path, error)
             return None
@@ -116,7 +118,7 @@ class Examiner:
 
 
 def _connected(database: str) -> sqlite3.Connection | None:
-    """None if it can't be used. One that a power cut has damaged is made anew: it is not worth a sync."""
+    """Open the database; None if it can't be used. As it is written without syncs, a damaged one is recreated."""
     for _ in range(2):
         try:
             return _prepared(database)
@@ -138,7 +140,7 @@ def _prepared(database: str) -> sqlite3.Connection:
 
 
 def examine(file: SealedFile) -> Examined:
-    """Read a native or a Parquet file. OSError or StreamDamaged if it can't be read."""
+    """Read a native or a Parquet file. Raises OSError or StreamDamaged if it cannot be read."""
     digest = sha256()
     with open(file.path, "rb", buffering=0) as source:
         left = file.size
@@ -150,7 +152,7 @@ def examine(file: SealedFile) -> Examined:
 
 
 def native_times(path: str, size: int) -> tuple[int, int] | tuple[None, None]:
-    """Of the first `size` bytes of a native file, from the heads of its chunks."""
+    """Return the times of the first `size` bytes of a native file, from the headers of its chunks."""
     first = int(os.path.basename(path).removesuffix(".lvs"))
     segment = Segment(first, first, size)
     StreamFiles(RealDisk(), os.path.dirname(path)).look_into(segment)
@@ -159,7 +161,7 @@ def native_times(path: str, size: int) -> tuple[int, int] | tuple[None, None]:
 
 
 def _table_times(path: str) -> tuple[int, int] | tuple[None, None]:
-    """From the statistics in its footer."""
+    """Return the times in the statistics of a Parquet file's footer."""
     try:
         import pyarrow.parquet as pq
     except ImportError:
@@ -167,7 +169,7 @@ def _table_times(path: str) -> tuple[int, int] | tuple[None, None]:
     try:
         metadata = pq.read_metadata(path)
     except ValueError:
-        return None, None  # it is damaged; its hash tells that as well
+        return None, None  # it is damaged; the hash shows that, too
     column = metadata.schema.to_arrow_schema().get_field_index("timestamp")
     groups = [metadata.row_group(index).column(column).statistics for index in range(metadata.num_row_groups)]
     if column < 0 or not groups or any(group is None or not group.has_min_max for group in groups):

@@ -1,4 +1,4 @@
-"""A file as an answer: whole, or the part that Range asks for (RFC 9110, 13 and 14), read on other threads."""
+"""Answers with a file: whole, or the part that Range requests (RFC 9110, 13 and 14), read on other threads."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ _RANGE = re.compile(r"bytes\s*=\s*(\d*)\s*-\s*(\d*)\s*", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class OpenFile:
-    """size: so many bytes of it are served, whatever is behind them; etag: changes with these, and only with these."""
+    """A file to be served."""
 
     file: FileIO
-    size: int
-    etag: str
+    size: int  # bytes that are served, even if the file is longer
+    etag: str  # identifies these bytes
     media_type: str
 
 
 class Unsatisfiable(Exception):
-    """The range begins behind the end."""
+    """The range begins after the end of the file."""
 
 
 def part(header: str | None, size: int) -> tuple[int, int] | None:
-    """The bytes that a Range header asks for, as (first, behind the last); None for all of them.
+    """Return the bytes that a Range header requests, as (first, after the last); None for all of them.
 
-    A header that is malformed, or asks for several parts, counts as none, as the RFC allows. Unsatisfiable if there are
-    no such bytes.
+    Malformed headers and those with several ranges are ignored, as the RFC allows. Raises Unsatisfiable if no such
+    bytes exist.
     """
     match = None if header is None else _RANGE.fullmatch(header.strip())
     if match is None or match[1] == match[2] == "":
@@ -52,7 +52,7 @@ def part(header: str | None, size: int) -> tuple[int, int] | None:
 
 
 def file_answer(request: Request, opened: OpenFile) -> Response:
-    """The answer to a GET or HEAD of this file: 200, 206, 304 or 416."""
+    """Return the answer to a GET or HEAD of this file: 200, 206, 304 or 416."""
     headers = {"accept-ranges": "bytes", "cache-control": "no-cache", "etag": opened.etag}
     known = request.headers.get("if-none-match", "")
     if known.strip() == "*" or opened.etag in (tag.strip().removeprefix("W/") for tag in known.split(",")):
@@ -72,7 +72,7 @@ def file_answer(request: Request, opened: OpenFile) -> Response:
 
 
 class FileAnswer(Response):
-    """Sends bytes of a file as fast as the client takes them."""
+    """Sends bytes of a file at the client's pace."""
 
     def __init__(self, opened: OpenFile, first: int, end: int, status: int, headers: dict[str, str]) -> None:
         super().__init__(b"", status, headers)
@@ -94,7 +94,7 @@ class FileAnswer(Response):
             while at < self._end and not gone.done():
                 data = await asyncio.to_thread(os.pread, self._file.fileno(), min(READ_OCTETS, self._end - at), at)
                 if not data:
-                    break  # somebody has cut the file; the server closes the connection
+                    break  # the file was truncated; the server closes the connection
                 at += len(data)
                 await send({"type": "http.response.body", "body": data, "more_body": True})
         finally:
@@ -102,6 +102,6 @@ class FileAnswer(Response):
 
 
 async def _gone(receive: Receive) -> None:
-    """Returns when the client has."""
+    """Return when the client has disconnected."""
     while (await receive())["type"] != "http.disconnect":
         pass

@@ -1,4 +1,4 @@
-"""TLS of the HTTP API: who has not done the handshake counts as a connection that asks for nothing."""
+"""TLS of the HTTP API: a connection counts as idle until its handshake is done."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Any, Final, cast
 
 from leveret.admin.idle_timeout import IdleTimeout
 
-# a handshake has to be done within this time: asyncio would wait for a minute
+# time limit of a handshake; asyncio would allow a minute
 HANDSHAKE_S_MAX: Final = 10
 
 
 class Handshake(SSLProtocol):
-    """asyncio's TLS, which makes the connection known to its protocol before the handshake."""
+    """asyncio's TLS, which reports the connection to its protocol before the handshake."""
 
     def __init__(self, idle_timeout: IdleTimeout, context: ssl.SSLContext) -> None:
-        nobody = cast(Any, None)  # waits for the end of the handshake
+        nobody = cast(Any, None)  # nothing waits for the end of the handshake
         loop = asyncio.get_running_loop()
         super().__init__(loop, idle_timeout, context, nobody, server_side=True, ssl_handshake_timeout=HANDSHAKE_S_MAX)
         self._idle_timeout = idle_timeout
@@ -33,10 +33,10 @@ class Handshake(SSLProtocol):
 
 
 class Loop(asyncio.SelectorEventLoop):
-    """uvicorn knows nothing of handshakes: neither how long one may take, nor how many there are."""
+    """An event loop that limits handshakes, as uvicorn limits neither their duration nor their number."""
 
     async def create_server(self, factory: Callable[[], Any], *arguments: Any, **options: Any) -> asyncio.Server:  # type: ignore[override]
-        """The same, with an end to handshakes."""
+        """Create a server with limited handshakes."""
         context: ssl.SSLContext | None = options.pop("ssl", None)
         secured = factory if context is None else lambda: Handshake(factory(), context)
         return await super().create_server(secured, *arguments, **options)

@@ -1,7 +1,7 @@
-"""Connections that hold a place and ask for nothing are closed: uvicorn by itself would wait for ever.
+"""Closes connections that stay without a request: uvicorn by itself would keep them for ever.
 
-When there is no place left, one that asks for nothing gives way at once, of the address that has most connections:
-uvicorn by itself would answer 503 to everybody.
+When all places are taken, an idle connection is closed at once, of the address that has most connections: uvicorn by
+itself would answer 503 to everybody.
 """
 
 from __future__ import annotations
@@ -18,23 +18,20 @@ from leveret.net.by_address import ByAddress
 
 logger = logging.getLogger("leveret")
 
-# one line of the log stands for all that have given way meanwhile
+# at most one log line in this time, for all connections closed meanwhile
 TELL_S: Final = 10.0
 
 
 class IdleTimeout(H11Protocol):
-    """HTTP/1.1 with an end to waiting for a request: after one to two periods without a new one, or part of one.
-
-    sockets: all connections of the process; connections_max: there are fewer of them.
-    """
+    """HTTP/1.1 with an idle timeout: one to two periods without a new request or a part of one."""
 
     period_s: ClassVar[float] = 30.0
-    connections_max: ClassVar[float] = float("inf")
-    sockets: ClassVar[ByAddress[IdleTimeout]] = ByAddress()
+    connections_max: ClassVar[float] = float("inf")  # the number of connections stays below this
+    sockets: ClassVar[ByAddress[IdleTimeout]] = ByAddress()  # all connections of the process
     _told_s: ClassVar[float] = float("-inf")
 
     def arrived(self, transport: asyncio.BaseTransport) -> None:
-        """It counts from here on; where TLS is spoken, connection_made comes after the handshake."""
+        """Count the connection from here on; with TLS, connection_made is called only after the handshake."""
         self.transport = transport  # type: ignore[assignment]
         self.client = get_remote_addr(self.transport)
         self._network = network(self.client[0]) if self.client else ""
@@ -43,7 +40,7 @@ class IdleTimeout(H11Protocol):
             pass
 
     def left(self) -> None:
-        """It does not count any more."""
+        """Stop counting the connection."""
         self.sockets.remove(self._network, self)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -61,12 +58,12 @@ class IdleTimeout(H11Protocol):
 
     @property
     def is_waited_for(self) -> bool:
-        """Whether it is the client's turn to say something."""
-        cycle: Any = self.cycle  # of the last request; None: there was none
+        """Whether the broker waits for the client to send."""
+        cycle: Any = self.cycle  # the last request; None: there was none
         return cycle is None or cycle.response_complete or cycle.more_body
 
     def _has_made_room(self) -> bool:
-        """Close the oldest connection that waits for its client. False if none does; uvicorn then answers 503."""
+        """Close the oldest idle connection. Returns False if there is none; uvicorn then answers 503."""
         found = next((each for each in self.sockets.of_the_most() if each.is_waited_for), None)
         if found is None:
             return False
@@ -85,8 +82,8 @@ class IdleTimeout(H11Protocol):
         self._next_look = asyncio.get_running_loop().call_later(self.period_s, self._look)
 
     def _look(self) -> None:
-        cycle: Any = self.cycle  # of the last request; None: there was none
-        if self.transport.is_closing():  # and somebody does not take what was sent before
+        cycle: Any = self.cycle  # the last request; None: there was none
+        if self.transport.is_closing():  # the client does not take the rest of the output
             self.transport.abort()
             return
         if cycle is self._seen and (cycle is None or cycle.response_complete):

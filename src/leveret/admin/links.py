@@ -1,4 +1,4 @@
-"""/api/federation-links, as RabbitMQ's plugin rabbitmq_federation_management has it; the pause of a link is ours."""
+"""/api/federation-links, as in RabbitMQ's plugin rabbitmq_federation_management; pausing a link is leveret's own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ORDER: Final = ("vhost", "exchange", "upstream")
 
 
 def listed(only_down: bool = False, **fields: str) -> Action:
-    """GET: the links, in the virtual hosts of the user."""
+    """GET: the links in the virtual hosts of the user."""
 
     async def get(call: Call) -> Response:
         items = await call.ask("federation_status", only_down=only_down, **fill(fields, call.values))
@@ -30,7 +30,7 @@ def listed(only_down: bool = False, **fields: str) -> Action:
 
 
 async def find(call: Call) -> Any:
-    """The link in the virtual host of the path; RabbitMQ takes a link of any other, too, if only that is there."""
+    """Return the link in the path's virtual host; RabbitMQ also accepts an existing link of another one."""
     try:
         await call.ask("get_node", name=call.values["node"])
         await call.ask("get_vhost", name=call.values["vhost"])
@@ -43,7 +43,7 @@ async def find(call: Call) -> Any:
 
 
 async def pause(call: Call) -> Response:
-    """PUT: it stays paused until the pause is deleted."""
+    """PUT: pause the link until the pause is deleted."""
     if call.found is None:
         raise no_object()
     await call.ask("pause_federation_link", vhost=call.values["vhost"], id=call.values["id"])

@@ -1,4 +1,4 @@
-"""Who calls: basic authentication against the broker's users."""
+"""Logins: basic authentication against the broker's users."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ MONITORING: Final = "monitoring"
 POLICYMAKER: Final = "policymaker"
 MANAGEMENT: Final = "management"
 TAGS: Final = frozenset({ADMINISTRATOR, MONITORING, POLICYMAKER, MANAGEMENT})
-# a refusal that says nothing of the password
+# a refusal that does not depend on the password
 REMOTE: Final = "User can only log in via localhost"
 
 
 class User:
-    """Somebody who has logged in."""
+    """A user who has logged in."""
 
     def __init__(self, name: str, tags: list[str], address: str, control: AsyncControlClient) -> None:
         self.name = name
@@ -39,7 +39,7 @@ class User:
 
     @property
     def is_monitor(self) -> bool:
-        """Sees everybody's connections, and the node."""
+        """Whether the user may see all users' connections, and the node."""
         return self.is_administrator or MONITORING in self.tags
 
     @property
@@ -47,7 +47,7 @@ class User:
         return self.is_administrator or POLICYMAKER in self.tags
 
     async def vhosts(self) -> list[str]:
-        """The virtual hosts that the user has a permission for."""
+        """Return the virtual hosts in which the user has a permission."""
         if self._vhosts is None:
             found: list[Any] = await self._control.call("list_user_permissions", {"user": self.name}, self.by)
             self._vhosts = [each["vhost"] for each in found]
@@ -55,12 +55,12 @@ class User:
 
 
 def nobody() -> HttpError:
-    """What is answered to a wrong password, and to a name that nobody has."""
+    """Return the answer to a wrong password or an unknown name."""
     return HttpError(401, "not_authorized", "Login failed", {"www-authenticate": REALM})
 
 
 def credentials(header: str | None) -> tuple[str, str]:
-    """User and password of an Authorization header. HttpError: 401 if there is none, 400 if it is none."""
+    """Return user and password of an Authorization header. HttpError 401 if it is missing, 400 if malformed."""
     if header is None:
         raise HttpError(401, headers={"www-authenticate": REALM})
     scheme, _, token = header.partition(" ")
@@ -76,7 +76,7 @@ def credentials(header: str | None) -> tuple[str, str]:
 
 
 async def log_in(request: Request, control: AsyncControlClient, name: str, password: str) -> User:
-    """HttpError 401 with RabbitMQ's words if this is nobody, or nobody who may use the API."""
+    """Return the user. Raises HttpError 401 with RabbitMQ's texts, also for users who may not use the API."""
     address = request.client.host if request.client else ""
     by = Caller(user=name, address=address, interface="http")
     fields: dict[str, Any]
@@ -85,7 +85,7 @@ async def log_in(request: Request, control: AsyncControlClient, name: str, passw
         if not is_direct(request):
             fields["is_direct"] = False
         answer = await control.call("authenticate", fields, by)
-        while "wait_us" in answer:  # once: the broker knows then when it may be
+        while "wait_us" in answer:  # at most once: the broker then knows until when the login has to wait
             await asyncio.sleep(answer["wait_us"] / 1e6)
             answer = await control.call("authenticate", fields | {"due_us": answer["due_us"]}, by)
     except Refused as refused:

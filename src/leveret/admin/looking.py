@@ -1,4 +1,4 @@
-"""Where a message would go, and what waits in a queue: looked at, and left as it is. The paths are ours."""
+"""Read-only inspection: the route of a message, and messages in a queue. RabbitMQ does not have these paths."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ OCTETS: Final = "application/octet-stream"
 
 
 async def route(call: Call) -> Response:
-    """POST: where a message would go. Whose permissions are asked about who is no administrator: his own."""
+    """POST: explain where a message would go. Only administrators can ask for other users' permissions."""
     asked = ROUTE.take(bodies.decode(await bodies.read(call.request)))
     if asked.get("user", call.user.name) != call.user.name and not call.user.is_administrator:
         raise not_authorised(NOT_ADMINISTRATOR)
     try:
         return await call.pass_on("explain_route", vhost=call.values["vhost"], **asked)
     except Refused as refused:
-        # of a user who is not there the broker's reason says so
+        # if the user does not exist, the broker's reason says so
         is_vhost = refused.kind == NOT_FOUND and "user" not in asked
         raise (no_vhost() if is_vhost else answer_of(refused)) from None
 
 
 async def messages(call: Call) -> Response:
-    """GET: messages that wait, with the permission of the user to read them."""
+    """GET: messages in a queue, with the user's permission to read them."""
     asked: dict[str, Any] = {name: value for name in ("state", "text", "encoding") if (value := call.query(name))}
     for name in ("offset", "limit", "truncate"):
         if (given := call.query(name)) is not None:
@@ -46,13 +46,13 @@ async def messages(call: Call) -> Response:
 
 
 async def message(call: Call) -> Response:
-    """GET: the whole body of one of them, in base64."""
+    """GET: the whole body of a message, in base64."""
     octets = await _body(call)
     return json_answer(encode({"payload": b64encode(octets).decode(), "payload_bytes": len(octets)}))
 
 
 async def body(call: Call) -> Response:
-    """GET: the same as a file: it never runs in the page, whatever it is."""
+    """GET: the whole body as a download, which never runs in the page, whatever it contains."""
     octets = await _body(call)
     name = f"message-{call.values['place']}.bin"
     headers = {

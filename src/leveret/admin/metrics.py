@@ -1,6 +1,7 @@
-"""/metrics as RabbitMQ's plugin rabbitmq_prometheus has it: sums, each object, or families of one's choice.
+"""/metrics as in RabbitMQ's plugin rabbitmq_prometheus: sums, single objects, or chosen families.
 
-The broker only counts; the text is made here, on another thread, and sent as it is made: for 50,000 queues it is long.
+The broker only counts. The text is made here, on another thread, and sent piece by piece: with 50,000 queues it is
+long.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ from leveret.control.metrics.text import OPENMETRICS, PLAIN, exposition
 from leveret.control.refusal import ANSWER_TOO_LONG, Refused
 
 GZIP_LEVEL: Final = 1
-GZIP_BITS: Final = 31  # deflate with the head of gzip
-# all rows of a metric stand together in the text, so those of all objects are here at once
+GZIP_BITS: Final = 31  # deflate with gzip's header
+# the text has all rows of a metric together, so the rows of all objects are in memory at once
 TOO_MANY: Final = (
     f"more than {WHOLE_OCTETS_MAX >> 20} MiB of numbers: /metrics has their sums, "
     "/metrics/detailed?family=...&vhost=... some of them"
 )
 EVERYTHING: Final = [group.name for group in GROUPS if group.name not in OF_CLUSTER]
 
-# what a request asks for, as the fields of the command `metrics`
+# returns the fields of the command `metrics` for a request
 Fields = Callable[[Request], dict[str, Any]]
 
 
@@ -74,15 +75,17 @@ def _per_object(request: Request) -> dict[str, Any]:
 
 
 def _detailed(request: Request) -> dict[str, Any]:
-    """?family=NAME and ?vhost=NAME, each as often as wanted. What RabbitMQ has and we have not is left out in silence,
-    so that its scrape configurations go on working."""
+    """Return the fields for ?family=NAME and ?vhost=NAME, which may be repeated.
+
+    RabbitMQ's families that leveret does not have are ignored, so that scrape configurations for RabbitMQ keep working.
+    """
     query = request.query_params
     families = [family for family in query.getlist("family") if family not in ABSENT]
     fields: dict[str, Any] = {"families": families or ["build_info"], "details": True}
     return fields | ({"vhosts": query.getlist("vhost")} if "vhost" in query else {})
 
 
-# path -> what is asked for, and whether objects have the names of the detailed ones
+# path -> fields of the command, and whether objects have the names of /metrics/detailed
 PATHS: Final[dict[str, tuple[Fields, bool]]] = {
     "/metrics": (_sums, False),
     "/metrics/per-object": (_per_object, False),
@@ -124,6 +127,6 @@ def _without_login(path: str) -> Route:
 
 
 METRICS: Final = tuple(_with_login(path) for path in PATHS)
-"""On the port of the HTTP API: for users who may see the node (tag monitoring)."""
+"""On the port of the HTTP API, for users who may see the node (tag monitoring)."""
 OPEN: Final = tuple((path, _without_login(path)) for path in PATHS)
-"""On a port of its own (--metrics-port): for everybody who reaches it, as RabbitMQ's port 15692."""
+"""On a separate port (--metrics-port), for everybody who can reach it, as RabbitMQ's port 15692."""

@@ -1,8 +1,8 @@
-"""From where a request comes, beside its address: a browser on this machine speaks for pages of anybody.
+"""The origin of a request beyond its address: a browser on this machine may act for pages of any site.
 
-A page whose name its owner lets point to this machine (DNS rebinding) is of the same origin as the API to the browser,
-and may say any password that everybody knows. A page of another site may send forms with the credentials that the
-browser keeps. Neither can lie about the headers Host and Origin.
+If a site's owner points its name to this machine (DNS rebinding), the browser considers page and API the same origin,
+and the page can try well-known passwords. A page of another site can submit forms with the credentials stored in the
+browser. Neither can forge the headers Host and Origin.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from urllib.parse import urlsplit
 
 from starlette.requests import Request
 
-# what a proxy says of the client that it speaks for
+# headers that a proxy adds about its client
 FORWARDED: Final = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
 SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 def is_direct(request: Request) -> bool:
-    """Whether the client asked for this machine by an address or a name of its own, and no proxy is between."""
+    """Return whether the client addressed this machine by an address or its own name, without a proxy in between."""
     if any(name in request.headers for name in FORWARDED):
         return False
     host = _host(request.headers.get("host", ""))
@@ -34,7 +34,7 @@ def is_direct(request: Request) -> bool:
 
 
 def is_foreign(request: Request) -> bool:
-    """Whether a page of another site asks for something that changes things."""
+    """Return whether a page of another site requests a change."""
     origin = request.headers.get("origin")
     if request.method in SAFE_METHODS or origin is None:
         return False
@@ -42,7 +42,7 @@ def is_foreign(request: Request) -> bool:
 
 
 def _host(header: str) -> str:
-    """The host of a Host header, without port and brackets, in small letters; a name that is none for what is none."""
+    """Return the host of a Host header in lower case, without port and brackets; "?" if it is invalid."""
     try:
         return (urlsplit(f"//{header}").hostname or "") if header else ""
     except ValueError:

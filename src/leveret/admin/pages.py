@@ -1,4 +1,4 @@
-"""The few pages that are for people: what the API can do, and where to get a command line for it."""
+"""Pages for people: the paths of the API, and where to get command lines for it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ async def api(request: Request, control: AsyncControlClient) -> Response:
 
 
 async def index(request: Request, control: AsyncControlClient) -> Response:
-    """All paths with their verbs, from the table that serves them."""
+    """List all paths with their verbs, from the table of routes."""
     from leveret.admin.routes import API
 
     rows = "\n".join(
@@ -43,5 +43,5 @@ async def cli(request: Request, control: AsyncControlClient) -> Response:
 
 
 async def rabbitmqadmin(request: Request, control: AsyncControlClient) -> Response:
-    """RabbitMQ serves its script here; ours is not to copy it."""
+    """Return 404: RabbitMQ serves its script here, which leveret must not copy."""
     return PlainTextResponse(CLI, 404)

@@ -1,8 +1,8 @@
-"""The HTTP API's process as the broker sees it: it gets the listening socket, and it is there as long as the broker.
+"""The HTTP API's process, from the broker's side: it gets listening sockets and lives as long as the broker.
 
-The broker binds the socket, so that an address that is taken is known at once, and clients wait in its backlog while
-the process starts, or starts again after it has died. The process ends when the pipe that is its standard input does:
-that happens however the broker ends.
+The broker binds the sockets, so that an address in use is reported at once, and clients wait in the backlog while the
+process starts, or restarts after a crash. The process ends when the pipe at its standard input is closed, which happens
+however the broker ends.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ logger = logging.getLogger("leveret")
 PORT: Final = 15672
 HOST: Final = "127.0.0.1"
 BACKLOG: Final = 1024
-# how long to wait before a process that died is started again; twice as long each time, unless it has lived
+# how long to wait before a crashed process is restarted; doubled each time, unless it ran for LIVED_S
 PAUSE_S_MIN: Final = 0.2
 PAUSE_S_MAX: Final = 30.0
 LIVED_S: Final = 60.0
 STOP_S_MAX: Final = 2.0
-# the variable that has the password of the certificate's key
+# environment variable with the password of the certificate's key
 KEY_PASSWORD: Final = "LEVERET_TLS_KEY_PASSWORD"
 NEEDED: Final = ("starlette", "uvicorn")
 
 
 def missing() -> str:
-    """Which packages that the HTTP API is made with are not installed, and what installs them; "" = none."""
+    """Return which packages of the HTTP API are not installed, and how to install them; "" if all are."""
     names = [module for module in NEEDED if importlib.util.find_spec(module) is None]
     if not names:
         return ""
@@ -45,13 +45,16 @@ def missing() -> str:
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A socket that listens. OSError if the address can't be had."""
+    """Return a listening socket. Raises OSError if the address is not available."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     return socket.create_server((host, port), family=family, backlog=BACKLOG)
 
 
 class AdminProcess:
-    """Keeps one process alive that serves the sockets. arguments: those of leveret.admin; secrets: its variables."""
+    """Keeps a process alive that serves the sockets.
+
+    `arguments` are those of leveret.admin; `secrets` are passed as environment variables.
+    """
 
     def __init__(self, sockets: Sequence[socket.socket], arguments: Sequence[str], secrets: Mapping[str, str]) -> None:
         self._sockets = sockets
@@ -68,11 +71,11 @@ class AdminProcess:
 
     @property
     def pid(self) -> int | None:
-        """Of the process, while there is one."""
+        """The id of the process, if it runs."""
         return None if self._process is None else self._process.pid
 
     def start(self) -> None:
-        """Start it; nobody waits until it serves."""
+        """Start the process, without waiting until it serves."""
         self._again = None
         self._gone.clear()
         self._started_s = time.monotonic()
@@ -113,7 +116,7 @@ class AdminProcess:
         self._pause_s = min(2 * self._pause_s, PAUSE_S_MAX)
 
     async def stop(self) -> None:
-        """End it, and wait until it is gone."""
+        """End the process and wait until it has ended."""
         self._is_stopping = True
         for each in self._sockets:
             each.close()

@@ -22,26 +22,24 @@ DESTINATIONS = {"e": "exchange", "q": "queue"}
 
 @dataclass(frozen=True)
 class Route:
-    """may: who may use it; may_change: who may use its PUT, POST and DELETE, if that is somebody else; find: what is at
-    the path: without it there is a 404, but for PUT; open: answers everybody, without a login; is_form: by POST;
-    is_file: what comes is no JSON."""
+    """A path with its verbs and the rules for using it."""
 
     path: str
-    may: Rule
-    find: Find | None = None
+    may: Rule  # who may use it
+    find: Find | None = None  # finds the object at the path; if there is none, the answer is 404, except to a PUT
     get: Action | None = None
     put: Action | None = None
     post: Action | None = None
     delete: Action | None = None
-    may_change: Rule | None = None
-    open: Open | None = None
-    is_form: bool = False
+    may_change: Rule | None = None  # who may use PUT, POST and DELETE, if not the same users
+    open: Open | None = None  # answers everybody, without a login
+    is_form: bool = False  # `open` is for POST
     has_auth_in_query: bool = False
-    is_file: bool = False
+    is_file: bool = False  # the answer is not JSON
 
     @cached_property
     def methods(self) -> tuple[str, ...]:
-        """As the header Allow says them."""
+        """The methods in the header Allow."""
         if self.open is not None:
             return ("POST", "OPTIONS") if self.is_form else ("HEAD", "GET", "OPTIONS")
         there = {"HEAD": self.get, "GET": self.get, "PUT": self.put, "POST": self.post, "DELETE": self.delete}
@@ -49,7 +47,7 @@ class Route:
 
     @property
     def is_owned(self) -> bool:
-        """Whether who may depends on what is at the path."""
+        """Whether the permission depends on the object at the path."""
         return self.may is rules.owner
 
     def rule(self, method: str) -> Rule:
@@ -61,14 +59,14 @@ class Route:
         return action
 
     def credentials(self, request: Request) -> tuple[str, str]:
-        """User and password. HttpError 401 if there are none."""
+        """Return user and password. Raises HttpError 401 if there are none."""
         header = request.headers.get("authorization")
         if self.has_auth_in_query and "auth" in request.query_params:
             header = f"Basic {request.query_params['auth']}"
         return login.credentials(header)
 
     def bound(self, values: dict[str, str]) -> dict[str, str]:
-        """The variables of the path as commands have them. HttpError 404 for a type of destination that is none."""
+        """Return the path's variables in the commands' terms. Raises HttpError 404 for unknown destination types."""
         found = dict(values)
         for name in ("exchange", "source", "destination"):
             if found.get(name) == "amq.default":

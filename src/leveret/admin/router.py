@@ -1,4 +1,4 @@
-"""From paths to routes. Segments are decoded one by one, so that "%2F" is a name and not a separator."""
+"""Finds the route of a path. Segments are decoded one by one, so that "%2F" is part of a name and not a separator."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 def segments(raw_path: bytes) -> list[str] | None:
-    """The decoded segments of a path; one "/" at the end doesn't count. None if they aren't UTF-8."""
+    """Return the decoded segments of a path, without a trailing "/". None if they are not UTF-8."""
     try:
         found = [unquote(part, errors="strict") for part in raw_path.decode("ascii").split("/")[1:]]
     except UnicodeDecodeError:
@@ -28,7 +28,7 @@ class _Step(Generic[T]):
 
 
 class Router(Generic[T]):
-    """Patterns are "/queues/{vhost}/{name}"; a literal segment wins over a variable one."""
+    """A tree of path patterns such as "/queues/{vhost}/{name}"; literal segments take precedence over variables."""
 
     def __init__(self, routes: Iterable[tuple[str, T]]) -> None:
         self._root: _Step[T] = _Step()
@@ -49,7 +49,7 @@ class Router(Generic[T]):
         step.found = (target, tuple(names))
 
     def find(self, path: list[str]) -> tuple[T, dict[str, str]] | None:
-        """What stands at a path, and the values of its variables."""
+        """Return the target of a path and the values of its variables; None if there is none."""
         return self._find(self._root, path, 0, ())
 
     def _find(

@@ -1,8 +1,8 @@
-"""All paths of the HTTP API, with their verbs, who may use them and the commands behind them.
+"""All paths of the HTTP API, with their verbs, their rules and the commands behind them.
 
-The paths and verbs are those of RabbitMQ 3.10's management plugin; those that came later are marked. HEAD and OPTIONS
-come by themselves. /delayed, /streams, /queries, /topology, /explain, /federation-downstreams, the messages of a queue
-and a federation link's pause are this broker's own.
+Paths and verbs are those of RabbitMQ 3.10's management plugin; later ones are marked. HEAD and OPTIONS are added
+automatically. /delayed, /streams, /queries, /topology, /explain, /federation-downstreams, the messages of a queue and
+the pause of a federation link are leveret's own.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ STREAMS: Final = (
 STAGES: Final = (
     Route("/queries", _vhost, get=listing("list_queries")),
     Route("/queries/{vhost}", _vhost, get=listing("list_queries")),
-    # no find: a query that was closed is not to be seen any more, and can be forgotten
+    # no `find`: a closed query is not listed any more, but can be forgotten
     Route("/queries/{vhost}/{query}", _administrator, get=ask("get_query", vhost="{vhost}", name="{query}"),
           delete=delete("forget_query", vhost="{vhost}", name="{query}")),
     Route("/queries/{vhost}/{query}/stages", _administrator, find=query_at,

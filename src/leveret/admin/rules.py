@@ -1,6 +1,7 @@
-"""Who may do what: the table "Permissions and tags" of RabbitMQ's management plugin.
+"""Permissions of routes: the table "Permissions and tags" of RabbitMQ's management plugin.
 
-A rule tells why a user may not, and "" if he may. Who sees objects of which virtual hosts is the lists' matter.
+A rule returns why the user may not use a route, "" if the user may. Which objects of which virtual hosts a user sees is
+up to the lists.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ NO_ACCESS_TO_OBJECT = "User not authorised to access object"
 
 
 async def management(call: Call) -> str:
-    """Everybody who has a tag."""
+    """Allow all users with a tag."""
     return ""
 
 
@@ -31,17 +32,17 @@ async def monitor(call: Call) -> str:
 
 
 async def vhost(call: Call) -> str:
-    """Who may enter the virtual host; where there is none, everybody may learn that."""
+    """Allow users with a permission in the virtual host; if it does not exist, everybody may learn that."""
     return "" if call.user.is_administrator or await _enters(call) else NO_ACCESS_TO_VHOST
 
 
 async def visible_vhost(call: Call) -> str:
-    """The same, and monitors."""
+    """Allow users with a permission in the virtual host, and monitors."""
     return "" if call.user.is_monitor or await _enters(call) else NO_ACCESS_TO_VHOST
 
 
 async def policymaker(call: Call) -> str:
-    """Policymakers in their virtual hosts."""
+    """Allow policymakers in their virtual hosts."""
     may = call.user.is_administrator or (call.user.is_policymaker and await _enters(call))
     return "" if may else NO_ACCESS_TO_OBJECT
 
@@ -51,12 +52,15 @@ async def any_policymaker(call: Call) -> str:
 
 
 async def own_user(call: Call) -> str:
-    """The user himself, and monitors: nobody else learns whether there is such a user."""
+    """Allow the user itself, and monitors: nobody else may learn whether a user exists."""
     return "" if call.user.is_monitor or call.values["user"] == call.user.name else NO_ACCESS_TO_OBJECT
 
 
 async def owner(call: Call) -> str:
-    """Connections and channels: their user; monitors may look, administrators may close. Of several: only those."""
+    """Allow users for their own connections and channels.
+
+    Monitors may see, and administrators may close, those of all users; only they may use paths for several objects.
+    """
     user = call.user
     above = user.is_administrator if call.request.method == "DELETE" else user.is_monitor
     return "" if above or (call.found is not None and call.found.get("user") == user.name) else NO_ACCESS_TO_OBJECT

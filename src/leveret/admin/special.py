@@ -23,7 +23,7 @@ from leveret.control.client import AsyncControlClient
 from leveret.control.refusal import NOT_FOUND, Refused
 
 DONE = 204
-REASON = "Closed via management plugin"  # what a client reads whose connection is closed without a reason
+REASON = "Closed via management plugin"  # the reason sent to clients if the request gives none
 FORM = "application/x-www-form-urlencoded"
 BINDING = Body(routing_key=bodies.text, arguments=bodies.table)
 USER = Body(password=bodies.text, password_hash=bodies.base64, hashing_algorithm=bodies.text, tags=bodies.tags)
@@ -34,20 +34,20 @@ VHOST = Body(description=bodies.text, tags=bodies.tags)
 
 
 async def auth(request: Request, control: AsyncControlClient) -> Response:
-    """How a web page can log in: by name and password."""
+    """Describe how a web page can log in: by name and password."""
     columns = {"enable_uaa": False, "uaa_client_id": "", "uaa_location": ""}
     return json_answer(encode({"oauth_enabled": False, **columns}))
 
 
 async def log_in(request: Request, control: AsyncControlClient) -> Response:
-    """A form with username and password; answers with a cookie that holds them."""
+    """Log in by a form with username and password; answers with a cookie that holds them."""
     if not request.headers.get("content-type", "").startswith(FORM):
         raise HttpError(415)
     form = parse_qs((await bodies.read(request)).decode("utf-8", "replace"), keep_blank_values=True)
     name, password = (form.get(field, [""])[0] for field in ("username", "password"))
     await login.log_in(request, control, name, password)
     answer = json_answer(encode("ok"))
-    # for nobody's script, and for no other site's requests
+    # not for scripts, nor for other sites' requests
     flags = "; HttpOnly; SameSite=Strict" + ("; Secure" if request.url.scheme == "https" else "")
     answer.headers["set-cookie"] = f"auth={b64encode(f'{name}:{password}'.encode()).decode()}; Version=1{flags}"
     return answer
@@ -66,7 +66,7 @@ async def extensions(call: Call) -> Response:
 
 
 async def overview(call: Call) -> Response:
-    """Of everything for monitors; else of the user's virtual hosts."""
+    """Return the overview: of everything for monitors, else of the user's virtual hosts."""
     asked: dict[str, Any] = {}
     if not call.user.is_monitor:
         asked = {"vhosts": await call.user.vhosts(), "user": call.user.name}
@@ -75,22 +75,22 @@ async def overview(call: Call) -> Response:
 
 
 async def nothing(call: Call) -> Response:
-    """What has no effect on one node: synchronising mirrors, moving queues, starting what runs."""
+    """Do nothing: synchronizing mirrors, moving queues and starting virtual hosts have no effect on a single node."""
     return Response(b"", DONE)
 
 
 async def memory(call: Call) -> Response:
-    """What the node's memory is used for."""
+    """Return the memory use of the node by purpose."""
     return json_answer(encode(await call.ask("memory_breakdown")))
 
 
 def of_replies(call: Call) -> dict[str, Any]:
-    """replies=true asks for the channels that have to do with direct replies."""
+    """Return the filter for replies=true: channels with direct replies."""
     return {"replies": True} if call.flag("replies") else {}
 
 
 async def relative_memory(call: Call) -> Response:
-    """The same as percentages, rounded up."""
+    """Return the memory use as percentages, rounded up."""
     found = (await call.ask("memory_breakdown"))["memory"]
     total = found["total"]["rss"]
     shares = {name: -(-100 * octets // total) for name, octets in found.items() if isinstance(octets, int)}
@@ -101,7 +101,7 @@ async def relative_memory(call: Call) -> Response:
 
 
 async def put_vhost(call: Call) -> Response:
-    """Who makes a virtual host may do everything in it. A description or tags that aren't sent go, as in RabbitMQ."""
+    """Create or change a virtual host; its creator gets full permissions, and fields that are not sent stay."""
     sent = bodies.decode(await bodies.read(call.request))
     name, fields = call.values["vhost"], VHOST.take(sent)
     tracing = None if sent.get("tracing") is None else bodies.boolean(sent["tracing"])
@@ -123,7 +123,7 @@ async def put_user(call: Call) -> Response:
 
 
 async def delete_users(call: Call) -> Response:
-    """Several at once: {"users": [...]}; nobody is deleted if one of them does not exist."""
+    """Delete several users: {"users": [...]}; none is deleted if one of them does not exist."""
     names = Body("users", users=bodies.anything).take(bodies.decode(await bodies.read(call.request)))["users"]
     known = {user["name"] for user in await call.ask("list_users")}
     if not isinstance(names, list):
@@ -143,7 +143,7 @@ async def users_without_permissions(call: Call) -> Response:
 
 
 async def topic_permissions_at(call: Call) -> list[dict[str, Any]] | None:
-    """The topic permissions of a user in a virtual host; of one exchange, where the path names it."""
+    """Return the topic permissions of a user in a virtual host, or only those of the exchange in the path."""
     wanted = {name: call.values[name] for name in ("vhost", "user", "exchange") if name in call.values}
     items = await call.ask("list_topic_permissions")
     return [item for item in items if all(item[name] == each for name, each in wanted.items())] or None
@@ -153,7 +153,7 @@ async def topic_permissions_at(call: Call) -> list[dict[str, Any]] | None:
 
 
 async def vhost_limits(call: Call) -> Response:
-    """Of all virtual hosts, or of one; who is no monitor sees those of his own."""
+    """Return the limits of all virtual hosts or of one; only monitors see those of virtual hosts not theirs."""
     items = await call.ask("list_vhost_limits", **call.values)
     if not call.user.is_monitor:
         mine = await call.user.vhosts()
@@ -162,7 +162,7 @@ async def vhost_limits(call: Call) -> Response:
 
 
 async def user_limits(call: Call) -> Response:
-    """Of all users; who is no monitor sees his own."""
+    """Return the limits of all users; users who are no monitors see their own."""
     asked = {} if call.user.is_monitor else {"user": call.user.name}
     items = arranged(
         await call.ask("list_user_limits", **asked), ("user",), call.query("sort"), call.flag("sort_reverse")
@@ -190,7 +190,7 @@ def put_limit(command: str, field: str) -> Action:
 
 
 async def enable_feature(call: Call) -> Response:
-    """All that leveret can do is on."""
+    """Accept known feature flags, which are all enabled already."""
     _must_be_json(call.request)
     if all(flag["name"] != call.values["name"] for flag in await call.ask("list_feature_flags")):
         raise bad_request("unsupported")
@@ -211,7 +211,7 @@ async def close_connection(call: Call) -> Response:
 
 
 async def connections_of_user(call: Call) -> Response:
-    """GET: who they are, and nothing more."""
+    """GET: the connections of a user, by default only with the columns that identify them."""
     asked = {"user": call.values["user"], "columns": call.columns() or ["name", "vhost", "user", "node"]}
     return await call.pass_on("list_connections", **asked, **page(call))
 
@@ -226,7 +226,7 @@ def _reason(call: Call) -> str:
 
 
 async def queue_action(call: Call) -> Response:
-    """POST {"action": "sync"}: there are no mirrors, so all is in sync."""
+    """POST {"action": "sync"}: there are no mirrors, so nothing is out of sync."""
     action = Body("action", action=bodies.anything).take(bodies.decode(await bodies.read(call.request)))["action"]
     if action not in ("sync", "cancel_sync"):
         raise bad_request(["unknown", action])
@@ -234,7 +234,7 @@ async def queue_action(call: Call) -> Response:
 
 
 async def bind(call: Call) -> Response:
-    """POST: a binding; the answer says where it is."""
+    """POST: add a binding; the answer has its location."""
     values = call.values
     fields = BINDING.take(bodies.decode(await bodies.read(call.request)))
     if not await call.vhost_exists():
@@ -258,7 +258,7 @@ async def get_definitions(call: Call) -> Response:
 
 
 async def post_definitions(call: Call) -> Response:
-    """JSON, or a form with a file of it, as web pages send one."""
+    """Import JSON, or a form with a JSON file, as web pages send it."""
     kind = call.request.headers.get("content-type", "")
     sent = await bodies.read(call.request)
     redirect = ""
@@ -280,7 +280,7 @@ async def post_definitions(call: Call) -> Response:
 
 
 def form_parts(content_type: str, body: bytes) -> dict[str, bytes]:
-    """The fields of a multipart form."""
+    """Return the fields of a multipart form."""
     head = f"Content-Type: {content_type}\r\n\r\n".encode()
     message = email.parser.BytesParser(policy=email.policy.HTTP).parsebytes(head + body)
     if not message.is_multipart():
@@ -305,7 +305,7 @@ async def reset_auth_attempts(call: Call) -> Response:
 
 
 async def reset_statistics(call: Call) -> Response:
-    """There is no statistics database that could be emptied."""
+    """Do nothing: there is no statistics database to reset."""
     if "node" in call.values:
         await _of_this_node(call, "list_auth_attempts", by_source=False)
     return Response(b"", DONE)

@@ -1,4 +1,4 @@
-"""/api/streams: the files of streams for readers far away, and the leases that protect them. The paths are ours."""
+"""/api/streams: stream files for remote readers, and leases that protect them. RabbitMQ does not have these paths."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from leveret.store.tables import Extent, TableFile, table_files
 
 GRANT: Final = Body("duration_ms", duration_ms=integer, first=integer, name=text)
 RENEW: Final = Body("duration_ms", duration_ms=integer, first=integer)
-# how long an answer waits for hashes that are not known yet; who wants the others asks again
+# how long an answer waits for hashes that are not known yet; clients ask again for the others
 HASHES_S_MAX: Final = 2.0
 PARQUET: Final = "application/vnd.apache.parquet"
 NATIVE: Final = "application/octet-stream"
@@ -33,7 +33,7 @@ Facts = dict[str, Any]
 
 
 async def find(call: Call) -> Any:
-    """The stream at the path, with its files; None if there is none."""
+    """Return the stream at the path with its files; None if there is none."""
     try:
         return await call.ask("get_stream_files", **_names(call))
     except Refused as refused:
@@ -43,7 +43,7 @@ async def find(call: Call) -> Any:
 
 
 def _names(call: Call) -> dict[str, str]:
-    """Which stream, and whose permissions count."""
+    """Return the fields that name the stream and the user whose permissions count."""
     return {"vhost": call.values["vhost"], "name": call.values["stream"], "user": call.user.name}
 
 
@@ -51,7 +51,7 @@ def _names(call: Call) -> dict[str, str]:
 
 
 async def segments(call: Call) -> Response:
-    """GET: what there is in files, and what is not yet."""
+    """GET: the messages in files, and those that are in no file yet."""
     facts: Facts = call.found
     tables = await asyncio.to_thread(_tables, facts)
     native = await asyncio.to_thread(_native, facts)
@@ -90,7 +90,7 @@ def _span(first: int, end: int) -> dict[str, int] | None:
 
 
 def _own_tables(facts: Facts) -> list[TableFile]:
-    """Those with messages that the stream has now."""
+    """Return the files with messages that the stream still has."""
     extent = Extent(facts["creation"], facts["first_offset"], 1 << 63)
     return [file for file in table_files(RealDisk(), facts["tables"]) if extent.has(file)]
 
@@ -101,14 +101,14 @@ def _tables(facts: Facts) -> list[Row]:
         try:
             file = sealed_file(table.path)
         except FileNotFoundError:
-            continue  # retention was quicker
+            continue  # deleted by retention meanwhile
         name = os.path.basename(table.path)
         found.append((file, _row("table", name, table.first, table.last, file.size) | {"date": table.date}))
     return found
 
 
 def _native(facts: Facts) -> list[Row]:
-    """The newest one grows, so it has no hash; of it so much counts as was complete when the broker was asked."""
+    """Return the native files. The newest one grows, so it has no hash; its size is that when the broker was asked."""
     found: list[Row] = []
     for index, (first, end, size) in enumerate(facts["native"]):
         name = f"{first:020d}.lvs"
@@ -136,7 +136,7 @@ def _times(first_us: int | None, last_us: int | None) -> dict[str, int | None]:
 
 
 async def _find_out(examiner: Examiner, files: Sequence[SealedFile]) -> None:
-    """Wait, but not for long, until all is known of these files; the reading goes on behind the answer."""
+    """Wait briefly until all facts of these files are known; reading continues after the answer."""
     known = await asyncio.to_thread(lambda: [examiner.known(file) for file in files])
     futures = [examiner.find_out(file) for file, found in zip(files, known, strict=True) if found is None]
     if futures:
@@ -158,7 +158,7 @@ def _forget(examiner: Examiner, facts: Facts, sealed: Sequence[SealedFile]) -> N
 
 
 def _opened(facts: Facts, name: str) -> OpenFile | None:
-    """The file of this name, if it is one of the stream's."""
+    """Open the file of this name, if it belongs to the stream."""
     match = _NATIVE_NAME.fullmatch(name)
     try:
         if match is not None:
@@ -189,24 +189,24 @@ async def grant(call: Call) -> Response:
 
 
 async def leases(call: Call) -> Response:
-    """GET: all that protect something now."""
+    """GET: the leases in effect."""
     return json_answer(encode(call.found["leases"]))
 
 
 async def renew(call: Call) -> Response:
-    """PUT: the time of a lease begins anew."""
+    """PUT: renew a lease for its duration."""
     asked = RENEW.take(bodies.decode(await bodies.read(call.request)))
     return json_answer(encode(await _of_lease(call, "renew_stream_lease", asked)))
 
 
 async def release(call: Call) -> Response:
-    """DELETE: a lease is not needed any more."""
+    """DELETE: end a lease."""
     await _of_lease(call, "release_stream_lease", {})
     return Response(b"", 204)
 
 
 async def _of_lease(call: Call, command: str, asked: dict[str, Any]) -> Any:
-    if call.found is None:  # a PUT comes here all the same
+    if call.found is None:  # a PUT comes here even if the stream does not exist
         raise no_object()
     try:
         return await call.ask(command, **_names(call), id=call.values["id"], **asked)

@@ -1,4 +1,4 @@
-"""/api/topology: what is bound to what. The path is ours; RabbitMQ has none for it."""
+"""/api/topology: exchanges, queues and their bindings. RabbitMQ does not have this path."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from leveret.control.refusal import NOT_FOUND, Refused
 
 
 async def around(call: Call) -> Response:
-    """GET: exchange=NAME asks for what is around this one, limit for so many neighbours at most."""
+    """GET: exchange=NAME selects an exchange and its neighbours, limit=N the most neighbours."""
     asked: dict[str, object] = {"vhost": call.values["vhost"]}
     if (exchange := call.query("exchange")) is not None:
         asked["exchange"] = exchange

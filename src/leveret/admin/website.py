@@ -1,8 +1,8 @@
-"""The web page of the broker: the files in site/, as they are, from memory.
+"""The web user interface: the files in site/, served unchanged from memory.
 
-What can be asked for is a dictionary that is made at the start of the files that are there, so no path leads anywhere
-else. The page itself is asked for each time (it is small, and has an ETag). All other files have a hash of all of them
-in their path, and may be kept for ever.
+The served paths are a dictionary of the files that exist at the start, so no path leads to other files. The page itself
+is requested each time (it is small, and has an ETag). All other files have a hash of all of them in their path, and may
+be cached for ever.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SERVED: Final = frozenset({".html", ".js", ".css", ".svg"})
 VERSION_MARK: Final = b"{version}"
 GZIP_LEVEL: Final = 9
 
-# Nothing but this origin's own files, no inline code or style, in nobody's frame; no text is ever taken for HTML.
+# only files of this origin, no inline code or style, no embedding in frames; text is never interpreted as HTML
 POLICY: Final = "; ".join(
     (
         "default-src 'none'", "script-src 'self'", "style-src 'self'", "img-src 'self' data: blob:",
@@ -50,7 +50,7 @@ class File:
     """One file, plain and compressed."""
 
     def __init__(self, name: str, content: bytes, cache_control: str) -> None:
-        """name: says its type."""
+        """Take the type of the file from its name."""
         self.content = content
         self.packed = gzip.compress(content, GZIP_LEVEL, mtime=0) if len(content) >= GZIP_OCTETS_MIN else content
         self.etag = f'W/"{hashlib.sha256(content).hexdigest()[:32]}"'
@@ -60,7 +60,7 @@ class File:
             self._headers["content-type"] += "; charset=utf-8"
 
     def answer(self, request: Request) -> Response:
-        """200, or 304 to who has it."""
+        """Return 200, or 304 if the client has the file."""
         known = [tag.strip() for tag in request.headers.get("if-none-match", "").split(",")]
         if self.etag in known or "*" in known:
             return Response(b"", 304, self._headers)
@@ -69,12 +69,12 @@ class File:
         return Response(self.packed, 200, self._headers | {"content-encoding": "gzip"})
 
     async def open(self, request: Request, control: AsyncControlClient) -> Response:
-        """As a route has it that needs no login."""
+        """Answer without a login, as `Route.open`."""
         return self.answer(request)
 
 
 def files(site: Path = SITE) -> dict[str, File]:
-    """Path in the URL -> what is there: the page at "/", all else below "/site/VERSION/"."""
+    """Return the files by path in the URL: the page at "/", all others below "/site/VERSION/"."""
     found = {
         path.relative_to(site).as_posix(): path.read_bytes()
         for path in sorted(site.rglob("*"))

@@ -1,1 +1,1 @@
-"""The one door for operators: typed commands on a Unix socket in the data directory."""
+"""The broker's operator interface: typed commands over a Unix socket in the data directory."""

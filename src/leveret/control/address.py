@@ -1,4 +1,4 @@
-"""Where the control socket is, and who is at its other end. The broker needs no more of its calls until one comes."""
+"""The control socket's address and callers; all of this package that the broker imports before the first call."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Final, NamedTuple
 
 SOCKET_NAME: Final = "control.sock"
 LINE_OCTETS_MAX: Final = 64 << 20
-"""Of a call; an answer may have any length."""
-ADDRESS_OCTETS_MAX: Final = 107  # of a Unix socket, on Linux
-PEER: Final = struct.Struct("3i")  # pid, uid, gid: ucred in unix(7)
+"""Maximum length of a call; answers have no limit."""
+ADDRESS_OCTETS_MAX: Final = 107  # longest path that Linux accepts for a Unix socket
+PEER: Final = struct.Struct("3i")  # pid, uid, gid: struct ucred, see unix(7)
 
 
 class Sender(NamedTuple):
-    """The process at the other end, as the kernel knows it: user "unix:NAME", address "pid:NUMBER"."""
+    """The calling process as the kernel reports it: user "unix:NAME", address "pid:NUMBER"."""
 
     user: str = ""
     address: str = ""
@@ -27,9 +27,9 @@ NOBODY: Final = Sender()
 
 @contextlib.contextmanager
 def socket_address(data_dir: str) -> Iterator[str]:
-    """A path of the control socket that is short enough to bind or connect to, good inside of the with block.
+    """Yield a path of the control socket that is short enough to bind or connect to, valid inside the with block.
 
-    OSError if there is no such directory.
+    Raises OSError if the data directory does not exist.
     """
     path = os.path.join(data_dir, SOCKET_NAME)
     if len(os.fsencode(path)) <= ADDRESS_OCTETS_MAX:

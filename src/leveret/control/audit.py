@@ -1,9 +1,10 @@
-"""Who changed what, from where: a line in the log for each administrative action, whatever the log's level.
+"""The audit log: one log line for each administrative change, whatever the log level.
 
-audit {"user": ..., "address": ..., "via": ..., "command": ..., "arguments": {...}, "outcome": "ok" or why not}
+audit {"user": ..., "address": ..., "via": ..., "command": ..., "arguments": {...}, "outcome": "ok" or error kind}
 
-A line is JSON in ASCII, so nothing that a caller says can begin another line or act on a terminal. Secrets are "***":
-what a command calls so, passwords and their hashes wherever they stand, and what a URI has before its host.
+A line is ASCII JSON, so a caller's text cannot start a new line or send control characters to a terminal. Secrets are
+written as "***": the fields that a command declares as secret, passwords and their hashes at any depth, and the
+credentials of a URI.
 """
 
 from __future__ import annotations
@@ -24,18 +25,18 @@ logger.setLevel(logging.INFO)
 
 HIDDEN: Final = "***"
 ITEMS_MAX: Final = 100
-"""Of a list or table, as that of the message ids of a command."""
+"""Items logged of one list or table, for example of a command's message ids."""
 TEXT_MAX: Final = 1000
-"""Characters of one text that are said; definitions may have megabytes."""
+"""Characters logged of one text; definitions may have megabytes."""
 _SECRETS: Final = frozenset({"password", "password_hash"})
 _CREDENTIALS: Final = re.compile(r"(://)[^/\s]*@")
 
 
 class Audit:
-    """Writes to the logger "leveret.audit"."""
+    """Writes audit lines to the logger "leveret.audit"."""
 
     def note(self, by: Caller, command: Command, outcome: str) -> None:
-        """One command that was carried out or refused."""
+        """Log one command that was carried out or refused."""
         arguments = msgspec.to_builtins(command)
         name = arguments.pop("command")
         said = {field: HIDDEN if field in command.secrets else _say(value) for field, value in arguments.items()}
@@ -47,7 +48,7 @@ class Audit:
 
 
 def _say(value: object) -> object:
-    """What may be said of a value."""
+    """Return the value as it may be logged: secrets replaced, long texts and collections cut."""
     if isinstance(value, str):
         return _short(_CREDENTIALS.sub(rf"\1{HIDDEN}@", value))
     if isinstance(value, dict):

@@ -1,6 +1,6 @@
-"""Control, imported when somebody asks for the first time: its commands take longer to import than the broker to start.
+"""Control, imported at the first call: importing its commands takes longer than starting the broker.
 
-They are imported on a thread, so that messages do not wait meanwhile.
+The import runs on a thread, so that messages are not delayed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Awaited:
-    """Answers as Control does. The arguments are those of Node."""
+    """Stands in for Control until the first call. The arguments are those of Node."""
 
     def __init__(self, broker: Broker, host: Host, name: str, data_dir: str, version: str, core: str) -> None:
         self._broker = broker
@@ -28,7 +28,7 @@ class Awaited:
         self._control: Control | None = None
 
     async def answer(self, line: bytes, sender: Sender = NOBODY) -> AsyncIterator[bytes]:
-        """The answer to one line, without its line end, in pieces: see Control.answer."""
+        """Answer one line as Control.answer does."""
         if self._control is None:
             await asyncio.to_thread(importlib.import_module, "leveret.control.control")
         async for piece in self._the_control().answer(line, sender):

@@ -1,4 +1,4 @@
-"""A blocking caller of the control socket, for the command line: nothing is imported that it can do without."""
+"""A blocking client of the control socket for the command line, with as few imports as possible."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CTL: Final = Caller(interface="ctl")
 
 
 class ControlClient:
-    """A blocking connection to the control socket of a data directory. OSError if nobody serves there."""
+    """A blocking connection to the control socket of a data directory. Raises OSError if no broker serves it."""
 
     def __init__(self, data_dir: str, by: Caller = CTL, timeout_s: float | None = None) -> None:
         self._by = by
@@ -38,10 +38,11 @@ class ControlClient:
         self.close()
 
     def call(self, command: str, **fields: Any) -> Any:
-        """Carry out a command. Refused if it can't be done; ConnectionError if the broker has gone.
+        """Run a command and return its result.
 
-        A call that ends early (TimeoutError, KeyboardInterrupt) closes the connection: its answer may still come, and
-        would be taken for that of the next call.
+        Raises Refused if the command fails and ConnectionError if the broker has gone. A call that is interrupted
+        (TimeoutError, KeyboardInterrupt) closes the connection: its answer may still arrive and would be taken for that
+        of the next call.
         """
         call = call_line(command, fields, self._by)
         if len(call) > LINE_OCTETS_MAX:
@@ -66,11 +67,11 @@ class ControlClient:
         return line
 
     def server_pid(self) -> int:
-        """The process at the other end."""
+        """Return the process id of the broker at the other end."""
         return int(PEER.unpack(self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER.size))[0])
 
     def fileno(self) -> int:
-        """For select: readable when the broker has closed the socket, or has answered."""
+        """Return the descriptor for select: readable when the broker has answered or closed the socket."""
         return self._socket.fileno()
 
     def close(self) -> None:

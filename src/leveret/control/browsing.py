@@ -1,7 +1,7 @@
-"""What waits in a queue, looked at where it is: nothing is taken out, counted, marked or moved.
+"""Reads messages of a queue in place: nothing is removed, counted, marked or moved.
 
-Messages are shown in the order in which they would be delivered. Pages are read as a search reads them: they stay on
-disk. Somebody may take messages while they are looked at; what is shown was there when the look began.
+Messages come in the order of delivery. Pages are read from disk and stay there. Consumers may take messages meanwhile;
+what is shown was in the queue when browsing began.
 """
 
 from __future__ import annotations
@@ -20,38 +20,37 @@ from leveret.broker.search import loaded, rest
 from leveret.broker.streams.chunk import Group, decode
 from leveret.broker.streams.stream import Stream
 
-# items that are passed over without a pause
+# items that are skipped without a pause
 STEP: Final = 64
 
 
 class Held(NamedTuple):
-    """Who has a message that is not acknowledged: connection, channel, consumer ("" = fetched by basic.get)."""
+    """The holder of an unacknowledged message."""
 
     connection: str
     channel: int
-    consumer: str
+    consumer: str  # consumer tag, "" = fetched by basic.get
 
 
 class Seen(NamedTuple):
-    """A message. offset: its place among those that are looked through; place: its name, as long as it is there;
-    time_us: when it arrived in a stream, wall clock, 0 = not known."""
+    """A message."""
 
-    offset: int
-    place: str
+    offset: int  # position among the messages that are browsed
+    place: str  # names the message as long as it stays where it is
     key: bytes
     content: bytes
     redelivered: bool
     expires_us: int
     held: Held | None
-    time_us: int = 0
+    time_us: int = 0  # wall clock time of its arrival in a stream, 0 = not known
 
 
-# None is a pause
+# messages one by one; None is a pause
 Look = Iterator[Seen | None]
 
 
 def waiting(queue: Queue, offset: int, is_undeliverable: bool) -> Look:
-    """What is ready, or undeliverable, from this offset on."""
+    """Yield the ready messages, or the undeliverable dead letters, from this offset on."""
     at = 0
     for message_list in list(_lists(queue, is_undeliverable)):
         for index, item in enumerate(message_list.ready.items()):
@@ -84,7 +83,7 @@ def _singles(item: Entry | Run | Page, at: int, offset: int) -> Look:
 
 
 def unacknowledged(queue: Queue, peers: Iterable[Peer], offset: int) -> Look:
-    """What consumers have, and who they are; the oldest first."""
+    """Yield the unacknowledged messages and their holders from this offset on, oldest first."""
     found: list[tuple[int, int, Entry, Held]] = []
     for peer in list(peers):
         for channel in list(peer.channels.values()):
@@ -112,7 +111,7 @@ def _seen(entry: Entry, offset: int, held: Held | None) -> Seen:
 
 
 def of_stream(stream: Stream, offset: int) -> Look:
-    """What is committed in a stream, from this offset on."""
+    """Yield the committed messages of a stream from this offset on."""
     at = max(offset, int(stream.first))
     while at < stream.committed and not stream.is_deleted:
         if at < stream.history.end:
@@ -138,7 +137,7 @@ def _of_groups(groups: Iterable[Group], at: int, until: int) -> Look:
 
 
 def single(queue: Queue, peers: Iterable[Peer], place: str) -> Look:
-    """The message of this name, if it is still there; nothing else is shown."""
+    """Yield only the message at this place, if it is still there."""
     if isinstance(queue, Stream):
         for seen in of_stream(queue, int(place)):
             if seen is None or seen.place == place:

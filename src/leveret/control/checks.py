@@ -1,4 +1,4 @@
-"""What many commands look at before they change anything; the texts are RabbitMQ's."""
+"""Checks that many commands make before they change anything; the error texts are RabbitMQ's."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from leveret.control.refusal import bad_request, not_found
 
 
 def user_named(node: Node, name: str) -> User:
-    """The user of this name, or Refused."""
+    """Return the user of this name. Raises Refused if it does not exist."""
     user = node.broker.users.by_name.get(name)
     if user is None:
         raise not_found(f'User "{name}" does not exist')
@@ -18,7 +18,7 @@ def user_named(node: Node, name: str) -> User:
 
 
 def vhost_named(node: Node, name: str) -> VHost:
-    """The virtual host of this name, or Refused."""
+    """Return the virtual host of this name. Raises Refused if it does not exist or is being deleted."""
     vhost = node.broker.vhosts.get(name)
     if vhost is None or vhost.is_leaving:
         raise not_found(f"Virtual host '{name}' does not exist")
@@ -26,7 +26,7 @@ def vhost_named(node: Node, name: str) -> VHost:
 
 
 def check_patterns(*patterns: str) -> None:
-    """Refused if one of them is no regular expression."""
+    """Raise Refused if one of the patterns is not a valid regular expression."""
     for pattern in patterns:
         reason = refused_pattern(pattern)
         if reason:

@@ -1,4 +1,4 @@
-"""The other end of the control socket: blocking for the command line, asyncio for the HTTP API."""
+"""Clients of the control socket: blocking for the command line, asyncio for the HTTP API."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from leveret.control.turns import Turns
 __all__ = ["AsyncControlClient", "ControlClient", "Rest"]
 
 READ_OCTETS: Final = 1 << 16
-# how much of an answer must have come before it is passed on piece by piece
+# octets of an answer that are read before the rest is passed on piece by piece
 FIRST_OCTETS: Final = 1 << 20
-# the most of an answer that has to be had whole, because something is made of it
+# maximum length of an answer that is read whole, because it is processed here
 WHOLE_OCTETS_MAX: Final = 64 << 20
-# long answers that may be in progress at the same time, so that a slow reader holds up nobody else
+# long answers that may be in progress at the same time, so that slow readers do not hold up others
 LONG_MAX: Final = 16
 
 
 class Rest:
-    """What follows of a long answer, line end included. It must be read to its end, or closed."""
+    """The rest of a long answer, line end included. It must be read to its end or closed."""
 
     def __init__(self, client: AsyncControlClient, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._client: AsyncControlClient | None = client
@@ -43,17 +43,17 @@ class Rest:
             self.close()
 
     def close(self) -> None:
-        """Nobody waits for it any more."""
+        """Give up the rest of the answer, if it has not been read."""
         if self._client is not None:
             self._client.give_up(self._writer)
             self._client = None
 
 
 class AsyncControlClient:
-    """Connections for asyncio: calls may overlap, each takes a connection that is idle, or a new one.
+    """A connection pool for asyncio. Calls may overlap; each takes an idle connection or opens a new one.
 
-    calls_max: how many may be in progress, at most half of them from one address; others wait for their turn (`Turns`).
-    first, whole: FIRST_OCTETS and WHOLE_OCTETS_MAX.
+    At most `calls_max` calls are in progress, at most half of them from one address; others queue (see Turns). For
+    `first` and `whole` see FIRST_OCTETS and WHOLE_OCTETS_MAX.
     """
 
     def __init__(
@@ -63,13 +63,13 @@ class AsyncControlClient:
         self._turns = Turns(calls_max)
         self._first = first
         self._whole = whole
-        self._long = 0
+        self._long = 0  # long answers in progress
         self._idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
 
     async def raw(self, command: str, fields: dict[str, Any], by: Caller) -> bytes:
-        """The answer's line as it came, undecoded. OSError if the broker has gone.
+        """Run a command and return the line of its answer undecoded.
 
-        Refused if it is longer than what may be in memory at once.
+        Raises OSError if the broker has gone and Refused if the answer is too long to be read whole.
         """
         line, rest = await self._begin(command, fields, by, self._whole)
         if rest is not None:
@@ -79,9 +79,9 @@ class AsyncControlClient:
         return line
 
     async def begin(self, command: str, fields: dict[str, Any], by: Caller) -> tuple[bytes, Rest | None]:
-        """The same, whatever its length: a short one whole, of a long one the beginning, and what follows.
+        """Run a command and return its answer undecoded: a short one whole, a long one as its beginning and the rest.
 
-        Refused if too many long answers are on their way.
+        Raises OSError if the broker has gone and Refused if too many long answers are in progress.
         """
         return await self._begin(command, fields, by, self._first)
 
@@ -94,7 +94,7 @@ class AsyncControlClient:
                 if not line.endswith(b"\n"):
                     line = await _more(reader, bytearray(line), limit)
             except BaseException:
-                writer.close()  # an answer may still come that nobody waits for
+                writer.close()  # the answer may still arrive, but is not wanted any more
                 raise
         if line.endswith(b"\n"):
             self._idle.append((reader, writer))
@@ -108,17 +108,17 @@ class AsyncControlClient:
         return line, rest
 
     def take_back(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """A long answer has been read."""
+        """Reuse the connection: its long answer was read to the end."""
         self._long -= 1
         self._idle.append((reader, writer))
 
     def give_up(self, writer: asyncio.StreamWriter) -> None:
-        """A long answer will not be read."""
+        """Close the connection: its long answer will not be read to the end."""
         self._long -= 1
         writer.close()
 
     async def call(self, command: str, fields: dict[str, Any] | None = None, by: Caller = SOMEBODY) -> Any:
-        """What a command answers. Refused if it can't be done; its kind is internal_error if the broker has gone."""
+        """Run a command and return its result. Raises Refused; its kind is internal_error if the broker has gone."""
         try:
             return result_of(await self.raw(command, fields or {}, by))
         except OSError as error:
@@ -130,14 +130,14 @@ class AsyncControlClient:
 
 
 async def _more(reader: asyncio.StreamReader, line: bytearray, limit: int) -> bytes:
-    """What has come so far, with what follows up to the line's end, or until it is limit octets."""
+    """Read on until the end of the line or `limit` octets; return everything read so far."""
     while not line.endswith(b"\n") and len(line) < limit:
         line += await _read(reader)
     return bytes(line)
 
 
 async def _read(reader: asyncio.StreamReader) -> bytes:
-    """Some of the answer. No JSON has a line end in it, so that of the line stands at the end of the last piece."""
+    """Read some of the answer. JSON contains no line ends, so a line end can only be at the end of the last piece."""
     piece = await reader.read(READ_OCTETS)
     if not piece:
         raise ConnectionError("the broker closed the control socket")

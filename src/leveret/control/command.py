@@ -1,4 +1,4 @@
-"""What a command is: its arguments as fields, checked when it is decoded, and what it does."""
+"""The base class of commands: arguments are fields, checked when the command is decoded; `run` does the work."""
 
 from __future__ import annotations
 
@@ -19,14 +19,11 @@ def _snake_case(name: str) -> str:
 class Command(
     msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, tag_field="command", tag=_snake_case
 ):
-    """One operation of the broker; its name is the class's in snake case (AddUser: add_user).
+    """One operation of the broker; its name is that of the class in snake case (AddUser: add_user)."""
 
-    changes: it is audited, and answered when what it changed is on disk; others only ask. secrets: fields whose values
-    nobody may read in the audit.
-    """
-
+    # whether the command is audited, and answered after its changes are on disk; others only read
     changes: ClassVar[bool] = True
-    secrets: ClassVar[tuple[str, ...]] = ()
+    secrets: ClassVar[tuple[str, ...]] = ()  # fields whose values must not appear in the audit log
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -35,15 +32,17 @@ class Command(
         COMMANDS[_snake_case(cls.__name__)] = cls
 
     def run(self, node: Node) -> object:
-        """Do it. Returns what JSON can say, or what can be awaited for that, or an iterator of such things: then the
-        answer is an array, made item by item while it is sent (None: a pause).
+        """Do it.
 
-        Refused if it can't be done; then nothing was changed.
+        Returns a value for JSON, an awaitable of one, or an iterator of such values: then the answer is an array that
+        is made item by item while it is sent (an item None is a pause).
+
+        Raises Refused if the command cannot be carried out; then nothing was changed.
         """
         raise NotImplementedError
 
 
 class Query(Command):
-    """A command that only asks."""
+    """A command that only reads."""
 
     changes: ClassVar[bool] = False

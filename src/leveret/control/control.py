@@ -1,4 +1,4 @@
-"""Carries out commands: lines of JSON in, lines of JSON out. {"ok": ...} or {"error": KIND, "reason": TEXT}."""
+"""Runs commands: lines of JSON in, lines of JSON out: {"ok": ...} or {"error": KIND, "reason": TEXT}."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from leveret.control.sliced import Sliced
 
 logger = logging.getLogger("leveret.control")
 
-# how long an answer may keep the loop; then messages have their turn (bench/admin_latency.py says what that costs them)
+# how long an answer may occupy the event loop before messages are served (bench/admin_latency.py measures their delay)
 SLICE_NS: Final = 100_000
-# a long answer is sent in pieces of about this size, and the next one is made when the caller has taken the last
+# approximate size of the pieces of a long answer; the next one is made when the caller has taken the last
 PIECE_OCTETS: Final = 1 << 15
 INTERNAL_ERROR: Final = "internal error; the broker's log says more"
 
 
 class AnswerBroken(ConnectionError):
-    """A defect showed up after the beginning of an answer had been sent: nobody must take that for a whole one."""
+    """A defect showed up after the beginning of an answer had been sent; the answer is incomplete."""
 
 
 class Control:
-    """One for all sockets. Commands run on the broker's loop, long answers in slices."""
+    """Answers the calls of all sockets. Commands run on the broker's event loop, long answers in slices."""
 
     def __init__(self, node: Node) -> None:
         self.node = node
@@ -44,12 +44,12 @@ class Control:
         self._decoders: dict[str, msgspec.json.Decoder[Any]] = {}
 
     async def answer(self, line: bytes, sender: Sender = NOBODY) -> AsyncIterator[bytes]:
-        """The answer to one line, without its line end, in pieces.
+        """Answer one line, in pieces, without the line end.
 
-        A long one is made while it is taken, so that no more than a piece of it is in memory. AnswerBroken if a defect
-        shows up after the first piece.
+        A long answer is made while it is taken, so that only one piece of it is in memory. Raises AnswerBroken if a
+        defect shows up after the first piece.
 
-        sender: whom the socket knows at its other end, for calls that do not say on whose behalf they are.
+        `sender` is the peer of the socket, for calls that do not name a caller.
         """
         try:
             call = self._calls.decode(line)
@@ -72,13 +72,13 @@ class Control:
                 pieces = _in_slices(self._parts(result))
             else:
                 pieces = _in_slices(iter([b'{"ok":' + self._encoder.encode(result) + b"}"]))
-            # a change is made as a whole; of what is only asked the first piece shows whether it is refused
+            # a change runs to its end before it is answered; of a query the first piece shows whether it is refused
             ready = [piece async for piece in pieces] if command.changes else [await anext(pieces)]
         except Refused as refused:
             outcome = refused.kind
             ready = [refusal(refused.kind, refused.reason)]
         except Exception:
-            # a defect of ours must not end the broker
+            # a defect of the broker's own must not end it
             logger.exception("internal error in %s", type(command).__name__)
             outcome = INTERNAL
             ready = [refusal(INTERNAL, INTERNAL_ERROR)]
@@ -119,7 +119,7 @@ class Control:
                 until_ns = time.perf_counter_ns() + SLICE_NS
 
     def _parts(self, result: object) -> Iterator[bytes | None]:
-        """The JSON of an answer, of which an array, or one in a table, may be long. None: a pause, nothing is ready."""
+        """Yield the JSON of an answer; an array, or one inside a table, may be long. None is a pause."""
         yield b'{"ok":'
         if isinstance(result, dict):
             before = b"{"
@@ -147,7 +147,7 @@ class Control:
 
 
 async def _in_slices(parts: Iterator[bytes | None]) -> AsyncIterator[bytes]:
-    """The parts, many in a piece, with pauses in which others have their turn."""
+    """Join the parts into pieces, with pauses in which messages are served."""
     ready: list[bytes] = []
     size = 0
     until_ns = time.perf_counter_ns() + SLICE_NS
@@ -165,6 +165,6 @@ async def _in_slices(parts: Iterator[bytes | None]) -> AsyncIterator[bytes]:
 
 
 async def _let_others() -> None:
-    """The first pause has the loop look at its sockets; only after the second one it has served them."""
+    """Let the event loop serve its sockets: the first pause polls them, and only the second one runs their handlers."""
     await asyncio.sleep(0)
     await asyncio.sleep(0)

@@ -8,7 +8,7 @@ from leveret.control.refusal import bad_request
 
 
 def put(node: Node, kind: str, definition: Definition) -> None:
-    """Set a definition that was validated. Refused if it is none that the journal could give back."""
+    """Store a validated definition. Raises Refused if the journal could not restore it."""
     try:
         node.broker.definitions.put(kind, definition)
     except ValueError as error:

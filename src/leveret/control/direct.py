@@ -1,6 +1,6 @@
-"""AMQP without a socket: commands that do what a client could do say it as one (RabbitMQ's direct client).
+"""AMQP without a socket, for commands that do what a client could do (RabbitMQ's direct client).
 
-So they are allowed and refused what the user would be who asks for them, in the same words.
+The user's permissions apply as to a client, and errors have the same texts.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ from leveret.wire.method import Method, decode_method, method_frame
 
 CHANNEL: Final = 1
 FRAME_OCTETS_MAX: Final = 131072
-# whatever is sent has been sent when all that is recorded so far is on disk, for which the command waits
+# confirms every record: all output may be taken now, as the command waits until everything recorded so far is on disk
 _SENT: Final = 1 << 62
 
 
 class DirectChannel:
-    """A channel of a connection inside of the process; to be used in a with block, in which no time passes.
+    """A channel of a connection inside the process, for use in a with block, in which no time passes.
 
-    user: whose permissions count, None = an operator's, who may do everything. Refused if there is no such vhost.
+    The permissions of `user` count; None is an operator, who may do everything. Raises Refused if the virtual host does
+    not exist or a limit of the user is reached.
     """
 
     def __init__(self, node: Node, vhost: str, user: str | None) -> None:
@@ -44,7 +45,7 @@ class DirectChannel:
             self._peer.may_do_all()
         try:
             self._channel = self._peer.channels[CHANNEL] = self._peer.open_channel(CHANNEL)
-        except ProtocolError as error:  # the user's limit
+        except ProtocolError as error:  # a limit of the user
             raise refusal_of(error) from None
         self._reader = FrameReader(0)
 
@@ -57,21 +58,21 @@ class DirectChannel:
         self._peer.lost(self._node.host.now_us())
 
     def ask(self, spec: MethodSpec, **fields: str | bool | int | bytes) -> Method:
-        """Say a method; returns the answer. Refused with the text of RabbitMQ's HTTP API, where an AMQP error comes."""
+        """Call a method and return its answer. An AMQP error raises Refused with the text of RabbitMQ's HTTP API."""
         try:
             return self.call(spec, **fields)[0]
         except ProtocolError as error:
             raise refusal_of(error) from None
 
     def call(self, spec: MethodSpec, **fields: str | bool | int | bytes) -> tuple[Method, list[Frame]]:
-        """Say a method; returns the answer, and the frames of the content behind it. ProtocolError."""
+        """Call a method and return its answer and the frames of the content after it. Raises ProtocolError."""
         self._peer.now_us = self._node.host.now_us()
         self.tell(spec, **fields)
         answer, *content = self._frames()
         return decode_method(answer.payload), content
 
     def tell(self, spec: MethodSpec, **fields: str | bool | int | bytes) -> None:
-        """Say a method that has no answer. What would take several turns is done in this one."""
+        """Call a method that has no answer. Work that would take several turns is done in this one."""
         method = method_of(spec, **fields)
         self._peer.handle(self._channel, method)
         while self._peer.is_unfinished:
@@ -80,12 +81,14 @@ class DirectChannel:
             self._peer.handle(self._channel, method)
 
     def publish(self, exchange: str, key: str, header: bytes, body: bytes) -> bool:
-        """Publish a message; header: the payload of its header frame. Whether it was routed. ProtocolError; Refused if
-        a queue refuses it."""
+        """Publish a message and return whether it was routed; `header` is the payload of its header frame.
+
+        Raises ProtocolError, and Refused if a queue rejects the message.
+        """
         self._peer.now_us = now_us = self._node.host.now_us()
         try:
             method = method_frame(CHANNEL, grammar.BASIC_PUBLISH, exchange=exchange, routing_key=key, mandatory=True)
-        except ValueError as error:  # a name too long
+        except ValueError as error:  # a name that is too long
             raise bad_request(str(error)) from None
         content = content_frames(CHANNEL, header, body, int(self._peer.frame_max))
         channel = self._peer.channels[CHANNEL]
@@ -106,12 +109,12 @@ class DirectChannel:
 
 
 def reply_refusal(error: ProtocolError) -> Refused:
-    """What the HTTP API makes of a channel that was closed on it: it says the whole reply text."""
+    """Return the HTTP API's error for a channel that was closed by the broker, with the whole reply text."""
     if error.code == errors.NOT_FOUND:
         return not_found(error.reply_text)
     if error.code == errors.ACCESS_REFUSED:
         return Refused(NOT_AUTHORISED, error.reply_text)
-    # as in RabbitMQ, which says the code's name only where the channel ends, not the connection
+    # as in RabbitMQ, which includes the code's name only if the channel is closed, not the connection
     return bad_request(f"{error.code} {error.text if error.is_hard else error.reply_text}")
 
 

@@ -1,4 +1,4 @@
-"""The names of what there is, in order: sorted again only when much has come or gone."""
+"""Sorted names of queues and exchanges: sorted again only after many changes."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from leveret.control.sliced import Steps, sort
 
 Place = tuple[VHost, str]
 
-# up to so many changes are made one by one
+# up to this number of changes are made one by one
 CHANGES_MAX: Final = 64
 
 
 class Directory:
-    """Queues, or exchanges, of each virtual host as (virtual host, name), by name."""
+    """The queues, or the exchanges, of each virtual host as (virtual host, name), by name."""
 
     def __init__(self) -> None:
         self._lists: dict[str, _Sorted] = {}
 
     def places(self, vhost: VHost, things: Mapping[str, object]) -> Steps[list[Place]]:
-        """Those of one virtual host. Not to be altered."""
+        """Return the places in one virtual host, by name. The list must not be changed."""
         found = self._lists.get(vhost.name)
         if found is None or found.vhost is not vhost:
             found = self._lists[vhost.name] = _Sorted(vhost)
@@ -43,20 +43,20 @@ class _Sorted:
         self._names: set[str] = set()
 
     def update(self, generation: int, names: set[str]) -> Steps[None]:
-        """These were there in this generation."""
+        """Update the list to the names of this generation."""
         before = self._names
         come, gone = names - before, before - names
         if len(come) + len(gone) > CHANGES_MAX:
             yield
             places = yield from sort([(self.vhost, name) for name in names], itemgetter(1))
-            # another caller may have been quicker, or come later
+            # another caller may have brought the list to this generation or a later one
             if generation > self.generation:
                 self.generation, self._names, self.places = generation, names, places
             return
         self.generation, self._names = generation, names
         if not come and not gone:
             return
-        self.places = self.places.copy()  # somebody may be reading it
+        self.places = self.places.copy()  # a caller may be reading the old list
         for name in gone:
             del self.places[bisect_left(self.places, (self.vhost, name))]
         for name in come:

@@ -1,4 +1,4 @@
-"""Values of JSON as RabbitMQ prints them in its errors: as Erlang terms."""
+"""JSON values as RabbitMQ prints them in error texts: as Erlang terms."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from leveret.broker.terms import binary
 
 
 def term(value: object) -> str:
-    """A value on one line, as Erlang's ~p prints it."""
+    """Format a value on one line, as Erlang's ~p prints it."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -23,7 +23,7 @@ def term(value: object) -> str:
 
 
 def pairs(table: dict[str, object]) -> str:
-    """A table as the list of pairs that RabbitMQ makes of it, by name."""
+    """Format a table as the list of pairs that RabbitMQ makes of it, sorted by name."""
     return "[" + ",".join(f"{{{term(name)},{term(item)}}}" for name, item in sorted(table.items())) + "]"
 
 

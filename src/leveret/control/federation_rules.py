@@ -1,4 +1,4 @@
-"""What the parameters of federation may be: upstreams, and sets of them (RabbitMQ, Federation Reference)."""
+"""Validation of the parameters of federation: upstreams and upstream sets (RabbitMQ, Federation Reference)."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ SCHEMES: Final = ("amqp", "amqps")
 
 
 def upstream(name: str, value: object) -> list[str]:
-    """What is wrong with a parameter of the component federation-upstream."""
+    """Validate a parameter of the component federation-upstream; return complaints."""
     return complaints(name, {"uri": Rule(_uri, mandatory=True), **_SHARED}, value)
 
 
 def upstream_set(name: str, value: object) -> list[str]:
-    """What is wrong with one of federation-upstream-set: a list of names, each with what it does otherwise. An empty
-    table counts as an empty list."""
+    """Validate a parameter of the component federation-upstream-set: a list of upstreams, each with its overrides.
+
+    An empty table counts as an empty list.
+    """
     if value == {}:
         return []
     if not isinstance(value, list):
@@ -39,7 +41,7 @@ def _uri(name: str, value: object) -> str:
 
 
 def _trouble(uri: str) -> str:
-    """Why this is not the address of a broker, in RabbitMQ's words where they are short."""
+    """Return why a text is not a broker's URI, in RabbitMQ's words where they are short, "" if it is one."""
     scheme, mark, _ = uri.partition("://")
     if not mark:
         return "{unable_to_parse_uri,no_scheme}"
@@ -62,7 +64,7 @@ def _trouble(uri: str) -> str:
 
 
 def _query_trouble(query: list[tuple[str, str]], has_tls: bool) -> str:
-    """The same of what stands behind the question mark; what nobody knows is passed over."""
+    """Return what is wrong with the query part of a URI; unknown parameters are ignored."""
     known = [("invalid_amqp_params_parameter", _PARAMETERS), ("invalid_ssl_parameter", _TLS if has_tls else {})]
     for kind, fields in known:
         for name, value in query:
@@ -82,7 +84,7 @@ def _boolean(value: str) -> str:
 
 
 def _is_escaped(part: str) -> bool:
-    """Whether each % begins an octet."""
+    """Return whether each % is followed by two hexadecimal digits."""
     return b"%" not in unquote_to_bytes(part.replace("%25", ""))
 
 

@@ -1,4 +1,4 @@
-"""What commands need of the process around the broker; net's server gives it."""
+"""What commands need from the process around the broker; net's server implements it."""
 
 from __future__ import annotations
 
@@ -21,66 +21,64 @@ class Links(Protocol):
     """The federation links."""
 
     def statuses(self) -> list[LinkStatus]:
-        """How each stands, and which exchanges can't be federated; by virtual host, exchange and upstream."""
+        """Return states of links, and exchanges that can't be federated, by virtual host, exchange and upstream."""
 
     def restart(self, id: str) -> bool:
-        """Connect anew, with bindings and all. False if there is no such link."""
+        """Reconnect and set up all bindings again. Returns False if there is no such link."""
 
     def pause(self, id: str) -> bool:
-        """Disconnect, and stay so over restarts of the broker. False if there is no such link."""
+        """Disconnect until `resume`, even if the broker restarts. Returns False if there is no such link."""
 
     def resume(self, id: str) -> bool:
-        """Connect again. False if there is no such link."""
+        """Connect again. Returns False if there is no such link."""
 
 
 class Host(Protocol):
-    """started_us: when the broker began to serve; serving: is set when connections are accepted; listeners: where;
-    listening: how that stops for a while; departure: how clients are sent away; alarms: of its resources; logins: has a
-    thread for what takes as long as a password; backups: takes them; streams: and their files."""
+    """The process in which the broker runs."""
 
-    started_us: int
+    started_us: int  # when the broker began to serve
     listeners: list[Listener]
-    listening: Listening
-    serving: asyncio.Event
-    alarms: Alarms
+    listening: Listening  # pauses the listeners
+    serving: asyncio.Event  # set when connections are accepted
+    alarms: Alarms  # resource alarms
     backups: Backups
-    logins: Logins
-    streams: Streams
-    shutdown: Shutdown
+    logins: Logins  # checks passwords, on a thread if it takes long
+    streams: Streams  # streams and their files
+    shutdown: Shutdown  # shutdown and maintenance mode
 
     @property
     def federator(self) -> Links:
         """The federation links."""
 
     def now_us(self) -> int:
-        """The broker's time, see net/clock.py; `Timeline.wall_us` makes of it what people are told."""
+        """Return the broker's time, see net/clock.py; `Timeline.wall_us` converts it to wall clock time."""
 
     def peers(self) -> list[Peer]:
-        """All connections, oldest first."""
+        """Return all connections, oldest first."""
 
     def unsent_octets(self, peer: Peer) -> int:
-        """What the network has not taken yet."""
+        """Return the octets that the network has not taken yet."""
 
     def waits_s(self) -> dict[str, float]:
-        """How long publishers have had to wait, by reason: those of net/pressure.py, and alarms."""
+        """Return how long publishers have had to wait, by reason: those of net/pressure.py, and alarms."""
 
     def paused_count(self) -> int:
-        """How many connections are not read from at the moment."""
+        """Return how many connections are not read from at the moment."""
 
     def files(self) -> Files:
-        """What journal and segments take on the disk."""
+        """Return the disk use of journal and segments."""
 
     def certificates(self) -> list[tuple[str, int]]:
-        """The certificates that the listeners show: of each its file, and until when it is valid (µs)."""
+        """Return file name and end of validity (µs) of each certificate of the listeners."""
 
     def close(self, peer: Peer, reason: str) -> None:
         """Close a connection: 320 CONNECTION_FORCED with this reason."""
 
     def limit(self, limits: Limits) -> None:
-        """Measure against other limits from now on."""
+        """Apply other resource limits from now on."""
 
     def stop(self, keeps_process: bool = False) -> None:
-        """Begin an orderly stop. keeps_process: then the process waits to be told to serve again."""
+        """Begin an orderly shutdown. With keeps_process, the process stays and waits for the order to serve again."""
 
     async def settled(self) -> None:
-        """Deliver what a command made deliverable; return when all that is recorded so far is on disk."""
+        """Deliver what a command made deliverable; return when everything recorded so far is on disk."""

@@ -1,6 +1,7 @@
-"""What goes over the control socket: one line of JSON per call, one per answer, in order.
+"""The protocol of the control socket: one line of JSON per call and one per answer, in order.
 
 {"call": {"command": NAME, ...}, "by": {"user": ..., "address": ..., "interface": ...}}: "by" may be left out.
+
 {"ok": ...} or {"error": KIND, "reason": TEXT}.
 """
 
@@ -15,14 +16,14 @@ from leveret.control.refusal import Refused
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """Who calls: the user ("" = whoever may open the socket), from which address, through which door."""
+    """The caller of a command."""
 
-    user: str = ""
+    user: str = ""  # "" = anyone who may open the socket
     address: str = ""
-    interface: str = "socket"
+    interface: str = "socket"  # such as "socket", "ctl", "http"
 
     def known_as(self, sender: Sender) -> Caller:
-        """With what the socket knows of its other end in place of what is not said."""
+        """Return the caller with missing fields filled in from the peer of the socket."""
         return Caller(self.user or sender.user, self.address or sender.address, self.interface)
 
 
@@ -30,14 +31,14 @@ SOMEBODY: Final = Caller()
 
 
 class Call(msgspec.Struct, forbid_unknown_fields=True):
-    """One line on the socket. call: the command as a table, with its name as "command"."""
+    """One call on the socket."""
 
-    call: msgspec.Raw
+    call: msgspec.Raw  # the command as a table, with its name as "command"
     by: Caller = SOMEBODY
 
 
 def call_line(command: str, fields: dict[str, Any], by: Caller) -> bytes:
-    """One call as a line."""
+    """Encode one call as a line."""
     return msgspec.json.encode({"call": {"command": command, **fields}, "by": by}) + b"\n"
 
 
@@ -46,17 +47,17 @@ class _Named(msgspec.Struct):
 
 
 def named(call: msgspec.Raw) -> str:
-    """The name of a command. msgspec.MsgspecError if there is none."""
+    """Return the name of a command. Raises msgspec.MsgspecError if it is missing."""
     return msgspec.json.decode(call, type=_Named).command
 
 
 def refusal(kind: str, reason: str) -> bytes:
-    """The answer of a command that was not carried out."""
+    """Encode the answer of a command that was not carried out."""
     return msgspec.json.encode({"error": kind, "reason": reason})
 
 
 def result_of(line: bytes) -> Any:
-    """What an answer says. Refused if the command was."""
+    """Return the result in an answer. Raises Refused if the command was refused."""
     answer = msgspec.json.decode(line)
     if "error" in answer:
         raise Refused(answer["error"], answer["reason"])

@@ -1,4 +1,4 @@
-"""Queries that list things: filter, order, page and columns, as RabbitMQ's HTTP API has them."""
+"""Queries that list objects, with the filter, order, paging and columns of RabbitMQ's HTTP API."""
 
 from __future__ import annotations
 
@@ -21,20 +21,17 @@ PAGE_SIZE_MAX: Final = 500
 
 
 class Listing(Query):
-    """vhost, vhosts: only what is in these. page: from 1 on, None = all as an array. name: see leveret.control.pattern.
+    """A query that lists objects. A column is a dotted path."""
 
-    sort: a column; columns: those that are wanted, none = all. A column is a dotted path.
-    """
-
-    vhost: str | None = None
-    vhosts: tuple[str, ...] | None = None
-    page: int | None = None
+    vhost: str | None = None  # only objects in this virtual host
+    vhosts: tuple[str, ...] | None = None  # only objects in these virtual hosts
+    page: int | None = None  # from 1 on, None = everything as an array
     page_size: int | None = None
-    name: str | None = None
+    name: str | None = None  # see leveret.control.pattern
     use_regex: bool = False
-    sort: str | None = None
+    sort: str | None = None  # a column
     sort_reverse: bool = False
-    columns: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()  # the wanted columns, none = all
 
     def run(self, node: Node) -> object:
         if self.page is not None and (self.page < 1 or not 1 <= self._size() <= PAGE_SIZE_MAX):
@@ -44,18 +41,18 @@ class Listing(Query):
         wanted = name_filter(self.name, self.use_regex) if self.name else None
         return Sliced(self._steps(node, wanted))
 
-    # -- for each kind of things ---------------------------------------------------------------------------------------
+    # -- for each kind of object ---------------------------------------------------------------------------------------
 
     def found(self, node: Node) -> Steps[list[Any]]:
-        """All there are in the virtual hosts that are asked for, in their usual order."""
+        """Return all objects of the requested virtual hosts in their default order."""
         raise NotImplementedError
 
     def name_of(self, item: Any) -> str:
-        """What the filter looks at."""
+        """Return the text that the name filter is applied to."""
         raise NotImplementedError
 
     def view(self, node: Node, item: Any) -> View | None:
-        """What is said of it; None if it has gone meanwhile."""
+        """Return the view of an object, None if it has gone meanwhile."""
         raise NotImplementedError
 
     def look(self, node: Node, item: Any) -> Steps[View | None]:
@@ -64,13 +61,13 @@ class Listing(Query):
         return self.view(node, item)
 
     def quick_key(self, column: str) -> Callable[[Any], Any] | None:
-        """What a column holds, where that can be had without a view."""
+        """Return a function for the value of a column if no view is needed for it, else None."""
         return None
 
     # -- for all -------------------------------------------------------------------------------------------------------
 
     def hosts(self, node: Node) -> list[VHost]:
-        """The virtual hosts that are asked for, by name. Refused if there is none of the name."""
+        """Return the requested virtual hosts by name. Raises Refused if `vhost` does not exist."""
         vhosts = node.broker.vhosts
         if self.vhost is not None:
             if self.vhost not in vhosts:
@@ -81,7 +78,7 @@ class Listing(Query):
         return [vhosts[name] for name in names]
 
     def is_asked_for(self, vhost: VHost) -> bool:
-        """Whether things in this virtual host are wanted."""
+        """Return whether objects in this virtual host are requested."""
         return (self.vhost is None or vhost.name == self.vhost) and (self.vhosts is None or vhost.name in self.vhosts)
 
     def _size(self) -> int:
@@ -132,7 +129,7 @@ class Listing(Query):
         return [item for _, item in pairs]
 
     def _encoded(self, node: Node, found: list[Any]) -> Iterator[msgspec.Raw | None]:
-        """Items as JSON; None: a pause."""
+        """Yield items as JSON; None is a pause."""
         paths = [column.split(".") for column in self.columns]
         for item in found:
             view = yield from self.look(node, item)
@@ -141,7 +138,7 @@ class Listing(Query):
 
 
 def only(view: View, paths: list[list[str]]) -> View:
-    """The parts of a view that stand at these paths."""
+    """Return the parts of a view at these paths."""
     picked: View = {}
     for path in paths:
         source: Any = view
@@ -157,14 +154,14 @@ def only(view: View, paths: list[list[str]]) -> View:
 
 
 def _at(view: Any, path: list[str]) -> Any:
-    """What stands at this path; None if nothing does."""
+    """Return the value at this path, None if it does not exist."""
     for step in path:
         view = view.get(step) if isinstance(view, dict) else None
     return view
 
 
 def _rank(value: Any) -> tuple[int, Any]:
-    """Numbers, then words, then all else; what is not there comes first."""
+    """Return the sort key: missing values first, then numbers, then everything else as text."""
     if value is None:
         return (0, 0)
     if isinstance(value, int | float):
@@ -173,7 +170,7 @@ def _rank(value: Any) -> tuple[int, Any]:
 
 
 def required(value: Any, what: str) -> Any:
-    """bad_request unless a value is given."""
+    """Return the value. Raises Refused (bad_request) if it is None."""
     if value is None:
         raise bad_request(f"{what} is missing")
     return value

@@ -1,4 +1,4 @@
-"""AMQP methods that commands make of their arguments: what a client may not say, they may not say either."""
+"""AMQP methods built from the arguments of commands; the limits for clients apply to them, too."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _UNSAID: Final[dict[str, Value]] = {"bit": False, "shortstr": "", "longstr": b""
 
 
 def method_of(spec: MethodSpec, **fields: str | bool | int | bytes) -> Method:
-    """A method with these fields; tables are given encoded, the other fields are empty. Refused for a name too long."""
+    """Build a method; tables are given encoded, missing fields are empty. Raises Refused if a name is too long."""
     values: dict[str, Value] = {}
     tables: dict[str, bytes] = {}
     for name, kind in spec.fields:
@@ -35,7 +35,7 @@ def method_of(spec: MethodSpec, **fields: str | bool | int | bytes) -> Method:
 
 
 def refusal_of(error: errors.ProtocolError) -> Refused:
-    """What the HTTP API makes of an AMQP error: 404 and 403 by their kinds, others are a bad request with its text."""
+    """Return the HTTP API's error for an AMQP error: 404 and 403 by kind, others as a bad request with its text."""
     if error.code == errors.NOT_FOUND:
         return not_found(error.text)
     if error.code in (errors.ACCESS_REFUSED, errors.NOT_ALLOWED):

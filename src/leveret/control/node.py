@@ -11,24 +11,22 @@ from leveret.control.host import Host
 
 @dataclass
 class LinkWindow:
-    """Of the rates of one federation link, see leveret.control.views.rates."""
+    """Holds the window of the rates of one federation link, see leveret.control.views.rates."""
 
     window: object = None
 
 
 @dataclass
 class Node:
-    """name: as RabbitMQ's node names, leveret@HOST; data_dir: the data directory; core: "compiled" or "interpreted";
-    version: leveret's own. queues, exchanges: their names in order. window: of its rates; links: of those of federation
-    links, by id."""
+    """The broker and its process."""
 
     broker: Broker
     host: Host
-    name: str
+    name: str  # as RabbitMQ's node names: leveret@HOST
     data_dir: str
-    version: str
-    core: str
-    queues: Directory = field(default_factory=Directory)
+    version: str  # leveret's version
+    core: str  # "compiled" or "interpreted"
+    queues: Directory = field(default_factory=Directory)  # sorted names
     exchanges: Directory = field(default_factory=Directory)
-    window: object = None
-    links: dict[str, LinkWindow] = field(default_factory=dict)
+    window: object = None  # of the node's rates, see leveret.control.views.rates
+    links: dict[str, LinkWindow] = field(default_factory=dict)  # by link id

@@ -1,4 +1,4 @@
-"""Runtime parameters: the components that have any, and what their values may be (RabbitMQ, Runtime Parameters)."""
+"""Runtime parameters: the components that have them, and validation of their values (RabbitMQ, Runtime Parameters)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from leveret.control import federation_rules, policy_rules, rules
 from leveret.control.erlang import term
 from leveret.control.rules import Rule, complaints
 
-LIMITS: Final = "limits"  # the name of the only parameter of vhost-limits that counts
+LIMITS: Final = "limits"  # name of the only parameter of vhost-limits that has an effect
 _VHOST_LIMITS: Final = {"max-connections": Rule(rules.integer), "max-queues": Rule(rules.integer)}
 _USER_LIMITS: Final = {"max-connections": Rule(rules.integer), "max-channels": Rule(rules.integer)}
 
@@ -19,7 +19,7 @@ def _vhost_limits(name: str, value: object) -> list[str]:
     return found if found or name == LIMITS else [f"name not recognised: {term(name)}"]
 
 
-# component -> what is wrong with the value of a parameter of this name, complaint by complaint
+# validates a parameter's name and value; returns complaints
 Validator = Callable[[str, object], list[str]]
 COMPONENTS: Final[dict[str, Validator]] = {
     OPERATOR_POLICY: lambda name, value: complaints(name, policy_rules.policy(is_operator=True), value),
@@ -30,13 +30,13 @@ COMPONENTS: Final[dict[str, Validator]] = {
 
 
 def refused_policy(name: str, pattern: object, definition: object, priority: object, apply_to: object) -> str:
-    """The reason for which RabbitMQ refuses a policy, "" if it is fine."""
+    """Return the reason for which RabbitMQ refuses a policy, "" if it is valid."""
     value = {"pattern": pattern, "definition": definition, "priority": priority, "apply-to": apply_to}
     return _reason(complaints(name, policy_rules.policy(is_operator=False), value))
 
 
 def refused_parameter(component: str, name: str, value: object) -> str:
-    """The reason for which RabbitMQ refuses a parameter, operator policies and limits included; "" if it is fine."""
+    """Return why RabbitMQ refuses a parameter, operator policies and limits included, "" if it is valid."""
     if component == "policy":
         return "policies may not be set using this method"
     if component not in COMPONENTS:
@@ -45,7 +45,7 @@ def refused_parameter(component: str, name: str, value: object) -> str:
 
 
 def refused_user_limits(limits: object) -> str:
-    """The same for limits of a user."""
+    """Return the reason for which RabbitMQ refuses the limits of a user, "" if they are valid."""
     return next(iter(complaints("user-limits", _USER_LIMITS, limits)), "")
 
 

@@ -1,4 +1,4 @@
-"""Passwords where nobody may be kept waiting: what takes long is done on a thread, and who failed often waits first."""
+"""Password checks outside of AMQP: slow hashes run on a thread, and logins with many failures have to wait."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ from leveret.wire.errors import quoted
 async def authenticated(
     node: Node, name: str, password: str, address: str, protocol: str, is_direct: bool = True, due_us: int = 0
 ) -> User:
-    """The user, if this is the password. Refused if not, or if this user may not come from that address, or
-    may from this machine only and somebody else stands between (is_direct). Held if it is too early for an answer
-    (`Logins.check`); due_us: of the Held of the same attempt before.
+    """Return the user if the password is right.
 
-    Attempts are counted, and wait, by address and user; those of nobody's address ("") are neither.
+    Raises Refused if it is wrong, or if the user may log in from this machine only and does not: `address` is remote,
+    or a proxy is in between (not `is_direct`). Raises Held if the login has to wait (`Logins.check`); pass its due_us
+    when the same attempt is repeated.
+
+    Attempts are throttled by address and user, except with the address "".
     """
     broker = node.broker
     is_right = await node.host.logins.check(address, name, password, due_us)
@@ -39,7 +41,7 @@ async def authenticated(
 
 
 def _is_loopback(address: str) -> bool:
-    """Whether this is the machine itself; "": whoever may open the socket is."""
+    """Return whether the address is this machine; "" is the control socket and counts as local."""
     try:
         return not address or ip_address(address.partition("%")[0]).is_loopback
     except ValueError:
@@ -47,7 +49,7 @@ def _is_loopback(address: str) -> bool:
 
 
 async def password_fields(node: Node, password: str) -> Definition:
-    """The fields of a user's definition for this password."""
+    """Return the fields of a user's definition for this password."""
     algorithm = node.broker.settings.password_hashing
     random_bytes = node.broker.random_bytes
     if algorithm == ARGON2ID:

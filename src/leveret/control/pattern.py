@@ -1,4 +1,4 @@
-"""Filters of names: part of a name, or a regular expression, in small letters or capitals (as RabbitMQ's HTTP API)."""
+"""Name filters: a substring or a regular expression, case-insensitive (as in RabbitMQ's HTTP API)."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ from typing import Final
 
 from leveret.control.refusal import bad_request
 
-# processor time: there are patterns that a name of fifty letters keeps busy for years
+# processor time: some patterns take years for a name of fifty letters
 MATCH_S_MAX: Final = 0.05
 
 
 def name_filter(text: str, use_regex: bool) -> Callable[[str], bool]:
-    """Whether a name is wanted. Refused for what is no regular expression, now, or takes too long, then."""
+    """Return a predicate for names.
+
+    Raises Refused for an invalid regular expression; the predicate raises it if matching takes too long.
+    """
     if not use_regex:
         part = text.lower()
         return lambda name: part in name.lower()
@@ -28,7 +31,7 @@ def name_filter(text: str, use_regex: bool) -> Callable[[str], bool]:
 
 
 def _matches(pattern: re.Pattern[str], name: str) -> bool:
-    """Python's matcher looks for signals while it is at work; nothing else would end it."""
+    """Match with a time limit: only signals can interrupt Python's matcher."""
     if threading.current_thread() is not threading.main_thread():
         return pattern.search(name) is not None
     before = signal.signal(signal.SIGVTALRM, _too_long)

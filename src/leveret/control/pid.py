@@ -1,4 +1,4 @@
-"""Names of connections and channels in the form of Erlang's process ids, for scripts that hand them back to us."""
+"""Erlang-style process ids of connections and channels, for scripts that pass them back to the broker."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from leveret.control.node import Node
 
 
 def pid_of(node: Node, connection: int, channel: int = 0) -> str:
-    """<NODE.START.CONNECTION.CHANNEL>: the start of the node in seconds, the connection's number, 0 = no channel."""
+    """Return <NODE.START.CONNECTION.CHANNEL>: START in seconds; channel 0 is the connection itself."""
     return f"<{node.name}.{node.host.started_us // 1_000_000}.{connection}.{channel}>"

@@ -1,4 +1,4 @@
-"""What a policy may say (RabbitMQ, Policies; the complaints are 3.10.8's, word for word).
+"""Validation of policies (RabbitMQ, Policies; the error texts are those of 3.10.8, word for word).
 
 Keys of queues' arguments stand in their table, broker/queue_arguments.py. Of later versions there are consumer-timeout
 and the longer words of apply-to.
@@ -27,7 +27,7 @@ _MIRRORING: Final = (
 
 
 def definition(settings: object, is_operator: bool) -> str:
-    """What is wrong with what a policy or an operator policy sets, "" if nothing is."""
+    """Return what is wrong with the definition of a policy or an operator policy, "" if it is valid."""
     if settings in ({}, []):
         return "no policy provided"
     if not isinstance(settings, dict):
@@ -55,7 +55,7 @@ def _federation(settings: dict[str, object]) -> str:
 
 
 def _mirroring(settings: dict[str, object]) -> str:
-    """The ha-* keys do nothing on a single node, but what is wrong with them is told all the same."""
+    """Validate the ha-* keys, although they have no effect on a single node."""
     if not any(key in settings for key in _MIRRORING):
         return ""
     if "ha-mode" not in settings:
@@ -89,7 +89,7 @@ def _apply_to(name: str, value: object) -> str:
 
 
 def policy(is_operator: bool) -> dict[str, Rule]:
-    """The rules for a policy's fields, or an operator policy's."""
+    """Return the rules for the fields of a policy or an operator policy."""
     return {
         "priority": Rule(rules.number, mandatory=True),
         "pattern": Rule(rules.regex, mandatory=True),

@@ -1,4 +1,4 @@
-"""Why a command was not carried out."""
+"""The errors of commands."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ BUSY: Final = "busy"
 
 
 class Refused(Exception):
-    """kind: one of the words above; reason: what is wrong and what to do about it, for people."""
+    """A command was not carried out.
+
+    `kind` is one of the words above, `reason` a text for people: what is wrong and what to do about it.
+    """
 
     def __init__(self, kind: str, reason: str) -> None:
         super().__init__(reason)

@@ -1,6 +1,6 @@
-"""Rules for tables of JSON: what each field may be, and RabbitMQ's words for what it is not.
+"""Validation of JSON tables, with RabbitMQ's error texts (rabbit_parameter_validation).
 
-A check takes the field's name and value and gives a complaint, "" if there is none (rabbit_parameter_validation).
+A check takes a field's name and value and returns a complaint, "" if the value is valid.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ Check = Callable[[str, object], str]
 
 
 class Rule(NamedTuple):
-    """mandatory: the field must be there."""
+    """The check of one field, and whether the field must be present."""
 
     check: Check
     mandatory: bool = False
 
 
 def complaints(name: str, rules: Mapping[str, Rule], table: object) -> list[str]:
-    """What is wrong with a table that is called `name`, in RabbitMQ's order: fields that nobody knows first, then the
-    others, the last one first. An empty array counts as an empty table."""
+    """Return what is wrong with a table that is called `name`, in RabbitMQ's order: unknown fields first, then the
+    others, last one first. An empty array counts as an empty table."""
     if table == []:
         table = {}
     if not isinstance(table, dict):
@@ -41,29 +41,29 @@ def complaints(name: str, rules: Mapping[str, Rule], table: object) -> list[str]
 
 
 def number(name: str, value: object) -> str:
-    """An integer or a number with a fraction."""
+    """Check for a number, integer or float."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return "" if is_number else f"{name} should be a number, actually was {term(value)}"
 
 
 def integer(name: str, value: object) -> str:
-    """An integer."""
+    """Check for an integer."""
     is_integer = isinstance(value, int) and not isinstance(value, bool)
     return "" if is_integer else f"{name} should be a number, actually was {term(value)}"
 
 
 def text(name: str, value: object) -> str:
-    """A text."""
+    """Check for a text."""
     return "" if isinstance(value, str) else f"{name} should be binary, actually was {term(value)}"
 
 
 def boolean(name: str, value: object) -> str:
-    """True or false."""
+    """Check for a boolean."""
     return "" if isinstance(value, bool) else f"{name} should be boolean, actually was {term(value)}"
 
 
 def regex(name: str, value: object) -> str:
-    """A regular expression."""
+    """Check for a regular expression."""
     if not isinstance(value, str):
         return f"{name} should be a binary but was {term(value)}"
     complaint = regex_complaint(value)
@@ -71,7 +71,7 @@ def regex(name: str, value: object) -> str:
 
 
 def regex_complaint(pattern: str) -> str:
-    """What is wrong with a regular expression, and where, as PCRE has it where the words are known; "" if it is one."""
+    """Return what is wrong with a regular expression, and where, if possible in PCRE's words; "" if it is valid."""
     words, _, at = refused_pattern(pattern).partition(" at position ")
     if not words:
         return ""
@@ -80,7 +80,7 @@ def regex_complaint(pattern: str) -> str:
     return f'{{"{found[0]}",{where}}}'
 
 
-# how Python's words begin -> PCRE's, and how far behind Python's position it stops reading; None: at the end
+# start of Python's error text -> PCRE's text, and how far behind Python's position PCRE reports it; None: at the end
 _WORDS: Final[dict[str, tuple[str, int | None]]] = {
     "missing ), unterminated subpattern": ("missing )", None),
     "unterminated character set": ("missing terminating ] for character class", None),
@@ -93,7 +93,7 @@ _WORDS: Final[dict[str, tuple[str, int | None]]] = {
 
 
 def one_of(*words: str) -> Check:
-    """One of these words."""
+    """Return a check for one of these words."""
 
     def check(name: str, value: object) -> str:
         if not isinstance(value, str):

@@ -1,4 +1,4 @@
-"""Work that takes long: done in steps, between which messages have their turn."""
+"""Long work that is done in steps, so that messages are served in between."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 Item = TypeVar("Item")
-# what can be pauses between steps, and what there is in the end
+# yields None for a pause between steps; returns the result
 Steps = Generator[None, None, Item]
 
-# how many items may be sorted or looked at without a pause
+# items that may be sorted or looked at without a pause
 CHUNK: Final = 128
 
 
 @dataclass(frozen=True)
 class Sliced:
-    """An answer that is ready after some steps."""
+    """A result that is computed in steps."""
 
     steps: Steps[object]
 
 
 def sort(items: Sequence[Item], key: Callable[[Item], Any], reverse: bool = False) -> Steps[list[Item]]:
-    """The items in order, as sorted() has them."""
+    """Sort the items in steps, like sorted()."""
     chunks: list[list[tuple[Any, Item]]] = []
     for start in range(0, len(items), CHUNK):
         chunks.append(sorted([(key(item), item) for item in items[start : start + CHUNK]], key=_first, reverse=reverse))
@@ -37,7 +37,7 @@ def sort(items: Sequence[Item], key: Callable[[Item], Any], reverse: bool = Fals
 
 
 def choose(items: Iterable[Item], is_wanted: Callable[[Item], bool]) -> Steps[list[Item]]:
-    """Those items that are wanted."""
+    """Return the wanted items, in steps."""
     found: list[Item] = []
     for count, item in enumerate(items):
         if count % CHUNK == CHUNK - 1:

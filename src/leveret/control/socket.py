@@ -1,4 +1,4 @@
-"""The Unix socket in the data directory: one line of JSON per call, one per answer, in order."""
+"""The Unix socket in the data directory: one line of JSON per call and one per answer, in order."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ ANSWER_S_MAX: Final = 1.0
 
 
 class Answers(Protocol):
-    """Control, or what stands in for it while the broker is stopped."""
+    """Answers calls: Control, or its substitute while the broker is stopped."""
 
     def answer(self, line: bytes, sender: Sender) -> AsyncIterator[bytes]:
-        """The answer to one line, without its line end, in pieces. A ConnectionError ends the connection."""
+        """Answer one line, in pieces, without the line end. A ConnectionError ends the connection."""
 
 
 class ControlSocket:
-    """Listens while the broker serves. Whoever may open the socket may do everything: its mode is 0600."""
+    """Listens while the broker serves. Anyone who may open the socket may do everything, so its mode is 0600."""
 
     def __init__(self, control: Answers, data_dir: str) -> None:
         self.path = os.path.join(data_dir, SOCKET_NAME)
-        self.was_killed = os.path.lexists(self.path)  # the broker before: who ends in order takes its socket away
+        self.was_killed = os.path.lexists(self.path)  # true after a crash: an orderly stop removes the socket
         self._data_dir = data_dir
         self._control = control
         self._server: asyncio.Server | None = None
         self._is_closing = False
-        # who is connected; True: an answer is on its way
+        # the connections' tasks; True: an answer is in progress
         self._callers: dict[asyncio.Task[None], bool] = {}
 
     async def listen(self) -> None:
-        """Begin. OSError if the socket can't be made. A socket that a crash left is replaced: the directory is ours."""
+        """Begin to listen, replacing a socket left over from a crash. Raises OSError if the socket can't be created."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.path)
         listener = socket.socket(socket.AF_UNIX)
@@ -66,18 +66,18 @@ class ControlSocket:
                 await writer.drain()
                 self._callers[task] = False
         except (ConnectionError, ValueError, asyncio.CancelledError):
-            pass  # it has gone, or its line is too long, or we go
+            pass  # the caller has gone, its line is too long, or the broker stops
         finally:
             self._callers.pop(task, None)
             writer.close()
             failure = reader.exception()
-            if failure is not None:  # its frames know the reader, which knows it, and the collector is off
+            if failure is not None:  # the failure and the reader refer to each other, and the garbage collector is off
                 with contextlib.suppress(Exception):
-                    await writer.wait_closed()  # it is closed, and has a traceback of its own
+                    await writer.wait_closed()  # already closed; the exception raised here has a traceback of its own
                 failure.__traceback__ = None
 
     async def close(self) -> None:
-        """Stop listening. Who waits for an answer gets it, if it comes soon: who asked us to stop does so."""
+        """Stop listening. Answers in progress, such as that to `stop`, are still sent if ready within ANSWER_S_MAX."""
         self._is_closing = True
         if self._server is not None:
             self._server.close()

@@ -1,4 +1,4 @@
-"""A broker that has been stopped with stop_app: its process is there, and answers little but start_app."""
+"""A broker that was stopped by stop_app: its process remains and accepts only a few commands, such as start_app."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from leveret.control.line import Call, named, refusal
 from leveret.control.refusal import BAD_REQUEST, INTERNAL, NOT_RUNNING
 
 STORES: Final = ("journal", "segments")
-"""What is in the data directory that messages and definitions are kept in."""
+"""Subdirectories of the data directory with messages and definitions."""
 ASLEEP: Final = (
     "this command requires the 'rabbit' app to be running on the target node. Start it with 'rabbitmqctl start_app'."
 )
 
 
 class StoppedApp:
-    """Answers on the control socket. end: is set when it has been decided how to go on; starts: as a broker again."""
+    """Answers on the control socket of a stopped broker."""
 
     def __init__(self, data_dir: str) -> None:
-        self.end = asyncio.Event()
-        self.starts = False
+        self.end = asyncio.Event()  # set when the process shall start the broker again or exit
+        self.starts = False  # whether it shall start it again
         self._data_dir = Path(data_dir)
         self._audit = Audit()
         self._commands: dict[str, Callable[[], None]] = {
@@ -40,7 +40,7 @@ class StoppedApp:
         }
 
     async def answer(self, line: bytes, sender: Sender = NOBODY) -> AsyncIterator[bytes]:
-        """The answer to one line, without its line end, in one piece."""
+        """Answer one line, in one piece, without the line end."""
         yield self._answered(line, sender)
 
     def _answered(self, line: bytes, sender: Sender) -> bytes:

@@ -1,4 +1,4 @@
-"""Field tables as the HTTP API and definitions say them in JSON, and back; RabbitMQ's conversions (its rabbit_misc)."""
+"""Converts field tables to the JSON of HTTP API and definitions, and back, as RabbitMQ does (rabbit_misc)."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ NO_TABLE: Final = b"\0\0\0\0"
 
 
 def plain_table(table: Mapping[str, Value]) -> dict[str, object]:
-    """A table in values that JSON has."""
+    """Convert a table to values that JSON has."""
     return {sayable(name): plain_value(value) for name, value in table.items()}
 
 
 def plain_value(value: Value) -> object:
-    """One value: times as seconds, decimals as numbers, octets as text where they are UTF-8."""
+    """Convert one value: times to seconds, decimals to numbers, octets to text if they are UTF-8."""
     if isinstance(value, str):
         return sayable(value)
     if isinstance(value, bytes):
@@ -41,7 +41,7 @@ def plain_value(value: Value) -> object:
 
 
 def sayable(text: str) -> str:
-    """A name as JSON can say it: one that is no UTF-8 in RabbitMQ's paraphrase."""
+    """Return a name that JSON can represent: one that is not UTF-8 in base64, in RabbitMQ's wording."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -58,9 +58,9 @@ def _octets(octets: bytes) -> str:
 
 
 def encoded_table(fields: Mapping[str, object]) -> bytes:
-    """A table from JSON, encoded: integers take 64 bits, as RabbitMQ's do. Refused for what no table can have."""
+    """Encode a table from JSON, with 64-bit integers as in RabbitMQ. Raises Refused for unsupported values."""
     try:
-        # Erlang's tables are in the order of their names
+        # Erlang's tables are sorted by name
         in_order = sorted([(encode_short(name)[1:], value) for name, value in fields.items()], key=_name)
         body = b"".join([bytes([len(name)]) + name + _encoded(value) for name, value in in_order])
     except (ValueError, struct.error) as error:
@@ -88,17 +88,18 @@ def _encoded(value: object) -> bytes:
 
 
 def table_of(encoded: bytes) -> dict[str, Value]:
-    """The inverse of `encoded_table`."""
+    """Decode a table; the inverse of `encoded_table`."""
     return decode_table(encoded, 0)[0]
 
 
 def properties_key(binding: Binding) -> str:
-    """What tells a binding from others between the same two, fit for a path: KEY, KEY~HASH of the arguments, or ~."""
+    """Return what tells a binding from others between the same two, fit for a path: KEY, KEY~HASH of the arguments,
+    or ~."""
     return key_and_hash(binding.key, binding.arguments)
 
 
 def key_and_hash(key: str, arguments: bytes) -> str:
-    """The same from a routing key and encoded arguments in the order of their names."""
+    """Return the properties key for a routing key and encoded arguments, which must be sorted by name."""
     if arguments == NO_TABLE:
         return quoted(key) or "~"
     octets = zlib.crc32(arguments).to_bytes(4, "big")
@@ -106,5 +107,5 @@ def key_and_hash(key: str, arguments: bytes) -> str:
 
 
 def quoted(key: str) -> str:
-    """For a path: as Mochiweb's quote_plus does it, and ~ besides."""
+    """Quote a key for a path as Mochiweb's quote_plus does, and ~ as well."""
     return quote(key.encode("utf-8", "surrogateescape"), safe=" ._-").replace(" ", "+").replace("~", "%7E")

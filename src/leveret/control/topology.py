@@ -1,6 +1,6 @@
-"""Collects what is bound to what, until a picture would be full, and counts what is left out of it.
+"""Collects exchanges, queues and bindings for a drawing, up to a limit, and counts what is left out.
 
-Everything is looked through in slices. What goes meanwhile is left out, as if it had gone before.
+The work is done in slices. Objects that are deleted meanwhile are left out.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ BINDING: Final = "binding"
 ALTERNATE: Final = "alternate"
 DEAD_LETTER: Final = "dead_letter"
 KEYS_MAX: Final = 5
-"""Routing keys, and tables of arguments, that an edge shows."""
+"""Routing keys, and tables of arguments, shown at one edge."""
 
-# what a node is, and its name
+# type and name of a node
 Id = tuple[str, str]
 
 
 @dataclass
 class Edge:
-    """count: how many bindings it stands for."""
+    """An arrow of the drawing."""
 
     kind: str
     source: Id
     destination: Id
-    count: int = 0
+    count: int = 0  # of bindings
     keys: list[str] = field(default_factory=list)
     arguments: list[View] = field(default_factory=list)
 
     def add(self, binding: Binding) -> None:
-        """One binding more between the two."""
+        """Add a binding between the two nodes."""
         self.count += 1
         if len(self.keys) < KEYS_MAX:
             self.keys.append(binding.key)
@@ -62,7 +62,10 @@ class Edge:
 
 
 class Topology:
-    """limit: of the destinations of one exchange, of what leads to one, and of exchanges."""
+    """A part of a virtual host's topology.
+
+    `limit` applies to the destinations of an exchange, to the sources of an exchange, and to exchanges.
+    """
 
     def __init__(self, vhost: VHost, limit: int) -> None:
         self._vhost = vhost
@@ -74,7 +77,7 @@ class Topology:
         self._is_whole = False
 
     def take_all(self) -> Steps[None]:
-        """The exchanges that anything is bound to, or that are bound; those with most bindings if they are too many."""
+        """Take the exchanges that have bindings or an alternate exchange, those with most bindings first."""
         self._is_whole = True
         some: list[tuple[int, str]] = []
         for index, exchange in enumerate(list(self._vhost.exchanges.values())):
@@ -94,7 +97,7 @@ class Topology:
         yield from self._take_dead_letters(None)
 
     def take_around(self, name: str) -> Steps[None]:
-        """One exchange, with its neighbours."""
+        """Take one exchange and its neighbours."""
         exchange = self._vhost.exchanges[name]
         self._nodes[EXCHANGE, name] = None
         yield from self._take_outgoing(exchange)
@@ -133,7 +136,7 @@ class Topology:
         for index, binding in enumerate(bindings_to(exchange)):
             there = (EXCHANGE, binding.source.name)
             if there == here:
-                continue  # it stands among the outgoing ones
+                continue  # already among the outgoing ones
             edge = self._edges.get((BINDING, there, here))
             if edge is None and taken >= self._limit:
                 left.add(there)
@@ -156,7 +159,7 @@ class Topology:
     # -- dead letters --------------------------------------------------------------------------------------------------
 
     def _take_dead_letters(self, only: str | None) -> Steps[None]:
-        """Of the queues in the picture; only: also of all queues that have theirs sent to this exchange."""
+        """Add dead-letter edges of queues in the drawing, and of queues whose dead letter exchange is `only`."""
         for kind, name in list(self._nodes):
             queue = self._vhost.queues.get(name) if kind == QUEUE else None
             if queue is not None:
@@ -186,7 +189,7 @@ class Topology:
         if key is not None and not edge.keys:
             edge.keys.append(key)
 
-    # -- what is said of it --------------------------------------------------------------------------------------------
+    # -- the answer ----------------------------------------------------------------------------------------------------
 
     def _edge(self, kind: str, source: Id, destination: Id) -> Edge:
         self._nodes.setdefault(source)
@@ -194,7 +197,7 @@ class Topology:
         return self._edges.setdefault((kind, source, destination), Edge(kind, source, destination))
 
     def view(self) -> View:
-        """Nodes, edges, and what is not among them."""
+        """Return nodes, edges, and counts of what was left out."""
         vhost = self._vhost
         view: View = {
             "vhost": sayable(vhost.name),

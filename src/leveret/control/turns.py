@@ -1,4 +1,4 @@
-"""So many calls at a time, of which no address has more than its part; those that wait take turns by address."""
+"""Limits concurrent calls in total and per address; waiting calls are served round-robin by address."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from leveret.net.fair_queue import FairQueue
 
 
 class Turns:
-    """most: at a time; half of them, or one, are all that one address has."""
+    """Admits up to `most` calls at a time; one address may have half of them, but at least one."""
 
     def __init__(self, most: int) -> None:
         self._free = most
@@ -20,7 +20,7 @@ class Turns:
 
     @asynccontextmanager
     async def turn(self, address: str) -> AsyncIterator[None]:
-        """It is this address's turn within."""
+        """Wait for a free slot and hold it inside the with block."""
         granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.add(address, granted)
         self._grant()
@@ -42,7 +42,7 @@ class Turns:
         while self._free and (found := self._waiting.pop(self._may)) is not None:
             address, granted = found
             if granted.done():
-                continue  # whoever waited has gone
+                continue  # the waiting caller has gone
             self._free -= 1
             self._busy[address] = self._busy.get(address, 0) + 1
             granted.set_result(None)

@@ -1,4 +1,4 @@
-"""The commands, by what they are about. Each is a Command; importing this package makes them all known."""
+"""The commands, by subject. Each is a Command; importing this package registers all of them."""
 
 import importlib
 import pkgutil

@@ -1,4 +1,4 @@
-"""Attempts to log in, counted since the start (RabbitMQ's /api/auth/attempts)."""
+"""Login attempts, counted since the start (RabbitMQ's /api/auth/attempts)."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from leveret.control.node import Node
 
 
 class ListAuthAttempts(Query):
-    """How many attempts have succeeded and failed, by protocol.
+    """Count successful and failed login attempts by protocol.
 
-    by_source: by address and user, which RabbitMQ counts only where it is told to; here the log says so.
+    by_source asks for counts by address and user; the list is always empty, as in RabbitMQ unless it is configured to
+    count them. leveret writes failed attempts to its log.
     """
 
     by_source: bool = False
@@ -27,7 +28,7 @@ class ListAuthAttempts(Query):
 
 
 class ResetAuthAttempts(Command):
-    """Count from zero."""
+    """Reset the counts of login attempts to zero."""
 
     def run(self, node: Node) -> object:
         node.broker.login_throttle.reset()

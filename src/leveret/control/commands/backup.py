@@ -1,4 +1,4 @@
-"""A copy of the data directory while the broker serves."""
+"""Online backup: a copy of the data directory while the broker serves."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from leveret.net.backup import BackupRefused
 
 
 class Backup(Command):
-    """Copy everything to a directory that is empty or not there; answers when the copy is on the medium.
+    """Copy everything to a directory that is empty or does not exist; answers when the copy is on disk.
 
-    Whatever was confirmed before is in it. To restore it, serve it, or a copy of it, as the data directory.
+    It contains everything that was confirmed before. To restore it, use it, or a copy of it, as the data directory.
     """
 
     directory: str

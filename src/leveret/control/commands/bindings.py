@@ -1,4 +1,4 @@
-"""Bindings, made and removed as by an AMQP client."""
+"""Commands that add and remove bindings as an AMQP client does."""
 
 from __future__ import annotations
 
@@ -17,10 +17,7 @@ from leveret.wire import grammar
 
 
 class Bind(Command):
-    """queue.bind or exchange.bind; answers with what tells this binding from others between the same two.
-
-    user: whose permissions count, None = nobody is asked.
-    """
+    """Do queue.bind or exchange.bind; answers with the properties key of the binding."""
 
     vhost: str
     source: str
@@ -28,7 +25,7 @@ class Bind(Command):
     destination_type: Literal["queue", "exchange"] = "queue"
     routing_key: str = ""
     arguments: dict[str, Any] = msgspec.field(default_factory=dict)
-    user: str | None = None
+    user: str | None = None  # whose permissions count, None = no check
 
     def run(self, node: Node) -> object:
         arguments, ends = encoded_table(self.arguments), (self.source, self.destination)
@@ -41,19 +38,19 @@ class Bind(Command):
 
 
 class Unbind(Command):
-    """queue.unbind or exchange.unbind, but of a binding that is there."""
+    """Do queue.unbind or exchange.unbind. Unlike there, the binding must exist."""
 
     vhost: str
     source: str
     destination: str
     properties_key: str
     destination_type: Literal["queue", "exchange"] = "queue"
-    user: str | None = None
+    user: str | None = None  # whose permissions count, None = no check
 
     def run(self, node: Node) -> object:
         with DirectChannel(node, self.vhost, self.user) as channel:
             if self.source == "":
-                channel.ask(grammar.QUEUE_UNBIND, queue=self.destination)  # which is refused
+                channel.ask(grammar.QUEUE_UNBIND, queue=self.destination)  # which AMQP refuses for the default exchange
             binding = self._binding(channel)
             ends = (self.source, self.destination)
             if self.destination_type == "queue":
@@ -73,7 +70,7 @@ class Unbind(Command):
 
 
 def _ask(channel: DirectChannel, spec: grammar.MethodSpec, ends: tuple[str, str], key: str, arguments: bytes) -> None:
-    """ends: source and destination, whatever the method calls them."""
+    """Call the method; `ends` are source and destination, whatever the method calls them."""
     is_queue = spec.class_id == grammar.QUEUE_BIND.class_id
     fields: dict[str, str | bool | int | bytes] = {"routing_key": key, "arguments": arguments}
     fields["exchange" if is_queue else "source"], fields["queue" if is_queue else "destination"] = ends
@@ -81,6 +78,6 @@ def _ask(channel: DirectChannel, spec: grammar.MethodSpec, ends: tuple[str, str]
 
 
 def _parts(properties_key: str) -> tuple[str, str]:
-    """Routing key and hash of the arguments: those who ask for a binding need not quote as we do."""
+    """Return routing key and hash of the arguments; callers may quote the key differently."""
     key, _, hash = properties_key.partition("~")
     return unquote_plus(key, errors="surrogateescape"), hash

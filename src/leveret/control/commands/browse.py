@@ -1,4 +1,4 @@
-"""Messages of a queue or stream, looked at without consuming them."""
+"""Commands that read messages of a queue or stream without consuming them."""
 
 from __future__ import annotations
 
@@ -30,12 +30,13 @@ from leveret.wire.errors import ProtocolError
 
 LIMIT_MAX: Final = 1000
 TRUNCATE_MAX: Final = 1 << 20
-# of bodies in one answer
+# octets of bodies in one answer
 ANSWER_OCTETS_MAX: Final = 8 << 20
-# messages that one answer looks through for a text, and octets of each body in which it is looked for
+# messages that one answer searches for a text, and octets of each body that are searched
 SCANNED_MAX: Final = 50_000
 SEARCHED_OCTETS_MAX: Final = 1 << 20
-# of a body that is had as a whole: base64 of it must fit into a line of the socket; and of its pieces, a multiple of 3
+# largest body that is returned whole: its base64 must fit into a line of the socket; and the size of its pieces, a
+# multiple of 3
 WHOLE_OCTETS_MAX: Final = 32 << 20
 PIECE_OCTETS: Final = 48 << 10
 _PLACE: Final = re.compile(r"\d{1,18}(-\d{1,18})?", re.ASCII)
@@ -44,24 +45,20 @@ READY, UNACKED, UNDELIVERABLE = "ready", "unacked", "parked"
 
 
 class BrowseQueue(Query):
-    """Messages in the order in which they would be delivered; who consumes notices nothing.
+    """Return messages in the order of delivery, without any effect on consumers.
 
-    state: those that wait, those that consumers have, or dead letters that wait for a way. offset: so many are passed
-    over; of a stream the offset of the first one; negative: from the end. limit: so many at most. text: only those with
-    this text in routing key, exchange, properties, headers or body, in upper or lower case. truncate: octets of each
-    body at most. encoding: "auto" says bodies as text where they are. user: whose permission to read counts, None =
-    nobody is asked. The answer's next_offset is where the next call goes on, None = there are no more.
+    The answer's next_offset continues the list, None = no more messages.
     """
 
     queue: str
     vhost: str = "/"
-    state: Literal["ready", "unacked", "parked"] = "ready"
-    offset: int = 0
-    limit: int = 50
-    text: str = ""
-    truncate: int = 4096
-    encoding: Literal["auto", "base64"] = "auto"
-    user: str | None = None
+    state: Literal["ready", "unacked", "parked"] = "ready"  # ready, held by consumers, or undeliverable dead letters
+    offset: int = 0  # messages to skip; in a stream the first offset; negative: from the end
+    limit: int = 50  # most messages to return
+    text: str = ""  # case-insensitive search in routing key, exchange, properties, headers, body
+    truncate: int = 4096  # most octets of each body
+    encoding: Literal["auto", "base64"] = "auto"  # auto: bodies as text if they are UTF-8
+    user: str | None = None  # whose read permission counts, None = no check
 
     def run(self, node: Node) -> object:
         if not 1 <= self.limit <= LIMIT_MAX:
@@ -107,7 +104,7 @@ class BrowseQueue(Query):
         }
 
     def _span(self, queue: Queue) -> tuple[int, int]:
-        """The first offset that there is, and how many."""
+        """Return the first existing offset and the number of messages."""
         if isinstance(queue, Stream):
             return int(queue.first), int(queue.committed - queue.first)
         counts = {READY: queue.count, UNACKED: queue.outstanding, UNDELIVERABLE: queue.undeliverable_count}
@@ -146,8 +143,10 @@ class BrowseQueue(Query):
 
 
 class GetMessageBody(Query):
-    """The whole body of a message that browse_queue has shown, by its place: pieces of base64, to be put together. The
-    message stays where it is."""
+    """Return the whole body of a message shown by browse_queue, by its place, as consecutive base64 pieces.
+
+    The message stays where it is.
+    """
 
     queue: str
     place: str
@@ -175,7 +174,7 @@ class GetMessageBody(Query):
 
 
 def readable(node: Node, vhost: str, name: str, user: str | None) -> Queue:
-    """The queue, if the user may read from it, as for basic.get. Refused if not, or if there is none."""
+    """Return the queue. Raises Refused if it does not exist, or if the user may not read from it, as for basic.get."""
     host = vhost_named(node, vhost)
     access: Access | None = None if user is None else node.broker.access(user, vhost)
     if access is not None and not access.may(READ, name):
@@ -195,21 +194,21 @@ def _properties(seen: Seen) -> dict[str, object]:
     try:
         return shown_properties(header_of(seen.content))
     except ProtocolError:
-        return {}  # nobody has looked into them before
+        return {}  # they are malformed, and nothing has parsed them before
 
 
 def _has(seen: Seen, needle: bytes) -> bool:
-    """Whether a text stands anywhere in a message. Numbers and times are looked for as they are shown."""
+    """Return whether the message contains the text. Numbers and times match as they are shown."""
     if needle in seen.key.lower() or needle in body_of(seen.content)[:SEARCHED_OCTETS_MAX].lower():
         return True
     header = header_of(seen.content)
-    if len(header) <= 14:  # class, weight, size and flags: it has no properties
+    if len(header) <= 14:  # class, weight, size and flags, but no properties
         return False
     return needle in header.lower() or needle in repr(_properties(seen)).encode("utf-8", "surrogateescape").lower()
 
 
 def _cut(body: bytes, octets: int) -> bytes:
-    """So much of a body, but no half of a character at its end."""
+    """Return the first octets of a body without a truncated UTF-8 character at the end."""
     if len(body) <= octets:
         return body
     part = body[:octets]

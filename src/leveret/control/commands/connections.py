@@ -1,4 +1,4 @@
-"""Connections: how operators end them. The client hears 320 CONNECTION_FORCED with the reason."""
+"""Commands that close connections. The client receives 320 CONNECTION_FORCED with the reason."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ REASON = "Closed via management plugin"
 
 
 class CloseConnection(Command):
-    """Close the connection of this name, or with this process id."""
+    """Close the connection of this name or process id."""
 
     name: str
     reason: str = REASON
@@ -29,13 +29,10 @@ class CloseConnection(Command):
 
 
 class CloseAllConnections(Command):
-    """Close the connections to a virtual host, or all; the oldest ones first, no more than the limit (0 = none).
-
-    Answers how many.
-    """
+    """Close the connections to a virtual host, or all of them, oldest first; answers how many."""
 
     vhost: str | None = None
-    limit: int = 0
+    limit: int = 0  # the most to close, 0 = no limit
     reason: str = REASON
 
     def run(self, node: Node) -> object:
@@ -44,7 +41,7 @@ class CloseAllConnections(Command):
 
 
 class CloseAllUserConnections(Command):
-    """Close all connections of a user. Answers how many."""
+    """Close all connections of a user; answers how many."""
 
     user: str
     reason: str = REASON

@@ -1,4 +1,4 @@
-"""Definitions Export and Import (RabbitMQ)."""
+"""Export and import of definitions (RabbitMQ, Definitions Export and Import)."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from leveret.control.passwords import password_fields
 from leveret.control.refusal import not_found
 from leveret.control.sliced import Sliced, Steps
 
-# so often a file is checked with pauses: if others declare all the time, it is checked without them
+# checks that are made with pauses; if definitions keep changing meanwhile, the last check runs without them
 CHECKS_MAX: Final = 3
 
 
 class ExportDefinitions(Query):
-    """All definitions as RabbitMQ's file has them; vhost: those of one virtual host, None = of all."""
+    """Return all definitions, or those of one virtual host, in the format of RabbitMQ's definitions file."""
 
     vhost: str | None = None
 
@@ -31,14 +31,11 @@ class ExportDefinitions(Query):
 
 
 class ImportDefinitions(Command):
-    """Set and declare what a definitions file says: all of it, or nothing. Answers with what was passed over.
-
-    vhost: where everything belongs, whatever the file says. user: who may do everything in new virtual hosts.
-    """
+    """Apply a definitions file completely or not at all; answers with warnings about what was ignored."""
 
     definitions: Document
-    vhost: str | None = None
-    user: str | None = None
+    vhost: str | None = None  # imports everything into this virtual host, whatever the file says
+    user: str | None = None  # gets full permissions in new virtual hosts
     secrets: ClassVar[tuple[str, ...]] = ("definitions",)
 
     def run(self, node: Node) -> object:
@@ -47,7 +44,7 @@ class ImportDefinitions(Command):
     async def _imported(self, node: Node) -> object:
         for entry in self.definitions.users:
             if entry.password and entry.password_hash is None:
-                # elsewhere, because that may take long
+                # on a thread, as hashing may take long
                 fields = await password_fields(node, entry.password)
                 entry.password, entry.password_hash = None, str(fields["password_hash"])
                 entry.hashing_algorithm = str(fields["hashing_algorithm"])
@@ -55,7 +52,7 @@ class ImportDefinitions(Command):
         return Sliced(self._steps(node))
 
     def _steps(self, node: Node) -> Steps[object]:
-        """Checks and changes are made with pauses; from `begin` on the journal sees to it that all changes are made."""
+        """Check and apply in steps. From `begin` on, the journal ensures all changes, even if the broker crashes."""
         for _ in range(CHECKS_MAX):
             plan = self.plan(node.broker)
             yield from plan.steps
@@ -70,7 +67,7 @@ class ImportDefinitions(Command):
         return {"warnings": plan.warnings}
 
     def plan(self, broker: Broker) -> Import:
-        """What is to be done; nothing is checked yet."""
+        """Return the import, not checked yet."""
         return Import(broker, self.definitions, self.vhost, self.user or "")
 
 

@@ -1,7 +1,7 @@
-"""Delayed messages: what is pending, without consuming it; cancelled, or given another time, all that fit or none.
+"""Commands for delayed messages: list them, or cancel or reschedule all that match, or none, in case of an error.
 
-What fits is looked for in slices. The change is made in one turn, and written in one batch: it counts what fits at that
-moment, so a message that was delivered meanwhile is not among it, and one that came meanwhile is.
+Matching messages are searched in slices. The change is made in one turn and written in one batch. It applies to what
+matches at that moment: messages delivered during the search are excluded, messages that arrived are included.
 """
 
 from __future__ import annotations
@@ -29,19 +29,16 @@ from leveret.control.views.view import View
 LIMIT_MAX: Final = 10_000
 """Single messages in one answer."""
 EDGES_MAX: Final = 1000
-"""Edges of stretches of time in one histogram."""
+"""Edges of time intervals in one histogram."""
 RETIMED_MAX: Final = 100_000
 RETIMED_OCTETS_MAX: Final = 64 << 20
-"""Messages, and their octets, that get another time at once: each is written anew, and others wait meanwhile."""
+"""Messages, and their octets, rescheduled at once: each is written again, while other messages wait."""
 
 
 class ListDelayed(Listing):
-    """Pending messages, a row for each destination of each layout; the name is the destination.
+    """List pending messages with a row for each destination of each layout; the name is the destination."""
 
-    layout, destination, due_after_ms, due_before_ms: as in list_delayed_messages.
-    """
-
-    layout: str | None = None
+    layout: str | None = None  # filters as in list_delayed_messages
     destination: str | None = None
     due_after_ms: int | None = None
     due_before_ms: int | None = None
@@ -61,7 +58,7 @@ class ListDelayed(Listing):
 
 
 class ListDelayLevels(Listing):
-    """Level queues, from the highest level down, and delayed exchanges; the name is that of the layout."""
+    """List the level queues, from the highest level down, and the delayed exchanges; the name is that of the layout."""
 
     def found(self, node: Node) -> Steps[list[Any]]:
         found: list[Holder] = []
@@ -78,7 +75,7 @@ class ListDelayLevels(Listing):
 
 
 class ListDelayedMessages(Selection):
-    """Single messages, those first that are due first; at most `limit` of them."""
+    """List single messages, up to `limit`, in the order in which they are due."""
 
     changes: ClassVar[bool] = False
     limit: int = 100
@@ -95,9 +92,11 @@ class ListDelayedMessages(Selection):
 
 
 class CountDelayed(Selection):
-    """How many are due in each stretch of time. edges_ms: where the stretches end, ascending; or edges_in_ms: the same
-    from now on. counts has one number more: that of what is due before the first edge, and in the end that of what is
-    due at the last one or later. UndeliverableList messages are counted by themselves."""
+    """Count the messages that are due in each time interval.
+
+    The intervals end at edges_ms, ascending, or edges_in_ms from now. `counts` has one number more: messages before the
+    first edge come first, those at the last edge or later come last. Undeliverable messages are counted separately.
+    """
 
     changes: ClassVar[bool] = False
     edges_ms: list[int] | None = None
@@ -134,12 +133,11 @@ class CountDelayed(Selection):
 
 
 class Change(Selection):
-    """all: every delayed message, which must be said; dry_run: only count them. user: whose permissions count, None =
-    nobody is asked."""
+    """A change of delayed messages."""
 
-    all: bool = False
-    dry_run: bool = False
-    user: str | None = None
+    all: bool = False  # must be set to select every delayed message
+    dry_run: bool = False  # only count the messages
+    user: str | None = None  # whose permissions count, None = no check
 
     def run(self, node: Node) -> object:
         if self.is_anything() and not self.all:
@@ -157,11 +155,11 @@ class Change(Selection):
         return answer
 
     def change(self, node: Node, search: Search, cuts: list[Cut]) -> View:
-        """Do it; no time passes meanwhile."""
+        """Make the change; no time passes meanwhile."""
         raise NotImplementedError
 
     def answer(self, cuts: list[Cut], search: Search) -> View:
-        """How many there are, and which of the ids that were asked for."""
+        """Return how many messages match, and which of the requested ids were found."""
         answer: View = {"message_count": _count(cuts)}
         if self.ids() is not None:
             found = {message_id_of(entry.content) for cut in cuts for entry in search.entries(cut)}
@@ -170,7 +168,7 @@ class Change(Selection):
 
 
 class CancelDelayed(Change):
-    """Messages will not be delivered; answers how many, and of message_ids those that were found."""
+    """Cancel the delivery of messages; answers how many, and which of message_ids were found."""
 
     def change(self, node: Node, search: Search, cuts: list[Cut]) -> View:
         check_access(node, self.vhost, self.user, cuts, ())
@@ -181,11 +179,13 @@ class CancelDelayed(Change):
 
 
 class RetimeDelayed(Change):
-    """Messages will be delivered at at_ms, or when in_ms have passed, or up to one unit of their layout later; at once
-    if that is past. Answers how many, and when the last of them: due_ms, None = none.
+    """Reschedule messages to at_ms, or to in_ms from now; past times mean at once.
 
-    times: instead, the time (at_ms) of each message id; those that have another id do not fit. The answer tells which
-    of them were found, as with message_ids.
+    Delivery may be up to one unit of the layout later. Answers how many messages match, and when the last of them is
+    due: due_ms, None = no messages.
+
+    Instead, `times` gives the time (at_ms) for each message id; other messages do not match. The answer tells which ids
+    were found, as with message_ids.
     """
 
     at_ms: int | None = None
@@ -224,7 +224,7 @@ class RetimeDelayed(Change):
         return answer | {"due_ms": wall_ms(node, due_us)}
 
     def _moves(self, node: Node, now_us: int, entries: list[tuple[Holder, Entry]]) -> list[tuple[Holder, Entry, int]]:
-        """Where each message is to go."""
+        """Return the time for each message."""
         if self.times is None:
             at_us = broker_us(node, self.at_ms) if self.at_ms is not None else now_us + (self.in_ms or 0) * 1000
             return [(holder, entry, at_us) for holder, entry in entries]
@@ -237,8 +237,10 @@ def _count(cuts: list[Cut]) -> int:
 
 
 def _possible(retiming: Retiming, moves: list[tuple[Holder, Entry, int]]) -> tuple[int, set[str]]:
-    """When the last of them will be due, and the exchanges that a client would publish to for the same. Refused if a
-    message can't get its time."""
+    """Return when the last message will be due, and which exchanges a client would need to publish to.
+
+    Raises Refused if a message can't be rescheduled to its time.
+    """
     due_us, names = 0, set[str]()
     try:
         for holder, at_us in {(holder, at_us) for holder, _, at_us in moves}:
@@ -253,7 +255,7 @@ def _possible(retiming: Retiming, moves: list[tuple[Holder, Entry, int]]) -> tup
 
 
 def _entries(search: Search, cuts: list[Cut]) -> list[tuple[Holder, Entry]]:
-    """What gets another time, in the order in which it was due. Refused if it is too much."""
+    """Return the messages to reschedule, in the order in which they were due. Raises Refused if they are too large."""
     found: list[tuple[Holder, Entry]] = []
     octets = 0
     for cut in cuts:

@@ -1,4 +1,4 @@
-"""Brokers that federate this one's exchanges: what their links keep here."""
+"""Brokers that federate this broker's exchanges: the state of their links here."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from leveret.federation.names import PURPOSE, QUEUE_PURPOSE
 
 
 class ListDownstreams(Listing):
-    """Upstream queues that links of other brokers declared here, by virtual host and name."""
+    """List upstream queues declared by links of other brokers, by virtual host and name."""
 
     def found(self, node: Node) -> Steps[list[Any]]:
         found: list[Queue] = []

@@ -1,4 +1,4 @@
-"""Exchanges, declared and deleted as by an AMQP client."""
+"""Commands that declare and delete exchanges as an AMQP client does."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from leveret.wire import grammar
 
 
 class DeclareExchange(Command):
-    """exchange.declare. user: whose permissions count, None = nobody is asked."""
+    """Do exchange.declare."""
 
     vhost: str
     name: str
@@ -24,7 +24,7 @@ class DeclareExchange(Command):
     auto_delete: bool = False
     internal: bool = False
     arguments: dict[str, Any] = msgspec.field(default_factory=dict)
-    user: str | None = None
+    user: str | None = None  # whose permissions count, None = no check
 
     def run(self, node: Node) -> object:
         with DirectChannel(node, self.vhost, self.user) as channel:
@@ -36,12 +36,12 @@ class DeclareExchange(Command):
 
 
 class DeleteExchange(Command):
-    """exchange.delete, but of one that is there."""
+    """Do exchange.delete. Unlike there, the exchange must exist."""
 
     vhost: str
     name: str
     if_unused: bool = False
-    user: str | None = None
+    user: str | None = None  # whose permissions count, None = no check
 
     def run(self, node: Node) -> object:
         with DirectChannel(node, self.vhost, self.user) as channel:

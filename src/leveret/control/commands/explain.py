@@ -1,4 +1,4 @@
-"""Why does a message go where it goes, and not there? Asked without publishing anything."""
+"""Explains where a message would go, and why, without publishing it."""
 
 from __future__ import annotations
 
@@ -27,32 +27,26 @@ from leveret.wire.errors import ProtocolError
 LIMIT_MAX: Final = 1000
 DEPTH_MAX: Final = 32
 PAYLOAD_OCTETS_MAX: Final = 1 << 40
-# so often a question that was disturbed is asked again; then in one go, if it takes no more steps than that
+# attempts to answer while definitions change; then an answer in one go, if it takes no more steps than UNDISTURBED_MAX
 ATTEMPTS_MAX: Final = 3
 UNDISTURBED_MAX: Final = 200
-# bindings of the queue that is asked about which are told
+# bindings shown of the queue that is asked about
 BINDINGS_MAX: Final = 100
 
 
 class ExplainRoute(Query):
-    """Where a message would go that is published now, and why. Nothing is published, and nothing changed by asking.
+    """Explain where a message published now would go. Nothing is published or changed."""
 
-    exchange: "" or amq.default is the default one. properties: as of publish. payload_bytes: the size of its body,
-    which a queue's limits may mind. mandatory: it comes back if it reaches no queue. user: whose permissions are looked
-    at, None = nobody's. destination: a queue: why does it (not) come there? limit: of the bindings of each exchange,
-    and of the queues, so many are told; depth: so many steps into the future, dead letters and delays, are followed.
-    """
-
-    exchange: str
+    exchange: str  # "" or amq.default is the default exchange
     vhost: str = "/"
     routing_key: str = ""
-    properties: dict[str, Any] = msgspec.field(default_factory=dict)
-    payload_bytes: int = 0
-    mandatory: bool = False
-    user: str | None = None
-    destination: str = ""
-    limit: int = 20
-    depth: int = 8
+    properties: dict[str, Any] = msgspec.field(default_factory=dict)  # as in publish
+    payload_bytes: int = 0  # size of the body, for the limits of queues
+    mandatory: bool = False  # whether an unroutable message is returned
+    user: str | None = None  # whose permissions are checked, None = no check
+    destination: str = ""  # a queue: explain why the message does or does not reach it
+    limit: int = 20  # bindings shown of each exchange, and queues shown
+    depth: int = 8  # steps followed into the future: dead letters and delays
 
     def run(self, node: Node) -> object:
         if not 1 <= self.limit <= LIMIT_MAX:
@@ -64,7 +58,7 @@ class ExplainRoute(Query):
         return Sliced(self._steps(node, vhost_named(node, self.vhost)))
 
     def _steps(self, node: Node, vhost: VHost) -> Steps[object]:
-        """Anew if something changes meanwhile; where that goes on, a short answer is made in one go."""
+        """Start again if definitions change meanwhile; if they keep changing, make a short answer without pauses."""
         for _ in range(ATTEMPTS_MAX):
             try:
                 return (yield from steady(vhost, self._answer(node, vhost)))
@@ -101,7 +95,7 @@ class ExplainRoute(Query):
             try:
                 route = yield from told.of(exchange, message)
             except ProtocolError:
-                assert troubles  # an x-delay that is none
+                assert troubles  # an invalid x-delay
         answer["summary"] = self._summary(troubles, route)
         answer["route"] = route
         if self.destination:
@@ -129,7 +123,7 @@ class ExplainRoute(Query):
     # -- why (not) this queue? -----------------------------------------------------------------------------------------
 
     def _asked(self, vhost: VHost, message: Message) -> Steps[View]:
-        """The bindings of the queue that is asked about, each with what it does with the message."""
+        """Return the bindings of the queue that is asked about, and whether each of them matches."""
         queue = vhost.queues.get(self.destination)
         view: View = {"queue": sayable(self.destination), "exists": queue is not None, "bindings": []}
         if queue is None:

@@ -1,4 +1,4 @@
-"""Federation links: how they stand, and what operators do about them (RabbitMQ, Federation)."""
+"""Federation links: their state, and commands to restart, pause and resume them (RabbitMQ, Federation)."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from leveret.control.views.link import forget_rates, is_down, link_views
 
 
 class FederationStatus(Query):
-    """Every link, and every exchange for which a policy asks for links that it can't have. vhost: only those of this
-    one; only_down: only links that are neither running nor starting."""
+    """Return the state of every link, and of exchanges whose policy asks for links that are impossible."""
 
-    vhost: str | None = None
-    only_down: bool = False
+    vhost: str | None = None  # only those of this virtual host
+    only_down: bool = False  # only links that are neither running nor starting
 
     def run(self, node: Node) -> object:
         if self.vhost is not None:
@@ -29,10 +28,10 @@ class FederationStatus(Query):
 
 
 class LinkCommand(Command):
-    """One link, by its id. vhost: where it must be, None = anywhere."""
+    """A command for one link, by its id."""
 
     id: str
-    vhost: str | None = None
+    vhost: str | None = None  # where the link must be, None = anywhere
 
     def run(self, node: Node) -> object:
         statuses = node.host.federator.statuses()
@@ -42,19 +41,19 @@ class LinkCommand(Command):
         return None
 
     def act(self, node: Node) -> bool:
-        """Do it. False if the link is gone."""
+        """Do it. Returns False if the link has gone."""
         raise NotImplementedError
 
 
 class RestartFederationLink(LinkCommand):
-    """Connect anew, at once."""
+    """Reconnect at once."""
 
     def act(self, node: Node) -> bool:
         return node.host.federator.restart(self.id)
 
 
 class PauseFederationLink(LinkCommand):
-    """Disconnect until it is resumed, restarts of the broker notwithstanding; messages wait in the upstream queue."""
+    """Disconnect until the link is resumed, even if the broker restarts; messages wait in the upstream queue."""
 
     def act(self, node: Node) -> bool:
         return node.host.federator.pause(self.id)
@@ -68,5 +67,5 @@ class ResumeFederationLink(LinkCommand):
 
 
 def no_link() -> Refused:
-    """In rabbitmqctl's words."""
+    """Return the error, in rabbitmqctl's words."""
     return not_found("Link with the given ID was not found")

@@ -1,7 +1,7 @@
-"""Health checks: {"status": "ok", ...} or {"status": "failed", "reason": ...}, word for word as RabbitMQ 3.10.8's.
+"""Health checks: {"status": "ok", ...} or {"status": "failed", "reason": ...}, word for word as in RabbitMQ 3.10.8.
 
-While the node is under maintenance, or stops, nothing listens for AMQP; RabbitMQ's HTTP API does not answer then. The
-last two checks are RabbitMQ 4.1's.
+While the node is under maintenance or stopping, nothing listens for AMQP; RabbitMQ's HTTP API does not answer then. The
+last two checks are those of RabbitMQ 4.1.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ OK: Final = {"status": "ok"}
 SINGLE: Final = {"status": "ok", "reason": "single node cluster"}
 DAYS: Final = {"days": 1, "weeks": 7, "months": 30, "years": 365}
 DAY_US: Final = 24 * 60 * 60 * 1_000_000
-# what people call a protocol, and what the listeners do
+# common names of protocols, and those of the listeners
 PROTOCOLS: Final = {
     "amqp091": "amqp", "amqp0.9.1": "amqp", "amqp-0-9-1": "amqp", "amqp0-9-1": "amqp", "amqp10": "amqp",
     "amqp1.0": "amqp", "amqp-1.0": "amqp", "amqps": "amqp/ssl", "amqp091s": "amqp/ssl", "amqp/tls": "amqp/ssl",
@@ -33,10 +33,10 @@ PROTOCOLS: Final = {
 
 
 class HealthCheck(Query):
-    """check: its name in RabbitMQ's HTTP API; argument, unit: what stands behind it there."""
+    """A health check of RabbitMQ's HTTP API."""
 
-    check: str
-    argument: str | int | None = None
+    check: str  # its name in the path
+    argument: str | int | None = None  # the parts of the path after the name
     unit: str | None = None
 
     def run(self, node: Node) -> object:
@@ -80,7 +80,7 @@ def _protocol(asked: HealthCheck, node: Node) -> dict[str, Any]:
 
 
 def _active(node: Node) -> list[Listener]:
-    """Those that let somebody in."""
+    """Return the listeners that accept connections."""
     is_open = not _is_leaving(node)
     return [each for each in node.host.listeners if is_open or not each.protocol.startswith("amqp")]
 
@@ -105,12 +105,12 @@ def _failed(reason: str, **more: object) -> dict[str, Any]:
 
 
 def _fine(asked: HealthCheck, node: Node) -> dict[str, Any]:
-    """All virtual hosts are up while the broker is."""
+    """Pass: all virtual hosts are up while the broker is."""
     return OK
 
 
 def _single(asked: HealthCheck, node: Node) -> dict[str, Any]:
-    """No other node misses this one."""
+    """Pass: a single node has no other nodes that depend on it."""
     return SINGLE
 
 
@@ -129,13 +129,10 @@ CHECKS: Final[dict[str, Callable[[HealthCheck, Node], dict[str, Any]]]] = {
 
 
 class AlivenessTest(Query):
-    """Send a message through a queue of its own and take it out. The queue stays, as RabbitMQ's does.
-
-    user: whose permissions count, None = an operator's.
-    """
+    """Send a message through a queue of its own and take it out. The queue stays, as in RabbitMQ."""
 
     vhost: str
-    user: str | None = None
+    user: str | None = None  # whose permissions count, None = an operator's
 
     def run(self, node: Node) -> object:
         with DirectChannel(node, self.vhost, self.user) as channel:

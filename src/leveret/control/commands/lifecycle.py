@@ -1,4 +1,4 @@
-"""Starting, stopping, and what is between them."""
+"""Commands that start, stop, suspend and drain the broker."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ AWAKE: Final = (
 
 
 class AwaitStartup(Query):
-    """Answered when the broker accepts connections."""
+    """Wait until the broker accepts connections."""
 
     def run(self, node: Node) -> object:
         return node.host.serving.wait()
 
 
 class AwaitOnlineNodes(Query):
-    """Answered when there are so many nodes. There is never more than one."""
+    """Wait until there are `count` nodes. leveret has always one node, so more than one is refused."""
 
     count: int
 
@@ -36,7 +36,7 @@ class AwaitOnlineNodes(Query):
 
 
 class Stop(Command):
-    """Stop the broker in order. Its process has ended some time after the answer."""
+    """Shut the broker down. The answer comes before the process has ended."""
 
     def run(self, node: Node) -> object:
         node.host.stop()
@@ -44,7 +44,7 @@ class Stop(Command):
 
 
 class StopApp(Command):
-    """Stop the broker, but not its process: the control socket comes back, and answers start_app (stopped_app.py)."""
+    """Stop the broker, but not its process: the control socket comes back and accepts start_app (stopped_app.py)."""
 
     def run(self, node: Node) -> object:
         node.host.stop(keeps_process=True)
@@ -52,21 +52,21 @@ class StopApp(Command):
 
 
 class StartApp(Command):
-    """Start a broker that stop_app has stopped; one that serves goes on."""
+    """Start a broker that was stopped by stop_app; no effect on a running one."""
 
     def run(self, node: Node) -> object:
         return node.host.serving.wait()
 
 
 class Reset(Command):
-    """Forget everything: only of a broker that stop_app has stopped."""
+    """Delete all definitions and messages of a broker that was stopped by stop_app; a running one refuses."""
 
     def run(self, node: Node) -> object:
         raise Refused(NOT_RUNNING, AWAKE)
 
 
 class SuspendListeners(Command):
-    """Accept no new connections; those that are there stay."""
+    """Accept no new connections; existing ones stay."""
 
     def run(self, node: Node) -> object:
         node.host.listening.suspend()
@@ -74,7 +74,7 @@ class SuspendListeners(Command):
 
 
 class ResumeListeners(Command):
-    """Accept connections again."""
+    """Accept new connections again."""
 
     def run(self, node: Node) -> object:
         return _served_again(node.host.listening.resume())
@@ -88,7 +88,7 @@ async def _served_again(resumed: Awaitable[None]) -> None:
 
 
 class DrainNode(Command):
-    """Maintenance begins (rabbitmq-upgrade drain): no client may connect, and all connections are closed."""
+    """Begin maintenance (rabbitmq-upgrade drain): refuse new connections and close all existing ones."""
 
     def run(self, node: Node) -> object:
         node.host.shutdown.drain()
@@ -96,14 +96,14 @@ class DrainNode(Command):
 
 
 class ReviveNode(Command):
-    """Maintenance is over (rabbitmq-upgrade revive): clients are served again."""
+    """End maintenance (rabbitmq-upgrade revive): serve clients again."""
 
     def run(self, node: Node) -> object:
         return _served_again(node.host.shutdown.revive())
 
 
 class ForceGc(Command):
-    """Give freed memory back to the system."""
+    """Return freed memory to the operating system."""
 
     def run(self, node: Node) -> object:
         gc.collect(0)

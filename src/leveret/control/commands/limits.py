@@ -1,4 +1,4 @@
-"""Limits of virtual hosts and users (RabbitMQ, Virtual Hosts; Access Control). A negative limit is none."""
+"""Limits of virtual hosts and users (RabbitMQ, Virtual Hosts; Access Control). A negative limit means no limit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from leveret.control.refusal import bad_request
 
 
 class SetVhostLimits(Command):
-    """Set all limits of a virtual host: max-connections, max-queues. What is not named has none."""
+    """Replace all limits of a virtual host: max-connections, max-queues. Limits that are not given are removed."""
 
     definition: Any
     vhost: str = "/"
@@ -39,7 +39,7 @@ class SetVhostLimit(Command):
 
 
 class ClearVhostLimits(Command):
-    """Take all limits of a virtual host away. Nothing happens if it has none."""
+    """Remove all limits of a virtual host. No effect if it has none."""
 
     vhost: str = "/"
 
@@ -50,7 +50,7 @@ class ClearVhostLimits(Command):
 
 
 class ClearVhostLimit(Command):
-    """Take one limit of a virtual host away. Nothing happens if it does not have it."""
+    """Remove one limit of a virtual host. No effect if it is not set."""
 
     name: str
     vhost: str = "/"
@@ -65,7 +65,7 @@ class ClearVhostLimit(Command):
 
 
 class ListVhostLimits(Query):
-    """The limits of the virtual hosts that have any, or of one."""
+    """List the limits of all virtual hosts that have any, or of one."""
 
     vhost: str | None = None
 
@@ -79,7 +79,7 @@ class ListVhostLimits(Query):
 
 
 class SetUserLimits(Command):
-    """Set limits of a user: max-connections, max-channels. What is not named stays as it is."""
+    """Set limits of a user: max-connections, max-channels. Limits that are not given stay as they are."""
 
     user: str
     definition: Any
@@ -102,7 +102,7 @@ class SetUserLimit(Command):
 
 
 class ClearUserLimits(Command):
-    """Take one limit of a user away, or all."""
+    """Remove one limit of a user, or all."""
 
     user: str
     limit: str = "all"
@@ -115,7 +115,7 @@ class ClearUserLimits(Command):
 
 
 class ListUserLimits(Query):
-    """The limits of the users that have any, or of one."""
+    """List the limits of all users that have any, or of one."""
 
     user: str | None = None
 

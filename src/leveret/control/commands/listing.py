@@ -1,4 +1,4 @@
-"""Lists of what there is: queues, exchanges, bindings, connections, channels, consumers, virtual hosts."""
+"""Lists of queues, exchanges, bindings, connections, channels, consumers and virtual hosts."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ QUEUE_KEYS: Final[dict[str, Callable[[Queue], Any]]] = {
 
 
 class ListQueues(Listing):
-    """Queues, by virtual host and name."""
+    """List queues by virtual host and name."""
 
     def found(self, node: Node) -> Steps[list[Any]]:
         places: list[Place] = []
@@ -68,7 +68,7 @@ class ListQueues(Listing):
 
 
 class ListStreams(Listing):
-    """Streams, by virtual host and name."""
+    """List streams by virtual host and name."""
 
     def found(self, node: Node) -> Steps[list[Any]]:
         places: list[Place] = []
@@ -85,7 +85,7 @@ class ListStreams(Listing):
 
 
 class ListExchanges(Listing):
-    """Exchanges, by virtual host and name; the default one has none."""
+    """List exchanges by virtual host and name; the name of the default exchange is empty."""
 
     def found(self, node: Node) -> Steps[list[Any]]:
         places: list[Place] = []
@@ -104,12 +104,11 @@ class ListExchanges(Listing):
 
 
 class ListBindings(Listing):
-    """Bindings, by virtual host and source. source, destination, destination_type ("queue" or "exchange"): only those
-    between these; the default exchange is the source ""."""
+    """List bindings by virtual host and source."""
 
-    source: str | None = None
-    destination: str | None = None
-    destination_type: str | None = None
+    source: str | None = None  # only bindings from this exchange; "" is the default exchange
+    destination: str | None = None  # only bindings to this queue or exchange
+    destination_type: str | None = None  # "queue" or "exchange"
 
     def found(self, node: Node) -> Steps[list[Any]]:
         found: list[tuple[VHost, Binding | str]] = []
@@ -153,9 +152,9 @@ def _binding_order(binding: Binding) -> tuple[str, str, bytes]:
 
 
 class ListConnections(Listing):
-    """Connections, by virtual host and name. user: only this one's."""
+    """List connections by virtual host and name."""
 
-    user: str | None = None
+    user: str | None = None  # only connections of this user
 
     def found(self, node: Node) -> Steps[list[Any]]:
         return (yield from _peers(self, node, self.user))
@@ -168,7 +167,7 @@ class ListConnections(Listing):
 
 
 def _peers(listing: Listing, node: Node, user: str | None) -> Steps[list[Peer]]:
-    """The connections that are asked for, in order."""
+    """Return the requested connections by virtual host and name."""
 
     def is_wanted(peer: Peer) -> bool:
         return is_open(peer) and listing.is_asked_for(peer.vhost) and user in (None, peer.user)
@@ -178,12 +177,11 @@ def _peers(listing: Listing, node: Node, user: str | None) -> Steps[list[Peer]]:
 
 
 class ListChannels(Listing):
-    """Channels, by virtual host, connection and number. user, connection: only this one's, by its name; replies: only
-    those that consume, got or failed to deliver direct replies."""
+    """List channels by virtual host, connection and number."""
 
-    user: str | None = None
-    connection: str | None = None
-    replies: bool = False
+    user: str | None = None  # only channels of this user
+    connection: str | None = None  # only channels of the connection of this name
+    replies: bool = False  # only channels that consume, received or failed to deliver direct replies
 
     def found(self, node: Node) -> Steps[list[Any]]:
         peers = yield from _peers(self, node, self.user)
@@ -207,9 +205,9 @@ class ListChannels(Listing):
 
 
 class ListConsumers(Listing):
-    """Consumers, by virtual host and queue. user: only this one's."""
+    """List consumers by virtual host and queue."""
 
-    user: str | None = None
+    user: str | None = None  # only consumers of this user
 
     def found(self, node: Node) -> Steps[list[Any]]:
         found: list[Consumer] = []
@@ -234,7 +232,7 @@ class ListConsumers(Listing):
 
 
 class ListVhosts(Listing):
-    """Virtual hosts, by name."""
+    """List virtual hosts by name."""
 
     def found(self, node: Node) -> Steps[list[Any]]:
         yield

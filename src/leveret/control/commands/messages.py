@@ -1,4 +1,4 @@
-"""Single messages, published and fetched as by an AMQP client; for a look and for tests, not for traffic."""
+"""Publishes and fetches single messages as an AMQP client does, for inspection and tests, not for regular traffic."""
 
 from __future__ import annotations
 
@@ -20,24 +20,21 @@ from leveret.wire.frames import FRAME_OVERHEAD, Frame
 from leveret.wire.method import Method
 from leveret.wire.properties import PROPERTIES, Properties, decode_header, encode_header, replace_property
 
-# of bodies in one answer; a call gets no more messages then, however many it asks for
+# octets of bodies in one answer; when they are exceeded, a call returns no more messages, however many it asked for
 ANSWER_OCTETS_MAX: Final = 16 << 20
 _INTEGERS: Final = {"octet": 0xFF, "longlong": (1 << 64) - 1}
 
 
 class Publish(Command):
-    """basic.publish, mandatory; answers whether the message was routed. exchange: "" or amq.default is the default one.
-
-    payload: text, or octets in base64. user: whose permissions count, None = nobody is asked.
-    """
+    """Do basic.publish, mandatory; answers whether the message was routed."""
 
     vhost: str
-    exchange: str
+    exchange: str  # "" or amq.default is the default exchange
     routing_key: str
-    payload: str
+    payload: str  # text, or octets in base64
     payload_encoding: str = "string"
     properties: dict[str, Any] = msgspec.field(default_factory=dict)
-    user: str | None = None
+    user: str | None = None  # whose permissions count, None = no check
     secrets: ClassVar[tuple[str, ...]] = ("payload", "properties")
 
     def run(self, node: Node) -> object:
@@ -68,13 +65,13 @@ class Publish(Command):
 
 
 def _check_vhost(node: Node, name: str) -> None:
-    """Refused as who may not enter a virtual host, for which RabbitMQ takes one that is not there."""
+    """Raise Refused as for a lack of permission, which is RabbitMQ's answer for a virtual host that does not exist."""
     if name not in node.broker.vhosts:
         raise Refused(NOT_AUTHORISED, "Access refused.")
 
 
 def published_header(properties: dict[str, Any], size: int) -> bytes:
-    """The payload of a header frame; unknown properties are passed over, as RabbitMQ does. Refused if one is wrong."""
+    """Return the payload of a header frame, without unknown properties, as in RabbitMQ. Refused for invalid ones."""
     known: dict[str, Any] = {}
     for name, kind in PROPERTIES:
         value = properties.get(name)
@@ -103,18 +100,15 @@ def published_header(properties: dict[str, Any], size: int) -> bytes:
 
 
 class GetMessages(Command):
-    """basic.get, several times; what is not acknowledged goes back, or to the dead letters, at the end.
-
-    count: negative = all. encoding: "auto" says bodies as text where they are. truncate: octets of each body at most.
-    """
+    """Do basic.get repeatedly. At the end, messages that were not acknowledged are requeued or rejected."""
 
     vhost: str
     queue: str
     ackmode: Literal["ack_requeue_true", "ack_requeue_false", "reject_requeue_true", "reject_requeue_false"]
-    count: int
-    encoding: str = "auto"
-    truncate: int | None = None
-    user: str | None = None
+    count: int  # negative = all
+    encoding: str = "auto"  # "auto": bodies as text if they are UTF-8
+    truncate: int | None = None  # most octets of each body
+    user: str | None = None  # whose permissions count, None = no check
 
     def run(self, node: Node) -> object:
         if self.encoding not in ("auto", "base64"):
@@ -152,21 +146,21 @@ class GetMessages(Command):
             "exchange": sayable(answer.text("exchange")),
             "routing_key": sayable(answer.text("routing_key")),
             "message_count": answer.number("message_count"),
-            "properties": shown_properties(header.payload) or [],  # which is how Erlang says an empty one
+            "properties": shown_properties(header.payload) or [],  # Erlang writes an empty table as an empty list
             "payload": payload,
             "payload_encoding": encoding,
         }
 
 
 def shown_properties(header: bytes) -> dict[str, object]:
-    """The properties of a content header as the HTTP API says them. ProtocolError if it is malformed."""
+    """Return the properties of a content header as the HTTP API shows them. Raises ProtocolError if it is malformed."""
     properties, _ = decode_header(header)
     said = {name: getattr(properties, name) for name, _ in PROPERTIES}
     return plain_table({name: value for name, value in said.items() if value is not None})
 
 
 def shown_body(octets: bytes, encoding: str) -> tuple[str, str]:
-    """Octets of a body as JSON can have them, and how that is encoded; "auto" says them as text where they are."""
+    """Return a body as text for JSON, and its encoding; "auto" is "string" if the body is UTF-8, else "base64"."""
     if encoding == "auto":
         try:
             return octets.decode(), "string"

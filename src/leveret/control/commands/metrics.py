@@ -1,4 +1,4 @@
-"""Numbers for monitoring systems: what /metrics and `leveret ctl metrics` write down."""
+"""Metrics for monitoring systems: the source of /metrics and `leveret ctl metrics`."""
 
 from __future__ import annotations
 
@@ -14,14 +14,11 @@ from leveret.control.sliced import Sliced
 
 
 class Metrics(Query):
-    """[group, values of its labels, values of its metrics] for each row; leveret.control.metrics.table says what these
-    are. families: only these groups, none = all; vhosts: only what is in these; details: a row for each queue, channel,
-    connection and exchange, and not their sums.
-    """
+    """Return [group, values of its labels, values of its metrics] for each row, see leveret.control.metrics.table."""
 
-    families: tuple[str, ...] = ()
-    vhosts: tuple[str, ...] | None = None
-    details: bool = False
+    families: tuple[str, ...] = ()  # only these groups, none = all
+    vhosts: tuple[str, ...] | None = None  # only objects in these virtual hosts
+    details: bool = False  # a row for each queue, channel, connection and exchange instead of their sums
 
     def run(self, node: Node) -> object:
         vhosts = [vhost for name, vhost in node.broker.vhosts.items() if self.vhosts is None or name in self.vhosts]

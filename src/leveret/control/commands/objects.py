@@ -1,4 +1,4 @@
-"""One thing of those that can be listed, with all that is known of it."""
+"""Single objects of those that can be listed, with all details."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ DEFAULT: Final = "amq.default"
 
 
 class Single(Query):
-    """columns: those that are wanted, none = all; each is a dotted path."""
+    """A query for one object."""
 
-    columns: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()  # the wanted columns, none = all; each is a dotted path
 
     def run(self, node: Node) -> object:
         return Sliced(self._steps(node))
@@ -37,17 +37,17 @@ class Single(Query):
         return encode(only(view, [column.split(".") for column in self.columns]) if self.columns else view)
 
     def look(self, node: Node) -> Steps[View]:
-        """All that is known of it, where that takes long."""
+        """Return the view of the object, in steps if it takes long."""
         yield
         return self.view(node)
 
     def view(self, node: Node) -> View:
-        """All that is known of it. Refused if it is not there."""
+        """Return the view of the object. Raises Refused if it does not exist."""
         raise NotImplementedError
 
 
 def vhost_of(node: Node, name: str) -> VHost:
-    """The virtual host of this name. Refused if there is none."""
+    """Return the virtual host of this name. Raises Refused if it does not exist."""
     vhost = node.broker.vhosts.get(name)
     if vhost is None:
         raise not_found(f"no virtual host '{name}'")
@@ -55,7 +55,7 @@ def vhost_of(node: Node, name: str) -> VHost:
 
 
 class GetQueue(Single, kw_only=True):
-    """A queue with its consumers."""
+    """Return a queue with its consumers."""
 
     vhost: str
     name: str
@@ -68,7 +68,7 @@ class GetQueue(Single, kw_only=True):
 
 
 class GetStream(Single, kw_only=True):
-    """A stream with its consumers, and how far each of them is."""
+    """Return a stream with its consumers and their positions."""
 
     vhost: str
     name: str
@@ -78,7 +78,7 @@ class GetStream(Single, kw_only=True):
 
 
 def stream_of(node: Node, vhost: str, name: str) -> Stream:
-    """The stream of this name. Refused if there is none, also if there is a queue of another type."""
+    """Return the stream of this name. Raises Refused if it does not exist, or is a queue of another type."""
     queue = vhost_of(node, vhost).queues.get(name)
     if queue is None:
         raise not_found(f"no stream '{name}' in vhost '{vhost}'")
@@ -88,7 +88,7 @@ def stream_of(node: Node, vhost: str, name: str) -> Stream:
 
 
 class GetExchange(Single, kw_only=True):
-    """An exchange; the default one has no name, or the one that RabbitMQ's HTTP API made for it."""
+    """Return an exchange; the name of the default exchange is empty, or amq.default as in RabbitMQ's HTTP API."""
 
     vhost: str
     name: str
@@ -102,7 +102,7 @@ class GetExchange(Single, kw_only=True):
 
 
 class GetConnection(Single, kw_only=True):
-    """A connection, by its name."""
+    """Return a connection by its name."""
 
     name: str
 
@@ -111,7 +111,7 @@ class GetConnection(Single, kw_only=True):
 
 
 class GetChannel(Single, kw_only=True):
-    """A channel, by its name: that of its connection with its number behind it."""
+    """Return a channel by its name: CONNECTION (NUMBER)."""
 
     name: str
 
@@ -125,7 +125,7 @@ class GetChannel(Single, kw_only=True):
 
 
 class GetVhost(Single, kw_only=True):
-    """A virtual host."""
+    """Return a virtual host."""
 
     name: str
 
@@ -134,7 +134,7 @@ class GetVhost(Single, kw_only=True):
 
 
 def peer_of(node: Node, name: str) -> Peer:
-    """The connection of this name. Refused if there is none."""
+    """Return the open connection of this name. Raises Refused if there is none."""
     for peer in node.host.peers():
         if peer.name == name and is_open(peer):
             return peer

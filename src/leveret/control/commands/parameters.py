@@ -14,7 +14,7 @@ from leveret.control.refusal import bad_request, not_found
 
 
 class SetParameter(Command):
-    """Set a parameter of a component, as federation-upstream."""
+    """Set a parameter of a component, such as federation-upstream."""
 
     component: str
     name: str
@@ -32,7 +32,7 @@ class SetParameter(Command):
 
 
 class ClearParameter(Command):
-    """Take a parameter away."""
+    """Remove a parameter."""
 
     component: str
     name: str
@@ -46,7 +46,7 @@ class ClearParameter(Command):
 
 
 class ListParameters(Query):
-    """All parameters, or those of a virtual host or a component. Limits and operator policies are among them."""
+    """List all parameters, or those of a virtual host or component, including limits and operator policies."""
 
     vhost: str | None = None
     component: str | None = None
@@ -60,7 +60,7 @@ class ListParameters(Query):
 
 
 class SetGlobalParameter(Command):
-    """Set a parameter of the whole broker. Anything goes: what it means is up to those who read it."""
+    """Set a parameter of the whole broker, with any value; its meaning is up to the applications that read it."""
 
     name: str
     value: Any
@@ -71,7 +71,7 @@ class SetGlobalParameter(Command):
 
 
 class ClearGlobalParameter(Command):
-    """Take a global parameter away."""
+    """Remove a global parameter."""
 
     name: str
 
@@ -82,7 +82,7 @@ class ClearGlobalParameter(Command):
 
 
 class ListGlobalParameters(Query):
-    """All global parameters."""
+    """List all global parameters."""
 
     def run(self, node: Node) -> object:
         return node.broker.definitions.all(GLOBAL_PARAMETER)

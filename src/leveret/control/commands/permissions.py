@@ -9,7 +9,7 @@ from leveret.control.node import Node
 
 
 class SetPermissions(Command):
-    """What a user may do in a virtual host, in place of what was said before."""
+    """Set the permissions of a user in a virtual host; they replace the previous ones."""
 
     user: str
     configure: str
@@ -27,7 +27,7 @@ class SetPermissions(Command):
 
 
 class ClearPermissions(Command):
-    """A user may not even enter a virtual host any more."""
+    """Remove the permissions of a user in a virtual host, so that the user cannot even open it."""
 
     user: str
     vhost: str = "/"
@@ -40,7 +40,7 @@ class ClearPermissions(Command):
 
 
 class ListPermissions(Query):
-    """The permissions in a virtual host, or in all of them."""
+    """List the permissions in a virtual host, or in all of them."""
 
     vhost: str | None = None
 
@@ -49,7 +49,7 @@ class ListPermissions(Query):
 
 
 class ListUserPermissions(Query):
-    """The permissions of a user in all virtual hosts."""
+    """List the permissions of a user in all virtual hosts."""
 
     user: str
 
@@ -58,7 +58,7 @@ class ListUserPermissions(Query):
 
 
 class SetTopicPermissions(Command):
-    """Which routing keys a user may write and read at a topic exchange, in place of what was said before."""
+    """Set which routing keys a user may write and read at a topic exchange; replaces the previous ones."""
 
     user: str
     exchange: str
@@ -76,7 +76,7 @@ class SetTopicPermissions(Command):
 
 
 class ClearTopicPermissions(Command):
-    """A user may use all routing keys again: at one exchange, or at all of a virtual host."""
+    """Remove a user's topic permissions for one exchange, or all of a virtual host; then all keys are allowed."""
 
     user: str
     vhost: str = "/"
@@ -93,7 +93,7 @@ class ClearTopicPermissions(Command):
 
 
 class ListTopicPermissions(Query):
-    """The topic permissions in a virtual host, or in all of them."""
+    """List the topic permissions in a virtual host, or in all of them."""
 
     vhost: str | None = None
 
@@ -102,7 +102,7 @@ class ListTopicPermissions(Query):
 
 
 class ListUserTopicPermissions(Query):
-    """The topic permissions of a user in all virtual hosts."""
+    """List the topic permissions of a user in all virtual hosts."""
 
     user: str
 

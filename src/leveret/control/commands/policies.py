@@ -14,8 +14,10 @@ from leveret.control.refusal import bad_request, not_found
 
 
 class SetPolicy(Command):
-    """Set a policy: definition, for what has a name that pattern matches and is meant by apply_to. The highest priority
-    wins."""
+    """Set a policy: `definition` applies to objects of the type apply_to whose names match `pattern`.
+
+    Of several matching policies, that of the highest priority applies.
+    """
 
     name: str
     pattern: Any
@@ -34,7 +36,7 @@ class SetPolicy(Command):
 
 
 class ClearPolicy(Command):
-    """Take a policy away, and its effect."""
+    """Remove a policy, and with it its effect."""
 
     name: str
     vhost: str = "/"
@@ -46,7 +48,7 @@ class ClearPolicy(Command):
 
 
 class ListPolicies(Query):
-    """All policies of a virtual host, or of all of them."""
+    """List the policies of a virtual host, or of all of them."""
 
     vhost: str | None = None
 
@@ -56,7 +58,7 @@ class ListPolicies(Query):
 
 
 class SetOperatorPolicy(Command):
-    """Set an operator policy: limits that hold whatever a policy or a declaration says."""
+    """Set an operator policy: limits that cannot be exceeded by policies or declarations."""
 
     name: str
     pattern: Any
@@ -76,7 +78,7 @@ class SetOperatorPolicy(Command):
 
 
 class ClearOperatorPolicy(Command):
-    """Take an operator policy away, and its effect."""
+    """Remove an operator policy, and with it its effect."""
 
     name: str
     vhost: str = "/"
@@ -88,7 +90,7 @@ class ClearOperatorPolicy(Command):
 
 
 class ListOperatorPolicies(Query):
-    """All operator policies of a virtual host, or of all of them."""
+    """List the operator policies of a virtual host, or of all of them."""
 
     vhost: str | None = None
 

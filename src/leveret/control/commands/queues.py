@@ -1,4 +1,4 @@
-"""Queues: what operators do to them."""
+"""Commands that declare, purge and delete queues."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from leveret.wire import grammar
 
 
 class DeclareQueue(Command):
-    """queue.declare. user: whose permissions count, here and below; None = nobody is asked."""
+    """Do queue.declare."""
 
     vhost: str
     name: str
     durable: bool = False
     auto_delete: bool = False
     arguments: dict[str, Any] = msgspec.field(default_factory=dict)
-    user: str | None = None
+    user: str | None = None  # whose permissions count, None = no check
 
     def run(self, node: Node) -> object:
         with DirectChannel(node, self.vhost, self.user) as channel:
@@ -36,29 +36,29 @@ class DeclareQueue(Command):
 
 
 class PurgeQueue(Command):
-    """Drop all messages that wait; answers how many there were."""
+    """Drop all ready messages; answers how many."""
 
     name: str
     vhost: str = "/"
-    user: str | None = None
+    user: str | None = None  # whose permissions count, None = no check
 
     def run(self, node: Node) -> object:
         queue = _queue(node, self.vhost, self.name)
         if self.user is not None:
             return _count(node, self.vhost, self.user, grammar.QUEUE_PURGE, queue=self.name)
         if queue.is_stream:
-            raise bad_request("not_supported")  # in rabbitmqctl's word
+            raise bad_request("not_supported")  # rabbitmqctl's text
         return {"message_count": int(queue.vhost.purge(queue))}
 
 
 class DeleteQueue(Command):
-    """Delete a queue; answers how many messages went with it. Refused on a condition that does not hold."""
+    """Delete a queue; answers how many messages it had. Refused if a condition does not hold."""
 
     name: str
     vhost: str = "/"
     if_empty: bool = False
     if_unused: bool = False
-    user: str | None = None
+    user: str | None = None  # whose permissions count, None = no check
 
     def run(self, node: Node) -> object:
         queue = _queue(node, self.vhost, self.name)
@@ -66,7 +66,7 @@ class DeleteQueue(Command):
             conditions = {"if_empty": self.if_empty, "if_unused": self.if_unused}
             return _count(node, self.vhost, self.user, grammar.QUEUE_DELETE, queue=self.name, **conditions)
         if queue.is_quorum and (self.if_empty or self.if_unused):
-            # RabbitMQ has no such condition for them, over AMQP neither
+            # RabbitMQ does not support these conditions for quorum queues, over AMQP either
             raise bad_request(f"queue '{self.name}' is a quorum queue: it can't be deleted on a condition")
         if self.if_empty and queue.count():
             raise Refused(CONFLICT, "Queue is not empty")
@@ -80,13 +80,13 @@ class DeleteQueue(Command):
 
 
 def _count(node: Node, vhost: str, user: str, spec: grammar.MethodSpec, **fields: str | bool) -> object:
-    """What an AMQP client hears that asks for the same."""
+    """Call the method as an AMQP client with this user; return its message count."""
     with DirectChannel(node, vhost, user) as channel:
         return {"message_count": channel.ask(spec, **fields).number("message_count")}
 
 
 def _queue(node: Node, vhost: str, name: str) -> Queue:
-    """The queue, or Refused. One that is exclusive to a connection is its operator's as well."""
+    """Return the queue. Raises Refused if it does not exist. Operators may use exclusive queues, too."""
     queue = vhost_named(node, vhost).queues.get(name)
     if queue is None:
         raise not_found(f"no queue '{name}' in vhost '{vhost}'")

@@ -1,4 +1,4 @@
-"""Settings that operators change while the broker runs. All but the cluster's name are forgotten at the next start."""
+"""Settings that operators change while the broker runs. All but the cluster's name are lost at the next start."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LEVELS: Final = {
 
 
 class SetDiskFreeLimit(Command):
-    """Publishers are blocked when the disk has less free. limit: octets, "50MB", or a share of the memory ("0.1")."""
+    """Block publishers if less disk space is free than `limit`: octets, "50MB", or a fraction of the memory ("0.1")."""
 
     limit: int | str
 
@@ -34,7 +34,7 @@ class SetDiskFreeLimit(Command):
 
 
 class SetVmMemoryHighWatermark(Command):
-    """Publishers are blocked when more memory is in use. limit: as above."""
+    """Block publishers if more memory is in use than `limit`: octets, "50MB", or a fraction of the memory ("0.1")."""
 
     limit: int | str
 
@@ -44,7 +44,7 @@ class SetVmMemoryHighWatermark(Command):
 
 
 class SetLogLevel(Command):
-    """What is logged; the audit always is."""
+    """Set the log level; audit lines are always logged."""
 
     level: str
 
@@ -56,7 +56,7 @@ class SetLogLevel(Command):
 
 
 class SetClusterName(Command):
-    """The name that clients hear in connection.start: the global parameter "cluster_name", as in RabbitMQ."""
+    """Set the name sent to clients in connection.start: the global parameter "cluster_name", as in RabbitMQ."""
 
     name: str
 
@@ -75,7 +75,7 @@ def _octets(limit: int | str) -> int:
 
 
 class EnableFeatureFlag(Command):
-    """All feature flags are on already: refused if there is none of this name ("all" is every one)."""
+    """Accept feature flags, all of which are enabled already. Refused for an unknown name; "all" is every flag."""
 
     name: str
 

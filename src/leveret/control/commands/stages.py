@@ -1,4 +1,4 @@
-"""Queries and their stages: what is published for a batch and not released (docs/STAGES.md)."""
+"""Queries and their stages: messages published for a batch that is not released yet (docs/STAGES.md)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from leveret.control.views.view import View
 
 
 class ListQueries(Listing):
-    """Queries that publish by stages."""
+    """List queries that publish by stages."""
 
     def found(self, node: Node) -> Steps[list[Any]]:
         found: list[tuple[str, StagedQuery]] = []
@@ -34,9 +34,9 @@ class ListQueries(Listing):
 
 
 class ListStages(Listing):
-    """Stages, those that are released and still move included; the name is the query's. query: only those of this."""
+    """List stages, including released ones whose messages still move; the name is that of the query."""
 
-    query: str | None = None
+    query: str | None = None  # only stages of this query
 
     def found(self, node: Node) -> Steps[list[Any]]:
         found: list[Stage] = []
@@ -53,7 +53,7 @@ class ListStages(Listing):
 
 
 class GetQuery(Query):
-    """One query, by its name."""
+    """Return one query, by its name."""
 
     vhost: str
     name: str
@@ -63,8 +63,10 @@ class GetQuery(Query):
 
 
 class ForgetQuery(Command):
-    """The broker need not know any more which batch of a query was the last: none will come (again). What the query has
-    staged is dropped; what was released goes its way. Of one that was closed the name may be used again."""
+    """Forget the last batch of a query that will not publish again.
+
+    Its staged messages are dropped; released ones are still delivered. The name of a closed query may be used again.
+    """
 
     name: str
     vhost: str = "/"
@@ -77,7 +79,7 @@ class ForgetQuery(Command):
 
 
 def query_named(node: Node, vhost: str, name: str) -> StagedQuery:
-    """Refused if there is none of this name."""
+    """Return the query of this name. Raises Refused if it does not exist."""
     query = vhost_of(node, vhost).queries.by_name.get(name)
     if query is None:
         raise not_found(f"no query '{name}' in vhost '{vhost}'")

@@ -1,4 +1,4 @@
-"""What the broker is and how it does."""
+"""State and properties of the broker."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FEATURE_FLAGS: Final[list[View]] = [
         ("empty_basic_get_metric", "basic.get on an empty queue is counted"),
         ("implicit_default_bindings", "Each queue is bound to the default exchange"),
         ("quorum_queue", "Queues of type quorum"),
-        # RabbitMQ dead-letters at least once where this one is on
+        # in RabbitMQ, this flag enables at-least-once dead lettering
         ("stream_queue", "Queues of type stream; dead letters at least once"),
         ("user_limits", "Limits for each user"),
         ("virtual_host_metadata", "Virtual hosts have a description and tags"),
@@ -37,14 +37,14 @@ FEATURE_FLAGS: Final[list[View]] = [
 
 
 class Ping(Query):
-    """Whether somebody is there."""
+    """Answer, to show that the broker is reachable."""
 
     def run(self, node: Node) -> object:
         return {"node": node.name, "pong": True}
 
 
 class Version(Query):
-    """leveret's version, and that of the RabbitMQ that clients take it for."""
+    """Return leveret's version, and that of the RabbitMQ that it presents to clients."""
 
     def run(self, node: Node) -> object:
         settings = node.broker.settings
@@ -52,10 +52,10 @@ class Version(Query):
 
 
 class Overview(Query):
-    """vhosts: what is counted, None = all; then also what only monitors may see."""
+    """Return the overview of RabbitMQ's HTTP API."""
 
-    vhosts: tuple[str, ...] | None = None
-    user: str | None = None
+    vhosts: tuple[str, ...] | None = None  # what is counted, None = all
+    user: str | None = None  # if None, with all virtual hosts, the answer includes what only monitors may see
 
     def run(self, node: Node) -> object:
         names = self.vhosts
@@ -64,14 +64,14 @@ class Overview(Query):
 
 
 class ListNodes(Query):
-    """All nodes: this one."""
+    """List all nodes, which is this one."""
 
     def run(self, node: Node) -> object:
         return [node_view(node) | {"contexts": contexts(node)}]
 
 
 class GetNode(Query):
-    """This node, by its name."""
+    """Return this node, by its name."""
 
     name: str
     columns: tuple[str, ...] = ()
@@ -84,21 +84,21 @@ class GetNode(Query):
 
 
 class MemoryBreakdown(Query):
-    """What the memory is used for."""
+    """Return the memory use by purpose."""
 
     def run(self, node: Node) -> object:
         return {"memory": memory_view(node)}
 
 
 class GetClusterName(Query):
-    """The cluster's name."""
+    """Return the cluster's name."""
 
     def run(self, node: Node) -> object:
         return {"name": node.broker.cluster_name.value}
 
 
 class ClusterStatus(Query):
-    """The cluster: this node."""
+    """Return the state of the cluster, which is this node."""
 
     def run(self, node: Node) -> object:
         nodes = [node.name]
@@ -124,12 +124,12 @@ class ClusterStatus(Query):
 
 
 def maintenance_status(node: Node) -> str:
-    """In rabbitmqctl's words."""
+    """Return the maintenance status in rabbitmqctl's words."""
     return "marked for maintenance" if node.host.shutdown.is_under_maintenance else "not under maintenance"
 
 
 def alarms_of(node: Node) -> list[str]:
-    """The resources that run short: "disk", "memory", and "disk_wait", for which publishers wait too long."""
+    """Return the alarms in effect: "disk", "memory", and "disk_wait" (publishers wait too long for the disk)."""
     alarms = node.host.alarms
     are_on = {
         "disk": alarms.is_low_on_disk, "memory": alarms.is_low_on_memory, "disk_wait": alarms.is_waiting_for_disk,
@@ -138,7 +138,7 @@ def alarms_of(node: Node) -> list[str]:
 
 
 class Status(Query):
-    """The node in short, as rabbitmqctl's status has it."""
+    """Return a summary of the node, as rabbitmqctl status does."""
 
     def run(self, node: Node) -> object:
         view, broker = node_view(node), node.broker
@@ -184,7 +184,7 @@ class Status(Query):
 
 
 class Environment(Query):
-    """The broker's settings; those that RabbitMQ has under RabbitMQ's names."""
+    """Return the broker's settings, with RabbitMQ's names where RabbitMQ has them."""
 
     def run(self, node: Node) -> object:
         settings, limits = node.broker.settings, node.host.alarms.limits
@@ -208,28 +208,28 @@ class Environment(Query):
 
 
 class ListHashes(Query):
-    """The hash functions that this Python has."""
+    """List the hash functions of this Python."""
 
     def run(self, node: Node) -> object:
         return sorted(hashlib.algorithms_available)
 
 
 class ListCiphers(Query):
-    """The cipher suites that TLS may agree on."""
+    """List the cipher suites that TLS may negotiate."""
 
     def run(self, node: Node) -> object:
         return [cipher["name"] for cipher in ssl.create_default_context().get_ciphers()]
 
 
 class ListFeatureFlags(Query):
-    """RabbitMQ's feature flags as far as they are about what is here; all are on."""
+    """List RabbitMQ's feature flags for the features that leveret has; all are enabled."""
 
     def run(self, node: Node) -> object:
         return FEATURE_FLAGS
 
 
 class ListUnresponsiveQueues(Query):
-    """Queues that do not answer: there are none, since they are no processes of their own."""
+    """List unresponsive queues. There are none, as queues are not processes of their own."""
 
     vhost: str | None = None
 
@@ -238,7 +238,7 @@ class ListUnresponsiveQueues(Query):
 
 
 def interfaces(node: Node) -> list[View]:
-    """Where the broker listens, in rabbitmqctl's words."""
+    """Return the listeners in rabbitmqctl's words."""
     return [
         {
             "node": node.name,
@@ -252,5 +252,5 @@ def interfaces(node: Node) -> list[View]:
 
 
 def resource_limits(node: Node) -> list[View]:
-    """The alarms that are on."""
+    """Return the alarms in effect as resource limits."""
     return [{"node": node.name, "resource": name, "type": "resource_limit"} for name in alarms_of(node)]

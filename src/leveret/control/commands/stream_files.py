@@ -1,6 +1,6 @@
-"""The files of streams, for those who read them without AMQP, and the leases that protect these meanwhile.
+"""Stream files, for applications that read them without AMQP, and leases that protect the files meanwhile.
 
-Who may consume from a stream may read its files: a user needs the permission to read it.
+A user who may consume from a stream may read its files: the read permission is needed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from leveret.control.views.stream_files import files_view, lease_view
 
 
 class ListStreamFiles(Query):
-    """All streams: what there is in files, and where."""
+    """List the files of all streams, with their paths."""
 
     def run(self, node: Node) -> object:
         return Sliced(self._steps(node))
@@ -32,26 +32,25 @@ class ListStreamFiles(Query):
 
 
 class GetStreamFiles(Query):
-    """The same for one. user: who must be allowed to read it, here and below; None = nobody is asked."""
+    """List the files of one stream."""
 
     vhost: str
     name: str
-    user: str | None = None
+    user: str | None = None  # whose read permission is needed, None = no check
 
     def run(self, node: Node) -> object:
         return files_view(node, _stream(node, self.vhost, self.name, self.user))
 
 
 class GrantStreamLease(Command):
-    """Retention leaves alone all messages from `first` on, as far as they are there still, for duration_ms; answers
-    with the lease. holder: who asks, for people."""
+    """Protect the messages from `first` on that still exist from retention, for duration_ms; answers with the lease."""
 
     vhost: str
     name: str
     duration_ms: int
     first: int = 0
-    holder: str = ""
-    user: str | None = None
+    holder: str = ""  # name of the lease's holder, for people
+    user: str | None = None  # whose read permission is needed, None = no check
 
     def run(self, node: Node) -> object:
         stream = _stream(node, self.vhost, self.name, self.user)
@@ -64,14 +63,14 @@ class GrantStreamLease(Command):
 
 
 class RenewStreamLease(Command):
-    """Its time begins anew; what is older than `first` is not needed any more, None = all is as before."""
+    """Restart the duration of a lease."""
 
     vhost: str
     name: str
     id: str
     duration_ms: int
-    first: int | None = None
-    user: str | None = None
+    first: int | None = None  # older messages need no protection any more; None = no change
+    user: str | None = None  # whose read permission is needed, None = no check
 
     def run(self, node: Node) -> object:
         leases = _stream(node, self.vhost, self.name, self.user).leases
@@ -85,12 +84,12 @@ class RenewStreamLease(Command):
 
 
 class ReleaseStreamLease(Command):
-    """It protects nothing any more."""
+    """End a lease."""
 
     vhost: str
     name: str
     id: str
-    user: str | None = None
+    user: str | None = None  # whose read permission is needed, None = no check
 
     def run(self, node: Node) -> object:
         if not _stream(node, self.vhost, self.name, self.user).leases.release(self.id, node.host.now_us()):
@@ -103,7 +102,7 @@ def _unknown(id: str, name: str) -> Refused:
 
 
 def _stream(node: Node, vhost: str, name: str, user: str | None) -> Stream:
-    """The stream, or Refused."""
+    """Return the stream. Raises Refused if it does not exist or the user may not read it."""
     found = vhost_named(node, vhost)
     if user is not None and not node.broker.access(user, vhost).may(READ, name):
         reason = f"access to queue '{name}' in vhost '{vhost}' refused for user '{user}'"

@@ -1,6 +1,7 @@
-"""What a stream keeps by name: how far its named consumers have come, and the last numbers of its publishers.
+"""Tracking data of a stream: the offsets of its named consumers, and the last publishing ids of its publishers.
 
-Names and columns are those of RabbitMQ's list_stream_tracking (rabbitmq-streams 3.11); lag and is_consuming are ours.
+Names and columns are those of RabbitMQ's list_stream_tracking (rabbitmq-streams 3.11); lag and is_consuming are
+leveret's.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from leveret.control.views.view import View
 
 
 class ListStreamTracking(Query):
-    """offset: only consumers' offsets, where they go on; writer: only publishers' numbers. Neither: both."""
+    """List the tracking data of a stream; without a choice, of both types."""
 
     stream: str
     vhost: str = "/"
-    offset: bool = False
-    writer: bool = False
+    offset: bool = False  # only offsets at which consumers continue
+    writer: bool = False  # only publishers' last publishing ids
 
     def run(self, node: Node) -> object:
         stream = stream_named(node, self.vhost, self.stream)
@@ -41,12 +42,12 @@ class ListStreamTracking(Query):
 
 
 class ForgetStreamTracking(Command):
-    """A consumer's name begins anew where its next consumer says; writer: any number of this publisher is new."""
+    """Forget a consumer's offset, so that its next consumer chooses it, or a publisher's last publishing id."""
 
     stream: str
     name: str
     vhost: str = "/"
-    writer: bool = False
+    writer: bool = False  # `name` is that of a publisher
 
     def run(self, node: Node) -> object:
         stream = stream_named(node, self.vhost, self.stream)
@@ -57,7 +58,7 @@ class ForgetStreamTracking(Command):
 
 
 def stream_named(node: Node, vhost: str, name: str) -> Stream:
-    """The stream. Refused if there is none of this name, or a queue that is no stream."""
+    """Return the stream. Raises Refused if it does not exist or the queue is not a stream."""
     queue = vhost_of(node, vhost).queues.get(name)
     if queue is None:
         raise not_found(f"no stream '{name}' in vhost '{vhost}'")

@@ -1,7 +1,7 @@
 """Super streams: partitioned streams behind an exchange, laid out as by RabbitMQ's rabbitmq-streams (3.10.8).
 
 The exchange is a direct one with the argument x-super-stream. Its partitions are streams NAME-KEY, each bound by its
-routing key and by x-stream-partition-order, a long; with a number of partitions the keys are 0, 1, ….
+routing key and with x-stream-partition-order, a long; with a number of partitions the keys are 0, 1, ….
 """
 
 from __future__ import annotations
@@ -20,27 +20,23 @@ from leveret.control.tables import encoded_table, table_of
 from leveret.wire import grammar
 
 PARTITIONS: Final = 3
-"""How many there are unless somebody says."""
+"""Default number of partitions."""
 PARTITIONS_MAX: Final = 1000
 
 
 class AddSuperStream(Command):
-    """Declare an exchange and its partitions, all or nothing; answers the names of the partitions.
-
-    Either partitions or routing_keys. max_age: as x-max-age; user: whose permissions count, here and below; None =
-    nobody is asked.
-    """
+    """Declare an exchange and its partitions, all or nothing; answers with the names of the partitions."""
 
     name: str
     vhost: str = "/"
-    partitions: int | None = None
+    partitions: int | None = None  # not together with routing_keys
     routing_keys: tuple[str, ...] | None = None
     max_length_bytes: int | None = None
-    max_age: str | None = None
+    max_age: str | None = None  # as x-max-age
     stream_max_segment_size_bytes: int | None = None
     leader_locator: str | None = None
     initial_cluster_size: int | None = None
-    user: str | None = None
+    user: str | None = None  # whose permissions count, None = no check
 
     def run(self, node: Node) -> object:
         keys = self._keys()
@@ -89,11 +85,11 @@ class AddSuperStream(Command):
 
 
 class DeleteSuperStream(Command):
-    """Delete an exchange that is a super stream, and its partitions with all that is in them; answers their names."""
+    """Delete a super stream with its partitions and their messages; answers with the partitions' names."""
 
     name: str
     vhost: str = "/"
-    user: str | None = None
+    user: str | None = None  # whose permissions count, None = no check
 
     def run(self, node: Node) -> object:
         vhost = vhost_of(node, self.vhost)
@@ -111,7 +107,7 @@ class DeleteSuperStream(Command):
 
 
 def partitions(vhost: VHost, name: str) -> list[str] | None:
-    """The streams behind a super stream, in their order; None if there is none of this name."""
+    """Return the streams of a super stream in order; None if there is no super stream of this name."""
     exchange = vhost.exchanges.get(name)
     if exchange is None or exchange.arguments.get("x-super-stream") is not True:
         return None

@@ -1,4 +1,4 @@
-"""What is bound to what, as a picture has room for it: of one exchange, or of a whole virtual host."""
+"""The topology of an exchange or of a virtual host, limited to what a drawing can show."""
 
 from __future__ import annotations
 
@@ -12,19 +12,15 @@ from leveret.control.sliced import Sliced, Steps
 from leveret.control.topology import Topology
 
 LIMIT_MAX: Final = 1000
-"""Destinations of one exchange, and exchanges, that one answer has."""
+"""Maximum number of destinations of one exchange, and of exchanges, in one answer."""
 
 
 class GetTopology(Query):
-    """Exchanges and queues as nodes, and edges between them: bindings, alternate exchanges, dead letters.
-
-    exchange: only this one, what leads to it and where it leads. limit: so many destinations of one exchange, so many
-    that lead to it, and so many exchanges at most; what is left out is counted.
-    """
+    """Return exchanges and queues as nodes, and edges between them: bindings, alternate exchanges, dead letters."""
 
     vhost: str = "/"
-    exchange: str | None = None
-    limit: int = 40
+    exchange: str | None = None  # only this exchange with its sources and destinations
+    limit: int = 40  # most destinations and most sources of one exchange, and most exchanges; the rest is counted
 
     def run(self, node: Node) -> object:
         if not 1 <= self.limit <= LIMIT_MAX:

@@ -20,14 +20,14 @@ NO_PASSWORD: dict[str, Value] = {"password_hash": "", "hashing_algorithm": SHA25
 
 
 class ListUsers(Query):
-    """The definitions of all users."""
+    """List the definitions of all users."""
 
     def run(self, node: Node) -> object:
         return node.broker.definitions.all(USER)
 
 
 class AddUser(Command):
-    """Add a user that is not there yet, with a password or with its hash as definitions have it."""
+    """Add a new user, with a password or with its hash as in definitions."""
 
     name: str
     password: str | None = None
@@ -49,7 +49,7 @@ class AddUser(Command):
 
 
 class ChangePassword(Command):
-    """Give a user another password, or its hash as definitions have it."""
+    """Change the password of a user, given as a password or as its hash as in definitions."""
 
     name: str
     password: str | None = None
@@ -66,7 +66,7 @@ class ChangePassword(Command):
 
 
 class ClearPassword(Command):
-    """No password lets this user in any more."""
+    """Disable password login for this user."""
 
     name: str
 
@@ -76,7 +76,7 @@ class ClearPassword(Command):
 
 
 class SetUserTags(Command):
-    """Give a user these tags in place of the ones that are there."""
+    """Replace the tags of a user."""
 
     name: str
     tags: tuple[str, ...] = ()
@@ -87,17 +87,14 @@ class SetUserTags(Command):
 
 
 class PutUser(Command):
-    """Add a user, or give one another password and other tags; without a password, none lets the user in.
-
-    tags: also as one text with commas; limits: max-connections and max-channels, in place of those that are there.
-    """
+    """Add a user, or replace password and tags of an existing one; without a password, password login is disabled."""
 
     name: str
     password: str | None = None
     password_hash: str | None = None
     hashing_algorithm: str | None = None
-    tags: tuple[str, ...] | str = ()
-    limits: dict[str, int] | None = None
+    tags: tuple[str, ...] | str = ()  # also as one comma-separated text
+    limits: dict[str, int] | None = None  # max-connections and max-channels, replacing the present limits
     secrets: ClassVar[tuple[str, ...]] = ("password", "password_hash")
 
     def run(self, node: Node) -> object:
@@ -118,7 +115,7 @@ class PutUser(Command):
 
 
 class HashPassword(Query):
-    """The fields of a definition that this password has; its salt is another one each time."""
+    """Return the definition's fields for a password, with a new salt each time."""
 
     password: str
     secrets: ClassVar[tuple[str, ...]] = ("password",)
@@ -128,7 +125,7 @@ class HashPassword(Query):
 
 
 class DeleteUser(Command):
-    """Delete a user with all permissions; its connections are closed."""
+    """Delete a user and its permissions; its connections are closed."""
 
     name: str
 
@@ -142,20 +139,18 @@ class DeleteUser(Command):
 
 
 class Authenticate(Query):
-    """Whether this is the user's password: answers with the name and the tags.
+    """Check a user's password; answers with the user's name and tags.
 
-    address: the IP address from which somebody wants to log in, "" = nobody does; protocol: by which, "http";
-    is_direct: nobody stands between, such as a proxy, or a page of elsewhere in a browser on this machine.
-
-    After failures of this user from this address nobody looks yet: then the answer is wait_us, to be asked again after
-    it with the due_us that stands beside it. So who has to wait waits where nobody waits behind.
+    After failures of this user from this address the password is not checked at once: the answer is wait_us and due_us,
+    and the caller is to ask again after wait_us with this due_us. So a delayed login waits in the caller, where it
+    blocks no other calls.
     """
 
     name: str
     password: str
-    address: str = ""
-    protocol: str = "http"
-    is_direct: bool = True
+    address: str = ""  # IP address of the login, "" = not a login
+    protocol: str = "http"  # protocol of the login
+    is_direct: bool = True  # no proxy, and no other site's page in a browser on this machine, is in between
     due_us: int = 0
     secrets: ClassVar[tuple[str, ...]] = ("password",)
 
@@ -172,7 +167,7 @@ class Authenticate(Query):
 
 
 async def _password(node: Node, password: str | None, password_hash: str | None, algorithm: str) -> dict[str, Value]:
-    """The password's fields of a definition. Refused if there is none, or two, or what can be no hash."""
+    """Return the definition's fields for a password. Raises Refused unless exactly one of both is given and valid."""
     if (password is None) == (password_hash is None):
         raise bad_request("either a password or a password_hash is needed")
     if password is not None:

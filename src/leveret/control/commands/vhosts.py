@@ -12,17 +12,13 @@ from leveret.control.sliced import Sliced, Steps
 
 
 class AddVhost(Command):
-    """Add a virtual host, or describe one anew.
-
-    creator: a user who may do everything in it from the beginning; tracing: turns its firehose on or off.
-    What is not said stays as it is.
-    """
+    """Add a virtual host, or change an existing one; fields that are not given stay as they are."""
 
     name: str
     description: str | None = None
     tags: tuple[str, ...] | None = None
-    creator: str = ""
-    tracing: bool | None = None
+    creator: str = ""  # a user who gets full permissions in it
+    tracing: bool | None = None  # turns its firehose on or off
 
     def run(self, node: Node) -> object:
         if not self.name:
@@ -65,7 +61,7 @@ class DeleteVhost(Command):
 
 
 class SetVhostTags(Command):
-    """Give a virtual host these tags in place of the ones that are there."""
+    """Replace the tags of a virtual host."""
 
     name: str
     tags: tuple[str, ...] = ()
@@ -79,7 +75,7 @@ class SetVhostTags(Command):
 
 
 class CheckVhost(Query):
-    """Whether there is this virtual host."""
+    """Check that a virtual host exists."""
 
     vhost: str
 
@@ -89,7 +85,7 @@ class CheckVhost(Query):
 
 
 class TraceOn(Command):
-    """Turn the firehose of a virtual host on; it is off again after the next start, as in RabbitMQ."""
+    """Turn the firehose of a virtual host on. It is off again after the next start, as in RabbitMQ."""
 
     vhost: str = "/"
 

@@ -1,1 +1,1 @@
-"""Definitions files, as RabbitMQ writes and reads them (Definitions Export and Import): out of a broker and into it."""
+"""Export and import of definitions files in RabbitMQ's format (RabbitMQ, Definitions Export and Import)."""

@@ -1,5 +1,8 @@
-"""What a definitions file says, by its sections. Unknown fields are passed over, as RabbitMQ does: newer versions have
-more, and exports of old ones have run-time figures among them."""
+"""The sections of a definitions file.
+
+Unknown fields are ignored, as in RabbitMQ: newer versions have more of them, and exports of old versions contain
+run-time statistics.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ Table = dict[str, Any] | list[Any]
 
 
 class Permission(msgspec.Struct):
-    """Patterns of names."""
+    """Patterns of the names a user may configure, write and read."""
 
     configure: str
     write: str
@@ -20,24 +23,23 @@ class Permission(msgspec.Struct):
 
 
 class UserEntry(msgspec.Struct):
-    """password, or password_hash with its algorithm. tags: a list, or one text with commas; administrator: how RabbitMQ
-    before 3.0 said it. permissions: by virtual host, for a user who is new."""
+    """A user."""
 
     name: str
-    password: str | None = None
+    password: str | None = None  # either password, or password_hash with its algorithm
     password_hash: str | None = None
     hashing_algorithm: str | None = None
-    tags: str | list[str] | None = None
-    administrator: bool | str | None = None
+    tags: str | list[str] | None = None  # a list, or one comma-separated text
+    administrator: bool | str | None = None  # in files of RabbitMQ before 3.0
     limits: Table | None = None
-    permissions: dict[str, Permission] = {}
+    permissions: dict[str, Permission] = {}  # by virtual host, for a new user
 
 
 class VhostEntry(msgspec.Struct):
-    """description and tags stand in metadata in newer files."""
+    """A virtual host."""
 
     name: str
-    description: str | None = None
+    description: str | None = None  # newer files have description and tags in metadata
     tags: str | list[str] | None = None
     metadata: dict[str, Any] | list[Any] = {}
 
@@ -107,10 +109,10 @@ class BindingEntry(msgspec.Struct):
 
 
 class Document(msgspec.Struct):
-    """A whole file. rabbitmq_version, or rabbit_version in older files: of the broker that wrote it."""
+    """A whole file."""
 
-    rabbitmq_version: str | None = None
-    rabbit_version: str | None = None
+    rabbitmq_version: str | None = None  # version of the broker that wrote the file
+    rabbit_version: str | None = None  # the same in older files
     users: list[UserEntry] = []
     vhosts: list[VhostEntry] = []
     permissions: list[PermissionEntry] = []

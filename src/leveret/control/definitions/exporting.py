@@ -1,4 +1,4 @@
-"""Definitions out of a broker."""
+"""Export of definitions."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from leveret.control.tables import plain_table, sayable
 from leveret.wire.table import decode_table
 
 RESERVED: Final = "amq."
-# what RabbitMQ can check a password with
+# hash algorithms that RabbitMQ knows
 KNOWN_TO_RABBITMQ: Final = (SHA256, SHA512, MD5)
-# sections of a file, and the kinds of definitions that they have
+# sections of a file and the kinds of definitions in them
 DEFINED: Final = (
     ("users", USER), ("vhosts", VHOST), ("permissions", PERMISSION), ("topic_permissions", TOPIC_PERMISSION),
     ("parameters", PARAMETER), ("global_parameters", GLOBAL_PARAMETER), ("policies", POLICY),
@@ -38,11 +38,13 @@ DECLARED: Final = ("queues", "exchanges", "bindings")
 
 
 def exported(broker: Broker, vhost: str | None) -> Steps[dict[str, Any]]:
-    """What a definitions file says of a broker, or (the virtual host is there) of one virtual host, as of now.
+    """Return the definitions file of a broker, or of one existing virtual host, as of now.
 
-    As RabbitMQ's: without queues that are exclusive, and without what has a reserved name (amq.*), which no import
-    takes, and their bindings. What is declared in one virtual host does not say in which, parameters and policies do.
-    What there is is collected at once; its entries are made while they are sent (None: a pause).
+    As in RabbitMQ, exclusive queues and objects with reserved names (amq.*), which no import accepts, are left out with
+    their bindings. In the file of one virtual host, queues, exchanges and bindings do not name it; parameters and
+    policies do.
+
+    The objects are collected at once; their entries are made while they are sent (None is a pause).
     """
     version = broker.settings.version
     table: dict[str, Any] = {"rabbit_version": version, "rabbitmq_version": version}
@@ -85,7 +87,7 @@ def _warnings(broker: Broker) -> dict[str, list[str]]:
 
 
 def _vhost(definition: Definition) -> dict[str, object]:
-    """RabbitMQ reads description and tags in metadata, and writes them at both places."""
+    """Return the entry with description and tags in both places: RabbitMQ reads them in metadata, and writes both."""
     plain = plain_table(definition)
     return plain | {"metadata": {"description": plain.get("description", ""), "tags": plain.get("tags", [])}}
 

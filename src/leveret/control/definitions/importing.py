@@ -1,10 +1,10 @@
-"""Definitions into a broker: all of a file, or nothing of it.
+"""Import of definitions: all of a file, or nothing of it.
 
-RabbitMQ's rules: users, permissions, policies and parameters are set in place of what is there; queues, exchanges and
-bindings that are there stay as they are. What has a reserved name (amq.*) is passed over, and so is a binding one end
-of which is missing. RabbitMQ applies one entry after the other and stops at the first that is wrong; here everything
-is checked before anything is changed, and then changed step by step, so that others have their turn. What others have
-deleted meanwhile takes along what was to belong to it.
+The rules are RabbitMQ's: users, permissions, policies and parameters replace existing ones; existing queues, exchanges
+and bindings stay as they are. Objects with reserved names (amq.*) are ignored, and so are bindings with a missing end.
+Unlike RabbitMQ, which applies entry after entry and stops at the first error, everything is checked before anything is
+changed. The changes are made in steps, so that messages are served in between. If an owner, such as a virtual host, is
+deleted meanwhile, the file's objects in it are skipped.
 """
 
 from __future__ import annotations
@@ -56,26 +56,26 @@ from leveret.wire.errors import ProtocolError
 from leveret.wire.method import Method
 from leveret.wire.table import Value
 
-# users of brokers before 3.6.0 have these, and their files do not say so
+# users of brokers before 3.6.0 have MD5 hashes, and the files do not say so
 _OLD: Final = re.compile(r"3\.[0-5]\.")
 Entry = TypeVar("Entry")
 _ANYTHING: Final[Definition] = {"configure": ".*", "write": ".*", "read": ".*"}
 
 
 class Import:
-    """A file on its way into a broker: `steps` checks it all (Refused), and then `changes` changes the broker.
+    """The import of a file: `steps` checks everything (raises Refused), then `changes` changes the broker.
 
-    vhost: of what the file's entries belong to, in place of what they say; then the file's users, virtual hosts and
-    permissions are passed over. None: the whole file. user: who imports, and may do everything in new virtual hosts;
-    "" = nobody. warnings: what was passed over.
+    With `vhost`, all entries belong to this virtual host, whatever they say, and the file's users, virtual hosts and
+    permissions are ignored; None imports the whole file. `user` gets full permissions in new virtual hosts, "" =
+    nobody.
     """
 
     def __init__(self, broker: Broker, document: Document, vhost: str | None = None, user: str = "") -> None:
-        self.warnings: list[str] = []
+        self.warnings: list[str] = []  # what was ignored
         self._broker = broker
         self._vhost = vhost
         self._definitions: list[tuple[str, Definition]] = []
-        self._of_new_users: list[Definition] = []  # permissions that stand in their own entries
+        self._of_new_users: list[Definition] = []  # permissions given in the entries of the users
         self._exchanges: dict[tuple[str, str], Method] = {}
         self._queues: dict[tuple[str, str], Method] = {}
         self._bindings: list[tuple[str, BindingEntry, bytes]] = []
@@ -85,13 +85,13 @@ class Import:
         self.steps = self._checked(document, user)
 
     def check(self) -> Import:
-        """Check what is left to be checked, all at once. Refused."""
+        """Run the remaining checks at once. Raises Refused."""
         for _ in self.steps:
             pass
         return self
 
     def is_stale(self) -> bool:
-        """Something was declared or deleted since it was made, and the checks may be wrong."""
+        """Return whether objects were declared or deleted since the creation, so that the checks may be wrong."""
         return self._generations != _generations(self._broker)
 
     def _checked(self, document: Document, user: str) -> Steps[None]:
@@ -106,14 +106,14 @@ class Import:
         self._check_limits()
 
     def apply(self, now_us: int) -> list[str]:
-        """Check what is left to be checked, and change the broker, all at once. Returns the warnings. Refused."""
+        """Run the remaining checks and change the broker at once; return the warnings. Raises Refused."""
         self.check()
         for _ in self.changes(lambda: now_us):
             pass
         return self.warnings
 
     def changes(self, now_us: Callable[[], int]) -> Steps[None]:
-        """Change the broker, an entry in each step."""
+        """Change the broker, one entry in each step."""
         vhosts = self._broker.vhosts
         for kind, definition in self._definitions:
             yield
@@ -136,14 +136,14 @@ class Import:
                 _bind(vhost, entry, arguments, now_us())
 
     def _has_owner(self, definition: Definition) -> bool:
-        """Whether the virtual host and the user are there that it belongs to, if it does to any."""
+        """Return whether the virtual host and the user that the definition belongs to, if any, exist."""
         vhost, user = definition.get("vhost"), definition.get("user")
         return (vhost is None or vhost in self._broker.vhosts) and (user is None or user in self._broker.users.by_name)
 
-    # -- what is defined -----------------------------------------------------------------------------------------------
+    # -- definitions ---------------------------------------------------------------------------------------------------
 
     def _each(self, section: str, entries: Sequence[Entry], take: Callable[[Entry], None]) -> Steps[None]:
-        """Take the entries of a section; who is refused is named by its place and its name."""
+        """Take the entries of a section. An error names the entry by its index and name."""
         for index, entry in enumerate(entries):
             yield
             try:
@@ -154,7 +154,7 @@ class Import:
                 raise Refused(BAD_REQUEST, f"{section}[{index}] {what!r}: {text}") from None
 
     def _put(self, kind: str, definition: Definition) -> None:
-        record_of(kind, definition)  # ValueError for what the journal couldn't give back
+        record_of(kind, definition)  # ValueError if the journal could not restore it
         self._definitions.append((kind, definition))
 
     def _take_users(self, document: Document) -> Steps[None]:
@@ -174,7 +174,7 @@ class Import:
         yield from self._each("users", document.users, take)
 
     def _user(self, entry: UserEntry, algorithm: str) -> Definition:
-        """The definition of a user. One without a password is there, but can't log in with any."""
+        """Return the definition of a user. A user without a password is created, but can't log in with one."""
         if entry.password is not None and entry.password_hash is not None:
             raise bad_request("both_password_and_password_hash_are_provided")
         if entry.tags is None and entry.administrator is None:
@@ -232,7 +232,7 @@ class Import:
         self._put(kind, definition)
 
     def _take_rules(self, document: Document) -> Steps[None]:
-        """Parameters and policies."""
+        """Take global parameters, policies and parameters."""
         everywhere = document.global_parameters
         put = functools.partial(self._put, GLOBAL_PARAMETER)
         yield from self._each("global_parameters", everywhere, lambda entry: put(_fields(entry)))
@@ -245,7 +245,7 @@ class Import:
         self._put(POLICY, definition)
 
     def _take_parameter(self, entry: ParameterEntry) -> None:
-        """One of a component that only a plugin of RabbitMQ knows is passed over."""
+        """Take a parameter; it is ignored if only a plugin of RabbitMQ knows its component."""
         vhost = self._vhost_of(entry.vhost)
         if entry.component not in COMPONENTS:
             text = f"parameter {entry.name!r} of component {entry.component!r} in vhost {vhost!r}"
@@ -254,7 +254,7 @@ class Import:
         _check(refused_parameter(entry.component, entry.name, entry.value))
         self._put(PARAMETER, _fields(entry) | {"vhost": vhost})
 
-    # -- what is declared ----------------------------------------------------------------------------------------------
+    # -- declarations --------------------------------------------------------------------------------------------------
 
     def _take_exchange(self, entry: ExchangeEntry) -> None:
         vhost, name = self._vhost_of(entry.vhost), entry.name
@@ -287,7 +287,7 @@ class Import:
     def _take_binding(self, entry: BindingEntry) -> None:
         vhost, arguments = self._vhost_of(entry.vhost), encoded_table(_table(entry.arguments))
         if entry.source == "":
-            return  # each queue has its own to the default exchange
+            return  # each queue has its binding to the default exchange anyway
         for kind, name in (("exchange", entry.source), (entry.destination_type, entry.destination)):
             if not self._has(vhost, kind, name):
                 text = f"binding from {entry.source!r} to {entry.destination!r} in vhost {vhost!r}"
@@ -300,7 +300,7 @@ class Import:
         self._bindings.append((vhost, entry, arguments))
 
     def _exchange(self, vhost: str, name: str) -> Exchange:
-        """The exchange that is there, or one like it will be."""
+        """Return the existing exchange, or one like the exchange that will be declared."""
         method = self._exchanges.get((vhost, name))
         if method is None:
             return self._there(vhost).exchanges[name]
@@ -308,13 +308,13 @@ class Import:
         return Exchange(name, kind, False, False, False, arguments, self._broker.random_bytes)
 
     def _has(self, vhost: str, kind: str, name: str) -> bool:
-        """Whether there is, or will be, this queue or exchange."""
+        """Return whether this queue or exchange exists, or will exist."""
         if kind == "queue":
             return (vhost, name) in self._queues or name in self._there(vhost).queues
         return (vhost, name) in self._exchanges or name in self._there(vhost).exchanges
 
     def _there(self, name: str) -> VHost:
-        """A virtual host; one that is not there yet will come with what the broker's empty one has."""
+        """Return the virtual host; a new one will have the objects of the broker's empty one."""
         return self._broker.vhosts.get(name, self._broker.nowhere)
 
     def _vhost_of(self, name: object) -> str:
@@ -330,7 +330,7 @@ class Import:
         return str(name)
 
     def _check_limits(self) -> None:
-        """The limits that are there now, as in RabbitMQ, count for the queues of the file."""
+        """Check the present limits, not those of the file, for the queues of the file, as RabbitMQ does."""
         for name, vhost in self._broker.vhosts.items():
             limits = self._broker.definitions.get(PARAMETER, name, VHOST_LIMITS, "limits")
             value = limits["value"] if limits is not None else {}
@@ -344,7 +344,7 @@ class Import:
 
 
 def _bind(vhost: VHost, entry: BindingEntry, arguments: bytes, now_us: int) -> None:
-    """Make a binding, if its ends are there and it still makes sense."""
+    """Add a binding, if both ends exist and the exchange still accepts it."""
     destinations: dict[str, Any] = vhost.queues if entry.destination_type == "queue" else vhost.exchanges
     source, destination = vhost.exchanges.get(entry.source), destinations.get(entry.destination)
     if source is None or destination is None or source.matcher.refusal(entry.routing_key, arguments):
@@ -357,25 +357,25 @@ def _bind(vhost: VHost, entry: BindingEntry, arguments: bytes, now_us: int) -> N
 
 
 def _generations(broker: Broker) -> dict[str, int]:
-    """They grow when something is declared or deleted, or when users or permissions change."""
+    """Return numbers that grow when objects are declared or deleted, or when users or permissions change."""
     return {name: int(vhost.generation) for name, vhost in broker.vhosts.items()}
 
 
 def _fields(entry: Any) -> Definition:
-    """An entry as a definition: under the names that the file has."""
+    """Return an entry as a definition, with the file's field names."""
     names = zip(entry.__struct_fields__, entry.__struct_encode_fields__, strict=True)
     return {encoded: getattr(entry, name) for name, encoded in names}
 
 
 def _table(value: Any) -> dict[str, Value]:
-    """A table; Erlang writes an empty one as a list. Refused for another list."""
+    """Return a table; Erlang writes an empty one as a list. Raises Refused for a non-empty list."""
     if value and isinstance(value, list):
         raise bad_request("expected a table, got a list")
     return dict(value or {})
 
 
 def _check(reason: str) -> None:
-    """Refused if there is a reason."""
+    """Raise Refused if there is a reason."""
     if reason:
         raise bad_request(reason)
 
@@ -392,7 +392,7 @@ def _words(tags: str | list[str]) -> list[Value]:
 
 
 def drop_defaults(broker: Broker, document: Document) -> None:
-    """A new broker that begins with a file has no user and no virtual host but those of the file, as in RabbitMQ."""
+    """Delete users and virtual hosts of a new broker that are not in the file it starts with, as in RabbitMQ."""
     for name in set(broker.vhosts) - {entry.name for entry in document.vhosts}:
         broker.delete_vhost(name)
     for name in set(broker.users.by_name) - {entry.name for entry in document.users}:

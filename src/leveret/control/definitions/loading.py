@@ -1,4 +1,4 @@
-"""Definitions at the start of a broker: of a file (RabbitMQ's load_definitions), and of imports that were cut off."""
+"""Definitions at the start of a broker: from a file (RabbitMQ's load_definitions), and from interrupted imports."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from leveret.control.refusal import Refused, bad_request
 
 
 def load(broker: Broker, path: str | os.PathLike[str], now_us: int) -> list[str]:
-    """Import a file into a broker that does not serve yet; returns what was passed over. Refused; OSError.
+    """Import a file into a broker that does not serve yet; return warnings. Raises Refused and OSError.
 
-    A new broker has no user and no virtual host then but those of the file, as in RabbitMQ: nobody gets in as guest
-    who was not meant to.
+    A new broker then has only the users and virtual hosts of the file, as in RabbitMQ, so that the default user guest
+    cannot log in unintentionally.
     """
     try:
         with open(path, "rb") as file:
@@ -30,12 +30,12 @@ def load(broker: Broker, path: str | os.PathLike[str], now_us: int) -> list[str]
 
 
 def finish(broker: Broker, now_us: int) -> list[str]:
-    """Carry out to their ends the imports that the broker's end cut off; what there is to say of them."""
+    """Complete the imports that the end of the broker interrupted; return log messages."""
     from leveret.control.commands.definitions import ImportDefinitions
 
     told: list[str] = []
     for number, request in dict(broker.imports.begun).items():
-        broker.imports.end(number)  # by the same batch as its changes
+        broker.imports.end(number)  # recorded in the same batch as its changes
         command = msgspec.json.decode(request, type=ImportDefinitions)
         try:
             command.plan(broker).apply(now_us)

@@ -1,1 +1,1 @@
-"""Where a message would go, and why: the broker's own matchers decide, and each decision is put into words."""
+"""Explains where a message would go, and why, by the decisions of the broker's own matchers."""

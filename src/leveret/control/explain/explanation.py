@@ -1,8 +1,8 @@
-"""The whole answer: where a message goes from an exchange, step by step, and where it goes after that.
+"""The complete explanation: the route of a message from an exchange, and its further routes.
 
-An explanation is a tree. Its branches are messages that have waited: what a delayed exchange lets go, and dead letters.
-They go by the bindings of this moment. It is bounded: bindings and queues of one walk by `limit`, steps into the future
-by `depth`, walks of one answer by WALKS_MAX.
+An explanation is a tree. Its branches are messages that have waited: released by a delayed exchange, or dead letters.
+They are routed by the bindings of this moment. Its size is limited: the bindings and queues of one walk by `limit`, the
+steps into the future by `depth`, the walks of one answer by WALKS_MAX.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from leveret.control.views.view import View
 from leveret.wire.errors import ProtocolError
 
 WALKS_MAX: Final = 100
-# at a time, where each takes as long as finding a reason
+# items without a pause where each takes as long as finding a reason
 FEW: Final = 8
 TAKES, REFUSES, PERHAPS, CUT = "takes", "refuses", "perhaps", "cut"
 VERDICTS: Final = (REFUSES, CUT, TAKES, PERHAPS)
@@ -39,21 +39,21 @@ ROUTED, HELD, UNROUTABLE = "routed", "held", "unroutable"
 
 
 class Death:
-    """A message that has died. exchange: where it goes, None = the default one; reason: why it died."""
+    """A message that was dead-lettered."""
 
     def __init__(self, address: dead_lettering.Address, reason: str) -> None:
-        self.exchange = address.exchange
+        self.exchange = address.exchange  # the dead letter exchange, None = the default exchange
         self.message = Message(address.key, address.keys, address.content, -1)
         self._history = address.history
         self._reason = reason
 
     def cuts(self, queue: Queue) -> bool:
-        """Whether it does not go to this queue, because it would go in a circle."""
+        """Return whether the message is not routed to this queue because that would be a cycle."""
         return dead_lettering.is_cut(self._history, self._reason, queue)
 
 
 class Explanation:
-    """destination: only bindings to it are told, and to nothing else in full; "" = to all."""
+    """Makes an explanation; with `destination`, only of bindings to it, and in detail only of this queue."""
 
     def __init__(self, node: Node, vhost: VHost, limit: int, depth: int, destination: str) -> None:
         self._node = node
@@ -67,7 +67,7 @@ class Explanation:
     def of(
         self, exchange: Exchange | None, message: Message, depth: int = 0, death: Death | None = None
     ) -> Steps[View]:
-        """Where a message goes from an exchange; None: the default one. death: of which it is a dead letter."""
+        """Explain where a message goes from an exchange (None: the default one); `death` if it is a dead letter."""
         self._walks += 1
         if exchange is None:
             return (yield from self._by_default(message, depth, death))
@@ -143,7 +143,7 @@ class Explanation:
             yield f"a binding of exchange {quoted(binding.source.name)} with key {quoted(binding.key)}"
 
     def _bindings(self, walk: Walk, visit: Visit, message: Message) -> Steps[View]:
-        """Those that take the message come first, then a sample of the others."""
+        """Return matching bindings first, then a sample of the others."""
         shown: dict[int, Binding] = {}
         matched = 0
         for chosen in (True, False):
@@ -189,7 +189,7 @@ class Explanation:
         self, found: dict[str, Queue], certain: set[str], walk: Walk | None, message: Message, depth: int,
         death: Death | None,
     ) -> Steps[View]:  # fmt: skip
-        """All are counted; those that refuse are told first, and of all `limit`."""
+        """Count all queues; show up to `limit` of them, refusing ones first."""
         counts = dict.fromkeys(VERDICTS, 0)
         chosen: dict[str, list[tuple[Queue, Fate]]] = {verdict: [] for verdict in VERDICTS}
         for count, queue in enumerate(found.values()):
@@ -237,7 +237,7 @@ class Explanation:
         return row
 
     def _dead_letter(self, queue: Queue, fate: Fate, message: Message, depth: int) -> Steps[View]:
-        """What comes after the queue. The levels of a delay layout are one line, and the way goes on behind them."""
+        """Explain what happens after the queue; the levels of a delay layout are summarized."""
         levels: list[View] = []
         waited_us = 0
         while True:
@@ -263,7 +263,7 @@ class Explanation:
         return view
 
     def _died(self, queue: Queue, fate: Fate, message: Message, after_us: int) -> Death | str:
-        """The message as a dead letter, or why there is none."""
+        """Return the message as a dead letter, or why there is none."""
         name = queue.dead_letter_exchange or ""
         exchange = self._vhost.exchanges.get(name)
         if name and exchange is None:
@@ -276,7 +276,7 @@ class Explanation:
             return "its headers are malformed: the message is dropped"
 
     def _lower_level(self, queue: Queue, died: Death) -> Steps[Queue | None]:
-        """The next level of the same delay layout, if the message goes there and nowhere else."""
+        """Return the next level of the same delay layout, if it is the message's only destination."""
         if queue.level is None or died.exchange is None:
             return None
         walk = Walk(self._vhost, died.exchange, died.message.envelope())
@@ -297,7 +297,7 @@ class Explanation:
 
 
 def _outcome(queues: View) -> str:
-    """What becomes of it, all in all. What a queue refuses was routed, too: it is no case for basic.return."""
+    """Return the overall outcome. A message that a queue refuses counts as routed: it causes no basic.return."""
     return ROUTED if any(queues["verdicts"][verdict] for verdict in (TAKES, PERHAPS, REFUSES)) else UNROUTABLE
 
 
@@ -309,7 +309,7 @@ def _delay_text(levels: list[View], waited_us: int, last: Queue) -> str:
 
 
 def _alternate(walk: Walk, visit: Visit) -> View | None:
-    """The exchange's alternate, and whether it is taken."""
+    """Return the exchange's alternate exchange, and whether it is used."""
     exchange = visit.exchange
     if exchange.alternate is None:
         return None

@@ -1,4 +1,4 @@
-"""What becomes of a message in a queue: taken or refused, for how long it waits, and why it leaves."""
+"""What happens to a message in a queue: whether it is accepted, how long it waits, and why it leaves."""
 
 from __future__ import annotations
 
@@ -16,16 +16,14 @@ LINK: Final = "federation: "
 
 
 class Fate:
-    """takes: whether the queue has room for it; notes: what is to be known of it, in words; ttl_us: how long it waits
-    at most, -1 = for ever; death: why it leaves, unless a consumer takes it: "expired", "maxlen", "rejected", "" = it
-    stays; it goes on from there where the queue has a dead letter exchange."""
+    """The fate of one message in one queue."""
 
     def __init__(self, queue: Queue, message: Message) -> None:
         self.queue = queue
-        self.takes = True
-        self.notes: list[str] = []
-        self.ttl_us = -1
-        self.death = ""
+        self.takes = True  # whether the queue accepts it
+        self.notes: list[str] = []  # remarks in words
+        self.ttl_us = -1  # maximum time in the queue, -1 = unlimited
+        self.death = ""  # why it leaves unless it is consumed: "expired", "maxlen", "rejected", "" = it stays
         self._arguments = queue.effect.on(queue.arguments, queue_type(queue.arguments))
         self._look_at_room(int(body_octets(message.content)))
         if queue.is_stream:
@@ -66,7 +64,7 @@ class Fate:
         return "; ".join(parts)
 
     def _look_at_time(self, own_us: int) -> None:
-        """The smaller one of both times to live, as the queue itself reckons (`Queue.expiry`)."""
+        """Use the smaller time to live of queue and message, as the queue itself does (`Queue.expiry`)."""
         queue, now_us = self.queue, 1
         until_us = int(queue.expiry(now_us, own_us))
         if until_us == 0:
@@ -97,7 +95,7 @@ class Fate:
             self.notes.append(f"after {queue.delivery_limit} returns it is a dead letter (x-delivery-limit)")
 
     def onward(self) -> str:
-        """Where dead letters go, and who says so."""
+        """Return where dead letters go, and what sets this."""
         exchange, key = self.queue.dead_letter_exchange, self.queue.dead_letter_key
         assert exchange is not None
         where = f"exchange {quoted(exchange)}" if exchange else "the default exchange"
@@ -108,7 +106,7 @@ class Fate:
         return f"{where} with key {quoted(key)} ({by}{'' if by == by_key else f'; the key {by_key}'})"
 
     def _said_by(self, name: str) -> str:
-        """Who has set this: the declaration, or a policy."""
+        """Return what sets this argument: the declaration or policies."""
         own: Value = self.queue.arguments.get(f"x-{name}")
         if own is not None and own == self._arguments.get(f"x-{name}"):
             return "by its declaration"
@@ -119,5 +117,5 @@ class Fate:
 
 
 def seconds(us: int) -> str:
-    """A time in words: milliseconds below one second, else seconds."""
+    """Format a duration: milliseconds below one second, else seconds."""
     return f"{us / 1000:g} ms" if us < 1_000_000 else f"{us / 1_000_000:g} s"

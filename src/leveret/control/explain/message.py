@@ -1,4 +1,4 @@
-"""A message that nobody publishes: as the broker would have it, and why it would refuse it."""
+"""A hypothetical message: how the broker would represent it, and why it would refuse it."""
 
 from __future__ import annotations
 
@@ -29,22 +29,24 @@ CHANNEL: Final = 1
 
 
 class Message:
-    """key, keys, content: as of an entry and its route; ttl_us: its own time to live, -1 = none."""
+    """A message as the broker has it; key, keys and content as those of an entry and its route."""
 
     def __init__(self, key: bytes, keys: list[str], content: bytes, ttl_us: int) -> None:
         self.key = key
         self.keys = keys
         self.content = content
-        self.ttl_us = ttl_us
+        self.ttl_us = ttl_us  # its own time to live, -1 = none
 
     def envelope(self) -> Envelope:
-        """As exchanges see it."""
+        """Return the message as exchanges see it."""
         return Envelope(self.keys, self.key, self.content)
 
 
 def message_of(exchange: str, routing_key: str, header: bytes) -> tuple[Message, list[str]]:
-    """The message with this header, and why a broker would not take it, whoever publishes it. Refused if a name is too
-    long to be said at all."""
+    """Return the message with this header, and why a broker would refuse it from any publisher.
+
+    Raises Refused if a name is too long for AMQP.
+    """
     try:
         key = encode_short(exchange) + encode_short(routing_key)
     except ValueError as error:
@@ -73,7 +75,7 @@ def message_of(exchange: str, routing_key: str, header: bytes) -> tuple[Message,
 def refusals(
     node: Node, vhost: VHost, name: str, exchange: Exchange | None, message: Message, user: str | None
 ) -> list[str]:
-    """Why the broker would refuse it from this user; None: nobody is asked about."""
+    """Return why the broker would refuse it from this user; with None, permissions are not checked."""
     found: list[str] = []
     where = f"in vhost '{vhost.name}'"
     if node.broker.block_reason:

@@ -1,7 +1,7 @@
-"""Why a binding takes a message or not, in words; for each type of exchange one function.
+"""Explains in words why a binding takes a message or not; one function for each type of exchange.
 
-The verdict is the matcher's. What is found here is the reason for it: `fits` says what follows from the reason, and
-tests hold both against each other for random bindings and messages.
+The matcher decides. The reason is found separately: `fits` is the decision that follows from it, and tests compare both
+for random bindings and messages.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from leveret.wire.table import decode_table, decode_value
 
 
 class Reason(NamedTuple):
-    """fits: whether the binding takes the message, for this reason; text: the reason."""
+    """Why a binding takes a message or not."""
 
-    fits: bool
+    fits: bool  # whether the binding takes the message for this reason
     text: str
 
 
 def reason_of(visit: Visit, binding: Binding, keys: list[str], envelope: Envelope) -> Reason:
-    """Why one of the bindings of an exchange that was visited takes the message, or not."""
+    """Return why a binding of a visited exchange takes the message or not."""
     explain = _EXPLAINERS[type(visit.exchange.matcher)]
     return explain(Look(visit, binding, keys, envelope))
 
 
 class Look(NamedTuple):
-    """What a reason is found in."""
+    """The arguments of an explaining function."""
 
     visit: Visit
     binding: Binding
@@ -50,12 +50,12 @@ class Look(NamedTuple):
 
     @property
     def winner(self) -> Binding | None:
-        """The one that takes the message where only one can."""
+        """The binding that takes the message, for exchanges where only one can."""
         return self.visit.found[0] if self.visit.found else None
 
 
 def quoted(text: str) -> str:
-    """A name in a sentence."""
+    """Quote a name for a sentence."""
     return f"'{sayable(text)}'"
 
 
@@ -85,7 +85,7 @@ def _topic(look: Look) -> Reason:
 
 
 def topic_failure(pattern: str, key: str) -> str:
-    """Why a topic pattern does not match a key; "" if it does. The pattern's places are followed word by word."""
+    """Return why a topic pattern does not match a key, "" if it does. Its positions are followed word by word."""
     wanted, words = words_of(pattern), words_of(key)
     places = _over_many(wanted, {0})
     for number, word in enumerate(words, 1):
@@ -104,12 +104,12 @@ def topic_failure(pattern: str, key: str) -> str:
 
 
 def _stands_for(wanted: str, word: str) -> bool:
-    # in a key * and # are words as any other, for which only a wildcard can stand
+    # in a key, * and # are ordinary words that only a wildcard matches
     return wanted == "*" or (wanted == word and wanted != "#")
 
 
 def _over_many(wanted: list[str], places: set[int]) -> set[int]:
-    """The places, and those behind a #, which may stand for no word."""
+    """Add the positions after each #, which may match no words."""
     found = set[int]()
     for start in places:
         place = start
@@ -216,11 +216,11 @@ _EXPLAINERS: Final[dict[type[Matcher], Callable[[Look], Reason]]] = {
 }
 
 
-# -- words -------------------------------------------------------------------------------------------------------------
+# -- texts -------------------------------------------------------------------------------------------------------------
 
 
 def destination_of(binding: Binding) -> str:
-    """Where a binding leads, in a sentence."""
+    """Return the destination of a binding, for a sentence."""
     kind = "exchange" if hasattr(binding.destination, "matcher") else "queue"
     return f"{kind} {quoted(binding.destination.name)}"
 

@@ -1,7 +1,7 @@
-"""The way of one message through the exchanges, step by step and without a trace.
+"""Routes one message through the exchanges, step by step and without side effects.
 
-Each exchange's matcher is tried (`Matcher.trial`), and what follows from its bindings is what follows for a message
-that is published (`routing.follow`, `routing.alternate_of`, `routing.holds_us`): there is no second opinion.
+Each exchange's matcher is tried (`Matcher.trial`), and its bindings are followed by the same functions as for a
+published message (`routing.follow`, `routing.alternate_of`, `routing.holds_us`), so the results cannot differ.
 """
 
 from __future__ import annotations
@@ -17,57 +17,55 @@ from leveret.broker.vhost import VHost
 from leveret.control.sliced import CHUNK, Steps
 
 Item = TypeVar("Item")
-# bindings by which a message came to one place that are remembered
+# bindings remembered for one destination
 EXPIRY_ROUTES_MAX: Final = 3
 
 
 class Visit:
-    """What happens at one exchange. found: the bindings that take the message; held_us: how long a delayed exchange
-    keeps it before it goes on, 0 = not at all; alternate: where it goes because nothing takes it."""
+    """What happens to the message at one exchange."""
 
     def __init__(self, exchange: Exchange) -> None:
         self.exchange = exchange
-        self.found: list[Binding] = []
+        self.found: list[Binding] = []  # the bindings that take the message
         self._taken: set[int] = set()
-        self.held_us = 0
-        self.alternate: Exchange | None = None
+        self.held_us = 0  # how long a delayed exchange holds it, 0 = not at all
+        self.alternate: Exchange | None = None  # the alternate exchange, if no binding takes it
 
     def note(self, part: list[Binding]) -> None:
-        """Some of those that it has found."""
+        """Remember some of the bindings that were found."""
         self._taken.update(map(id, part))
 
     def takes(self, binding: Binding) -> bool:
-        """Whether a binding is among those that it has found."""
+        """Return whether a binding was found."""
         return id(binding) in self._taken
 
     @property
     def count(self) -> int:
-        """How many those are."""
+        """The number of bindings found."""
         return len(self._taken)
 
     @property
     def is_by_chance(self) -> bool:
-        """Whether one of several bindings takes the message, and nobody can say which."""
+        """Whether one of several bindings takes the message at random."""
         return self.exchange.matcher.is_by_chance and len(self.found) > 1
 
 
 class Walk:
-    """visits: by exchange, in order; queues: that the message may reach; certain, certain_exchanges: the names of those
-    that it reaches whatever chance decides; ways: the first bindings that lead to a place, by `place_of`."""
+    """The route of a message from an exchange."""
 
     def __init__(self, vhost: VHost, exchange: Exchange, envelope: Envelope) -> None:
         self.vhost = vhost
         self.start = exchange
         self.envelope = envelope
-        self.visits: dict[str, Visit] = {}
-        self.queues: dict[str, Queue] = {}
-        self.certain: set[str] = set()
-        self.certain_exchanges: set[str] = set()
-        self.ways: dict[tuple[bool, str], list[Binding]] = {}
-        self.alternates: dict[str, str] = {}  # exchange -> the one whose alternate it is, where that was the way
+        self.visits: dict[str, Visit] = {}  # by exchange, in order
+        self.queues: dict[str, Queue] = {}  # the message may reach them
+        self.certain: set[str] = set()  # queues that it reaches whatever random choices are made
+        self.certain_exchanges: set[str] = set()  # exchanges that it reaches so
+        self.ways: dict[tuple[bool, str], list[Binding]] = {}  # first bindings to a destination, by `place_of`
+        self.alternates: dict[str, str] = {}  # alternate exchange -> the exchange by which it was reached
 
     def steps(self) -> Steps[None]:
-        """Go all the way. ProtocolError for an x-delay that is none, as a publisher would be told."""
+        """Follow the whole route. Raises ProtocolError for an invalid x-delay, with the text for publishers."""
         seen = {self.start.name}
         todo = [self.start]
         while todo:
@@ -101,7 +99,7 @@ class Walk:
             yield
 
     def _find_certain(self) -> Steps[None]:
-        """The same way once more, but not beyond a decision by chance."""
+        """Follow the route again, but not beyond random choices."""
         if not any(visit.is_by_chance for visit in self.visits.values()):
             self.certain = set(self.queues)
             self.certain_exchanges = set(self.visits)
@@ -117,7 +115,7 @@ class Walk:
         self.certain_exchanges = seen
 
     def is_second_way(self, binding: Binding) -> bool:
-        """Whether a binding leads to an exchange that has the message already, so that it is not gone again."""
+        """Return whether a binding leads to an exchange that has the message already, so it is not followed."""
         name = binding.destination.name
         if isinstance(binding.destination, Queue):
             return False
@@ -126,11 +124,11 @@ class Walk:
 
 
 class Changed(Exception):
-    """Exchanges, queues or bindings changed while a way was looked for, so it can't go on."""
+    """Exchanges, queues or bindings changed during a walk, so it can't continue."""
 
 
 def steady(vhost: VHost, steps: Steps[Item]) -> Steps[Item]:
-    """The same steps, as long as nothing changes between them. Changed if something does."""
+    """Do the same steps as long as nothing changes between them. Raises Changed otherwise."""
     generation = int(vhost.generation)
     while True:
         try:
@@ -144,5 +142,5 @@ def steady(vhost: VHost, steps: Steps[Item]) -> Steps[Item]:
 
 
 def place_of(binding: Binding) -> tuple[bool, str]:
-    """Where a binding leads: whether that is a queue, and its name."""
+    """Return the destination of a binding: whether it is a queue, and its name."""
     return isinstance(binding.destination, Queue), binding.destination.name

@@ -1,1 +1,1 @@
-"""Numbers for monitoring systems: which there are, how they are collected, how Prometheus reads them."""
+"""Metrics for monitoring systems: their definitions, their collection and Prometheus's format."""

@@ -1,4 +1,4 @@
-"""Collects the rows of groups of metrics, in slices: there may be 50,000 queues."""
+"""Collects the rows of groups of metrics, in slices, as there may be 50,000 queues."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from leveret.control.metrics.table import BY_NAME
 from leveret.control.sliced import Steps
 
 ROWS: Final[dict[str, Rows | RowsWithPauses]] = OBJECT_ROWS | NODE_ROWS | FEATURE_ROWS
-# how many are added up without a pause: what a queue's messages take is found by looking at some of them
+# rows added up without a pause: estimating the size of a queue's messages means looking at some of them
 ROWS_MAX: Final = 16
 
 Item = tuple[str, tuple[str, ...], tuple[Value, ...]]
-"""The group, and a row of it."""
+"""A group's name, and a row of the group."""
 
 
 def collect(scope: Scope, groups: list[str]) -> Steps[Iterator[Item]]:
-    """What there is of these groups. Where each object has its row, the rows are made while they are sent."""
+    """Collect the rows of these groups. In detail, rows of objects are made while they are sent."""
     is_summed = not scope.is_detailed and not SUMMED.keys().isdisjoint(groups)
     if is_summed or not OF_SUMS.isdisjoint(groups):
         yield from scope.add_up()

@@ -1,4 +1,4 @@
-"""What a metric is: its name, its type, its meaning; and how numbers travel from the broker to who writes them down."""
+"""Metrics: name, type and meaning; and the values that the broker hands to whatever formats them."""
 
 from __future__ import annotations
 
@@ -10,40 +10,33 @@ GAUGE: Final = "gauge"
 HISTOGRAM: Final = "histogram"
 
 RABBITMQS: Final = "rabbitmq_"
-# what RabbitMQ puts before the names of /metrics/detailed
+# RabbitMQ's prefix of names in /metrics/detailed
 DETAILED: Final = "rabbitmq_detailed_"
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """name: units last, ..._total for what only grows; kind: COUNTER, GAUGE or HISTOGRAM; help: one sentence.
+    """The definition of a metric."""
 
-    bounds: of a histogram's buckets; scale: what its numbers are divided by to be in the unit of the name.
-    """
-
-    name: str
-    kind: str
-    help: str
-    bounds: tuple[int, ...] = ()
-    scale: int = 1
+    name: str  # units last; ..._total for counters
+    kind: str  # COUNTER, GAUGE or HISTOGRAM
+    help: str  # one sentence
+    bounds: tuple[int, ...] = ()  # of a histogram's buckets
+    scale: int = 1  # values are divided by it to get the unit of the name
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Metrics with the same labels, which are asked for together. name: the family of RabbitMQ's /metrics/detailed.
+    """Metrics with the same labels that are requested together."""
 
-    of_objects: there is a row for each object that clients make, so it is summed up unless details are asked for;
-    labels are then those of the details. keeps: labels that stay in the sums.
-    """
-
-    name: str
-    labels: tuple[str, ...]
+    name: str  # the family in RabbitMQ's /metrics/detailed
+    labels: tuple[str, ...]  # those of the details, if it is summed up
     metrics: tuple[Metric, ...]
-    of_objects: bool = False
+    of_objects: bool = False  # one row for each object of clients, so rows are summed up unless details are requested
 
 
-# of a group: values of its labels, then a value for each of its metrics; None: there is nothing to say. A histogram's
-# value is a list: how many in each bucket, then their sum
+# values of a group's labels, then one value for each of its metrics; None: no value. A histogram's value is a list: the
+# counts of its buckets, then their sum
 Value = float | list[int] | None
 Row = tuple[tuple[str, ...], tuple[Value, ...]]
 
@@ -61,5 +54,5 @@ def histogram(name: str, help: str, bounds: tuple[int, ...], scale: int = 1) -> 
 
 
 def sums(group: Group, rows: list[Any]) -> tuple[Value, ...]:
-    """All rows of a group as one; what no row has a value for is 0."""
+    """Add up all rows of a group; metrics without values are 0."""
     return tuple(sum(row[1][index] for row in rows if row[1][index] is not None) for index in range(len(group.metrics)))

@@ -1,4 +1,4 @@
-"""The metrics of the node as a whole that RabbitMQ has too, under its names (3.10)."""
+"""Metrics of the node as a whole that RabbitMQ has, too, under its names (3.10)."""
 
 from __future__ import annotations
 

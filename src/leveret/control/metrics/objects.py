@@ -1,4 +1,4 @@
-"""The metrics of what clients make: queues, exchanges, channels, connections. Names are RabbitMQ's (3.10)."""
+"""Metrics of clients' objects: queues, exchanges, channels, connections. Names are RabbitMQ's (3.10)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rows of what RabbitMQ has not, or counts not: discards, delays, links, stages, streams."""
+"""Rows of metrics that RabbitMQ does not have or does not count: discards, delays, links, stages, streams."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from leveret.control.views.stream import largest_lag
 from leveret.federation.status import ERROR, PAUSED, REFUSED, RUNNING, STARTING
 from leveret.net.archive import Archive
 
-# None: a pause, for the others
+# None is a pause
 RowsWithPauses = Callable[[Scope], Iterator[Row | None]]
 
 
@@ -35,7 +35,7 @@ def _replies(scope: Scope) -> Iterator[Row | None]:
     for vhost in scope.vhosts:
         delivered, dropped = int(vhost.tally.replies_delivered), int(vhost.tally.replies_dropped)
         for index, channel in enumerate(list(vhost.channels)):
-            if not channel.is_closed:  # else it has told the virtual host
+            if not channel.is_closed:  # a closed channel has added its counts to the virtual host's
                 delivered += int(channel.reply_to_delivered)
                 dropped += int(channel.reply_to_dropped)
             if index % CHUNK == CHUNK - 1:
@@ -78,7 +78,7 @@ def _links(scope: Scope) -> Iterator[Row]:
 
 
 def _stages(scope: Scope) -> Iterator[Row]:
-    """Of each virtual host where somebody publishes by stages."""
+    """Yield a row for each virtual host with queries that publish by stages."""
     for vhost in scope.vhosts:
         stages = vhost.queries.stages()
         if vhost.queries.by_name or stages:

@@ -1,4 +1,4 @@
-"""The rows of the node as a whole."""
+"""Rows of the metrics of the node as a whole."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _identity(scope: Scope) -> Iterator[Row]:
 
 
 def node_cluster(scope: Scope) -> str:
-    """The name of the cluster."""
+    """Return the cluster's name."""
     return scope.node.broker.cluster_name.value
 
 
@@ -101,7 +101,7 @@ def _by_type(scope: Scope) -> Iterator[Row]:
 
 
 def type_label(kind: str) -> str:
-    """RabbitMQ's counters name the module that a type of queue is made of."""
+    """Return RabbitMQ's label for a type of queue: the name of the module that implements it."""
     return f"rabbit_{kind}_queue"
 
 
@@ -205,5 +205,5 @@ NODE_ROWS: Final[dict[str, Callable[[Scope], Iterator[Row]]]] = {
     "leveret_certificates": _certificates,
     "process": _process,
 }
-# groups that are made of the scope's sums
+# groups that are computed from the scope's sums
 OF_SUMS: Final = frozenset({"totals", "global_counters", "global_counters_by_type"})

@@ -1,4 +1,4 @@
-"""The rows of queues, exchanges, channels and connections: one for each, and sums where no details are asked for."""
+"""Rows of queues, exchanges, channels and connections: one for each object, or sums if no details are requested."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ OBJECT_ROWS: Final[dict[str, Rows]] = {
     "leveret_exchange": _exchanges,
     "exchange_bindings": _bindings,
 }
-# groups whose sums count what is gone, too: else a counter would fall when a channel closes
+# groups whose sums include deleted objects, so that counters do not fall, for example when a channel closes
 SUMMED: Final[dict[str, Callable[[Sums], tuple[Value, ...]]]] = {
     "channel_queue_exchange_metrics": lambda sums: (sums.routed,),
     "queue_delivery_metrics": lambda sums: _outgoing(sums.outgoing),

@@ -1,4 +1,4 @@
-"""The metrics that RabbitMQ has not: leveret_..., and process_... as every Prometheus client names them."""
+"""Metrics that RabbitMQ does not have: leveret_..., and process_... with the names of all Prometheus clients."""
 
 from __future__ import annotations
 

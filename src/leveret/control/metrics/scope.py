@@ -1,4 +1,4 @@
-"""What a scrape looks at, and sums over it that several groups of metrics are made of."""
+"""The scope of a scrape, and sums over it for several groups of metrics."""
 
 from __future__ import annotations
 
@@ -14,21 +14,17 @@ from leveret.control.views.connection import is_open
 
 
 class Sums:
-    """Of all that is there or was: so they never fall because something ends.
-
-    published: publish, confirm, unroutable ones; to_confirm: published on channels with confirms; routed: copies that
-    went to queues; by_type: what consumers got, by the type of queue. publishers, …: how many are there now.
-    """
+    """Sums over all present and past objects, so that they never fall when an object is deleted."""
 
     def __init__(self) -> None:
-        self.published = Counters()
-        self.to_confirm = self.routed = 0
-        self.by_type = {kind: Counters() for kind in TYPES}
+        self.published = Counters()  # publishes, confirms and unroutable messages
+        self.to_confirm = self.routed = 0  # published on channels with confirms; copies routed to queues
+        self.by_type = {kind: Counters() for kind in TYPES}  # deliveries by queue type
         self.octets = Octets()
-        self.queues = self.consumers = self.channels = self.publishers = self.connections = 0
+        self.queues = self.consumers = self.channels = self.publishers = self.connections = 0  # present objects only
 
     def add_vhost(self, vhost: VHost) -> None:
-        """What it has counted itself."""
+        """Add the counts of the virtual host itself."""
         tally = vhost.tally
         tally.count_publishes()
         self.published.add(tally.counters)
@@ -39,7 +35,7 @@ class Sums:
             self.by_type[kind].add_outgoing(counters)
 
     def add_queue(self, queue: Queue) -> None:
-        """A queue that is there, or has just gone and is counted with those."""
+        """Add a queue, unless it was deleted: its deliveries are then in the counts of the virtual host."""
         if not queue.is_deleted:
             self.queues += 1
             self.consumers += int(queue.consumers.count)
@@ -47,7 +43,7 @@ class Sums:
             self.by_type[queue_type(queue.arguments)].add_outgoing(queue.counters)
 
     def add_channel(self, channel: BrokerChannel) -> None:
-        """The same for a channel."""
+        """Add a channel, unless it was closed: its counts are then in those of the virtual host."""
         if not channel.is_closed:
             self.channels += 1
             self.publishers += int(channel.counters.publish) > 0
@@ -57,7 +53,7 @@ class Sums:
 
     @property
     def outgoing(self) -> Counters:
-        """What consumers got, of all queues."""
+        """The deliveries from queues of all types."""
         found = Counters()
         for counters in self.by_type.values():
             found.add_outgoing(counters)
@@ -65,16 +61,16 @@ class Sums:
 
 
 class Scope:
-    """vhosts: those that are looked at; is_detailed: each object has a row of its own. sums: see `add_up`."""
+    """What a scrape covers."""
 
     def __init__(self, node: Node, vhosts: list[VHost], is_detailed: bool) -> None:
         self.node = node
         self.vhosts = vhosts
-        self.is_detailed = is_detailed
-        self.sums = Sums()
+        self.is_detailed = is_detailed  # whether each object has a row of its own
+        self.sums = Sums()  # see `add_up`
 
     def add_up(self) -> Steps[None]:
-        """Make the sums, a few objects at a time."""
+        """Compute the sums, a few objects at a time."""
         sums = self.sums
         for vhost in self.vhosts:
             sums.add_vhost(vhost)

@@ -1,4 +1,4 @@
-"""All groups of metrics, and the names by which they are asked for. docs/METRICS.md is made of it."""
+"""All groups of metrics, and the families in which they are requested. docs/METRICS.md is generated from it."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from leveret.control.metrics.own import OWN
 
 GROUPS: Final = (*NODES, *OBJECTS, *OWN)
 BY_NAME: Final[dict[str, Group]] = {group.name: group for group in GROUPS}
-# families of RabbitMQ's that are more than one group here
+# families of RabbitMQ that are several groups here
 FAMILIES: Final[dict[str, tuple[str, ...]]] = {
     "queue_metrics": ("queue_consumer_count", "queue_metrics"),
     "global_counters": ("global_counters", "global_counters_by_type", "global_counters_dead"),
     "leveret_federation": ("leveret_federation_states", "leveret_federation"),
     "leveret_streams": ("leveret_streams", "leveret_stream_names"),
 }
-# those of RabbitMQ's that have no group here, and why; docs/METRICS.md has the names
+# families of RabbitMQ that have no group here, and why; docs/METRICS.md lists their names
 ABSENT: Final[dict[str, str]] = {
     "ra_metrics": "quorum queues here are one copy on one disk: there is no Raft",
     "channel_process_metrics": "Erlang's reductions of channel processes",
@@ -27,14 +27,14 @@ ABSENT: Final[dict[str, str]] = {
     "cluster_metrics": "there is no cluster",
     "exchange_names": "exchange_bindings has the names of all exchanges",
 }
-# told only where they are asked for by name, as RabbitMQ does it
+# only included if they are requested by name, as in RabbitMQ
 OF_CLUSTER: Final = ("vhost_status", "exchange_bindings")
-# these are in every answer
+# included in every answer
 ALWAYS: Final = (BUILD.name, IDENTITY.name)
 
 
 def groups_of(families: list[str]) -> list[str]:
-    """The groups that these families are, each once and in the order of the table. KeyError names one that is none."""
+    """Return the groups of these families, each once, in the table's order. Raises KeyError with an unknown one."""
     wanted = set(ALWAYS)
     for family in families:
         if family not in BY_NAME:

@@ -1,4 +1,4 @@
-"""Rows of metrics as Prometheus reads them: its text format 0.0.4, and OpenMetrics 1.0.0."""
+"""Formats rows of metrics for Prometheus: text format 0.0.4, and OpenMetrics 1.0.0."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ from leveret.control.metrics.table import BY_NAME
 
 PLAIN: Final = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
-# how many lines are made at a time
+# lines made at a time
 LINES: Final = 2000
 _ESCAPES: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
 def exposition(items: Sequence[Any], is_open: bool = False, is_detailed: bool = False) -> Iterator[str]:
-    """The text, in pieces. items: (group, labels, values) as the command `metrics` answers; is_open: OpenMetrics;
-    is_detailed: objects under the names of RabbitMQ's /metrics/detailed."""
+    """Yield the text in pieces.
+
+    `items` are (group, labels, values) as the command `metrics` answers. `is_open` selects OpenMetrics, `is_detailed`
+    the names of RabbitMQ's /metrics/detailed for objects.
+    """
     rows: dict[str, list[Any]] = {}
     for group, labels, values in items:
         rows.setdefault(group, []).append((labels, values))
@@ -50,7 +53,7 @@ def _shown(name: str, group: Group, is_detailed: bool) -> str:
 
 
 def _labels(group: Group, values: Sequence[str]) -> str:
-    """Sums have no labels."""
+    """Format labels; a row of sums has none of them."""
     return ",".join(f'{name}="{value.translate(_ESCAPES)}"' for name, value in zip(group.labels, values, strict=False))
 
 
@@ -71,5 +74,5 @@ def _help(text: str) -> str:
 
 
 def number(value: float) -> str:
-    """Whole numbers as such: 1e+06 would be right, and hard to read."""
+    """Format whole numbers without fraction and exponent: 1e+06 would be valid, but hard to read."""
     return str(int(value)) if value == int(value) else repr(float(value))

@@ -1,1 +1,1 @@
-"""What is said of the broker's objects: the JSON objects of RabbitMQ's HTTP API, with its names."""
+"""The JSON objects of RabbitMQ's HTTP API for the broker's objects."""

@@ -9,7 +9,7 @@ from leveret.control.views.view import View
 
 
 def binding_view(vhost: str, binding: Binding) -> View:
-    """An item of list_bindings."""
+    """Return an item of list_bindings."""
     is_queue = isinstance(binding.destination, Queue)
     return {
         "source": binding.source.name,
@@ -23,7 +23,7 @@ def binding_view(vhost: str, binding: Binding) -> View:
 
 
 def default_view(vhost: str, queue: str) -> View:
-    """The binding of each queue to the default exchange."""
+    """Return the item of list_bindings for a queue's binding to the default exchange."""
     return {
         "source": "",
         "vhost": vhost,

@@ -14,7 +14,7 @@ from leveret.control.views.view import View
 
 
 def channel_view(node: Node, peer: Peer, channel: BrokerChannel) -> View:
-    """An item of list_channels."""
+    """Return an item of list_channels."""
     confirms, held = channel.confirms, channel.tx
     if confirms is not None:
         channel.counters.confirm = confirms.confirmed()
@@ -55,18 +55,19 @@ def channel_view(node: Node, peer: Peer, channel: BrokerChannel) -> View:
 
 
 def _age_ms(channel: BrokerChannel, now_us: int) -> int:
-    """For how long the oldest delivery has been unacknowledged at least: it is noted now and then (ack_timeout.py)."""
+    """Return the minimum age of the oldest unacknowledged delivery; delivery times are only sampled
+    (ack_timeout.py)."""
     oldest = int(channel.unacked.first_tag())
     noted_us = next((us for tag, us in channel.notes if tag > oldest), now_us)
     return (now_us - noted_us) // 1000
 
 
 def channel_details(node: Node, peer: Peer, channel: BrokerChannel) -> View:
-    """get_channel: the same with its consumers."""
+    """Return the item of list_channels with the channel's consumers, for get_channel."""
     view = channel_view(node, peer, channel)
     consumers = channel.consumers.values()
     view["consumer_details"] = [consumer_view(node, consumer) for consumer in consumers]
-    # RabbitMQ has figures for each queue and each exchange here when its rates_mode is "detailed"
+    # RabbitMQ has statistics for each queue and each exchange here when its rates_mode is "detailed"
     view["deliveries"] = []
     view["publishes"] = []
     return view

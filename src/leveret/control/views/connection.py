@@ -15,16 +15,16 @@ from leveret.control.views.view import View
 from leveret.session import lifecycle
 
 NOBODY: Final = "none"
-"""The user of a connection for which nobody has logged in, in RabbitMQ's words."""
+"""RabbitMQ's user name for a connection without a user."""
 
 
 def is_open(peer: Peer) -> bool:
-    """Whether it has logged in and is not gone: what did neither is no connection to RabbitMQ's API."""
+    """Return whether the connection has logged in and is not closed; RabbitMQ's API does not show others."""
     return lifecycle.RUNNING <= peer.state < lifecycle.DRAINING
 
 
 def connection_view(node: Node, peer: Peer) -> View:
-    """An item of list_connections."""
+    """Return an item of list_connections."""
     return _direct(node, peer) if isinstance(peer, LinkPeer) else _network(node, peer)
 
 
@@ -55,7 +55,7 @@ def _network(node: Node, peer: Peer) -> View:
 
 
 def _direct(node: Node, peer: LinkPeer) -> View:
-    """A link's own connection: RabbitMQ says nothing of addresses and octets, for there are none, nor of a user."""
+    """Return the view of a link's own connection; as in RabbitMQ, without addresses, octets and user."""
     nobody = {"user": NOBODY, "user_who_performed_action": NOBODY}
     return _common(node, peer) | nobody | {"type": "direct", "protocol": "Direct 0-9-1"}
 
@@ -78,12 +78,12 @@ def _common(node: Node, peer: Peer) -> View:
 
 
 def connection_details(node: Node, peer: Peer) -> View:
-    """get_connection: the same, but that RabbitMQ says here "" for what there is not."""
+    """Return the item of list_connections for get_connection, where RabbitMQ has "" instead of null."""
     return {key: "" if value is None else value for key, value in connection_view(node, peer).items()}
 
 
 def _tls(security: Security | None) -> View:
-    """What TLS says of it."""
+    """Return the properties of the TLS connection."""
     return {
         "ssl": security is not None,
         "ssl_protocol": security and security.protocol,
@@ -97,7 +97,7 @@ def _tls(security: Security | None) -> View:
 
 
 def peer_details(peer: Peer) -> View:
-    """Which connection."""
+    """Return the fields that identify a connection."""
     if isinstance(peer, LinkPeer):
         return {"name": peer.name, "peer_host": "undefined", "peer_port": "undefined"}
     host, _, port = peer.address.rpartition(":")

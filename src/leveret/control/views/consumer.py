@@ -11,7 +11,7 @@ from leveret.control.views.view import View
 
 
 def consumer_view(node: Node, consumer: Consumer) -> View:
-    """An item of list_consumers."""
+    """Return an item of list_consumers."""
     queue, peer = consumer.queue, consumer.connection
     assert queue is not None
     assert isinstance(peer, Peer)
@@ -39,7 +39,7 @@ def _status(is_active: bool) -> str:
 
 
 def channel_details(node: Node, peer: Peer, number: int) -> View:
-    """Which channel of which connection."""
+    """Return the fields that identify a channel and its connection."""
     host, _, port = peer.address.rpartition(":")
     return {
         "name": f"{peer.name} ({number})",

@@ -1,4 +1,4 @@
-"""Delayed messages as this broker's HTTP API shows them. Times are the wall's, in milliseconds since 1970."""
+"""Delayed messages in leveret's HTTP API. Times are wall clock times in milliseconds since 1970."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from leveret.wire.properties import text_property
 
 
 def pending_view(node: Node, pending: Pending) -> View:
-    """An item of list_delayed."""
+    """Return an item of list_delayed."""
     return {
         "vhost": pending.vhost,
         "layout": sayable(pending.layout),
@@ -29,7 +29,7 @@ def pending_view(node: Node, pending: Pending) -> View:
 
 
 def level_view(holder: Holder) -> View:
-    """An item of list_delay_levels: a level queue, or what a delayed exchange holds."""
+    """Return an item of list_delay_levels: a level queue, or the messages of a delayed exchange."""
     queue = holder.queue
     return {
         "vhost": queue.vhost.name,
@@ -44,7 +44,7 @@ def level_view(holder: Holder) -> View:
 
 
 def message_view(node: Node, single: Single) -> View:
-    """An item of list_delayed_messages."""
+    """Return an item of list_delayed_messages."""
     holder, due_us, now_us = single.part.holder, int(single.due_us), node.host.now_us()
     try:
         message_id = text_property(header_of(single.content), "message_id")
@@ -70,5 +70,5 @@ def _type(is_exchange: bool) -> str:
 
 
 def wall_ms(node: Node, time_us: int) -> int | None:
-    """What the clock on the wall shows at a time of the broker's, rounded up as no message is early; None for 0."""
+    """Convert broker time to wall clock time, rounded up as no message is early; 0 becomes None."""
     return -(-int(node.broker.timeline.wall_us(time_us)) // 1000) if time_us else None

@@ -1,4 +1,4 @@
-"""The link of another broker to this one, as far as it is known here: its upstream queue, and who consumes from it."""
+"""Another broker's link to this broker, as far as it is known here: its upstream queue and the consumer."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ _DELIVER: Final = slice(FIELDS.index("deliver"), FIELDS.index("deliver_no_ack") 
 
 
 def downstream_view(node: Node, queue: Queue) -> View:
-    """An item of list_downstreams. exchange, downstream: as the queue's name tells them (federation.names)."""
+    """Return an item of list_downstreams; exchange and downstream are taken from the queue's name
+    (federation.names)."""
     exchange, _, downstream = queue.name.removeprefix(_PREFIX).partition(_ARROW)
     consumer = next(iter(queue.consumers.all()), None)
     queue.consumers.count_deliveries()
     counted, ready, unacked = queue.counters.values(), int(queue.count()), int(queue.outstanding())
-    # the window is one with that of queue_view, so the values are, too
+    # queue_view uses the same window, so the values must be the same, too
     speeds = rates(queue.counters, node.host.now_us(), (*counted, ready + unacked, ready, unacked))
     delivered, speed = sum(counted[_DELIVER]), round(sum(speeds[_DELIVER]), 2)
     view: View = {

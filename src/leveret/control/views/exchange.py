@@ -12,14 +12,14 @@ from leveret.control.views.rates import passage_stats
 from leveret.control.views.view import View
 from leveret.wire.table import Value
 
-# who declared it, in RabbitMQ's words: the broker itself; somebody before the last start
+# RabbitMQ's names for who declared an exchange: the broker itself; unknown, as it was before the last start
 OURS: Final = "rmq-internal"
 UNKNOWN: Final = "none"
 _PREDECLARED: Final = frozenset([name for name, _ in PREDECLARED])
 
 
 def exchange_view(node: Node, vhost: VHost, exchange: Exchange | None) -> View:
-    """An item of list_exchanges; None: the default exchange."""
+    """Return an item of list_exchanges; None is the default exchange."""
     if exchange is None:
         view = _view("", vhost, "direct", (True, False, False), {})
         passage = vhost.tally.passage
@@ -38,7 +38,8 @@ def exchange_view(node: Node, vhost: VHost, exchange: Exchange | None) -> View:
 
 
 def exchange_details(node: Node, vhost: VHost, exchange: Exchange | None) -> View:
-    """get_exchange: RabbitMQ has figures of channels and queues beside it when its rates_mode is "detailed"."""
+    """Return the view for get_exchange. RabbitMQ adds statistics of channels and queues when its rates_mode is
+    "detailed"."""
     return exchange_view(node, vhost, exchange) | {"incoming": [], "outgoing": []}
 
 

@@ -1,4 +1,4 @@
-"""A federation link as RabbitMQ's HTTP API and its federation_status show it, and what only this broker says of one."""
+"""A federation link as in RabbitMQ's HTTP API and federation_status, with fields that only leveret has."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ UP: Final = (STARTING, RUNNING)
 
 
 def is_down(status: LinkStatus) -> bool:
-    """Whether somebody should look at it: what is no link, since its exchange can't be federated, is not down."""
+    """Return whether the link needs attention. An exchange that cannot be federated has no link that could be down."""
     return status.status not in (*UP, REFUSED)
 
 
 def forget_rates(node: Node, ids: set[str]) -> None:
-    """There are these links only."""
+    """Remove the rates of links other than these."""
     for gone in node.links.keys() - ids:
         del node.links[gone]
 
 
 def link_views(node: Node, statuses: list[LinkStatus]) -> Iterator[View]:
-    """Items of federation_status, made one by one: there may be many."""
+    """Yield items of federation_status one by one, as there may be many."""
     peers = {peer.number: peer for peer in node.host.peers()}
     for status in statuses:
         yield _view(node, status, peers.get(status.connection))
@@ -80,6 +80,6 @@ def _counts(node: Node, status: LinkStatus) -> View:
 
 
 def _rabbitmqs(us: int) -> str:
-    """A local time in RabbitMQ's way, whose hours have no leading zero."""
+    """Format local time as RabbitMQ does: hours without a leading zero."""
     at = time.localtime(us // 1_000_000)
     return f"{at.tm_year:04}-{at.tm_mon:02}-{at.tm_mday:02} {at.tm_hour}:{at.tm_min:02}:{at.tm_sec:02}"

@@ -1,4 +1,5 @@
-"""The node as RabbitMQ's HTTP API shows it. What is Erlang's alone is left out: docs/QUERIES.md has the list."""
+"""The node as RabbitMQ's HTTP API shows it. Fields that only make sense for Erlang are left out, see
+docs/QUERIES.md."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from leveret.control.views.view import View
 from leveret.federation.names import PURPOSE, UPSTREAM_KIND
 from leveret.session.login import MECHANISMS
 
-# RabbitMQ's plugins whose work is done here without one
+# RabbitMQ's plugins whose features are built in
 PLUGINS: Final = (
     "rabbitmq_consistent_hash_exchange", "rabbitmq_delayed_message_exchange", "rabbitmq_federation",
     "rabbitmq_federation_management", "rabbitmq_management", "rabbitmq_recent_history_exchange", "rabbitmq_sharding",
@@ -25,14 +26,14 @@ GAUGES: Final = ("mem_used", "disk_free", "fd_used", "sockets_used", "proc_used"
 
 
 def exchange_types() -> list[View]:
-    """Those that can be declared. That of links is marked, so that tools do not offer it to people."""
+    """Return the exchange types that can be declared. That of links is marked, so that tools hide it."""
     plain = [{"name": kind, "description": f"AMQP {kind} exchange", "enabled": True} for kind in sorted(KINDS)]
     helper = {"description": "Federation upstream helper exchange", "internal_purpose": PURPOSE}
     return [view | helper if view["name"] == UPSTREAM_KIND else view for view in plain]
 
 
 def listener_views(node: Node) -> list[View]:
-    """Where the broker listens."""
+    """Return the broker's listeners."""
     return [
         {
             "node": node.name,
@@ -46,7 +47,7 @@ def listener_views(node: Node) -> list[View]:
 
 
 def node_view(node: Node) -> View:
-    """An item of list_nodes."""
+    """Return an item of list_nodes."""
     host = node.host
     alarms = host.alarms
     fd_total = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
@@ -96,7 +97,7 @@ def node_view(node: Node) -> View:
 
 
 def memory_view(node: Node) -> View:
-    """What the memory is used for, as far as that is known: messages, and all else."""
+    """Return the memory use as far as it is known: messages, and the rest."""
     used = node.host.alarms.used_octets()
     queues = int(node.broker.log.ready_octets + node.broker.log.tail_octets)
     other = max(used - queues, 0)
@@ -113,7 +114,7 @@ def _applications(node: Node) -> list[View]:
 
 
 def open_files(sockets: int) -> int:
-    """Open files; newer kernels say so at once, older ones have to be asked for each of them."""
+    """Return the number of open files, by the kernel, by listing the directory, or estimated."""
     count = os.stat("/proc/self/fd").st_size
     if count == 0:
         count = len(os.listdir("/proc/self/fd")) if sockets < FDS_LOOKED_AT_MAX else sockets

@@ -1,4 +1,4 @@
-"""The overview of RabbitMQ's HTTP API: what the broker is, what there is in it, and how busy it is."""
+"""The overview of RabbitMQ's HTTP API: versions, counts of objects, and message rates."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from leveret.control.views.rates import churn_rates
 from leveret.control.views.vhost import VALUES, Sums, messages_view, stats_view, sums_of
 from leveret.control.views.view import View
 
-# of a user who sees no virtual host
+# for users without any virtual host
 NOTHING: Final = (0,) * len(VALUES)
 NO_SPEEDS: Final = [0.0] * len(VALUES)
 
 
 def overview(node: Node, vhosts: list[VHost], is_for_all: bool) -> Steps[View]:
-    """is_for_all: also what only monitors may see, of the node as a whole."""
+    """Return the overview of these virtual hosts, with is_for_all also node-wide parts that only monitors may see."""
     sums: list[Sums] = []
     for vhost in vhosts:
         sums.append((yield from sums_of(node, vhost)))
@@ -62,7 +62,7 @@ def overview(node: Node, vhosts: list[VHost], is_for_all: bool) -> Steps[View]:
 
 
 def contexts(node: Node) -> list[View]:
-    """Where the HTTP API is served."""
+    """Return the addresses at which the HTTP API is served."""
     return [
         {
             "node": node.name,

@@ -1,4 +1,4 @@
-"""A queue as RabbitMQ's HTTP API shows it. docs/QUERIES.md says which of its figures are estimates."""
+"""A queue as RabbitMQ's HTTP API shows it. docs/QUERIES.md tells which values are estimates."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from leveret.control.views.consumer import consumer_view
 from leveret.control.views.rates import MESSAGES, rates, stats_of, with_rates
 from leveret.control.views.view import View
 
-# what a queue takes in memory besides its messages, roughly
+# approximate memory of a queue without its messages
 QUEUE_OCTETS: Final = 3000
 
 
 def queue_view(node: Node, queue: Queue) -> View:
-    """An item of list_queues."""
+    """Return an item of list_queues."""
     now_us = node.host.now_us()
     queue.consumers.count_deliveries()
     queue.vhost.tally.count_publishes()
@@ -65,17 +65,17 @@ def queue_view(node: Node, queue: Queue) -> View:
 
 
 def queue_details(node: Node, queue: Queue) -> View:
-    """get_queue: the same with its consumers."""
+    """Return the item of list_queues with the queue's consumers, for get_queue."""
     view = queue_view(node, queue)
     view["consumer_details"] = [consumer_view(node, consumer) for consumer in queue.consumers.all()]
-    # RabbitMQ has figures for each channel and each exchange here when its rates_mode is "detailed"
+    # RabbitMQ has statistics for each channel and each exchange here when its rates_mode is "detailed"
     view["deliveries"] = []
     view["incoming"] = []
     return view
 
 
 def _of_queue(stats: View) -> View:
-    """What a queue knows: not what publishers were told."""
+    """Remove the counts that only concern publishers."""
     for name in ("confirm", "return_unroutable", "drop_unroutable"):
         stats.pop(name, None)
         stats.pop(f"{name}_details", None)
@@ -83,7 +83,7 @@ def _of_queue(stats: View) -> View:
 
 
 def figures(queue: Queue, ready: int, unacked: int) -> View:
-    """What its messages take, as far as it can be had without a look at each of them."""
+    """Return the sizes of its messages, estimated without looking at each message."""
     if ready == 0 and unacked == 0:
         return _NOTHING
     census = Census(queue)
@@ -125,7 +125,7 @@ _NOTHING: Final[View] = {
 
 
 def _consumption(queue: Queue, ready: int) -> View:
-    """Who consumes, and whether they take what there is: at this moment, not on an average."""
+    """Return the consumer fields; capacity and utilisation are those of this moment, not averages."""
     consumers = queue.consumers
     only = consumers.only
     capacity = 0 if consumers.count == 0 else 1.0 if ready == 0 else 0.0

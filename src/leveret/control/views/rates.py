@@ -1,7 +1,7 @@
-"""Counters as RabbitMQ shows them, each with its rate.
+"""Counters with rates, as RabbitMQ shows them.
 
-A reader of rates leaves what it saw with the counters (`window`); the next one measures from there. So rates are those
-of the last five to ten seconds for who asks regularly, what nobody asks for costs nothing, and the first answer is 0.
+A reader of rates stores the values it saw with the counters (`window`), and the next reader measures from there. So
+regular readers see the rates of the last five to ten seconds, unread counters cost nothing, and the first answer is 0.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from leveret.broker.counters import FIELDS, Churn, Counters, Passage
 from leveret.control.views.view import View
 
 SAMPLE_US: Final = 5_000_000
-# a shorter time says nothing of a rate; an older sample says nothing of now
+# shorter periods are too short for a rate; older samples say nothing about the present
 SPAN_US_MIN: Final = 1_000_000
 SPAN_US_MAX: Final = 60_000_000
 
@@ -27,13 +27,13 @@ CHURN: Final = (
 
 
 class Windowed(Protocol):
-    """What a window can be left with."""
+    """An object that keeps a window."""
 
     window: object
 
 
 class Window:
-    """What was seen some seconds ago, and before that."""
+    """The last two samples of some counters."""
 
     def __init__(self, now_us: int, values: tuple[int, ...]) -> None:
         self._older: Sample | None = None
@@ -41,7 +41,7 @@ class Window:
         self._rates = [0.0] * len(values)
 
     def rates(self, now_us: int, values: tuple[int, ...]) -> list[float]:
-        """Of each value, per second."""
+        """Return the rate of each value per second."""
         age_us = now_us - self._newer[0]
         if age_us > SPAN_US_MAX or age_us < 0:
             self.__init__(now_us, values)  # type: ignore[misc]
@@ -56,7 +56,7 @@ class Window:
 
 
 def rates(kept_with: Windowed, now_us: int, values: tuple[int, ...]) -> list[float]:
-    """The rates of values that are kept with this object."""
+    """Return the rates of values whose window is kept with this object."""
     window = kept_with.window
     if not isinstance(window, Window):
         window = kept_with.window = Window(now_us, values)
@@ -64,7 +64,7 @@ def rates(kept_with: Windowed, now_us: int, values: tuple[int, ...]) -> list[flo
 
 
 def with_rates(names: tuple[str, ...], values: tuple[int, ...], speeds: list[float]) -> View:
-    """Each value under its name, its rate beside it."""
+    """Return each value by name, with its rate as NAME_details."""
     view: View = {}
     for name, value, speed in zip(names, values, speeds, strict=True):
         view[name] = value
@@ -73,13 +73,13 @@ def with_rates(names: tuple[str, ...], values: tuple[int, ...], speeds: list[flo
 
 
 def message_stats(counters: Counters, now_us: int) -> View:
-    """What happened to messages; nothing of publishes or of deliveries where there were none (as in RabbitMQ)."""
+    """Return message counts and rates; those of publishes or deliveries only if there were any, as in RabbitMQ."""
     values = counters.values()
     return stats_of(values, rates(counters, now_us, values))
 
 
 def stats_of(values: tuple[int, ...], speeds: list[float], has_all: bool = False) -> View:
-    """The same from values in the order of FIELDS and their rates. has_all: also what never happened."""
+    """Return message counts and rates from values in the order of FIELDS; with has_all, also if they are 0."""
     view: View = {}
     if has_all or any(values[:4]):
         view = with_rates(FIELDS[:4], values[:4], speeds[:4])
@@ -91,7 +91,7 @@ def stats_of(values: tuple[int, ...], speeds: list[float], has_all: bool = False
 
 
 def passage_stats(passage: Passage, now_us: int) -> View:
-    """What went through an exchange; nothing if nothing did."""
+    """Return counts and rates of an exchange's messages; empty if there were none."""
     values = passage.values()
     if not any(values):
         return {}
@@ -99,6 +99,6 @@ def passage_stats(passage: Passage, now_us: int) -> View:
 
 
 def churn_rates(churn: Churn, now_us: int) -> View:
-    """Comings and goings."""
+    """Return counts and rates of created and closed objects."""
     values = churn.values()
     return with_rates(CHURN, values, rates(churn, now_us, values))

@@ -1,4 +1,4 @@
-"""What is said of a query that publishes by stages, and of a stage."""
+"""Views of a query that publishes by stages, and of a stage."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ from leveret.control.views.view import View
 
 
 def query_view(node: Node, vhost: str, query: Query) -> View:
-    """last_batch: None = none was released yet; stages, messages, octets: what is not released. idle_ms: for how long
-    nothing has come to the stage that waits longest, None = there is no stage."""
+    """Return an item of list_queries.
+
+    last_batch is None before the first release; stages, messages and octets count what is not released. idle_ms is the
+    longest time since a stage received its last message, None without stages.
+    """
     stages = list(query.stages.values())
     now_us = node.host.now_us()
     return {
@@ -26,8 +29,11 @@ def query_view(node: Node, vhost: str, query: Query) -> View:
 
 
 def stage_view(node: Node, stage: Stage) -> View:
-    """state: open, or releasing: what it has is on its way to its queues. expires_ms: in so many milliseconds, if
-    nothing comes until then; None once it is released."""
+    """Return an item of list_stages.
+
+    The state "releasing" means that messages move to their queues. expires_ms is the time until an idle open stage
+    expires, None after its release.
+    """
     now_us = node.host.now_us()
     return {
         "vhost": stage.vhost.name,

@@ -1,4 +1,4 @@
-"""A stream: what of it there is, in memory and in files, how far its readers are, and what its limits keep."""
+"""A stream: its messages in memory and in files, the positions of its consumers, and its limits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from leveret.net.archive import Archive
 
 
 def stream_view(node: Node, stream: Stream) -> View:
-    """An item of list_streams. Offsets that say where something ends are those of the first message behind it."""
+    """Return an item of list_streams. An offset of an end is that of the first message after it."""
     archive = node.host.streams.archives[int(stream.number)]
     effect, kept = stream.effect, stream.kept
     octets_in_files, octets_in_tail = archive.files.octets, int(stream.tail_octets)
@@ -48,7 +48,7 @@ def stream_view(node: Node, stream: Stream) -> View:
 
 
 def stream_details(node: Node, stream: Stream) -> View:
-    """get_stream: the same with its consumers, and how far each of them is."""
+    """Return the item of list_streams with the stream's consumers and their positions, for get_stream."""
     view = stream_view(node, stream)
     view["consumer_details"] = [_reading(node, consumer) for consumer in stream.consumers.all()]
     return view
@@ -65,14 +65,14 @@ def _reading(node: Node, consumer: Consumer) -> View:
 
 
 def lag(consumer: Consumer) -> int:
-    """How many messages that are there a stream's consumer has not been sent yet."""
+    """Return how many messages of the stream the consumer has not been sent yet."""
     reader = consumer.reader
     assert reader is not None
     return max(0, int(reader.stream.committed - max(reader.next, reader.stream.first)))
 
 
 def largest_lag(stream: Stream) -> int | None:
-    """That of the consumer that is furthest behind; None if there are no consumers."""
+    """Return the lag of the slowest consumer; None if there are no consumers."""
     return max((lag(consumer) for consumer in stream.consumers.all()), default=None)
 
 

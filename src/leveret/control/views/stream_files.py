@@ -1,4 +1,4 @@
-"""A stream and its files, as who reads them from afar must know them. Times are the wall's, in ms since 1970."""
+"""A stream and its files, for external readers. Times are wall clock times in ms since 1970."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from leveret.control.views.view import View
 
 
 def files_view(node: Node, stream: Stream) -> View:
-    """An item of list_stream_files. directory: of the native files, tables: of the Parquet files, on this machine.
+    """Return an item of list_stream_files.
 
-    Native files as (first offset, offset behind the last one, size in bytes), of which the newest one grows.
+    `directory` has the native files, `tables` the Parquet files, both on this machine. Native files are (first offset,
+    offset after the last message, size in bytes); the newest one grows.
     """
     streams = node.host.streams
     archive = streams.archives[int(stream.number)]
@@ -35,6 +36,6 @@ def files_view(node: Node, stream: Stream) -> View:
 
 
 def lease_view(node: Node, lease: Lease) -> View:
-    """A lease, as its holder hears of it."""
+    """Return a lease as its holder sees it."""
     expires_ms = int(node.broker.timeline.wall_us(lease.expires_us)) // 1000
     return {"id": lease.id, "name": sayable(lease.name), "first_offset": int(lease.first), "expires_ms": expires_ms}

@@ -1,4 +1,4 @@
-"""A virtual host as RabbitMQ's HTTP API shows it, and the sums over it that the overview is made of."""
+"""A virtual host as RabbitMQ's HTTP API shows it, and the sums over it for the overview."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ _COUNTERS_STOP: Final = _MESSAGES_STOP + len(FIELDS)
 
 @dataclass(frozen=True)
 class Sums:
-    """values: as Totals gives them, by the names in VALUES; speeds: how each of them changes per second."""
+    """The sums over a virtual host."""
 
     totals: Totals
-    values: tuple[int, ...]
-    speeds: list[float]
+    values: tuple[int, ...]  # in the order of VALUES
+    speeds: list[float]  # rates of the values per second
 
 
 def sums_of(node: Node, vhost: VHost) -> Steps[Sums]:
-    """What is in a virtual host, added up."""
+    """Add up the objects in a virtual host."""
     totals = Totals(vhost)
     queues = list(vhost.queues.values())
     for start in range(0, len(queues), CHUNK):
@@ -52,18 +52,18 @@ def sums_of(node: Node, vhost: VHost) -> Steps[Sums]:
 
 
 def messages_view(values: tuple[int, ...], speeds: list[float]) -> View:
-    """How many messages there are."""
+    """Return message counts with rates."""
     return with_rates(MESSAGES, values[:_MESSAGES_STOP], speeds[:_MESSAGES_STOP])
 
 
 def stats_view(values: tuple[int, ...], speeds: list[float], has_all: bool = False) -> View:
-    """What happened to messages."""
+    """Return message statistics with rates."""
     part = slice(_MESSAGES_STOP, _COUNTERS_STOP)
     return stats_of(values[part], speeds[part], has_all)
 
 
 def vhost_view(node: Node, vhost: VHost) -> Steps[View]:
-    """An item of list_vhosts."""
+    """Return an item of list_vhosts."""
     sums = yield from sums_of(node, vhost)
     definition: dict[str, Any] = plain_table(node.broker.definitions.get(VHOST, vhost.name) or {})
     description, tags = definition.get("description", ""), definition.get("tags", [])

@@ -1,4 +1,4 @@
-"""A view: a table of what JSON can say. Names are RabbitMQ's, from its HTTP API (3.10.8, compared)."""
+"""A view: a table of JSON values. Names are those of RabbitMQ's HTTP API (3.10.8, compared)."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ _encoder = msgspec.json.Encoder()
 
 
 def encode(view: View) -> msgspec.Raw:
-    """A view as JSON."""
+    """Encode a view as JSON."""
     return msgspec.Raw(_encoder.encode(view))
