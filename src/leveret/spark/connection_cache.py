@@ -15,7 +15,7 @@ _idle: dict[str, tuple[str, BlockingConnection]] = {}
 def cached_connection(
     url: str, name: str, connect: Callable[[str, str], BlockingConnection]
 ) -> Iterator[BlockingConnection]:
-    """Lend a cached or new connection to one task; after an error in the task it is closed.
+    """Give one task a cached or a new connection; after an error in the task it is closed.
 
     The task has the connection to itself and must close the channels that it opens. Each process keeps one connection
     per name. ``connect(url, name)`` is called if no open connection is cached; its errors are raised.
