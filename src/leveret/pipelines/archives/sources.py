@@ -31,7 +31,10 @@ _NAME_LENGTH_MAX: Final = 60
 class Source:
     """A stream or queue to archive.
 
-    kind: STREAM or QUEUE; broker: what rows say of where they come from; options: of the reader, besides its own.
+    Attributes:
+        kind: STREAM or QUEUE.
+        broker: the broker's name in rows.
+        options: further reader options.
     """
 
     kind: str

@@ -102,7 +102,7 @@ def deadletters(
     assert where is not None
     sent = put_back = 0
     for queue in queues:
-        # with nothing to send a queue is better left alone, unless a run before left something behind
+        # leave a queue alone if there is nothing to send, unless an earlier run left messages behind
         if not figures["messages"] and not home(directory, queue).exists():
             continue
         reporter.phase(f"sending from {queue}")
@@ -156,7 +156,7 @@ def _rows(
 
 
 def _groups(chosen: DataFrame, group_by: Sequence[str]) -> list[Row]:
-    """Most messages first; with each the ids of a message that died early and of one that died late."""
+    """Group the messages, largest group first, each with the ids of an early and a late dead letter."""
     unknown = [name for name in group_by if name not in chosen.columns]
     if unknown:
         raise PipelineError(f"--group-by {unknown[0]}: there is no such column; there are {', '.join(letters.COLUMNS)}")
