@@ -22,9 +22,9 @@ _log = logging.getLogger("leveret.spark")
 
 
 class Retry:
-    """Retries an action until :data:`RECONNECT_S` have passed since the construction of this object."""
+    """Retries an action until :data:`RECONNECT_S` have passed since the construction of this object. ``what`` names the
+    action in the log; ``passing`` errors are retried like a lost connection."""
 
-    # ``what`` names the action in the log; ``passing`` errors are retried like a lost connection
     def __init__(self, what: str, *passing: type[Exception]) -> None:
         self._what = what
         self._passing: tuple[type[Exception], ...] = (ConnectionClosed, *passing)

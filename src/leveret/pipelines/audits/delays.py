@@ -18,7 +18,7 @@ _DIGITS: Final = r"^((?:[01]\.){28}|(?:[01]\.)+)(.+)$"
 
 
 def in_levels(exchange: Column, routing_key: Column) -> Column:
-    """Whether a message is published to, or came out of, delay levels."""
+    """Whether a message is or was in delay levels."""
     return exchange.rlike(LEVELS) & routing_key.rlike(_DIGITS)
 
 

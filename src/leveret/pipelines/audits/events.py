@@ -102,7 +102,8 @@ def rows(spark: SparkSession, source: str | DataFrame, stream: str | None) -> Da
         if recorded_by(source) == "stream":
             options = {"stream": stream, "columns": f"{columns},offset,arrived"}
         else:
-            options = {"queue": stream, "columns": f"{columns},delivery_tag"}  # mode=peek: the messages stay
+            # by mode=peek, the default: the messages stay
+            options = {"queue": stream, "columns": f"{columns},delivery_tag"}
         frame = spark.read.format("leveret").options(url=source, **options).load()
         if "delivery_tag" in frame.columns:
             frame = frame.withColumnRenamed("delivery_tag", "offset")

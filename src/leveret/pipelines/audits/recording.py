@@ -82,5 +82,5 @@ def waiting(url: str, queues: Iterable[str]) -> dict[str, int]:
 
 
 def bare(url: str) -> str:
-    """Return the URL without user and password."""
+    """Return what follows user and password in a URL: host, port and virtual host."""
     return url.rpartition("@")[2] or url

@@ -72,7 +72,7 @@ class Schedule:
         at = start
         while at < end and (self._times(at) or 0) <= goal_us:
             at += 1
-        # a full micro-batch stops the clock
+        # the clock waits at the last message of a full micro-batch
         if at == end > start:
             goal_us = min(goal_us, float(self._times(end - 1) or 0))
         self._reached_us = max(self._reached_us, goal_us)

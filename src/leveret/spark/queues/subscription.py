@@ -45,11 +45,10 @@ RUN: Final = 1000
 class Subscription:
     """One consumer on one queue; only :meth:`acknowledge` acknowledges deliveries.
 
-    Another thread may collect meanwhile. Methods raise ``ConnectionClosed`` if the connection is lost, and
-    ``SourceError`` if the broker refuses or the queue is deleted.
+    ``is_alone`` requires that no other consumer uses the queue. Another thread may collect meanwhile. Methods raise
+    ``ConnectionClosed`` if the connection is lost, and ``SourceError`` if the broker refuses or the queue is deleted.
     """
 
-    # is_alone: require that no other consumer uses the queue
     def __init__(self, queue: str, url: str, prefetch_count: int, *, is_alone: bool = False) -> None:
         self._queue = queue
         self._spare: list[Delivery] = []

@@ -46,7 +46,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Pruning:
-    """For each column, the span outside of which no row is wanted; `first` and `end` are that of the offsets."""
+    """For each column, the span outside of which no row is wanted; `first` and `end` bound the offsets."""
 
     spans: dict[str, Span] = field(default_factory=dict)
 
