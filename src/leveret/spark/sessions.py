@@ -39,8 +39,8 @@ def session(app_name: str, *, remote: str | None = None, **conf: object) -> Spar
 
     Args:
         app_name: the application's name in Spark.
-        remote: a Spark Connect server, ``sc://host:port`` (default: the variable ``SPARK_REMOTE``). It has its Java
-            and most settings already, so only those of ``spark.sql`` are sent to it.
+        remote: a Spark Connect server, ``sc://host:port`` (default: the variable ``SPARK_REMOTE``). It has its Java and
+            most settings already, so only those of ``spark.sql`` are sent to it.
         conf: Spark settings; ``spark.master`` is ``local[*]`` by default.
 
     Raises:

@@ -25,9 +25,9 @@ class Census:
     """Counts of the values at one path of all bodies."""
 
     def __init__(self) -> None:
-        self.kinds: dict[str, int] = {}  # count of each type
-        self.fields: dict[str, Census] = {}  # of the objects at this path
-        self.items: Census | None = None  # of the elements of arrays at this path
+        self.kinds: dict[str, int] = {}  # number of values of each type
+        self.fields: dict[str, Census] = {}  # counts for the fields of objects at this path
+        self.items: Census | None = None  # counts for the items of arrays at this path
 
     def add(self, value: Any, depth: int = 0) -> None:
         """Count a value of ``json.loads``. Null, and an integer beyond 64 bits, count as no type."""

@@ -44,9 +44,8 @@ def events(
     Args:
         spark: the session.
         source: an AMQP URL to read the stream from (on RabbitMQ the queue, which keeps its messages); the path of a
-            lake
-            with the archived stream; or rows like those of a lake or of Spark's source ``leveret``. A result of this
-            function is returned unchanged.
+            lake with the archived stream; or rows like those of a lake or of Spark's source ``leveret``. A result of
+            this function is returned unchanged.
         stream: stream into which the firehose was recorded; other sources of a lake are skipped.
         identity: ``message_id``, or ``content`` to identify messages without id by their body.
         delay_units_ms: units of delay levels by prefix, unless they are seconds or those of ``nsb.ms``.

@@ -23,11 +23,11 @@ PUBLISHED: Final = ""
 _LINK: Final = "federation: "
 _FACTS: Final = {
     "broker": "string", "place": "string", "at": "timestamp", "seq": "bigint",
-    # of a publish by which the message entered, and of each publish for each queue
+    # facts of a publish by which the message entered, and of each publish for each queue
     "copy": "bigint", "exchange": "string", "routing_key": "string", "confirmed": "boolean", "delay_ms": "bigint",
     "queues": "array<string>", "is_expected": "boolean", "is_judged": "boolean", "due_at": "timestamp",
     "expires_at": "timestamp", "is_stream": "boolean",
-    # of a delivery or arrival
+    # facts of a delivery or arrival
     "seen": "struct<at: timestamp, redelivered: boolean, deaths: bigint, offset: bigint>",
     "has_died": "boolean", "reply_ms": "double",
 }  # fmt: skip

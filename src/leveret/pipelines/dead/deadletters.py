@@ -68,8 +68,7 @@ def deadletters(
 
     Raises:
         PipelineError: a wrong argument; a queue, lake or broker is unusable; Spark failed. Messages that were taken
-            from
-            a queue and not sent yet are in the checkpoint, and the next run resumes with them.
+            from a queue and not sent yet are in the checkpoint, and the next run resumes with them.
     """
     is_sending = send_back or to_exchange is not None or to_queue is not None
     _check(queues, lake, where, send_back, to_exchange, to_queue, checkpoint, messages_max, is_sending, batch_rows)

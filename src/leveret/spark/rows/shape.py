@@ -35,8 +35,7 @@ class RowOptions:
         columns: names in option ``columns``; empty without that option.
         body_format: json, avro or stream; "" if bodies are not parsed.
         body_schema: the fields of bodies, as Spark DDL or JSON like an x-leveret-schema; "" if the query's
-            ``.schema()``
-            defines them.
+            ``.schema()`` defines them.
     """
 
     columns: tuple[str, ...] = ()

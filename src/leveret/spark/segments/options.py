@@ -19,8 +19,7 @@ class SegmentOptions:
 
     Attributes:
         segments: "path" from the broker's tables directory, "http" from its HTTP API, "amqp" like other messages;
-            "auto"
-            uses the first of these that is available.
+            "auto" uses the first of these that is available.
         tables_dir: the broker's --tables-dir as this machine sees it; None for the path that the broker tells.
         api_url: URL of the broker's HTTP API, which also grants leases.
     """
