@@ -26,7 +26,8 @@ _CENSUS: Final = "census STRING"
 
 @dataclass(frozen=True)
 class Parsing:
-    """How bodies are parsed; ``fields_max`` limits the fields of ``data`` with nested ones, more are dead letters."""
+    """How bodies are parsed; ``fields_max`` limits the fields of ``data``, nested ones included. Bodies with further
+    fields are dead letters."""
 
     fields_max: int = 1000
 

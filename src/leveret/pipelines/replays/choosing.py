@@ -72,7 +72,8 @@ def ordered(rows: DataFrame) -> DataFrame:
 
 
 def published(rows: DataFrame, marker: str, name: str, routing_key: str | None) -> DataFrame:
-    """Return rows as the replay's source reads them. With a content_header, only the marker is added as a column."""
+    """Return rows as the replay's source reads them. A row with a content_header has no other properties but the
+    marker."""
     has_header = F.col("content_header").isNotNull()
     mark: list[Column] = [F.lit(marker), F.lit(name)]
     # with a routing key for all, CC must not send a message elsewhere

@@ -34,7 +34,7 @@ class Columns:
     """The columns of the table that make a reminder; None for a column that it does not have.
 
     Attributes:
-        at: time: a timestamp, a date, text that Spark casts to a timestamp, or seconds since 1970. Either this or
+        at: time, as a timestamp, a date, text that Spark casts to a timestamp, or seconds since 1970. Either this or
             ``delay_s``.
         delay_s: delay in seconds from the run that sees the row first.
         queue_name: the queue for all rows, if no column has it.
