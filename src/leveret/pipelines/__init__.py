@@ -1,7 +1,7 @@
-"""Pipelines that people need, on Structured Streaming: each is a command (``leveret spark NAME``) and a function here.
+"""Ready-made pipelines on Structured Streaming; each is a command (``leveret spark NAME``) and a function here.
 
-All of them take a session first, return a :class:`Summary`, raise :class:`PipelineError`, go on from their checkpoint
-when they are run again, and change nothing with ``dry_run``. Needs ``leveret[spark]``. docs/PIPELINES.md.
+Each function takes a session first, returns a :class:`Summary`, raises :class:`PipelineError`, resumes from its
+checkpoint when it is run again, and changes nothing with ``dry_run``. Needs ``leveret[spark]``. See docs/PIPELINES.md.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = [
     "schedule",
 ]
 
-# A pipeline is imported when it is used: what runs on executors needs one of them, and none of them all packages.
+# Pipelines are imported on first use: executors need only one of them, and no pipeline needs every package.
 _HOMES: Final[dict[str, str]] = {
     "archive": "leveret.pipelines.archives.archive",
     "audit": "leveret.pipelines.audits.audit",

@@ -1,4 +1,4 @@
-"""Spark itself: started with its chatter in a file, stopped even if an interruption hit the middle of a call to it."""
+"""Starts Spark with its log output in a file, and stops it even if an interrupt hit a call into it."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from leveret.spark import session
 
 @contextmanager
 def started(app_name: str, log: Path, *, remote: str | None = None, **conf: object) -> Iterator[SparkSession]:
-    """The session that is active, as it is; else one of our own, which is stopped at the end with its queries.
+    """Yield the active session unchanged, or a new one, which is stopped at the end with its queries.
 
     Args:
-        app_name: how Spark calls it.
-        log: file for what Java and Spark's Python workers say; between bars it would be unreadable.
+        app_name: the application's name in Spark.
+        log: file for the output of Java and Spark's Python workers, which would disturb progress bars.
         remote: a Spark Connect server.
-        conf: settings.
+        conf: Spark settings.
 
     Raises:
-        PipelineError: no Java, or it does not start, or the server can't be reached.
+        PipelineError: Java is missing or does not start, or the server is unreachable.
     """
     active = SparkSession.getActiveSession()
     if active is not None:
@@ -40,14 +40,14 @@ def started(app_name: str, log: Path, *, remote: str | None = None, **conf: obje
             spark = session(app_name, remote=remote, **conf)
     except Exception as error:
         raise PipelineError(f"Spark did not start: {cause(error)}; see {log}") from error
-    # The Python side logs interrupted calls, with their tracebacks, by the root logger.
+    # Spark's Python side logs interrupted calls, with their tracebacks, to the root logger.
     chatter = logging.FileHandler(log)
     logging.getLogger().addHandler(chatter)
     _quieten_accumulators()
     try:
         yield spark
     finally:
-        # Each thread has its own line to Java. An interruption may have left this thread's with half an answer on it.
+        # each thread has its own connection to Java, and an interrupt may have left half an answer on this thread's
         with ThreadPoolExecutor(1) as other_thread:
             other_thread.submit(_stop, spark).result()
         logging.getLogger().removeHandler(chatter)
@@ -61,15 +61,15 @@ def _stop(spark: SparkSession) -> None:
 
 
 def _quieten_accumulators() -> None:
-    """Logs what Spark's server of accumulators would print: it takes Java's end for a request that has failed."""
+    """Log the error of Spark's accumulator server instead of printing it: it takes Java's end for a failed request."""
     server = getattr(SparkContext._active_spark_context, "_accumulatorServer", None)
-    if server is not None:  # else Spark is elsewhere
+    if server is not None:  # otherwise Spark runs elsewhere
         server.handle_error = lambda request, address: logging.getLogger("py4j").debug("accumulators", exc_info=True)
 
 
 @contextmanager
 def _stderr_to(path: Path) -> Iterator[None]:
-    """Lets processes that are started meanwhile inherit a file as their standard error."""
+    """Redirect stderr to a file, for processes that start meanwhile."""
     kept = os.dup(2)
     try:
         with path.open("ab") as file:
@@ -82,7 +82,7 @@ def _stderr_to(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _interrupts_as_they_are() -> Iterator[None]:
-    """Undoes what Spark does to Ctrl-C: its handler calls Java, and fails where that interrupts another such call."""
+    """Restore the Ctrl-C handler that Spark replaces: Spark's calls Java, and fails if that interrupts another call."""
     before = signal.getsignal(signal.SIGINT)
     try:
         yield

@@ -1,4 +1,4 @@
-"""What a pipeline ends with when it can't go on."""
+"""The error that ends a pipeline."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _REASON: Final = re.compile(r"(?:^|: )(?:leveret(?:\.\w+)+|ValueError): (.+)")
 
 
 class PipelineError(Exception):
-    """Its text says what is wrong and what to do about it, for people: no traceback belongs to it."""
+    """A pipeline cannot go on. The text tells the user what is wrong and what to do, without a traceback."""
 
 
 def cause(failure: BaseException) -> str:
-    """The line of an error of Spark's that tells a person most: the reason that an error of ours gives, else what a
-    Python traceback ends with, else the first."""
+    """Return the most helpful line of a Spark error: the reason in a leveret error, else the line that ends a Python
+    traceback, else the first."""
     lines = str(failure).splitlines()
     for line in lines:
         if (found := _REASON.search(line)) is not None:

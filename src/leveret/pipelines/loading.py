@@ -1,4 +1,4 @@
-"""Frames of what brokers have, or one line that says why there is none."""
+"""Loads frames, with one-line errors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from leveret.pipelines.errors import PipelineError, cause
 
 
 def loaded(reader: DataFrameReader | DataStreamReader, what: str) -> DataFrame:
-    """The frame of a reader. ``PipelineError``, which says that ``what`` can't be read, where it can't be loaded."""
+    """Load a reader's frame. ``PipelineError`` says that ``what`` cannot be read, and why."""
     try:
         return reader.load()
     except Exception as error:

@@ -1,4 +1,4 @@
-"""Which rows are meant, as people say it: a predicate of SQL."""
+"""Filters rows by an SQL predicate from the user."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from leveret.pipelines.errors import PipelineError, cause
 
 
 def matching(rows: DataFrame, where: str | None) -> DataFrame:
-    """Those that a predicate of SQL is true of. ``PipelineError`` where it can't be understood."""
+    """Return the rows for which an SQL predicate is true. ``PipelineError`` if the predicate is invalid."""
     if where is None:
         return rows
     try:
         found = rows.where(where)
-        _ = found.columns  # through Spark Connect nothing is looked at before
+        _ = found.columns  # Spark Connect checks nothing before this
         return found
     except Exception as error:
         raise PipelineError(f"--where {where!r}: {cause(error)}") from error

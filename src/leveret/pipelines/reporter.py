@@ -1,18 +1,18 @@
-"""Whom a pipeline tells how far it is, and who may ask it to end."""
+"""Progress reports of a pipeline, and requests to end it."""
 
 from __future__ import annotations
 
 
 class Reporter:
-    """Hears what a running pipeline says. This one passes nothing on and never asks for the end."""
+    """Receives a running pipeline's progress. This base class ignores it and never requests the end."""
 
     @property
     def is_ended(self) -> bool:
-        """Whether the pipeline should end: it finishes what it is at, so that the next run goes on from there."""
+        """Whether the pipeline should end after its current step, so that the next run resumes there."""
         return False
 
     def phase(self, text: str) -> None:
-        """Something begins now."""
+        """Report that a phase begins."""
 
     def show(self, stage: str, done: int, total: int | None = None) -> None:
-        """How many rows, messages or files a stage has done; total: of how many, None = nobody knows."""
+        """Report how many rows, messages or files a stage has done, and the total (None if unknown)."""

@@ -1,4 +1,4 @@
-"""What a pipeline has done, for people and for programs."""
+"""The results of a pipeline, for people and programs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Value = int | float | str | None
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of a summary, all with as many values as there are columns."""
+    """Rows of a summary, each with one value per column."""
 
     title: str
     columns: tuple[str, ...]
@@ -22,13 +22,12 @@ class Summary:
     """What a run has done, or would do.
 
     Attributes:
-        job: the pipeline's name, ``archive``.
-        figures: what it counted and measured, by name, units last (``seconds``, ``rows_per_second``), in the order in
-            which people read them.
-        tables: more of it in rows.
-        notes: sentences for people: what to do next, where the results are.
-        adds_up: false where the run has done its work and found something wrong, which the exit status 1 tells.
-        is_dry: it says what would be done, and nothing was changed.
+        job: the pipeline's name, such as ``archive``.
+        figures: counts and measurements by name, units last (``seconds``, ``rows_per_second``), in reading order.
+        tables: details in rows.
+        notes: sentences for the user: what to do next, where the results are.
+        adds_up: false if the run finished and found something wrong; the exit status is then 1.
+        is_dry: whether this describes a dry run, which changed nothing.
     """
 
     job: str
@@ -39,5 +38,5 @@ class Summary:
     is_dry: bool = field(default=False)
 
     def document(self) -> dict[str, Any]:
-        """All of it as JSON has it."""
+        """Return the summary as a JSON object."""
         return asdict(self)

@@ -1,4 +1,4 @@
-"""A streaming query as a pipeline watches it: how many rows it has done, whether it is at work, whether it failed."""
+"""Watches a streaming query: its rows, whether it is busy, and whether it failed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class WatchedQuery:
 
     Attributes:
         rows: input rows of its finished micro-batches, as of the last ``look``.
-        grown_s: when that was first seen (``time.monotonic``).
+        grown_s: when ``rows`` grew last (``time.monotonic``).
     """
 
     def __init__(self, query: StreamingQuery) -> None:
@@ -28,7 +28,7 @@ class WatchedQuery:
         self._rows_by_batch: dict[int, int] = {}
 
     def look(self) -> None:
-        """Brings ``rows`` up to date.
+        """Update ``rows``.
 
         Raises:
             PipelineError: the query has failed.
@@ -36,7 +36,7 @@ class WatchedQuery:
         failure = self._query.exception()
         if failure is not None:
             raise PipelineError(f"Spark's query {self._query.name or self._query.id} failed: {cause(failure)}")
-        # Spark keeps the progress of its last micro-batches only, so it is noted while it is there.
+        # Spark keeps the progress of the last micro-batches only, so it is noted in time.
         self._rows_by_batch.update({one.batchId: one.numInputRows for one in self._query.recentProgress})
         rows = sum(self._rows_by_batch.values())
         if rows > self.rows:
@@ -44,22 +44,23 @@ class WatchedQuery:
 
     @property
     def busy(self) -> bool:
-        """True while it works on a micro-batch."""
+        """Whether a micro-batch is running."""
         return bool(self._query.status["isDataAvailable"])
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended, by itself or otherwise."""
+        """Whether the query has ended, for any reason."""
         return not self._query.isActive
 
     def stop(self) -> None:
-        """Ends it; without effect if it has ended."""
+        """End the query; does nothing if it has ended."""
         self._query.stop()
 
     def run(self, reporter: Reporter, stage: str, total: int | None = None) -> int:
-        """Watches it to its end, or until the reporter asks for the end: input rows of its finished micro-batches.
+        """Watch the query until it ends or the reporter requests the end; return the input rows of finished
+        micro-batches.
 
-        A query that is asked to end is stopped where it stands; its next run replays an unfinished micro-batch.
+        On request the query is stopped at once; its next run replays an unfinished micro-batch.
 
         Raises:
             PipelineError: the query has failed.

@@ -1,4 +1,4 @@
-"""Errors of which Spark shows little but the reason."""
+"""Short error reports: Spark prints only the reason, without the traceback."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 HIDDEN: Final = "SPARK_HIDE_TRACEBACK"
-"""Where it is set, a worker of Spark's reports an error without the frames, which stand before the reason otherwise."""
+"""Environment variable: if it is set, a Spark worker reports an error without the stack frames before the reason."""
 
 
 def brief(*errors: type[Exception]) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """For a method, or a generator, that Spark calls: errors whose text says all leave it without the way to them, and
-    without what they came from. Spark prints the traceback before the reason, in the log and in its own exception."""
+    """Make a decorator that raises these errors without traceback and cause.
+
+    It is for methods and generators that Spark calls, and for errors whose text says everything: Spark prints the
+    traceback before the reason, in the log and in its own exception.
+    """
 
     def decorate(method: Callable[P, R]) -> Callable[P, R]:
         if inspect.isgeneratorfunction(method):
@@ -45,7 +48,8 @@ def brief(*errors: type[Exception]) -> Callable[[Callable[P, R]], Callable[P, R]
 
 
 def _bare(error: Exception) -> Exception:
-    """Without its traceback. Spark's own frames can only be left out by its worker, which ends with the one error."""
+    """Return the error without its traceback. In a Spark worker, which ends after one error, also hide Spark's
+    frames."""
     main = getattr(sys.modules["__main__"], "__spec__", None)
     if main is not None and main.name.startswith("pyspark."):
         os.environ[HIDDEN] = "1"

@@ -1,4 +1,4 @@
-"""Requests to a service over direct reply-to: many outstanding at a time, asked again where the connection is lost."""
+"""Requests to a service over direct reply-to: many outstanding at a time, repeated when the connection is lost."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from leveret.client.requests import REPLY_TO
 from leveret.wire.properties import text_property
 
 RECONNECT_PAUSE_S: Final = 0.2
-"""Between two attempts to connect again."""
+"""Pause between two attempts to reconnect."""
 
 
 class Asker(Protocol):
-    """Who is told what came of a request; ``row`` is the number it was asked with."""
+    """Receives the outcome of a request; ``row`` is the number that was passed with the request."""
 
     def reply(self, row: int, body: bytes) -> None: ...
 
@@ -33,7 +33,7 @@ class Asker(Protocol):
 
 
 class NoReply(ClientError, TimeoutError):
-    """No reply came in time."""
+    """No reply arrived within ``timeout_s`` seconds."""
 
     def __init__(self, exchange: str, routing_key: str, timeout_s: float) -> None:
         super().__init__(exchange, routing_key, timeout_s)
@@ -50,7 +50,7 @@ class NoReply(ClientError, TimeoutError):
 
 
 class Question:
-    """A request that waits for its reply, until ``deadline_s`` on the monotonic clock."""
+    """A request that waits for its reply."""
 
     __slots__ = ("asker", "body", "deadline_s", "row")
 
@@ -58,15 +58,15 @@ class Question:
         self.asker = asker
         self.row = row
         self.body = body
-        self.deadline_s = deadline_s
+        self.deadline_s = deadline_s  # on the monotonic clock
 
 
 class Calls:
-    """One connection to ask by, with at most ``window`` requests unanswered. A context manager that closes it.
+    """A connection for requests, with at most ``window`` of them unanswered. A context manager that closes it.
 
-    Replies are found by correlation ids. A connection that is lost is made anew until the oldest request has waited
-    for ``timeout_s`` seconds; what has no reply yet is asked again there, so a service may get a request twice.
-    Raises as :class:`leveret.client.BlockingConnection` does where the broker is not reached at first.
+    Replies are matched by correlation id. A lost connection is reopened until the oldest request has waited for
+    ``timeout_s`` seconds; requests without a reply are sent again, so a service may receive a request twice. The
+    constructor raises the same errors as :class:`leveret.client.BlockingConnection` if the broker cannot be reached.
     """
 
     def __init__(self, url: str, exchange: str, routing_key: str, window: int, timeout_s: float) -> None:
@@ -81,7 +81,8 @@ class Calls:
         self._connect()
 
     def ask(self, asker: Asker, row: int, body: bytes) -> None:
-        """Send a request; waits for replies to others while the window is full. Errors as of :meth:`receive`."""
+        """Send a request; while the window is full, wait for other replies first. Raises the errors of
+        :meth:`receive`."""
         while len(self._pending) >= self._window:
             self.receive()
         try:
@@ -90,10 +91,11 @@ class Calls:
             self._reconnect(error)
 
     def receive(self) -> None:
-        """Wait until something comes of any request, and hand on all that came.
+        """Wait until at least one request has an outcome, and pass all outcomes on to their askers.
 
-        Raises ``ChannelClosed`` where the broker refuses what is asked (no such exchange, no permission), and
-        ``ConnectionClosed`` where it stays away for as long as a request may wait.
+        Raises:
+            ChannelClosed: the broker refuses the request (no such exchange, no permission).
+            ConnectionClosed: the broker was unreachable for as long as a request may wait.
         """
         oldest = next(iter(self._pending.values()))
         left_s = oldest.deadline_s - monotonic()
@@ -114,7 +116,7 @@ class Calls:
             self._give_up()
 
     def close(self) -> None:
-        """Close the connection; replies that come later are dropped by the broker."""
+        """Close the connection; the broker drops replies that arrive later."""
         self._connection.close()
 
     def __enter__(self) -> Calls:
@@ -129,7 +131,7 @@ class Calls:
         self._connection = BlockingConnection(self._url, name="leveret spark rpc")
         self._channel: BlockingChannel = self._connection.channel()
         self._channel.on_return(self._on_return)
-        # the broker refuses a request that wants its reply here before there is a consumer of replies
+        # the broker refuses a request with this reply-to before the channel consumes replies
         self._channel.consume(REPLY_TO, no_ack=True)
         self._prefix = secrets.token_hex(6)
         self._numbers = itertools.count()
@@ -141,7 +143,8 @@ class Calls:
         self._channel.publish(question.body, self._exchange, self._routing_key, self._request, True)
 
     def _reconnect(self, lost: ConnectionClosed) -> None:
-        """Connect anew and ask again, in the old order, until that holds or the oldest request has waited too long."""
+        """Reconnect and send the pending requests again, in order; raise ``lost`` when the oldest has reached its
+        deadline."""
         waiting = list(self._pending.values())
         while True:
             self._connection.close()
@@ -167,7 +170,7 @@ class Calls:
 
     def _on_return(self, error: Unroutable) -> None:
         self._returned.append(error)
-        self._channel.interrupt(error)  # nothing else may come
+        self._channel.interrupt(error)  # wakes receive(): no reply may ever arrive
 
     def _hand_back(self) -> None:
         returned, self._returned = self._returned, []

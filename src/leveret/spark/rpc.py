@@ -22,11 +22,11 @@ from leveret.wire.errors import ACCESS_REFUSED, NOT_FOUND
 
 ON_ERROR: Final = ("fail", "column")
 BATCHES_MAX: Final = 16
-"""Record batches of a task that may wait for replies: a slow reply holds up those behind it, and memory is limited."""
+"""Record batches of a task that may wait for replies: a slow reply delays those behind it, and memory is limited."""
 
 
 class RpcError(Exception):
-    """Why the service can't be asked, and which argument of :func:`rpc` to change."""
+    """The service cannot be called; the text says why, and which argument of :func:`rpc` to change."""
 
 
 def rpc(
@@ -41,19 +41,29 @@ def rpc(
     reply: str = "reply",
     on_error: str = "fail",
 ) -> DataFrame:
-    """``df`` with one more binary column ``reply``: what the service at ``exchange`` and ``key`` says to each row.
+    """Add a binary column with the service's reply to each row's request; for batch and streaming frames.
 
-    The column ``request`` (binary or string) is what is asked; replies come by direct reply-to, told apart by their
-    correlation ids. Each task has one connection to the broker at ``url`` and keeps up to ``window`` requests
-    unanswered. The order of rows is kept; a null request asks nothing and gets a null reply. Batch and streaming.
+    Replies come by direct reply-to and are matched by correlation id. Each task has one connection. The order of rows
+    is kept; a null request is not sent and gets a null reply.
 
-    Calls are made at least once: a task that Spark repeats asks again, and so does a task that loses its connection,
-    for the requests without a reply. No reply within ``timeout`` seconds, or no queue that takes the request (312),
-    fails the task, or (``on_error="column"``) gives a null reply and the reason in the column ``<reply>_error``.
-    A refusal by the broker (wrong exchange, no permission) and a broker that stays away always fail the task.
+    Calls are made at least once: a task that Spark repeats calls again, and a task that loses its connection repeats
+    the requests without a reply. A refusal by the broker (wrong exchange, no permission) and a broker that stays
+    unreachable always fail the task.
 
-    Raises ``ValueError`` that names the argument: a URL that is none, a request column that is not there or of another
-    type, a new column that is there, a window or a timeout that is not positive, another ``on_error``.
+    Args:
+        df: the rows.
+        exchange: where requests are published; "" is the default exchange.
+        key: routing key of the requests.
+        window: requests of a task that may be unanswered at a time.
+        timeout: seconds to wait for a reply.
+        url: the broker.
+        request: the column that is sent, binary or string.
+        reply: the new column.
+        on_error: what to do if no reply arrives in time or no queue takes the request (312): "fail" fails the task,
+            "column" gives a null reply and the reason in a column ``<reply>_error``.
+
+    Raises:
+        ValueError: an argument is wrong; the text names it.
     """
     check(df.schema, window, timeout, request, reply, on_error, url)
     caller = Caller(url, exchange, key, request, reply, window, timeout, on_error == "column")
@@ -62,7 +72,7 @@ def rpc(
 
 @dataclass(frozen=True)
 class Caller:
-    """The function of ``mapInArrow``: calls the service for every row of a partition."""
+    """The function that ``mapInArrow`` gets: calls the service for every row of a partition."""
 
     url: str
     exchange: str
@@ -74,7 +84,7 @@ class Caller:
     errors: bool = False
 
     def schema(self, given: StructType) -> StructType:
-        """The columns of the result: those given, the reply and, if asked for, the error."""
+        """Return the columns of the result: the given ones, the reply, and the error column if there is one."""
         added = [StructField(self.reply, BinaryType())]
         if self.errors:
             added.append(StructField(f"{self.reply}_error", StringType()))
@@ -82,9 +92,9 @@ class Caller:
 
     @brief(RpcError, ClientError)
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The batches with their replies, in order; errors as those of :func:`rpc`'s tasks.
+        """Yield the batches with their replies, in order; raises ``RpcError`` and ``ClientError``.
 
-        Requests of the next batches go out while those of earlier ones wait, so that the window stays full.
+        Requests of the next batches are sent while earlier ones wait for replies, so that the window stays full.
         """
         with _explained(), Calls(self.url, self.exchange, self.routing_key, self.window, self.timeout_s) as calls:
             waiting: deque[Answers] = deque()
@@ -103,35 +113,35 @@ class Caller:
 
 
 class Answers:
-    """A record batch that waits for replies. ``missing`` is the number of those that have not come."""
+    """A record batch that waits for replies."""
 
     def __init__(self, batch: pa.RecordBatch, errors: bool) -> None:
-        self.missing = 0
+        self.missing = 0  # requests without an outcome yet
         self._batch = batch
         self._replies: list[bytes | None] = [None] * batch.num_rows
         self._errors: list[str | None] | None = [None] * batch.num_rows if errors else None
 
     def ask(self, calls: Calls, requests: pa.Array) -> None:
-        """Ask for every row whose request is not null."""
+        """Send a request for every row whose request is not null."""
         self.missing = len(requests) - requests.null_count
         for row, request in enumerate(requests.to_pylist()):
             if request is not None:
                 calls.ask(self, row, request.encode() if isinstance(request, str) else request)
 
     def reply(self, row: int, body: bytes) -> None:
-        """The reply to a row's request has come."""
+        """Store the reply to a row's request."""
         self._replies[row] = body
         self.missing -= 1
 
     def failure(self, row: int, error: Exception) -> None:
-        """A row's request has no reply: raises the error, unless there is a column for it."""
+        """Store why a row has no reply; raise the error if there is no error column."""
         if self._errors is None:
             raise error
         self._errors[row] = _advised(error) if isinstance(error, Unroutable) else str(error)
         self.missing -= 1
 
     def batch(self, reply: str) -> pa.RecordBatch:
-        """The rows with their replies, and with their errors if there is a column for them."""
+        """Return the rows with their replies, and with their errors if there is an error column."""
         columns = [*self._batch.columns, pa.array(self._replies, pa.binary())]
         names = [*self._batch.schema.names, reply]
         if self._errors is not None:
@@ -142,7 +152,7 @@ class Answers:
 
 @contextmanager
 def _explained() -> Iterator[None]:
-    """Turn what the broker objects to, and that it can't be reached, into an ``RpcError``."""
+    """Turn a refusal by the broker, or a lost connection, into an ``RpcError``."""
     try:
         yield
     except ConnectionClosed as error:
@@ -170,7 +180,7 @@ def check(
     on_error: str,
     url: str = URL_DEFAULT,
 ) -> None:
-    """Check the arguments of :func:`rpc`; ``ValueError`` names the one that is wrong."""
+    """Check the arguments of :func:`rpc`; ``ValueError`` names the wrong one."""
     try:
         parse_url(url)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""A Spark session with the settings that the pipeline runs best with."""
+"""Spark sessions with the settings that suit the data source best."""
 
 from __future__ import annotations
 
@@ -16,29 +16,35 @@ from leveret.spark.source import LeveretDataSource
 _CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
 RECOMMENDED: Final[dict[str, str]] = {
-    # half of a small micro-batch is spent between the JVM and Python on loopback TCP, and in the checkpoint's files
+    # half the time of a small micro-batch goes into loopback TCP between JVM and Python, and into checkpoint files
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINTS,
-    # Hadoop's other one keeps checksums beside local files, and starts a chmod for each of the two
+    # Hadoop's default local file system keeps a checksum file beside each file, and starts a chmod for both
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
-    # one state store and one task per shuffle partition and micro-batch: 200 of them cost more than the work
+    # every micro-batch has a state store and a task per shuffle partition: 200 of them cost more than the work
     "spark.sql.shuffle.partitions": "4",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
-"""Our defaults beside Spark's. The checkpoint manager needs a file system that renames atomically: local disks and
-HDFS do, plain S3 does not."""
+"""The settings of leveret's sessions. The checkpoint manager needs a file system with atomic renames: local disks and
+HDFS have them, plain S3 does not."""
 
 
 def session(app_name: str, *, remote: str | None = None, **conf: object) -> SparkSession:
-    """The active Spark session, or a new one with the recommended settings and a Java that it finds itself.
+    """Return the active Spark session, or create one with the recommended settings and a Java that is found by itself.
 
-    ``conf`` overrides any setting: ``session("job", **{"spark.master": "local[2]", "spark.driver.memory": "1g"})``;
-    the master is ``local[*]`` where nothing else is said. ``remote`` (or the variable ``SPARK_REMOTE``) is a Spark
-    Connect server, ``sc://host:port``: it has its Java and most of its settings already, so that only those of
-    ``spark.sql`` are asked of it. Under spark-submit its ``--conf`` wins over the recommended settings, and it has
-    chosen Java and Pythons. Otherwise Python workers run this interpreter, unless ``spark.pyspark.python`` or
-    ``PYSPARK_PYTHON`` names another. Raises ``RuntimeError`` where no Java 17 or later is found.
+    ``conf`` overrides any setting: ``session("job", **{"spark.master": "local[2]", "spark.driver.memory": "1g"})``.
+    Under spark-submit, its ``--conf`` overrides the recommended settings, and it has chosen Java and Python already.
+    Otherwise Python workers run this interpreter, unless ``spark.pyspark.python`` or ``PYSPARK_PYTHON`` names another.
+
+    Args:
+        app_name: the application's name in Spark.
+        remote: a Spark Connect server, ``sc://host:port`` (default: the variable ``SPARK_REMOTE``). It has its Java and
+            most settings already, so only those of ``spark.sql`` are sent to it.
+        conf: Spark settings; ``spark.master`` is ``local[*]`` by default.
+
+    Raises:
+        RuntimeError: no Java 17 or later was found.
     """
     given = {name: _text(value) for name, value in conf.items()}
     remote = remote or given.pop("spark.remote", None) or os.environ.get("SPARK_REMOTE")
@@ -50,33 +56,33 @@ def session(app_name: str, *, remote: str | None = None, **conf: object) -> Spar
         settings = _not_submitted(RECOMMENDED) | given
     else:
         settings = _prepared(given)
-        if remote is not None:  # a Connect server that is started here and now
+        if remote is not None:  # a Connect server that this process starts
             del settings["spark.master"]
             settings["spark.remote"] = remote
     for name, text in settings.items():
         builder = builder.config(name, text)
     spark: SparkSession = builder.getOrCreate()
-    # Spark finds pyspark_leveret where the JVM's PYTHONPATH leads, and neither --py-files nor a client's path count
+    # Spark finds pyspark_leveret only on the JVM's PYTHONPATH, not by --py-files or on a Connect client's path
     spark.dataSource.register(LeveretDataSource)
     return spark
 
 
 def _prepared(given: dict[str, str]) -> dict[str, str]:
-    """All settings for a JVM that is started from here, with the environment that it needs."""
+    """Return all settings for a JVM that this process starts, and set the environment that it needs."""
     os.environ["JAVA_HOME"] = str(java_home())
-    # otherwise workers run the first python3 of the PATH, which may lack pyarrow or leveret
+    # otherwise workers run the first python3 on the PATH, which may lack pyarrow or leveret
     os.environ.setdefault("PYSPARK_PYTHON", given.get("spark.pyspark.python", sys.executable))
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     settings = {"spark.master": "local[*]", **RECOMMENDED, **given}
     if settings["spark.master"].startswith("local"):
-        # needs no network then, whatever the host's name resolves to
+        # works without a network, whatever the host's name resolves to
         settings = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1", **settings}
     return settings
 
 
 def _not_submitted(settings: Mapping[str, str]) -> dict[str, str]:
-    """Those settings that spark-submit was not told otherwise."""
-    SparkContext._ensure_initialized()  # it knows the settings of the JVM only then
+    """Return the settings that spark-submit has not set itself."""
+    SparkContext._ensure_initialized()  # SparkConf knows the JVM's settings only after this
     submitted = SparkConf()
     return {name: text for name, text in settings.items() if not submitted.contains(name)}
 

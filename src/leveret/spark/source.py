@@ -1,4 +1,4 @@
-"""The data source ``leveret``: what ``spark.readStream.format("leveret")`` and ``writeStream`` find."""
+"""The data source ``leveret``, as found by ``spark.readStream.format("leveret")`` and ``writeStream``."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ from leveret.spark.streams.reader import StreamReader
 class LeveretDataSource(DataSource):
     """Messages of an AMQP 0-9-1 broker as rows, and rows as messages.
 
-    Option ``stream`` reads a stream, option ``queue`` a queue. Options and columns stand in docs/SPARK.md. All methods
-    raise ``ValueError`` for an option or a column that cannot be used; nothing connects before the query runs, but for
-    the schema: ``load()`` fails where there is no such queue or stream, and ``parse=stream`` asks for its types.
+    Option ``stream`` reads a stream, option ``queue`` a queue; docs/SPARK.md lists options and columns. All methods
+    raise ``ValueError`` for an unusable option or column. Nothing connects before the query runs, except for the
+    schema: ``load()`` fails if the queue or stream does not exist, and ``parse=stream`` reads the stream's schema.
     """
 
     _stream_schema: str | None = None
-    """The stream's x-leveret-schema, asked for once: Spark pickles this object for its other processes."""
+    """The stream's x-leveret-schema, read once: Spark pickles this object for its other processes."""
 
     @classmethod
     def name(cls) -> str:
-        """What stands in ``format(…)``."""
+        """Return the name for ``format(…)``."""
         return "leveret"
 
     @brief(ValueError, SourceError, StreamError)
     def schema(self) -> StructType:
-        """All columns of the source, or those of option ``columns``; ``.schema(…)`` may name fewer, too."""
+        """Return all columns of the source, or those of option ``columns``; ``.schema(…)`` may also name fewer."""
         columns = self._row_options().schema(self._columns())
         if self._is_stream():
             check_there(StreamOptions.parse(self.options))
@@ -56,15 +56,15 @@ class LeveretDataSource(DataSource):
 
     @brief(ValueError)
     def reader(self, schema: StructType) -> DataSourceReader:
-        """The reader of ``spark.read``."""
+        """Return the reader for ``spark.read``."""
         if self._is_stream():
-            # a reader that takes filters is an error where Spark is not to push them
+            # Spark rejects a reader with pushFilters while filter pushdown is disabled
             kind = FilteredBatchReader if pruning.is_offered() else StreamBatchReader
             return kind(StreamOptions.parse(self.options), self._shape(schema))
         return modes.batch_reader(self.options, self._shape(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """The reader of ``spark.readStream`` with tasks of its own; Spark asks for the simple one if there is none."""
+        """Return the reader for ``spark.readStream`` that plans its own tasks, or have Spark ask for the simple one."""
         try:
             if self._is_stream():
                 return StreamReader(StreamOptions.parse(self.options), self._shape(schema))
@@ -76,17 +76,17 @@ class LeveretDataSource(DataSource):
         return super().streamReader(schema)
 
     def simpleStreamReader(self, schema: StructType) -> SimpleDataSourceStreamReader:
-        """The reader of a queue in the driver."""
+        """Return the reader for ``spark.readStream`` that reads a queue in the driver."""
         return modes.ack_reader(self.options, self._shape(schema))
 
     @brief(ValueError)
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
-        """The sink of a streaming query; ``overwrite`` means nothing to a broker."""
+        """Return the sink of a streaming query; ``overwrite`` is ignored."""
         return StreamSink(SinkOptions.parse(self.options), schema)
 
     @brief(ValueError)
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        """The sink of ``df.write``; ``overwrite`` means nothing to a broker."""
+        """Return the sink of ``df.write``; ``overwrite`` is ignored."""
         return BatchSink(SinkOptions.parse(self.options), schema)
 
     def _columns(self) -> StructType:

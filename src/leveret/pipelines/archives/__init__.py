@@ -1,1 +1,1 @@
-"""Streams and queues into a lake: rows by day and exchange, each message once. docs/ARCHIVE.md."""
+"""Archives streams and queues in a lake: rows by day and exchange, each message once. See docs/ARCHIVE.md."""

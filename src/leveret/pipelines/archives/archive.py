@@ -1,4 +1,4 @@
-"""Streams and queues into a lake, each message once: the pipeline ``archive``. docs/ARCHIVE.md."""
+"""The pipeline ``archive``: copies streams and queues into a lake, each message once. See docs/ARCHIVE.md."""
 
 from __future__ import annotations
 
@@ -60,35 +60,35 @@ def archive(
     dry_run: bool = False,
     reporter: Reporter | None = None,
 ) -> Summary:
-    """Archive what streams and queues have, and, with ``follow``, what comes, into a lake: each message once.
+    """Archive the messages of streams and queues in a lake, each once; with ``follow``, also those that arrive later.
 
     Args:
         spark: the session.
         lake: directory or URI; for Iceberg the name of a table, ``catalog.database.table``.
         url: the broker, as driver and executors reach it.
-        streams, queues: their names. A stream keeps its messages; of a queue they are taken.
-        broker: what rows and file names say of the broker; None: its host and port. It must stay the same.
+        streams, queues: their names. A stream keeps its messages; a queue's are taken away.
+        broker: the broker's name in rows and file names, by default its host and port. It must stay the same.
         form: ``parquet``, ``delta`` or ``iceberg``.
-        partition_by: any of ``day``, ``exchange``, ``source`` and ``broker``; of a lake that exists the same as before.
-        parse: ``json``: rows have ``data``, and bodies that do not fit go to the dead-letter table.
-        exact: rows have ``content_header``, the properties as they came, to the octet.
-        follow: go on until the reporter asks for the end.
-        compact_only: read nothing, and merge all small files that the lake has.
-        checkpoint: directory or URI for the checkpoints of Spark; None: within the lake.
-        dead_letters: the dead-letter table; None: the name of the lake with ``_dead_letters`` behind it.
-        spool_dir: directory that driver and executors share, for queues; None: within the lake, if that is local.
+        partition_by: any of ``day``, ``exchange``, ``source`` and ``broker``; must not change for an existing lake.
+        parse: ``json``: rows have ``data``, and bodies that cannot be parsed go to the dead-letter table.
+        exact: whether rows have ``content_header``, the exact octets of the properties.
+        follow: go on until the reporter requests the end.
+        compact_only: read nothing, and merge all small files of the lake.
+        checkpoint: directory or URI for Spark's checkpoints, by default within the lake.
+        dead_letters: the dead-letter table, by default the lake's name with ``_dead_letters`` appended.
+        spool_dir: directory that driver and executors share, for queues; by default within a local lake.
         options: more options of ``format("leveret")``, for all sources.
-        max_fields: fields that ``data`` may have.
-        max_rows_per_trigger: messages of a micro-batch at most.
-        compact_files: so many small files of about the same size are merged.
-        compact_below_mib: a smaller file is small; 0: nothing is merged.
-        compact_to_mib: the size of merged files at most.
-        trigger_s: with ``follow``, seconds from micro-batch to micro-batch.
-        dry_run: count what waits, and change nothing.
-        reporter: hears how far it is.
+        max_fields: most fields that ``data`` may have.
+        max_rows_per_trigger: most messages of a micro-batch.
+        compact_files: number of small files of about the same size that triggers a merge.
+        compact_below_mib: size below which a file counts as small; 0 disables merging.
+        compact_to_mib: largest size of merged files.
+        trigger_s: with ``follow``, seconds between micro-batches.
+        dry_run: count the waiting messages, and change nothing.
+        reporter: receives the progress.
 
     Raises:
-        PipelineError: wrong options; the broker, a source or the lake can't be used; a query failed.
+        PipelineError: wrong options; the broker, a source or the lake is unusable; a query failed.
     """
     asked = _Asked(
         spark=spark, form=form, partition_by=tuple(partition_by), is_exact=exact,
@@ -116,7 +116,7 @@ def archive(
 
 @dataclass(frozen=True)
 class _Asked:
-    """What a run is to do, whatever its sources are."""
+    """The arguments of a run that do not depend on its sources."""
 
     spark: SparkSession
     form: str
@@ -133,7 +133,7 @@ class _Asked:
 
     @property
     def is_local(self) -> bool:
-        """Whether foreachBatch runs in this process, and not beside a Connect server."""
+        """Whether foreachBatch runs in this process, not on a Connect server."""
         return not type(self.spark).__module__.startswith("pyspark.sql.connect")
 
 
@@ -204,7 +204,7 @@ def _archived(asked: _Asked, places: Places, sources: Sequence[Source], waiting:
 
 
 def _recovered(asked: _Asked, places: Places, source: Source, waiting: int) -> Followed:
-    """A source whose last run is brought to its end."""
+    """Complete the last run of a source, and return the source ready to be followed."""
     if asked.form != PARQUET:
         return Followed(source, waiting, None, None)
     batches, merging = _batches(places, source.slug), Merging(source.slug, places.state, asked.sizes)
@@ -250,7 +250,7 @@ def _sink(asked: _Asked, places: Places, source: Source) -> ParquetSink | tables
 
 
 def _settle(asked: _Asked, places: Places, source: Source) -> None:
-    """Wait for the batch that a query was stopped in, and clear up behind it."""
+    """Wait for the batch during which a query was stopped, and complete it."""
     if not asked.is_local:
         return
     with at_work(f"{places.state.location} {source.slug}"):
@@ -259,7 +259,7 @@ def _settle(asked: _Asked, places: Places, source: Source) -> None:
 
 
 def _compacted(asked: _Asked, places: Places, dry_run: bool) -> Summary:
-    """Merge what is small, in a lake at rest."""
+    """Merge the small files of a lake that no run writes to."""
     identity = Identity.of(places.state)
     if identity is None:
         raise PipelineError(f"{places.lake} is no lake: there is nothing to merge")

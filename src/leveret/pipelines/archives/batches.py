@@ -1,9 +1,9 @@
-"""The micro-batches of a source: written aside, noted, moved. Wherever that ends, each row gets there once.
+"""The micro-batches of a source: staged, recorded, moved. Wherever a crash happens, each row arrives once.
 
-A batch's files are written into a staging directory of that attempt. Then its record names them, and where they go: a
-batch that has a record is carried on with, and never written again. Then they are moved, by names that tell source and
-batch. So a crash before the record leaves files that nobody reads, and one behind it a batch that the next start, or
-the replay, finishes.
+The files of a batch are written into a staging directory of the attempt. Then the batch's record names them and their
+destinations: a batch with a record is completed, and never written again. Then the files are moved to names made of
+source and batch. A crash before the record leaves files that nobody reads; a crash after it leaves a batch that the
+next start, or Spark's replay, completes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from leveret.pipelines.archives.storage import Entry, Storage
 from leveret.pipelines.errors import PipelineError
 
 STATE: Final = "_leveret"
-"""Where the lake keeps what is no data; readers of Parquet pass over directories with such names."""
+"""The lake's directory for everything that is not data; readers of Parquet skip directories with such names."""
 
 LAKE: Final = "lake"
 DEAD: Final = "dead_letters"
@@ -33,7 +33,13 @@ _READERS: Final = 8
 
 @dataclass(frozen=True)
 class Move:
-    """A file of a batch. table: LAKE or DEAD; old, new: its path in that table's storage before and after."""
+    """A file of a batch.
+
+    Attributes:
+        table: LAKE or DEAD.
+        old: staged path in that table's storage.
+        new: final path.
+    """
 
     table: str
     old: str
@@ -44,7 +50,7 @@ class Move:
 
 @dataclass(frozen=True)
 class Record:
-    """A batch that is written. planned: what tells this batch from another one of the same number; see Batches."""
+    """A batch that is written; ``planned`` tells it from other batches with the same number (see Batches)."""
 
     batch: int
     planned: str
@@ -52,12 +58,12 @@ class Record:
     moves: tuple[Move, ...] = field(default=())
 
     def rows(self, table: str) -> int:
-        """How many rows of it went into this table."""
+        """Return the number of rows that went into this table."""
         return sum(move.rows for move in self.moves if move.table == table)
 
     @staticmethod
     def parse(text: bytes) -> Record:
-        """A record as it was written down."""
+        """Parse a stored record."""
         found = json.loads(text)
         return Record(**{**found, "moves": tuple(Move(**move) for move in found["moves"])})
 
@@ -77,26 +83,26 @@ class Batches:
         self._home = f"{STATE}/{source}"
 
     def stage(self, batch: int) -> str:
-        """A new directory for the files of a batch, by its path in the storage of any table.
+        """Return a new directory for the files of a batch, as a path in the storage of each table.
 
         Each attempt has its own: a driver that was killed may leave a Spark that still writes for a moment.
         """
         return f"{self._home}/staging/{batch:09d}-{uuid.uuid4().hex[:12]}"
 
     def record(self, batch: int) -> Record | None:
-        """What was written down of a batch; None = it is not written."""
+        """Return the record of a batch, None if it is not written."""
         path = self._record_path(batch)
         return Record.parse(self._storage.read(path)) if self._storage.exists(path) else None
 
     def numbers(self) -> list[int]:
-        """Batches that have a record, in order: the last ones at least."""
+        """Return the batches that have a record, in order; old records may be pruned."""
         names = self._storage.names(f"{self._home}/batches")
         return [int(name.removesuffix(".json")) for name in names if name.endswith(".json")]
 
     def seal(self, batch: int, stage: str, planned: str, schema: int = 0) -> Record:
-        """All files of the batch are staged: from here on it is what they say.
+        """Record a batch whose files are all staged; from then on its content is fixed.
 
-        planned: the plan of the batch in Spark's checkpoint; a replay has the same.
+        ``planned`` identifies the batch's plan in Spark's checkpoint; a replay has the same.
         """
         moves: list[Move] = []
         for table, storage in self.tables.items():
@@ -115,14 +121,14 @@ class Batches:
         return record
 
     def note(self, record: Record) -> None:
-        """Write the record of a batch down."""
+        """Store the record of a batch."""
         home = f"{self._home}/batches"
         self._storage.make_directory(home)
         self._storage.sync_directories({home})
         self._storage.publish(self._record_path(record.batch), json.dumps(asdict(record)).encode())
 
     def move(self, record: Record) -> None:
-        """Bring the files of a batch to where they are read, as far as they are not there yet."""
+        """Move the files of a batch to their destinations, unless they are there already."""
         for table, storage in self.tables.items():
             moves = [move for move in record.moves if move.table == table]
             folders = {move.new.rpartition("/")[0] for move in moves}
@@ -135,10 +141,10 @@ class Batches:
         self._tidy(record.batch)
 
     def replayed(self, batch: int, planned: str) -> Record | None:
-        """The record of a batch that Spark gives again, None if it is new.
+        """Return the record of a batch that Spark replays, None for a new batch.
 
         Raises:
-            PipelineError: the record is that of another batch with this number: the checkpoint is another one.
+            PipelineError: the record belongs to another batch with this number, so the checkpoint is another one.
         """
         record = self.record(batch)
         if record is not None and record.planned != planned:
@@ -149,7 +155,7 @@ class Batches:
         return record
 
     def recover(self) -> None:
-        """Finish what a run before this one has left: batches with a record, and files of those without."""
+        """Complete batches with a record, and remove staged files of those without, after an earlier run."""
         staging = f"{self._home}/staging"
         staged = {int(name[:9]) for storage in self.tables.values() for name in storage.names(staging)}
         for number in sorted(staged.intersection(self.numbers())):
@@ -160,12 +166,12 @@ class Batches:
             storage.delete_tree(staging)
 
     def prune(self) -> None:
-        """Forget old records; Spark replays the last batch only."""
+        """Delete old records; Spark replays only the last batch."""
         for number in self.numbers()[:-RECORDS_KEPT]:
             self._storage.delete(self._record_path(number))
 
     def _tidy(self, batch: int) -> None:
-        """Remove what is left of the staging of a batch that is moved: Spark's own marks, attempts that failed."""
+        """Remove the staging directories of a batch that is moved: Spark's markers, and failed attempts."""
         for storage in self.tables.values():
             for name in storage.names(f"{self._home}/staging"):
                 if name.startswith(f"{batch:09d}-"):
@@ -181,7 +187,7 @@ def _rows(storage: Storage, file: Entry) -> int:
 
 
 def totals(records: list[Record]) -> dict[str, Any]:
-    """What batches have brought: rows, dead letters, files and octets of both tables."""
+    """Return the sums over batches: rows, dead letters, files and octets of both tables."""
     return {
         "rows": sum(record.rows(LAKE) for record in records),
         "dead_letters": sum(record.rows(DEAD) for record in records),

@@ -1,7 +1,7 @@
-"""What JSON bodies hold: which fields, of which types, how often; and the schema that grows from that.
+"""Counts the fields of JSON bodies by type, and grows a schema from the counts.
 
-A field is of the type that most of its values have. So one message that is odd is a dead letter, and not the rule for
-all that come after it.
+A field gets the type that most of its values have, so that one odd message is a dead letter and does not set the type
+for all that follow.
 """
 
 from __future__ import annotations
@@ -18,20 +18,19 @@ NAME_LENGTH_MAX: Final = 255
 _BIGINT: Final = range(-(1 << 63), 1 << 63)
 _KINDS: Final = {bool: "boolean", int: "long", float: "double", str: "string", dict: "struct", list: "list"}
 _ORDER: Final = ("string", "double", "long", "boolean", "struct", "list")
-"""Which type wins where two are as frequent."""
+"""Types in order of preference, for equal counts."""
 
 
 class Census:
-    """Counts of what stands in one place of all bodies. kinds: how often which type; fields: of the objects there;
-    items: of the arrays there."""
+    """Counts of the values at one path of all bodies."""
 
     def __init__(self) -> None:
-        self.kinds: dict[str, int] = {}
-        self.fields: dict[str, Census] = {}
-        self.items: Census | None = None
+        self.kinds: dict[str, int] = {}  # number of values of each type
+        self.fields: dict[str, Census] = {}  # counts for the fields of objects at this path
+        self.items: Census | None = None  # counts for the items of arrays at this path
 
     def add(self, value: Any, depth: int = 0) -> None:
-        """Count a value of ``json.loads``. Null has no type, nor has an integer beyond 64 bits."""
+        """Count a value of ``json.loads``. Null, and an integer beyond 64 bits, count as no type."""
         kind = _KINDS.get(type(value))
         if kind is None or depth > DEPTH_MAX or (kind == "long" and value not in _BIGINT):
             return
@@ -46,23 +45,24 @@ class Census:
 
     @classmethod
     def merged(cls, parts: Iterable[Census]) -> Self:
-        """The counts of all parts together."""
+        """Return the sums of all parts."""
         found = cls()
         for part in parts:
             found._merge(part)
         return found
 
     def text(self) -> str:
-        """As :meth:`parse` reads it."""
+        """Serialise the counts for :meth:`parse`."""
         return json.dumps(self._document())
 
     @classmethod
     def parse(cls, text: str) -> Census:
-        """The census that ``text`` wrote."""
+        """Parse the result of :meth:`text`."""
         return cls._of(json.loads(text))
 
     def kind(self) -> str | None:
-        """The type that most values have, where whole numbers count as doubles among doubles; None = there is none."""
+        """Return the most frequent type, None if there is none; if there are doubles, whole numbers count as
+        doubles."""
         counts = dict(self.kinds)
         if "double" in counts:
             counts["double"] += counts.pop("long", 0)
@@ -95,17 +95,17 @@ class Census:
 
 
 def grown(columns: Sequence[Column], census: Census, fields_max: int) -> tuple[Column, ...]:
-    """The columns, and behind them those of new fields; the old ones keep their types, whatever came.
+    """Return the columns followed by those of new fields; existing columns keep their types.
 
-    A field has no column as long as it has no type: all its values are null, or objects and arrays that hold nothing.
-    Nor has one whose name differs from another one's by case alone, since tables do not tell them apart.
+    A field has no column while its type is unknown: all its values are null, or empty objects and arrays. A field whose
+    name differs from another only in case has none either, since tables do not distinguish them.
     """
     room = _Room(fields_max - sum(map(_size, columns)))
     return tuple(_grown(columns, census, room))
 
 
 class _Room:
-    """How many fields may still come."""
+    """The number of fields that may still be added."""
 
     def __init__(self, fields: int) -> None:
         self.fields = fields
@@ -130,7 +130,7 @@ def _grown(columns: Sequence[Column], census: Census, room: _Room) -> list[Colum
 
 
 def _wider(column: Column, census: Census, room: _Room) -> Column:
-    """A column with what is new inside it."""
+    """Return a column with new fields added inside it."""
     if column.kind == "struct":
         return Column(column.name, "struct", _grown(column.parts, census, room))
     if column.kind == "list" and census.items is not None:
@@ -152,7 +152,7 @@ def _new(name: str, census: Census, room: _Room) -> Column | None:
 
 
 def strangers(found: Mapping[str, Any], columns: Sequence[Column], path: str = "$") -> Iterator[str]:
-    """The paths of values that have no column."""
+    """Yield the paths of values that have no column."""
     known = {column.name: column for column in columns}
     for name, value in found.items():
         column = known.get(name)
@@ -172,7 +172,7 @@ def _inside(value: Any, column: Column, path: str) -> Iterator[str]:
 
 
 def _is_nothing(value: Any) -> bool:
-    """Whether there is nothing in it that a table could hold."""
+    """Whether a value holds nothing that a table could store."""
     if isinstance(value, dict):
         return all(map(_is_nothing, value.values()))
     if isinstance(value, list):

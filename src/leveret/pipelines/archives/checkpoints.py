@@ -1,4 +1,4 @@
-"""What Spark's checkpoint says of a query: which micro-batches are planned, and up to where all is done."""
+"""Reads a query's checkpoint: its planned micro-batches, and the offset up to which everything is done."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ class Checkpoint:
 
     @property
     def location(self) -> str:
-        """What Spark calls it."""
+        """The location as Spark writes it."""
         return self._storage.spark()
 
     @property
     def id(self) -> str:
-        """Spark's id of the query, which stays the same as long as the checkpoint does."""
+        """Spark's id of the query; it stays the same as long as the checkpoint exists."""
         return str(json.loads(self._storage.read("metadata"))["id"])
 
     def last(self) -> int:
-        """The last micro-batch that is planned; -1 = none."""
+        """Return the number of the last planned micro-batch, -1 if there is none."""
         return max(self._numbers("offsets"), default=-1)
 
     def done(self) -> dict[str, Any]:
-        """The source's offset behind the last micro-batch that is done; empty = none is."""
+        """Return the source's offset after the last completed micro-batch, empty if there is none."""
         committed = max(self._numbers("commits"), default=-1)
         if committed < 0:
             return {}
@@ -38,7 +38,7 @@ class Checkpoint:
         return found
 
     def planned(self, batch: int) -> str:
-        """What tells the plan of a micro-batch from any other; the plan is on the disk when this returns."""
+        """Return a hash that identifies the plan of a micro-batch; the plan is on disk when this returns."""
         path = f"offsets/{batch}"
         self._storage.sync(path)
         self._storage.sync_directories({"offsets"})

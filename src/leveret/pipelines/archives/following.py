@@ -1,4 +1,4 @@
-"""Queries that archive, watched side by side: how far each is, and the merging of what they leave, meanwhile."""
+"""Watches archiving queries side by side, and merges the small files that they leave."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class Followed:
     """A source that is being archived.
 
     Attributes:
-        source: which.
-        waiting: messages that waited when it began.
-        records: of the batches of this run; none where the lake is a table with a log of its own.
-        replaced, merged: files that were merged, and those that came of it.
+        source: which one.
+        waiting: messages that waited at the start.
+        records: of the batches of this run; empty for tables with a log of their own.
+        replaced, merged: number of files that were merged, and of the resulting files.
     """
 
     def __init__(self, source: Source, waiting: int, batches: Batches | None, merging: Merging | None) -> None:
@@ -37,20 +37,20 @@ class Followed:
 
     @property
     def rows(self) -> int:
-        """Messages that are written."""
+        """The number of messages that are written."""
         if self._batches is None:
             return self._watched.rows if self._watched is not None else 0
         return sum(move.rows for record in self.records for move in record.moves)
 
     def begin(self, query: StreamingQuery) -> None:
-        """This is its query."""
+        """Watch this query."""
         self._query, self._watched = query, WatchedQuery(query)
 
     def wait(self) -> bool:
-        """Let a moment pass; whether the query has ended.
+        """Wait for a moment; return whether the query has ended.
 
         Raises:
-            PipelineError: it has failed.
+            PipelineError: the query has failed.
         """
         assert self._query is not None
         assert self._watched is not None
@@ -61,10 +61,10 @@ class Followed:
             raise
 
     def look(self) -> None:
-        """See which batches have come, and merge small files where they went.
+        """Read the records of new batches, and merge small files in their partitions.
 
         Raises:
-            PipelineError: the query has failed, or files can't be merged.
+            PipelineError: the query has failed, or files cannot be merged.
         """
         assert self._watched is not None
         self._watched.look()
@@ -79,7 +79,7 @@ class Followed:
         self._batches.prune()
 
     def stop(self) -> None:
-        """End its query; without effect if it has ended."""
+        """End the query; does nothing if it has ended."""
         if self._watched is not None:
             self._watched.stop()
 
@@ -95,10 +95,10 @@ class Followed:
 
 
 def follow_all(followed: Sequence[Followed], reporter: Reporter) -> None:
-    """Watch the queries until all have ended, or until the reporter asks for the end; then they are stopped.
+    """Watch the queries until all have ended or the reporter requests the end; then stop them.
 
     Raises:
-        PipelineError: one of them has failed. The others are stopped.
+        PipelineError: a query has failed. The others are stopped.
     """
     going = list(followed)
     try:

@@ -1,4 +1,4 @@
-"""What a lake is: its directory, how it is partitioned, the columns of its rows, and how it is read."""
+"""The lake: its identity, partitions and columns, and how to read it."""
 
 from __future__ import annotations
 
@@ -31,12 +31,11 @@ ICEBERG: Final = "iceberg"
 FORMS: Final = (PARQUET, DELTA, ICEBERG)
 
 PARTITION_COLUMNS: Final = ("day", "exchange", "source", "broker")
-"""What a lake may be partitioned by."""
+"""Columns by which a lake may be partitioned."""
 
 DEFAULT_EXCHANGE: Final = "amq.default"
-"""How the default exchange, whose name is '', is called in files and directories, as in RabbitMQ's HTTP API. No other
-one can have the name, for brokers reserve it. A directory of no name would mean null, which pandas can't mix with
-names."""
+"""The default exchange's name in files and directories, as in RabbitMQ's HTTP API; brokers reserve it, so no other
+exchange has it. A directory with an empty name would mean null, which pandas cannot mix with names."""
 
 _OF_LAKES: Final = {
     "source": StringType(),
@@ -51,7 +50,7 @@ COLUMNS: Final = StructType(
     [StructField(name, spark) for name, (spark, _) in MESSAGE.items()]
     + [StructField(name, spark) for name, spark in _OF_LAKES.items()]
 )
-"""The columns of each row: those of its message, where it comes from, and when."""
+"""The columns of each row: the message's own, then its origin and times."""
 
 CONTENT_HEADER: Final = StructField("content_header", BinaryType())
 
@@ -60,7 +59,7 @@ _IDENTITY: Final = f"{STATE}/lake.json"
 
 @dataclass(frozen=True)
 class Identity:
-    """What a lake is once and for all, as ``_leveret/lake.json`` has it."""
+    """The fixed properties of a lake, stored in ``_leveret/lake.json``."""
 
     form: str = PARQUET
     partition_by: tuple[str, ...] = ("day", "exchange")
@@ -68,17 +67,17 @@ class Identity:
 
     @staticmethod
     def of(storage: Storage) -> Identity | None:
-        """That of the lake in this directory; None if there is none."""
+        """Return the identity of the lake in this directory, None if there is none."""
         if not storage.exists(_IDENTITY):
             return None
         found = json.loads(storage.read(_IDENTITY))
         return Identity(found["form"], tuple(found["partition_by"]), found["version"])
 
     def claim(self, storage: Storage) -> None:
-        """Make the directory a lake of this kind, if it is none yet.
+        """Make the directory a lake of this kind, unless it is one already.
 
         Raises:
-            PipelineError: it is a lake of another kind, or it has files that are none of a lake's.
+            PipelineError: it is a lake of another kind, or has other files.
         """
         found = Identity.of(storage)
         if found is None:
@@ -96,14 +95,14 @@ class Identity:
 
 
 def read(spark: SparkSession, path: str, *, form: str | None = None) -> DataFrame:
-    """The rows of a lake, each once: :data:`COLUMNS`, and ``data`` and ``content_header`` if it has them.
+    """Return the rows of a lake, each once: :data:`COLUMNS`, and ``data`` and ``content_header`` if it has them.
 
-    ``exchange`` is '' for the default exchange and never null. What belongs to a merge of files that did not come to
-    its end is read once, too.
+    ``exchange`` is '' for the default exchange and never null. Files of an unfinished merge are read once, too.
 
     Args:
-        path: the directory or URI that was archived to; for Iceberg the table's name.
-        form: of the lake; None: as the lake itself says, which Iceberg's tables can't.
+        spark: the session.
+        path: the directory or URI of the lake; for Iceberg the table's name.
+        form: form of the lake; None to read it from the lake, which is impossible for Iceberg.
 
     Raises:
         PipelineError: there is no lake.
@@ -125,7 +124,7 @@ def read(spark: SparkSession, path: str, *, form: str | None = None) -> DataFram
 
 
 def schema_of(storage: Storage) -> StructType:
-    """The columns of a lake of Parquet, as of now."""
+    """Return the current columns of a Parquet lake."""
     schemas = Schemas(storage)
     fields: list[StructField] = list(COLUMNS.fields)
     newest = schemas.newest()
@@ -137,7 +136,8 @@ def schema_of(storage: Storage) -> StructType:
 
 
 def _exact(frame: DataFrame) -> DataFrame:
-    """The default exchange as AMQP has it: directories can't be called ''. Spark still prunes them by the result."""
+    """Restore the default exchange's name '', which a directory cannot have. Spark still prunes partitions by the
+    result."""
     known = [name for name in COLUMNS.names if name in frame.columns]
     names = [*known, *(name for name in frame.columns if name not in known)]
     is_default = F.col("exchange") == DEFAULT_EXCHANGE

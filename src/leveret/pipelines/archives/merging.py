@@ -1,7 +1,8 @@
-"""Many small files of a partition into few larger ones. Wherever that ends, :func:`hidden` tells what to pass over.
+"""Merges many small files of a partition into few larger ones. After a crash, :func:`hidden` tells what to skip.
 
-Files of one source are merged, by who archives that source. The merged file is written aside; then a note names it and
-those that it replaces; then it is moved into the partition, and they are removed. From the note on, it is what counts.
+Only files of one source are merged, by the process that archives it. The merged file is written aside; then a note
+names it and the files that it replaces; then it is moved into the partition, and they are deleted. From the note on,
+the merged file counts.
 """
 
 from __future__ import annotations
@@ -22,17 +23,17 @@ from leveret.pipelines.archives.storage import Entry, Storage
 
 MIB: Final = 1 << 20
 ROW_GROUP_OCTETS: Final = 128 * MIB
-"""In memory, of the rows that are written at a time."""
+"""Size in memory of the rows that are written at a time."""
 
 _NAME: Final = re.compile(r"(?P<source>.+?)-(?P<first>\d{9})(?:-(?P<last>\d{9}))?-[0-9a-f]{5,8}\.parquet")
 _SMALLEST_TIER_OCTETS: Final = 64 << 10
 _TIER: Final = 4
-"""Files of about the same size are merged with each other, so that a row is copied once for each factor of this."""
+"""Ratio of size between tiers. Only files of a tier are merged, so that a row is copied once per tier."""
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """What is merged: files below ``below_octets``, so many of about the same size, into files of up to
+    """What to merge: ``files_min`` files of about the same size, each below ``below_octets``, into files of up to
     ``target_octets``."""
 
     below_octets: int = 32 * MIB
@@ -42,7 +43,7 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Merge:
-    """A merge that is written: the file aside, where it goes, and what it replaces."""
+    """A merge that is written: the merged file, its destination, and the files that it replaces."""
 
     aside: str
     merged: str
@@ -50,7 +51,7 @@ class Merge:
 
     @staticmethod
     def parse(text: bytes) -> Merge:
-        """A merge as it was noted."""
+        """Parse a merge's note."""
         found = json.loads(text)
         return Merge(found["aside"], found["merged"], tuple(found["replaced"]))
 
@@ -66,9 +67,9 @@ class Merging:
         self._notes = _notes(source)
 
     def run(self, partition: str, *, all_tiers: bool = False) -> tuple[int, int]:
-        """Merge what is small in a partition: how many files were replaced, by how many.
+        """Merge small files of a partition; return the number of replaced files and of new ones.
 
-        all_tiers: any two files that are small, and not only many of about the same size.
+        ``all_tiers`` merges any two or more small files, not only many of about the same size.
         """
         groups = list(self._groups(partition, all_tiers))
         for group in groups:
@@ -76,18 +77,18 @@ class Merging:
         return sum(len(group) for group in groups), len(groups)
 
     def planned(self, partition: str) -> tuple[int, int]:
-        """What ``run`` with ``all_tiers`` would do."""
+        """Return what ``run`` with ``all_tiers`` would return."""
         groups = list(self._groups(partition, all_tiers=True))
         return sum(map(len, groups)), len(groups)
 
     def partitions(self) -> list[str]:
-        """All directories of the lake that have files of this source."""
+        """Return all directories of the lake with files of this source."""
         files = self._storage.files("", ".parquet")
         paths = (one.path for one in files if not one.path.startswith(f"{STATE}/"))
         return sorted({path.rpartition("/")[0] for path in paths if self._is_ours(path.rpartition("/")[2])})
 
     def recover(self) -> None:
-        """Finish merges that are noted, and drop what is aside of others."""
+        """Complete the merges that have a note, and delete the files of others."""
         for name in _noted(self._storage, self._notes):
             note = f"{self._notes}/{name}"
             self._finish(note, Merge.parse(self._storage.read(note)))
@@ -95,7 +96,7 @@ class Merging:
             self._storage.delete_tree(directory)
 
     def _groups(self, partition: str, all_tiers: bool) -> Iterator[list[Entry]]:
-        """Files that become one, in the order of their names."""
+        """Yield the groups of files to merge, in order of names."""
         tiers: dict[int, list[Entry]] = {}
         for file in self._storage.files(partition, ".parquet"):
             folder, _, name = file.path.rpartition("/")
@@ -130,7 +131,7 @@ class Merging:
         for path in merge.replaced:
             if self._storage.exists(path):
                 self._storage.delete(path)
-        # the note goes last, and not before what it hides is gone for good
+        # the note is deleted last, when the replaced files are gone for good
         self._storage.sync_directory(folder)
         self._storage.delete(note)
 
@@ -140,7 +141,7 @@ class Merging:
 
 
 def hidden(storage: Storage) -> frozenset[str]:
-    """Paths of files that are not to be read, for a merge that did not come to its end has their rows as well."""
+    """Return the files not to read, since an unfinished merge has their rows as well."""
     found: set[str] = set()
     for source in storage.names(STATE):
         for name in _noted(storage, _notes(source)):
@@ -150,7 +151,7 @@ def hidden(storage: Storage) -> frozenset[str]:
 
 
 def write_merged(storage: Storage, paths: Sequence[str], merged: str) -> None:
-    """The rows of these files, in this order, as one file; a column or field that a file has not is null there."""
+    """Write the rows of these files, in order, into one file; missing columns and fields are null."""
     schemas = []
     for path in paths:
         with storage.open(path) as file:
@@ -168,7 +169,7 @@ def write_merged(storage: Storage, paths: Sequence[str], merged: str) -> None:
 
 
 def united(schemas: Iterable[pa.Schema]) -> pa.Schema:
-    """A schema with the columns and fields of all of these, which agree in the types of those that they share."""
+    """Return a schema with the columns and fields of all schemas; types of shared ones must agree."""
     columns: dict[str, pa.Field] = {}
     for schema in schemas:
         for column in schema:

@@ -1,4 +1,4 @@
-"""Bodies as fields: those that fit the lake's schema, which grows as they come, and those that do not."""
+"""Parses bodies into fields by the lake's schema, which grows with the messages; the others are dead letters."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ _CENSUS: Final = "census STRING"
 
 @dataclass(frozen=True)
 class Parsing:
-    """How bodies are parsed. fields_max: so many fields ``data`` may have, nested ones too; more are dead letters."""
+    """How bodies are parsed; ``fields_max`` limits the fields of ``data``, nested ones included. Bodies with further
+    fields are dead letters."""
 
     fields_max: int = 1000
 
@@ -35,10 +36,9 @@ class Parsing:
 def split(
     rows: DataFrame, parsing: Parsing, schemas: Schemas, schema: BodySchema | None = None
 ) -> Iterator[tuple[DataFrame, DataFrame, BodySchema]]:
-    """The rows with ``data``, the rows with ``error``, and the schema by which they were parsed, which is written down.
+    """Yield the rows with ``data``, the rows with ``error``, and the schema that parsed them, which is stored.
 
-    The rows are read once, and kept while the block runs. schema: the one to parse by; None: what the rows make of the
-    lake's.
+    The rows are read once, and cached while the block runs. ``schema`` is the one to parse by; None grows the lake's.
     """
     rows.persist()
     try:
@@ -55,7 +55,7 @@ def split(
 
 
 def _grown(rows: DataFrame, parsing: Parsing, schemas: Schemas) -> BodySchema:
-    """The lake's schema with what is new in these rows."""
+    """Grow the lake's schema by the fields of these rows."""
     found = [row.census for row in rows.select("body").mapInArrow(_counted, _CENSUS).collect()]
     census = Census.merged(map(Census.parse, found))
     return schemas.grow(lambda newest: replace(newest, columns=grown(newest.columns, census, parsing.fields_max)))
@@ -69,7 +69,7 @@ def _parsed(rows: DataFrame, schema: BodySchema) -> DataFrame:
 
 
 def _counted(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """What the bodies of a task hold, as one row."""
+    """Count the fields in the bodies of a task, as one row."""
     census = Census()
     objects = JsonBodies([], [])
     for batch in batches:
@@ -77,14 +77,14 @@ def _counted(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             try:
                 census.add(objects.decode(body))
             except (ValueError, RecursionError):
-                pass  # the parser says why
+                pass  # the parser reports the reason
     yield pa.record_batch({"census": pa.array([census.text()])})
 
 
 class Parser:
     """Adds ``data`` and ``error`` to batches of rows; one of them is null.
 
-    It goes to executors, which may have no compiled core, with the schema as JSON has it.
+    It is sent to executors, which may lack the compiled core, so it holds the schema as JSON.
     """
 
     def __init__(self, schema: BodySchema) -> None:
@@ -111,7 +111,7 @@ class Parser:
 
 
 def _unfit(found: dict[str, Any], columns: list[Any]) -> str | None:
-    """Why an object has more than the schema, which would be lost in silence; None if it has not."""
+    """Return why an object has values outside the schema, which would be lost silently; None if it has not."""
     for path in strangers(found, columns):
         return f"the lake has no column for `{path}`"[:REASON_OCTETS_MAX]
     return None

@@ -1,4 +1,4 @@
-"""Where everything of an archive is: its tables, its state, each source's checkpoint, spool and lock."""
+"""The locations of an archive: its tables, its state, and each source's checkpoint, spool and lock."""
 
 from __future__ import annotations
 
@@ -17,10 +17,14 @@ from leveret.pipelines.errors import PipelineError
 
 @dataclass(frozen=True)
 class Places:
-    """form: of the lake; lake, dead: its tables, as Spark calls them; state: where notes and, for Parquet, files are;
-    dead_files: where the files of dead letters are, for Parquet.
+    """The locations of a lake.
 
-    checkpoint, spool: directories with one of their own for each source; None = beside the notes.
+    Attributes:
+        form: form of the lake.
+        lake, dead: the tables, as Spark names them.
+        state: where notes and, for Parquet, files are.
+        dead_files: where the files of dead letters are, for Parquet.
+        checkpoint, spool: directories with a subdirectory per source; None for within ``state``.
     """
 
     form: str
@@ -33,10 +37,10 @@ class Places:
 
     @staticmethod
     def of(lake: str, form: str, dead: str | None, checkpoint: str | None, spool: str | None) -> Places:
-        """The places of a lake.
+        """Return the locations of a lake.
 
         Raises:
-            PipelineError: a place can't be used, or is missing.
+            PipelineError: a location is unusable or missing.
         """
         if form == ICEBERG:
             if checkpoint is None:
@@ -48,16 +52,16 @@ class Places:
         return Places(form, state.spark(), dead_files.spark(), state, dead_files, checkpoint, spool)
 
     def checkpoint_of(self, source: Source) -> Checkpoint:
-        """Spark's checkpoint of the query that archives this source."""
+        """Return Spark's checkpoint of the query that archives this source."""
         if self.checkpoint is not None:
             return Checkpoint(Storage.at(self.checkpoint).below(source.slug))
         return Checkpoint(self.state.below(f"{STATE}/{source.slug}/checkpoint"))
 
     def spool_of(self, source: Source) -> str:
-        """The directory through which the messages of a queue go; '' for a stream.
+        """Return the spool directory of a queue, '' for a stream.
 
         Raises:
-            PipelineError: it must be said, for a spool is a directory of hosts and not of an object store.
+            PipelineError: it must be given, since a spool cannot be in an object store.
         """
         if source.kind != QUEUE:
             return ""
@@ -72,15 +76,15 @@ class Places:
 
     @contextmanager
     def held(self, slug: str) -> Iterator[None]:
-        """The source of this name in the lake, for this process alone. Stores that are not local can't tell who lives.
+        """Lock the source of this name in the lake, for this process; stores that are not local have no locks.
 
         Raises:
-            PipelineError: another process has it.
+            PipelineError: another process has locked it.
         """
         if not self.state.is_local:
             yield
             return
-        import fcntl  # not everywhere
+        import fcntl  # missing on some platforms
 
         home = f"{STATE}/{slug}"
         self.state.make_directory(home)

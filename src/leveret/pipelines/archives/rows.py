@@ -1,4 +1,4 @@
-"""The rows of a micro-batch as a lake has them."""
+"""Converts the rows of a micro-batch into a lake's."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _DAY_US: Final = 86_400_000_000
 
 
 def source_columns(source: Source, is_exact: bool) -> list[str]:
-    """The columns to ask of the source: what is not asked for is not decoded."""
+    """Return the columns to read from the source; others are not decoded."""
     own = [] if source.kind == QUEUE else ["stream", "offset", "arrived"]
     return [*MESSAGE, *own, *([CONTENT_HEADER.name] if is_exact else [])]
 
 
 def lake_rows(frame: DataFrame, source: Source, batch: int, is_exact: bool) -> DataFrame:
-    """Rows of the source with the columns of a lake, which says which batch brought them, and when."""
+    """Convert a source's rows to a lake's columns, with the batch and the time of archiving."""
     found: dict[str, Column] = {name: F.col(name) for name in MESSAGE}
     found["exchange"] = F.when(F.col("exchange") == "", DEFAULT_EXCHANGE).otherwise(F.col("exchange"))
     if source.kind == QUEUE:
@@ -45,8 +45,8 @@ def _null(name: str) -> Column:
 
 
 def _utc_day(time: Column) -> Column:
-    """The day in UTC, whatever the session's time zone is."""
+    """Return the day in UTC, whatever the session's time zone is."""
     micros = F.unix_micros(time)
-    # a division by Spark is one of doubles, which may end a little below the day
+    # Spark divides as doubles, and the result may be a little below the day
     days = F.rint((micros - F.pmod(micros, F.lit(_DAY_US))) / F.lit(_DAY_US))
     return F.date_from_unix_date(days.cast("int"))

@@ -1,4 +1,5 @@
-"""What the parsed bodies of a lake hold, in numbered versions: fields come, and none goes or changes its type."""
+"""Numbered versions of the schema of a lake's parsed bodies: fields are added, and none is removed or changes its
+type."""
 
 from __future__ import annotations
 
@@ -19,43 +20,43 @@ _HOME: Final = f"{STATE}/schemas"
 
 @dataclass(frozen=True)
 class BodySchema:
-    """A version. columns: the fields of ``data``, none where nothing is parsed; is_exact: rows have content_header."""
+    """A version: the fields of ``data`` (none if nothing is parsed), and whether rows have content_header."""
 
     version: int = 0
     columns: tuple[Column, ...] = ()
     is_exact: bool = False
 
     def struct(self) -> StructType:
-        """The type of ``data``."""
+        """Return the type of ``data``."""
         return StructType([StructField(column.name, spark_type(column)) for column in self.columns])
 
     def document(self) -> dict[str, Any]:
-        """As it is written down."""
+        """Return the version as it is stored."""
         return {"columns": [to_json(column) for column in self.columns], "is_exact": self.is_exact}
 
 
 class Schemas:
-    """The versions of a lake, one file each. A version is never changed."""
+    """The versions of a lake's schema, one file each. A version is never changed."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
 
     def newest(self) -> BodySchema:
-        """The version that holds now."""
+        """Return the current version."""
         numbers = [int(name[:9]) for name in self._storage.names(_HOME) if name.endswith(".json")]
         return self.version(max(numbers, default=0))
 
     def version(self, number: int) -> BodySchema:
-        """A version by its number; 0 is the one of a lake that has none."""
+        """Return a version by number; 0 is that of a lake without versions."""
         if number == 0:
             return BodySchema()
         found = json.loads(self._storage.read(_path(number)))
         return BodySchema(number, tuple(map(of_json, found["columns"])), found["is_exact"])
 
     def grow(self, grown: Callable[[BodySchema], BodySchema]) -> BodySchema:
-        """The newest version as ``grown`` makes it, written down as the next one if that is another one.
+        """Pass the newest version to ``grown``, and store the result as the next version if it differs.
 
-        On a local disk several processes may do so at once: who comes second grows what the first has written.
+        Several processes on a local disk may do so at once: the second one grows what the first has stored.
         """
         while True:
             newest = self.newest()
@@ -70,13 +71,13 @@ class Schemas:
 
 
 def to_json(column: Column) -> dict[str, Any]:
-    """A column as JSON has it."""
+    """Convert a column to JSON."""
     found: dict[str, Any] = {"name": column.name, "kind": column.kind}
     return {**found, "parts": [to_json(part) for part in column.parts]} if column.parts else found
 
 
 def of_json(found: dict[str, Any]) -> Column:
-    """The column that :func:`to_json` made this of."""
+    """Convert the result of :func:`to_json` back."""
     return Column(found["name"], found["kind"], [of_json(part) for part in found.get("parts", [])])
 
 

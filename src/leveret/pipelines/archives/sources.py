@@ -1,4 +1,4 @@
-"""Where rows come from: a stream or a queue of a broker, by the name that a lake has for it, and what waits there."""
+"""The streams and queues to archive: their names in the lake, and the number of messages that wait in them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ _NAME_LENGTH_MAX: Final = 60
 class Source:
     """A stream or queue to archive.
 
-    kind: STREAM or QUEUE; broker: what rows say of where they come from; options: of the reader, besides its own.
+    Attributes:
+        kind: STREAM or QUEUE.
+        broker: the broker's name in rows.
+        options: further reader options.
     """
 
     kind: str
@@ -42,25 +45,25 @@ class Source:
 
     @property
     def slug(self) -> str:
-        """Its name in paths: readable, and another one for each broker, virtual host, kind and name."""
+        """The source's name in paths: readable, and unique for broker, virtual host, kind and name."""
         whole = json.dumps([self.broker, parse_url(self.url).vhost, self.kind, self.name])
         plain = _PLAIN.sub("_", self.name)[:_NAME_LENGTH_MAX].strip(".") or "_"
         return f"{plain}-{hashlib.sha256(whole.encode()).hexdigest()[:8]}"
 
     def reader_options(self, spool_directory: str) -> dict[str, str]:
-        """The options of ``format("leveret")``; of a queue each message once, by way of a spool."""
+        """Return the options for ``format("leveret")``; a queue is read through a spool, each message once."""
         own = {"url": self.url, self.kind: self.name}
         if self.kind == QUEUE:
             own |= {"mode": "spool", "spoolDir": spool_directory}
         return {**self.options, **own}
 
     def waiting(self, planned: Mapping[str, Any], spool_directory: str) -> int:
-        """How many messages there are that no micro-batch has had yet; nothing is taken and nobody is disturbed.
+        """Return the number of messages that no micro-batch has had yet, without taking any of them.
 
-        planned: the offset in the checkpoint up to which all is done; empty = none.
+        ``planned`` is the offset in the checkpoint up to which everything is done, empty if there is none.
 
         Raises:
-            PipelineError: the broker can't be reached, or there is no such stream or queue.
+            PipelineError: the broker is unreachable, or the stream or queue does not exist.
         """
         try:
             return self._in_stream(planned) if self.kind == STREAM else self._in_queue(planned, spool_directory)

@@ -1,7 +1,7 @@
-"""A directory of files, on this host, in HDFS or in an object store, and the operations that a lake is made of.
+"""The file operations of a lake, on a local directory, in HDFS or in an object store.
 
-Each operation is a point where everything may end. What is synced survives a loss of power on a local disk; elsewhere
-the store itself sees to that.
+A crash may happen between any two of them. Synced files survive a loss of power on a local disk; elsewhere the store
+takes care of that.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from leveret.pipelines.errors import PipelineError
 _ASIDE: Final = ".part"
 _SCHEME: Final = re.compile(r"([a-z][a-z0-9+.-]+)://", re.IGNORECASE)
 _ARROW_SCHEMES: Final = {"s3a": "s3", "s3n": "s3"}
-"""Hadoop's names of what Arrow calls otherwise."""
+"""Hadoop's schemes that Arrow names differently."""
 
 
 @dataclass(frozen=True)
@@ -33,10 +33,11 @@ class Entry:
 
 
 class Storage:
-    """Paths are relative to the root, with slashes. Methods raise ``OSError``, which Arrow's errors of files are."""
+    """A directory; paths are relative to it, with slashes. Methods raise ``OSError``, also for Arrow's file errors."""
 
     def __init__(self, location: str, filesystem: fs.FileSystem, root: str) -> None:
-        """location: what Spark calls the root; filesystem, root: what Arrow calls it. See :meth:`at`."""
+        """Take the root as Spark names it (``location``) and as Arrow does (``filesystem``, ``root``). See
+        :meth:`at`."""
         self.location = location
         self.is_local = isinstance(filesystem, fs.LocalFileSystem)
         self.root = root
@@ -44,12 +45,12 @@ class Storage:
 
     @classmethod
     def at(cls, location: str) -> Storage:
-        """The directory at a path of this host or a URI: ``hdfs://…``, ``s3a://…``, ``gs://…``, ``abfss://…``.
+        """Return the directory at a local path or a URI: ``hdfs://…``, ``s3a://…``, ``gs://…``, ``abfss://…``.
 
-        What stands behind a ``?`` is for Arrow alone, as ``region=`` and ``endpoint_override=``; Spark has settings.
+        A query, such as ``?region=…&endpoint_override=…``, is for Arrow only; Spark has settings for that.
 
         Raises:
-            PipelineError: Arrow knows no such file system, or can't reach it.
+            PipelineError: Arrow does not know the file system, or cannot reach it.
         """
         scheme = _SCHEME.match(location)
         if scheme is None or scheme[1].lower() == "file":
@@ -66,83 +67,83 @@ class Storage:
         return cls(uri, filesystem, root)
 
     def below(self, path: str) -> Storage:
-        """A directory in this one."""
+        """Return a directory in this one."""
         return Storage(self.spark(path), self._fs, self._full(path))
 
     def beside(self, ending: str) -> Storage:
-        """The directory whose name is that of this one with something behind it."""
+        """Return the directory beside this one whose name has ``ending`` appended."""
         return Storage(self.location + ending, self._fs, self.root + ending)
 
     def spark(self, path: str = "") -> str:
-        """What Spark calls this path."""
+        """Return the path as Spark writes it."""
         return f"{self.location}/{path}" if path else self.location
 
     def exists(self, path: str) -> bool:
-        """Whether there is a file or directory."""
+        """Whether the file or directory exists."""
         return bool(self._fs.get_file_info(self._full(path)).type != fs.FileType.NotFound)
 
     def names(self, directory: str) -> list[str]:
-        """What a directory holds, sorted; nothing if there is no such directory."""
+        """Return the names in a directory, sorted; none if it does not exist."""
         selector = fs.FileSelector(self._full(directory), allow_not_found=True)
         return sorted(info.base_name for info in self._fs.get_file_info(selector))
 
     def files(self, directory: str, suffix: str = "") -> list[Entry]:
-        """All files below a directory whose names end like this, in the order of their paths."""
+        """Return all files below a directory whose names end with ``suffix``, in order of paths."""
         selector = fs.FileSelector(self._full(directory), allow_not_found=True, recursive=True)
         found = [info for info in self._fs.get_file_info(selector) if info.type == fs.FileType.File]
         entries = [Entry(info.path[len(self.root) :].lstrip("/"), info.size) for info in found]
         return sorted((one for one in entries if one.path.endswith(suffix)), key=lambda one: one.path)
 
     def read(self, path: str) -> bytes:
-        """A file's content."""
+        """Return a file's content."""
         with self._fs.open_input_stream(self._full(path)) as file:
             return bytes(file.read())
 
     def open(self, path: str) -> pa.NativeFile:
-        """A file to read anywhere in it."""
+        """Open a file for random access."""
         return self._fs.open_input_file(self._full(path))
 
     def create(self, path: str) -> pa.NativeFile:
-        """A file to write."""
+        """Open a file for writing."""
         return self._fs.open_output_stream(self._full(path))
 
     def make_directory(self, path: str) -> None:
-        """Create it, and what is above it, where it is missing."""
+        """Create a directory and its missing parents."""
         self._fs.create_dir(self._full(path), recursive=True)
 
     def write(self, path: str, data: bytes) -> None:
-        """Make a file with this content, which may be lost as long as it is not synced."""
+        """Create a file with this content, which a crash may lose until it is synced."""
         with self.create(path) as file:
             file.write(data)
 
     def sync(self, path: str) -> None:
-        """A file's content is on the disk when this returns."""
+        """Return when a file's content is on disk."""
         self._sync(path, os.O_RDONLY)
 
     def sync_directory(self, path: str) -> None:
-        """Which files a directory has is on the disk when this returns."""
+        """Return when a directory's entries are on disk."""
         self._sync(path, os.O_RDONLY | os.O_DIRECTORY)
 
     def move(self, old: str, new: str) -> None:
-        """Give a file another name; one that has it already goes."""
+        """Rename a file, replacing one that has the new name."""
         self._fs.move(self._full(old), self._full(new))
 
     def link(self, old: str, new: str) -> None:
-        """Give a file on a local disk a second name. ``FileExistsError`` if one has it already."""
+        """Hard-link a file on a local disk; ``FileExistsError`` if the new name exists."""
         os.link(self._full(old), self._full(new))
 
     def delete(self, path: str) -> None:
-        """Remove a file."""
+        """Delete a file."""
         self._fs.delete_file(self._full(path))
 
     def delete_directory(self, path: str) -> None:
-        """Remove a directory that has no files."""
+        """Remove a directory without files."""
         self._fs.delete_dir(self._full(path))
 
-    # -- made of these
+    # -- built on these
 
     def publish(self, path: str, data: bytes) -> None:
-        """Write a file that is there wholly or not at all, and stays when this has returned."""
+        """Write a file atomically and durably."""
         aside = path + _ASIDE
         self.write(aside, data)
         self.sync(aside)
@@ -150,7 +151,7 @@ class Storage:
         self.sync_directory(_parent(path))
 
     def publish_new(self, path: str, data: bytes) -> bool:
-        """The same for a file that nobody has made yet; whether it was so. Only local disks can tell for sure."""
+        """Publish a file unless it exists; return whether it was written. Only local disks exclude a race."""
         if self.exists(path):
             return False
         if not self.is_local:
@@ -169,14 +170,14 @@ class Storage:
         return True
 
     def delete_tree(self, path: str) -> None:
-        """Remove a directory with all that it has; none is fine."""
+        """Delete a directory with its content; does nothing if it does not exist."""
         for file in self.files(path):
             self.delete(file.path)
         if self.exists(path):
             self.delete_directory(path)
 
     def sync_directories(self, paths: set[str]) -> None:
-        """Sync these directories, and those above them up to the root, for they may be new, too."""
+        """Sync these directories and their parents up to the root, which may be new, too."""
         for path in sorted({above for each in paths for above in _upwards(each)}, reverse=True):
             self.sync_directory(path)
 

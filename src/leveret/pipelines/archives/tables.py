@@ -1,4 +1,4 @@
-"""Micro-batches into tables of Delta or Iceberg: their own logs know which batch they have, and say what is read."""
+"""Writes micro-batches into Delta or Iceberg tables, whose own logs tell which batches they have."""
 
 from __future__ import annotations
 
@@ -26,14 +26,17 @@ PACKAGES: Final = {
     ICEBERG: "org.apache.iceberg:iceberg-spark-runtime-SPARK_2.13:VERSION",
 }
 BATCH_PROPERTY: Final = "leveret.batch"
-"""In the summary of an Iceberg snapshot: which batch of which source it brought."""
+"""Property in the summary of an Iceberg snapshot: the source and batch that it added."""
 
 
 @dataclass(frozen=True)
 class TableSink:
     """Writes micro-batches of a source into a table, each once.
 
-    form: DELTA or ICEBERG; lake, dead: the tables, by path or by name; state: where schemas and notes are.
+    Attributes:
+        form: DELTA or ICEBERG.
+        lake, dead: the tables, by path or name.
+        state: where schemas and notes are.
     """
 
     source: Source
@@ -58,7 +61,8 @@ class TableSink:
 
     @contextmanager
     def _split(self, rows: DataFrame, parsing: Parsing, batch: int) -> Iterator[tuple[DataFrame, DataFrame]]:
-        """A replay parses as the first time: two tables are two commits, and no row may stand in both."""
+        """Parse rows; a replay uses the same schema, since the two tables commit separately and no row may be in
+        both."""
         batches, schemas = Batches(self.source.slug, {LAKE: self.state}), Schemas(self.state)
         planned = self.checkpoint.planned(batch)
         record = batches.replayed(batch, planned)
@@ -77,7 +81,7 @@ class TableSink:
 
 
 def require(spark: SparkSession, form: str) -> None:
-    """Raises ``PipelineError`` unless Spark has what writes tables of this form."""
+    """Raise ``PipelineError`` unless Spark can write tables of this form."""
     try:
         spark.read.format(form).load("/leveret-asks-whether-the-format-is-there").schema  # noqa: B018
     except Exception as error:
@@ -86,14 +90,14 @@ def require(spark: SparkSession, form: str) -> None:
                 f"Spark has no data source {form!r}: add --conf spark.jars.packages={PACKAGES[form]} with the version "
                 "that fits your Spark, and the settings that its documentation names"
             ) from None
-        # there it is: it only misses the table that there is not
+        # the format exists; only the table does not
 
 
 def compact(spark: SparkSession, form: str, table: str) -> None:
-    """Merge the small files of a table, by the table's own means.
+    """Merge the small files of a table, with the table's own command.
 
     Raises:
-        PipelineError: Spark says why it can't.
+        PipelineError: Spark's reason why it cannot.
     """
     catalog, _, name = table.partition(".")
     statements = {
@@ -107,7 +111,7 @@ def compact(spark: SparkSession, form: str, table: str) -> None:
 
 
 def _to_delta(rows: DataFrame, path: str, writer: str, batch: int, partition_by: Sequence[str]) -> None:
-    # a table of Delta passes over a write whose version it has from this writer
+    # Delta skips a write if it has this version from this writer already
     options = {"txnAppId": writer, "txnVersion": str(batch), "mergeSchema": "true"}
     frames = rows.write.format(DELTA).mode("append").options(**options)
     if partition_by:

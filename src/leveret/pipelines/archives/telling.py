@@ -1,4 +1,4 @@
-"""What an archive says at its end."""
+"""The tables in an archive's summary."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PARTITIONS_MAX: Final = 20
 
 
 def by_source(followed: Iterable[Followed]) -> Table:
-    """Each source, and what came of it."""
+    """Return a table with each source's rows, dead letters and batches."""
     rows = []
     for one in followed:
         dead = sum(record.rows(DEAD) for record in one.records)
@@ -23,7 +23,7 @@ def by_source(followed: Iterable[Followed]) -> Table:
 
 
 def by_partition(records: Sequence[Record], partition_by: Sequence[str]) -> Table | None:
-    """The partitions that got most rows; None if nothing is partitioned, or nothing came."""
+    """Return the partitions with most new rows, None without partitions or rows."""
     rows: dict[str, int] = {}
     files: dict[str, int] = {}
     for move in (move for record in records for move in record.moves if move.table == LAKE):

@@ -1,4 +1,4 @@
-"""What becomes of a micro-batch: the function that a query calls with its rows."""
+"""The foreachBatch function that writes micro-batches as Parquet."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _at_work: dict[str, threading.Lock] = {}
 
 
 def at_work(source: str) -> threading.Lock:
-    """Held while a batch of this source is written in this process: a query that is stopped leaves it running."""
+    """Return the lock for writing a batch of this source: a stopped query leaves its batch running in this process."""
     return _at_work.setdefault(source, threading.Lock())
 
 
 @dataclass(frozen=True)
 class ParquetSink:
-    """Writes micro-batches of a source into a lake of Parquet, each once, however often Spark gives it."""
+    """Writes micro-batches of a source into a Parquet lake, each once, even if Spark repeats it."""
 
     source: Source
     lake: Storage
@@ -52,7 +52,7 @@ class ParquetSink:
             batches.move(record)
 
     def _write(self, frame: DataFrame, batch: int, stage: str) -> BodySchema:
-        # this session is the query's own; Spark's default are 96 bits that mean no zone to other readers
+        # the session is the query's own; Spark's default is INT96, which other readers take for times without a zone
         frame.sparkSession.conf.set(TIMESTAMPS, "TIMESTAMP_MICROS")
         rows = lake_rows(frame, self.source, batch, self.is_exact)
         if self.parsing is None:

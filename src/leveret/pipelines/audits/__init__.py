@@ -1,1 +1,1 @@
-"""What became of each message on several brokers, from what their firehoses told. docs/AUDIT.md."""
+"""Follows each message across several brokers by their recorded firehoses. See docs/AUDIT.md."""

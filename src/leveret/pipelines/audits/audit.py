@@ -1,4 +1,4 @@
-"""audit: what became of each message on several brokers, from what their firehoses told."""
+"""The pipeline ``audit``: what became of each message on several brokers, by their firehoses."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ from leveret.pipelines.summary import Summary, Table, Value
 KINDS: Final = (PUBLISH, CONFIRM, DELIVER)
 
 REPLY_TO: Final = "amq.rabbitmq.reply-to."
-"""Direct replies go to keys that begin so; they belong to their requests."""
+"""Prefix of routing keys of direct replies, which belong to their requests."""
 
 FINDINGS_MAX: Final = 100
-"""How many of each kind are listed; the table has all."""
+"""Findings of each kind that the summary lists; the table has all."""
 
 
 @dataclass(frozen=True)
 class Recording:
-    """What the firehose of one broker told, in all.
+    """Totals of a broker's recorded firehose.
 
     Attributes:
         broker: its name in the audit.
-        nodes: what it calls itself, and so what links call it.
-        events: how many there are, by kind.
-        begun_us, ended_us: the first and the last one, µs since 1970, None where none has a time.
+        nodes: the broker's own names, which links use.
+        events: number of events by kind.
+        begun_us, ended_us: times of the first and last event, µs since 1970; None if events have no times.
         streams: queues that are streams.
-        anonymous: publishes that have nothing they could be known by, and are no direct replies.
+        anonymous: publishes without any identity, except direct replies.
     """
 
     broker: str
@@ -71,31 +71,31 @@ def audit(
     dry_run: bool = False,
     reporter: Reporter = Reporter(),  # noqa: B008  (it has no state)
 ) -> Summary:
-    """Find out what became of each message. docs/AUDIT.md defines what counts as lost, duplicated and early.
+    """Find out what became of each message. docs/AUDIT.md defines lost, duplicated and early messages.
 
     Args:
         spark: the session.
-        firehoses: by broker's name, what its firehose told: an AMQP URL, the path of a lake, rows of messages, or what
-            ``events`` returned.
-        lakes: by broker's name, archived streams: what stands there has arrived, and nothing else has.
-        waiting: messages that a queue still has, by broker and queue: that many are not lost.
-        brokers: by broker's name, the AMQP URL to ask it at what waits in its queues.
-        table: directory that gets a row for each message, as Parquet; what is there is replaced.
-        report: file that gets the report, HTML.
-        stream: into which firehoses were recorded.
+        firehoses: by broker's name, its recorded firehose: an AMQP URL, the path of a lake, rows of messages, or the
+            result of ``events``.
+        lakes: by broker's name, archived streams: exactly the messages in them have arrived.
+        waiting: number of messages still in a queue, by broker and queue; that many are not lost.
+        brokers: by broker's name, the AMQP URL to ask for the number of messages in its queues.
+        table: directory for a Parquet table with a row per message; an existing table is replaced.
+        report: file for the report, as HTML.
+        stream: stream into which firehoses were recorded.
         identity: ``message_id`` or ``content``.
-        clusters: names of brokers by those of their clusters, where links call a broker otherwise than its firehose.
-        delay_units_ms: units of delay levels by prefix, where they are neither seconds nor those of ``nsb.ms``.
-        since, until: messages that were published from then on, and before then; with a zone.
-        grace_ms: messages published or due within so many before the last event are not judged yet.
-        dry_run: say what there is to audit, and change nothing.
-        reporter: hears how far it is.
+        clusters: names of brokers by cluster name, if links use another name than the firehose.
+        delay_units_ms: units of delay levels by prefix, unless they are seconds or those of ``nsb.ms``.
+        since, until: judge messages published from ``since`` to before ``until``, times with a zone.
+        grace_ms: messages published or due in this period before the last event are not judged yet.
+        dry_run: tell what there is to audit, and change nothing.
+        reporter: receives the progress.
 
     Returns:
-        Figures and tables; ``adds_up`` is false if anything is lost, duplicated or early.
+        Figures and tables; ``adds_up`` is false if a message is lost, duplicated or early.
 
     Raises:
-        PipelineError: there is nothing to audit, it can't be read, or the results can't be written.
+        PipelineError: there is nothing to audit, it cannot be read, or the results cannot be written.
     """
     began_s = time.monotonic()
     if not firehoses:
@@ -122,7 +122,7 @@ def audit(
             for broker, sources in (lakes or {}).items()
             for source in ([sources] if isinstance(sources, (str, DataFrame)) else sources)
         ]  # fmt: skip
-        # what AMQP is read for is read once, and plans stay small: Spark compares them with all that it has cached
+        # checkpointed, so that AMQP is read once and plans stay small: Spark compares them with everything in its cache
         everything = _union([told, *kept]).localCheckpoint(storageLevel=StorageLevel.DISK_ONLY)
         recordings = _recordings(everything, list(firehoses))
         if dry_run:
@@ -174,7 +174,7 @@ def _recordings(everything: DataFrame, brokers: list[str]) -> list[Recording]:
 
 
 def _asked(everything: DataFrame, brokers: Mapping[str, str], reporter: Reporter) -> dict[tuple[str, str], int]:
-    """What waits in the queues that messages were routed to."""
+    """Ask brokers for the number of messages in the queues that messages were routed to."""
     if not brokers:
         return {}
     reporter.phase("asking what waits at " + ", ".join(brokers))
@@ -200,7 +200,7 @@ def _messages(
     clusters: Mapping[str, str],
     grace_ms: int,
 ) -> DataFrame:
-    """A row for each message."""
+    """Return a row for each message."""
     audited = [one.broker for one in recordings]
     brokers = {node: one.broker for one in recordings for node in one.nodes} | dict(clusters)
     named = tracks.named(everything, brokers)
@@ -221,7 +221,7 @@ def _messages(
 def _streams(
     spark: SparkSession, everything: DataFrame, recordings: Sequence[Recording], lakes: Mapping[str, Any]
 ) -> DataFrame:
-    """Which queues are streams, and whether their lake says what has arrived."""
+    """Return which queues are streams, and whether a lake has all their messages."""
     kept: set[tuple[str, str]] = set()
     if lakes:
         arrived = everything.where("kind = 'arrive' AND stream_offset IS NOT NULL")
@@ -269,7 +269,8 @@ def _told(
 
 
 def _width_s(recordings: Sequence[Recording]) -> int:
-    """Intervals of the picture over time: seconds, minutes or hours, so that there are not too many."""
+    """Return the interval of the chart over time, in seconds: a second, minute or hour, so that there are not too
+    many."""
     spans_us = [one.ended_us - one.begun_us for one in recordings if one.ended_us and one.begun_us]
     span_s = max(spans_us, default=0) / 1e6
     return 1 if span_s <= 600 else 60 if span_s <= 48 * 3600 else 3600

@@ -1,4 +1,4 @@
-"""Delays as publishes say them, in SQL: by the binary digits of delay levels, or by headers."""
+"""Delays of publishes in SQL: from the binary digits of delay levels, or from headers."""
 
 from __future__ import annotations
 
@@ -12,23 +12,24 @@ LEVELS: Final = r"^(.+)\.delay-(level-\d\d|delivery)$|^(celery_delayed)_(\d+|del
 """Exchanges of delay levels, as NServiceBus, leveret and Celery name them (leveret.delay)."""
 
 UNITS_MS: Final = {"nsb.ms": 1}
-"""Units of the layouts that do not count seconds, by prefix."""
+"""Units by prefix of layouts that do not count seconds."""
 
 _DIGITS: Final = r"^((?:[01]\.){28}|(?:[01]\.)+)(.+)$"
 
 
 def in_levels(exchange: Column, routing_key: Column) -> Column:
-    """Whether a message is, or was, on its way through delay levels."""
+    """Whether a message is or was in delay levels."""
     return exchange.rlike(LEVELS) & routing_key.rlike(_DIGITS)
 
 
 def destination(routing_key: Column) -> Column:
-    """The queue or endpoint that a message in delay levels is for."""
+    """Return the queue or endpoint to which a message in delay levels goes."""
     return F.regexp_extract(routing_key, _DIGITS, 2)
 
 
 def level_delay_ms(exchange: Column, routing_key: Column, units_ms: Mapping[str, int]) -> Column:
-    """The delay that the digits of a key in delay levels say, BIGINT. units_ms: by prefix, 1000 for all others."""
+    """Return the delay in the digits of a delay levels' key, BIGINT; units default to 1000 ms unless in
+    ``units_ms``."""
     digits = F.replace(F.regexp_extract(routing_key, _DIGITS, 1), F.lit("."), F.lit(""))
     prefix = F.regexp_extract(exchange, LEVELS, 1)
     unit_ms = F.lit(1000)
@@ -38,6 +39,6 @@ def level_delay_ms(exchange: Column, routing_key: Column, units_ms: Mapping[str,
 
 
 def header_delay_ms(headers: Column) -> Column:
-    """The delay that headers ask for: x-delay of a delayed exchange, or NServiceBus's seconds; BIGINT or null."""
+    """Return the delay in headers: x-delay of a delayed exchange, or NServiceBus's seconds; BIGINT or null."""
     seconds = headers["NServiceBus.Transport.RabbitMQ.DelayInSeconds"].try_cast("bigint")
     return F.coalesce(headers["x-delay"].try_cast("bigint"), seconds * 1000)

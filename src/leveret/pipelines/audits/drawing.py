@@ -1,4 +1,4 @@
-"""The pictures of an audit's report, as SVG. Needs matplotlib, and no display."""
+"""Draws the charts of an audit's report as SVG. Needs matplotlib, but no display."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 SIZE: Final = (7.2, 3.0)
 GROUPS_MAX: Final = 8
-"""This many lines can be told apart; the largest groups are drawn."""
+"""Most lines in a chart, to keep them distinguishable; the largest groups are drawn."""
 
 INTERVALS_MAX: Final = 5000
 
@@ -29,7 +29,7 @@ _STYLES: Final = {"publish": "-", "deliver": ":"}
 
 
 def draw(pictures: Pictures) -> list[tuple[str, str]]:
-    """Titles and SVG of those that there is something to draw for."""
+    """Return titles and SVG of the charts that have data."""
     drawn = []
     if pictures.intervals:
         title = f"Messages per {_NAMES.get(pictures.width_s, 'interval')}, by broker"
@@ -45,12 +45,12 @@ def draw(pictures: Pictures) -> list[tuple[str, str]]:
 
 
 def over_time(rows: Sequence[tuple[str, str, int, int]], width_s: int) -> Figure:
-    """Lines: what was published in each interval, and dotted what was delivered."""
+    """Draw lines of the messages published in each interval, and dotted lines of those delivered."""
     figure, axes = _axes()
     brokers = sorted({broker for broker, *_ in rows})[:GROUPS_MAX]
     counts = {(broker, kind, begin): count for broker, kind, begin, count in rows}
     first, last = (choose(begin for _, _, begin, _ in rows) for choose in (min, max))
-    # where nothing was told the line is at zero; a long time has too many intervals for that
+    # intervals without events are drawn as zero, unless the time is too long for that
     whole = (last - first) // width_s <= INTERVALS_MAX
     grid = list(range(first, last + width_s, width_s)) if whole else sorted({row[2] for row in rows})
     times = [datetime.fromtimestamp(begin, UTC) for begin in grid]
@@ -70,7 +70,7 @@ def over_time(rows: Sequence[tuple[str, str, int, int]], width_s: int) -> Figure
 
 
 def histogram(bins: Sequence[tuple[str, int, int]], axis: str) -> Figure:
-    """Steps over logarithmic bins, one for each group."""
+    """Draw steps over logarithmic bins, one line per group."""
     figure, axes = _axes()
     totals: dict[str, int] = {}
     for group, _, count in bins:
@@ -104,7 +104,7 @@ def _axes() -> tuple[Figure, Any]:
 
 def _svg(figure: Figure) -> str:
     out = io.StringIO()
-    # text as text: a tenth of the size, and names that can be searched for
+    # text stays text: a tenth of the size, and searchable
     with matplotlib.rc_context({"svg.fonttype": "none"}):
         figure.savefig(out, format="svg", metadata={"Date": None})
     text = out.getvalue()

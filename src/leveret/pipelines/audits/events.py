@@ -1,4 +1,4 @@
-"""What a firehose told, as rows: a publish, a delivery, a confirm, or an arrival in an archived stream each."""
+"""A firehose's events as rows: each a publish, a delivery, a confirm, or an arrival in an archived stream."""
 
 from __future__ import annotations
 
@@ -39,22 +39,22 @@ def events(
     identity: str = "message_id",
     delay_units_ms: Mapping[str, int] | None = None,
 ) -> DataFrame:
-    """What the firehose of a broker told.
+    """Return the events of a broker's firehose.
 
     Args:
         spark: the session.
-        source: an AMQP URL, to read the stream over (of RabbitMQ the queue, in which all stays); the path of a lake
-            that it was archived to; or rows as a lake or Spark's source ``leveret`` has them. What this function
-            returned is returned as it is.
-        stream: into which the firehose was recorded; of a lake with several sources the others are passed over.
-        identity: ``message_id``, or ``content``: what has no id is known by its body.
-        delay_units_ms: units of delay levels by prefix, where they are neither seconds nor those of ``nsb.ms``.
+        source: an AMQP URL to read the stream from (on RabbitMQ the queue, which keeps its messages); the path of a
+            lake with the archived stream; or rows like those of a lake or of Spark's source ``leveret``. A result of
+            this function is returned unchanged.
+        stream: stream into which the firehose was recorded; other sources of a lake are skipped.
+        identity: ``message_id``, or ``content`` to identify messages without id by their body.
+        delay_units_ms: units of delay levels by prefix, unless they are seconds or those of ``nsb.ms``.
 
     Returns:
-        A row for each event, whose columns are for ``audit`` alone.
+        A row for each event, with columns that only ``audit`` uses.
 
     Raises:
-        PipelineError: ``identity`` is none, or the rows have not the columns of messages.
+        PipelineError: ``identity`` is invalid, or the rows lack columns of messages.
     """
     if identity not in IDENTITIES:
         raise PipelineError(f"identity {identity!r}: say one of {', '.join(IDENTITIES)}")
@@ -68,7 +68,7 @@ def events(
 def arrivals(
     spark: SparkSession, source: str | DataFrame, *, identity: str, delay_units_ms: Mapping[str, int]
 ) -> DataFrame:
-    """Rows of archived streams as events: each message has arrived in its stream, at its offset."""
+    """Return rows of archived streams as events: each message has arrived in its stream, at its offset."""
     frame = rows(spark, source, None)
     kept = frame.where((F.col("exchange") != EXCHANGE) & F.col("source").isNotNull())
     seen = kept.select(
@@ -93,7 +93,7 @@ def arrivals(
 
 
 def rows(spark: SparkSession, source: str | DataFrame, stream: str | None) -> DataFrame:
-    """Messages of a stream over AMQP, of a lake, or as they are; columns that a lake may lack are null."""
+    """Read messages of a stream over AMQP or from a lake, or take given rows; columns that a lake may lack are null."""
     if isinstance(source, str) and source.startswith(("amqp://", "amqps://")):
         if stream is None:
             raise PipelineError("a lake is a path, not a broker")
@@ -101,7 +101,8 @@ def rows(spark: SparkSession, source: str | DataFrame, stream: str | None) -> Da
         if recorded_by(source) == "stream":
             options = {"stream": stream, "columns": f"{columns},offset,arrived"}
         else:
-            options = {"queue": stream, "columns": f"{columns},delivery_tag"}  # a look: what is there stays
+            # by mode=peek, the default: the messages stay
+            options = {"queue": stream, "columns": f"{columns},delivery_tag"}
         frame = spark.read.format("leveret").options(url=source, **options).load()
         if "delivery_tag" in frame.columns:
             frame = frame.withColumnRenamed("delivery_tag", "offset")
@@ -119,7 +120,7 @@ def rows(spark: SparkSession, source: str | DataFrame, stream: str | None) -> Da
 
 
 def is_events(frame: DataFrame) -> bool:
-    """Whether ``events`` has made it."""
+    """Whether the frame is a result of ``events``."""
     return {"kind", "seq", "hops", "subject"} <= set(frame.columns)
 
 
@@ -155,10 +156,10 @@ def _told(rows: DataFrame) -> DataFrame:
 
 
 def _described(told: DataFrame, identity: str, units_ms: Mapping[str, int]) -> DataFrame:
-    """What follows from a message's properties and headers: who it is, where it came from, when it is due.
+    """Derive a message's identity, origin and due time from its properties and headers.
 
-    Its ``subject`` is where it was first published to: the exchange, or the queue if that was the default exchange or a
-    delay. Different messages may have one id, as a flight and the notice of it.
+    Its ``subject`` is where it was first published: the exchange, or the queue if that was the default exchange or a
+    delay. Different messages may share an id, like a flight and the notice of it.
     """
     with_lists = told.withColumns(
         {

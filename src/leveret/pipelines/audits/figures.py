@@ -1,4 +1,4 @@
-"""What people want to know of all messages: totals, per exchange and hour, and what pictures are drawn of."""
+"""Aggregates over all messages: totals, figures by exchange and hour, and the data of the charts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from leveret.pipelines.summary import Table
 
 BINS_PER_DECADE: Final = 10
-"""Histograms of times have logarithmic bins."""
+"""Resolution of the histograms of times, whose bins are logarithmic."""
 
 _SUMS: Final = {
     "published": "count_if(recorded)",
@@ -38,9 +38,9 @@ BY_EXCHANGE: Final = (
 
 
 def sums(messages: DataFrame) -> tuple[dict[str, Any], Table]:
-    """All messages together, by the names of ``_SUMS``, and by broker, exchange and hour (UTC) of publishing.
+    """Aggregate all messages, by the names of ``_SUMS``, and by broker, exchange and hour (UTC) of publishing.
 
-    What was published for one queue, by the default exchange or a delay, stands under that queue: ``→ notices``.
+    Messages for one queue, by the default exchange or a delay, are listed under that queue: ``→ notices``.
     """
     keys = ("broker", "exchange", "hour")
     hour = F.date_format(F.date_trunc("hour", "seen_at"), "yyyy-MM-dd HH:00")
@@ -59,7 +59,7 @@ def sums(messages: DataFrame) -> tuple[dict[str, Any], Table]:
 
 
 def findings(messages: DataFrame, most: int) -> Table:
-    """The first messages of each kind of what is wrong."""
+    """Return the first messages of each kind of finding."""
     columns = ("finding", "message_id", "broker", "exchange", "routing_key", "published", "where")
     kinds = F.expr("array(IF(lost, 'lost', NULL), IF(duplicated, 'twice', NULL), IF(lateness_ms < 0, 'early', NULL))")
     where = (
@@ -81,7 +81,7 @@ def findings(messages: DataFrame, most: int) -> Table:
 
 
 def over_time(events: DataFrame, width_s: int) -> list[tuple[str, str, int, int]]:
-    """Broker, kind, begin of an interval (seconds since 1970) and count of publishes and deliveries."""
+    """Return broker, kind, start of an interval (seconds since 1970), and number of publishes or deliveries."""
     seen = events.where(F.col("kind").isin("publish", "deliver") & F.col("at").isNotNull())
     interval = (F.floor(F.unix_seconds("at") / width_s) * width_s).alias("interval")
     found = seen.groupBy("broker", "kind", interval).count().orderBy("broker", "kind", "interval").collect()
@@ -89,10 +89,10 @@ def over_time(events: DataFrame, width_s: int) -> list[tuple[str, str, int, int]
 
 
 def histograms(messages: DataFrame) -> dict[str, list[tuple[str, int, int]]]:
-    """Of ``late``, ``reply`` and ``crossing`` times: group, bin and count.
+    """Return the histograms of ``late``, ``reply`` and ``crossing`` times: group, bin and count.
 
-    Bin n holds what is from 10^(n/10) ms on, and the first one what is shorter. A crossing is from the publish where
-    the message entered to the one behind its first link.
+    Bin n starts at 10^(n/10) ms; the first bin also has all shorter times. A crossing is the time from the publish
+    where the message entered to the publish behind its first link.
     """
     late = F.struct(F.lit("late").alias("kind"), F.lit("all").alias("group"), F.col("lateness_ms").alias("ms"))
     reply = F.struct(F.lit("reply").alias("kind"), F.col("exchange").alias("group"), F.col("reply_ms").alias("ms"))

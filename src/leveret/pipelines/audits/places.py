@@ -1,7 +1,7 @@
-"""Where each message should have come, and where it did: a row for each message and queue, and one for its publishes.
+"""Where each message should arrive, and where it did: a row for each message and queue, and one for its publishes.
 
-A place is a queue of a broker, or a federation link, which is called as RabbitMQ calls its upstream queue, with the
-names of brokers in place of those of clusters.
+A place is a queue of a broker, or a federation link. A link has the name of its upstream queue in RabbitMQ, with the
+broker's name in place of the cluster's.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from leveret.pipelines.audits.events import ARRIVE, CONFIRM, DELIVER, PUBLISH
 
 KEY: Final = ("id", "subject", "origin")
-"""What a message is known by: its id, where it was first published to, and at which broker."""
+"""What identifies a message: its id, where it was first published, and at which broker."""
 
 PUBLISHED: Final = ""
 """The place that stands for a message's publishes."""
@@ -23,22 +23,22 @@ PUBLISHED: Final = ""
 _LINK: Final = "federation: "
 _FACTS: Final = {
     "broker": "string", "place": "string", "at": "timestamp", "seq": "bigint",
-    # of a publish where the message entered, and of each one for each queue
+    # facts of a publish by which the message entered, and of each publish for each queue
     "copy": "bigint", "exchange": "string", "routing_key": "string", "confirmed": "boolean", "delay_ms": "bigint",
     "queues": "array<string>", "is_expected": "boolean", "is_judged": "boolean", "due_at": "timestamp",
     "expires_at": "timestamp", "is_stream": "boolean",
-    # of a delivery or arrival
+    # facts of a delivery or arrival
     "seen": "struct<at: timestamp, redelivered: boolean, deaths: bigint, offset: bigint>",
     "has_died": "boolean", "reply_ms": "double",
 }  # fmt: skip
 
 
 def confirmed(told: DataFrame) -> DataFrame:
-    """The publishes, with ``confirmed``: true, false for those that were refused, or null where no answer is recorded.
+    """Return the publishes with ``confirmed``: true, false if refused, null if no answer is recorded.
 
-    The answer to a publish is the next event of its channel about its number: numbers, channels and names of
-    connections come again, but not in between. A broker that dies may have sent answers that it has not recorded yet;
-    what it recorded as published was on its disk.
+    The answer to a publish is the next event of its channel with its number: numbers, channels and connection names are
+    reused, but not in between. A broker that dies may have sent answers that it has not recorded; what it recorded as
+    published was on its disk.
     """
     publishes = told.where(F.col("kind") == PUBLISH)
     plain = publishes.where("tag IS NULL").withColumn("confirmed", F.lit(None).cast("boolean"))
@@ -52,8 +52,8 @@ def confirmed(told: DataFrame) -> DataFrame:
 
 
 def named(told: DataFrame, brokers: Mapping[str, str]) -> DataFrame:
-    """Events with ``origin``, the broker where the message entered, ``upstream`` and ``came_by``, the link that it came
-    over; queues of links are called after their brokers. brokers: their names by those of their clusters."""
+    """Return events with ``origin``, the broker where the message entered, and ``upstream`` and ``came_by``, the link
+    that it came over. Queues of links are renamed after their brokers, by ``brokers``: names by cluster."""
     clusters = F.create_map(*[F.lit(text) for pair in brokers.items() for text in pair]) if brokers else None
 
     def broker_of(cluster: Column) -> Column:
@@ -71,7 +71,7 @@ def named(told: DataFrame, brokers: Mapping[str, str]) -> DataFrame:
 
 
 def _called(queue: Column, brokers: Mapping[str, str]) -> Column:
-    """A queue's name; the upstream queue of a link to a broker whose firehose there is gets that of the link."""
+    """Return a queue's name; an upstream queue of a link to an audited broker gets the link's name."""
     name = queue
     exchange = F.regexp_extract(queue, r"^federation: (.*) -> ", 1)
     for cluster, broker in brokers.items():
@@ -82,7 +82,7 @@ def _called(queue: Column, brokers: Mapping[str, str]) -> Column:
 
 
 def link_name(queue: str, brokers: Mapping[str, str]) -> str:
-    """The same of one name."""
+    """Return a queue's name like ``_called``, for one string."""
     middle, is_there, behind = queue.removeprefix(_LINK).rpartition(" -> ")
     if queue.startswith(_LINK) and is_there:
         for cluster, broker in brokers.items():
@@ -92,13 +92,13 @@ def link_name(queue: str, brokers: Mapping[str, str]) -> str:
 
 
 def places(told: DataFrame, audited: list[str], streams: DataFrame, replies: DataFrame) -> DataFrame:
-    """A row for each message and place, and one with the place ``PUBLISHED`` for each message.
+    """Return a row for each message and place, and one with the place ``PUBLISHED`` for each message.
 
     Args:
         told: events as ``named`` returns them.
-        audited: brokers whose firehoses there are.
-        streams: which queues are streams: ``broker``, ``place``; ``is_kept`` where all that arrived in it is in a lake.
-        replies: how long requests took, ``reply_ms`` by ``KEY``.
+        audited: brokers whose firehoses are given.
+        streams: queues that are streams: ``broker``, ``place``; ``is_kept`` if a lake has all their messages.
+        replies: duration of requests, ``reply_ms`` by ``KEY``.
     """
     known = told.where("id IS NOT NULL")
     publishes = confirmed(known.where(F.col("kind") == PUBLISH).unionByName(told.where(F.col("kind") == CONFIRM)))
@@ -136,12 +136,12 @@ def _fact(frame: DataFrame, place: Column | str, **columns: Column | str) -> Dat
 
 
 def _is_entry(audited: list[str]) -> Column:
-    """Whether a publish is the first that is known of its message: no link's, or from a broker that told nothing."""
+    """Whether a publish is a message's first known one: not by a link, or from a broker without a firehose."""
     return F.col("upstream").isNull() | ~F.col("origin").isin(audited)
 
 
 def _entries(publishes: DataFrame, audited: list[str]) -> DataFrame:
-    # a publisher that is not sure says it again on another connection; a delayed retry has another number
+    # a publisher without an answer repeats a message on another connection; a delayed retry has another retry number
     copy = F.xxhash64("connection", "exchange", "routing_key", "retries")
     entered = publishes.where(_is_entry(audited))
     return _fact(entered, F.lit(PUBLISHED), broker="origin", copy=copy, exchange="exchange", routing_key="routing_key",
@@ -153,8 +153,8 @@ def _due() -> Column:
 
 
 def _expected(publishes: DataFrame, deliveries: DataFrame) -> DataFrame:
-    """Each publish for each queue that it went to. In delay levels that is their destination; what a delayed exchange
-    holds is expected where other messages with its key came out."""
+    """Return each publish for each queue that it went to. In delay levels that is the destination; what a delayed
+    exchange holds is expected where other messages with its key came out."""
     learned = deliveries.where("is_scheduled").groupBy("broker", "exchange", "routing_key").agg(
         F.collect_set("queue").alias("seen_queues")
     )  # fmt: skip
@@ -180,7 +180,7 @@ def _expected(publishes: DataFrame, deliveries: DataFrame) -> DataFrame:
 
 
 def _crossings(publishes: DataFrame) -> DataFrame:
-    """What came over a link has arrived there when it was published on the other side."""
+    """Return arrivals over links: the message has arrived when it is published on the other side."""
     crossed = publishes.where("upstream IS NOT NULL")
     return _fact(crossed, "came_by", broker="upstream", seq=F.lit(None), seen=_seen(F.expr("hops[0].redelivered")))
 
@@ -194,7 +194,7 @@ def _deliveries(deliveries: DataFrame, links: list[str]) -> DataFrame:
 
 
 def _deaths(deliveries: DataFrame) -> DataFrame:
-    """Queues that a message has left as a dead letter, as its history says."""
+    """Return the queues that a message has left as a dead letter, by its death history."""
     dead = deliveries.where("died_in IS NOT NULL").withColumn("died", F.explode("died_in"))
     return _fact(dead, "died", seq=F.lit(None), has_died=F.lit(True))
 
@@ -208,8 +208,8 @@ def _replied(replies: DataFrame) -> DataFrame:
 
 
 def replies(told: DataFrame) -> DataFrame:
-    """Requests that were answered: ``KEY`` and ``reply_ms``, from the publish of a request to that of its first reply,
-    which goes by the default exchange to the queue that the request names, with its correlation id."""
+    """Return answered requests: ``KEY`` and ``reply_ms``, from the publish of a request to that of its first reply,
+    which goes by the default exchange to the queue named in the request, with its correlation id."""
     asked = told.where((F.col("kind") == PUBLISH) & F.col("reply_to").isNotNull() & F.col("correlation_id").isNotNull())
     said = told.where(
         (F.col("kind") == PUBLISH) & (F.col("exchange") == "") & F.col("correlation_id").isNotNull()

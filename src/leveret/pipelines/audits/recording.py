@@ -1,4 +1,4 @@
-"""A broker's side of an audit: its firehose recorded into a stream, and how many messages wait in its queues."""
+"""Records a broker's firehose into a stream, and counts the messages in its queues."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from leveret.wire.errors import RESOURCE_LOCKED
 EXCHANGE: Final = "amq.rabbitmq.trace"
 
 AUDIT: Final = "x-leveret-audit"
-"""The argument of a binding to amq.rabbitmq.trace that lets leveret tell more; RabbitMQ does not mind it."""
+"""Argument of a binding to amq.rabbitmq.trace that makes leveret tell more; RabbitMQ ignores it."""
 
 UNKNOWN: Final = 2**31 - 1
-"""More messages than a queue has."""
+"""A number larger than the messages of any queue."""
 
 
 def record(url: str, queue: str = "audit") -> str:
-    """Declare a stream and bind it to the broker's firehose; what is there already stays.
+    """Declare a stream and bind it to the broker's firehose; an existing stream keeps its messages.
 
-    From then on it records whatever the firehose tells, which has to be on: ``leveret ctl trace_on``, or
-    ``rabbitmqctl trace_on``. Neither survives a restart of the broker: ``leveret serve --trace /`` has it on from the
-    first message. RabbitMQ's firehose reaches no streams (measured: 3.10.8), so there it is a classic queue.
+    The firehose must be on: ``leveret ctl trace_on``, or ``rabbitmqctl trace_on``. Both end with a restart of the
+    broker; ``leveret serve --trace /`` has it on from the first message. RabbitMQ's firehose reaches no streams
+    (measured: 3.10.8), so there the firehose is recorded into a classic queue.
 
     Returns:
         ``stream`` or ``queue``.
 
     Raises:
-        PipelineError: the broker can't be reached, or has another queue of this name.
+        PipelineError: the broker is unreachable, or has another queue of this name.
     """
     try:
         with BlockingConnection(url) as connection:
@@ -43,10 +43,10 @@ def record(url: str, queue: str = "audit") -> str:
 
 
 def recorded_by(url: str) -> str:
-    """What a broker records its firehose into: ``stream``, or ``queue``.
+    """Return what a broker records its firehose into: ``stream`` or ``queue``.
 
     Raises:
-        PipelineError: it can't be reached.
+        PipelineError: the broker is unreachable.
     """
     try:
         with BlockingConnection(url) as connection:
@@ -60,11 +60,11 @@ def _kind(connection: BlockingConnection) -> str:
 
 
 def waiting(url: str, queues: Iterable[str]) -> dict[str, int]:
-    """How many messages each of these queues has ready; queues that are not there have none. Nobody is told of a queue
-    that is exclusive to an open connection: ``UNKNOWN``.
+    """Return the number of ready messages of each queue, 0 for queues that do not exist. For a queue that is exclusive
+    to another connection, brokers refuse to answer: ``UNKNOWN``.
 
     Raises:
-        PipelineError: the broker can't be reached, or does not say.
+        PipelineError: the broker is unreachable, or does not answer.
     """
     counts: dict[str, int] = {}
     try:
@@ -82,5 +82,5 @@ def waiting(url: str, queues: Iterable[str]) -> dict[str, int]:
 
 
 def bare(url: str) -> str:
-    """Without the password."""
+    """Return what follows user and password in a URL: host, port and virtual host."""
     return url.rpartition("@")[2] or url

@@ -1,4 +1,4 @@
-"""The report of an audit: one HTML file that needs nothing else, with pictures in it."""
+"""The report of an audit: one self-contained HTML file with charts."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from leveret.pipelines.summary import Summary, Table, Value
 
 @dataclass(frozen=True)
 class Pictures:
-    """What they are drawn of.
+    """The data of the charts.
 
     Attributes:
         width_s: seconds of an interval.
-        intervals: broker, ``publish`` or ``deliver``, begin in seconds since 1970, count.
-        lateness, replies, crossings: a group's name, a bin of ``figures.histogram``, count.
+        intervals: broker, ``publish`` or ``deliver``, start in seconds since 1970, count.
+        lateness, replies, crossings: a group's name, a bin of ``figures.histograms``, count.
     """
 
     width_s: int
@@ -33,10 +33,10 @@ class Pictures:
 
 
 def write(path: str, summary: Summary, pictures: Pictures) -> None:
-    """Write the report, in place of what is there; pictures are left out where matplotlib is not installed.
+    """Write the report, replacing an existing file; charts are left out if matplotlib is not installed.
 
     Raises:
-        PipelineError: the file can't be written.
+        PipelineError: the file cannot be written.
     """
     target = Path(path).absolute()
     draft = target.with_name(f".{target.name}.{os.getpid()}.draft")
@@ -58,7 +58,7 @@ def _drawn(pictures: Pictures) -> list[tuple[str, str]]:
 
 
 def html(summary: Summary, pictures: Sequence[tuple[str, str]]) -> str:
-    """The page. pictures: titles and SVG."""
+    """Return the page; ``pictures`` has titles and SVG."""
     verdict = "All messages arrived, once and in time." if summary.adds_up else "Not all is well."
     drawn = "".join(f"<figure><figcaption>{escape(title)}</figcaption>{svg}</figure>" for title, svg in pictures)
     return _PAGE.substitute(

@@ -1,4 +1,4 @@
-"""A directory of Parquet that is replaced as a whole: who reads it sees the old table or the new one."""
+"""A Parquet directory that is replaced atomically: readers see the old table or the new one."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _EXCHANGE: Final = 2
 
 
 def replace(frame: DataFrame, path: str) -> None:
-    """Write the rows to a directory in place of what is there.
+    """Write the rows into a directory, replacing an existing table.
 
-    On a file system of this machine old and new change places in one step (renameat2), so that a crash leaves one of
-    them; where the system can't, the old one steps aside first. Elsewhere (``hdfs://``, ``s3a://``) Spark overwrites.
+    On a local file system old and new are exchanged in one step (renameat2), so that a crash leaves one of them; where
+    the system lacks that, the old one is moved aside first. Elsewhere (``hdfs://``, ``s3a://``) Spark overwrites.
 
     Raises:
-        PipelineError: it can't be written, or what is there is no table of Parquet.
+        PipelineError: it cannot be written, or the directory is no Parquet table.
     """
     if "://" in path and not path.startswith("file://"):
         _written(path, lambda: frame.write.mode("overwrite").parquet(path))
@@ -56,7 +56,7 @@ def _is_table(directory: Path) -> bool:
 
 
 def _swap(draft: Path, target: Path) -> None:
-    """Afterwards the draft is the target, and what was there stands in the draft's place."""
+    """Exchange draft and target; an old table ends in the draft's place, or is deleted."""
     if not target.exists():
         draft.rename(target)
         return

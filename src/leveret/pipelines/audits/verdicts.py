@@ -1,4 +1,4 @@
-"""What became of each message: a row for each, from its places."""
+"""The verdict on each message: a row for each, made of its places."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from leveret.pipelines.audits.places import KEY, PUBLISHED
 DELIVERED, IN_STREAM, DEAD, EXPIRED, OPEN, UNCONFIRMED, WAITING, LOST = (
     "delivered", "in stream", "dead-lettered", "expired", "open", "unconfirmed", "waiting", "lost",
 )  # fmt: skip
-"""How a message stands in a queue that it was routed to."""
+"""States of a message in a queue that it was routed to."""
 
 _UNFLAGGED: Final = "filter(seen, d -> NOT d.redelivered)"
 _TIMES: Final = f"""
@@ -21,14 +21,15 @@ greatest(
   coalesce(array_max(transform(filter({_UNFLAGGED}, d -> d.offset IS NULL), d ->
     size(filter({_UNFLAGGED}, other -> other.offset IS NULL AND other.deaths = d.deaths)))), 0))
 """
-"""How often a queue had a message: unflagged deliveries after equally many deaths; distinct offsets of a stream."""
+"""How often a queue had a message: deliveries without the redelivered flag after the same number of deaths, or distinct
+offsets of a stream."""
 
 
 def judged(places: DataFrame, end_us: int | None, grace_ms: int) -> DataFrame:
-    """Places with ``state``, null where the message was not expected; LOST where nothing excuses it.
+    """Return places with ``state``, null if the message was not expected there; LOST if nothing excuses its absence.
 
-    end_us: the last event, µs since 1970, None = no event has a time; grace_ms: what was published, or due, within so
-    many before it is open yet.
+    ``end_us`` is the time of the last event, µs since 1970, None if events have no times. Messages published or due
+    within ``grace_ms`` before it are OPEN.
     """
     end = F.timestamp_micros(F.lit(end_us).cast("bigint"))
     judged_at = F.timestamp_micros(F.lit(None if end_us is None else end_us - grace_ms * 1000).cast("bigint"))
@@ -50,9 +51,9 @@ def judged(places: DataFrame, end_us: int | None, grace_ms: int) -> DataFrame:
 
 
 def excused(places: DataFrame, waiting: DataFrame) -> DataFrame:
-    """Of what seems lost in a queue the newest messages wait there, as many as it has.
+    """Mark missing messages as WAITING: the newest ones of a queue, as many as it still has.
 
-    waiting: ``broker``, ``place``, ``count``.
+    ``waiting`` has the columns ``broker``, ``place`` and ``count``.
     """
     missing = places.where(F.col("state") == LOST).join(F.broadcast(waiting), ["broker", "place"])
     line = Window.partitionBy("broker", "place").orderBy(F.desc("seq"), F.desc("at"))
@@ -71,7 +72,7 @@ def excused(places: DataFrame, waiting: DataFrame) -> DataFrame:
 
 
 def messages(places: DataFrame) -> DataFrame:
-    """A row for each message, as docs/AUDIT.md describes it."""
+    """Return a row for each message, as docs/AUDIT.md describes it."""
     entry = F.struct(
         "at",
         "exchange",

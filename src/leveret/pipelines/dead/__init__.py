@@ -1,1 +1,1 @@
-"""Dead letters: what they say, and back with them."""
+"""Dead letters: reports on them, and sending them back."""

@@ -1,4 +1,5 @@
-"""What dead-lettered, why, how often, when; and a selection of it back to where it came from. docs/DEADLETTERS.md."""
+"""The pipeline ``deadletters``: what was dead-lettered, why and when; and sending a selection back. See
+docs/DEADLETTERS.md."""
 
 from __future__ import annotations
 
@@ -42,32 +43,32 @@ def deadletters(
     dry_run: bool = False,
     reporter: Reporter = Reporter(),  # noqa: B008  # it has no state
 ) -> Summary:
-    """Say what is in queues of dead letters, and send a selection of it on.
+    """Report on the messages in dead letter queues, and send a selection of them on.
 
-    Looking takes nothing out of a queue. To send, each queue is emptied as far as it is filled now, into files of the
-    checkpoint; of each micro-batch the chosen go out and all others back into their queue, in one write: into leveret
-    both exactly once.
+    The report takes nothing out of a queue. To send, each queue's current messages are moved into files of the
+    checkpoint. Of each micro-batch the selected messages are sent and all others are put back into their queue, in one
+    write: with leveret, both exactly once.
 
     Args:
         spark: the session.
         queues: queues of dead letters.
-        lake: archived dead letters, to be looked at, in place of queues.
-        url: of the broker.
-        where: a predicate of Spark's SQL over ``letters.COLUMNS``; None: all. To send one is needed; ``true`` is all.
-        group_by: columns that the table is grouped by.
-        exception_header: a header that says what went wrong, in place of the endpoints'.
-        send_back: each of the chosen to the queue in which it died first, as if new.
-        to_exchange: all of them to this exchange, with their first routing key and what they say of their deaths.
-        to_queue: all of them to this queue, in the same way.
-        checkpoint: directory of what is taken from queues, which driver and executors share; needed to send.
-        messages_max: how many messages of a queue are looked at; None: all. Not to send.
+        lake: archived dead letters to report on, instead of queues.
+        url: the broker.
+        where: a Spark SQL predicate over ``letters.COLUMNS``; None selects all. Required to send; ``true`` sends all.
+        group_by: columns to group the table by.
+        exception_header: header with the error, instead of those that endpoints set.
+        send_back: send each message to the queue in which it died first, as if new.
+        to_exchange: send all to this exchange, with their first routing key and their death history.
+        to_queue: send all to this queue, likewise.
+        checkpoint: directory for messages that are taken from queues, shared by driver and executors; required to send.
+        messages_max: most messages of a queue to report on; None for all. Not for sending.
         batch_rows: messages of a micro-batch.
-        dry_run: say what would be sent, and send nothing.
-        reporter: hears how far it is.
+        dry_run: tell what would be sent, and send nothing.
+        reporter: receives the progress.
 
     Raises:
-        PipelineError: a wrong argument; a queue, lake or broker that can't be used; a failure of Spark. What was taken
-            from a queue and not sent yet is in the checkpoint, and the next run goes on with it.
+        PipelineError: a wrong argument; a queue, lake or broker is unusable; Spark failed. Messages that were taken
+            from a queue and not sent yet are in the checkpoint, and the next run resumes with them.
     """
     is_sending = send_back or to_exchange is not None or to_queue is not None
     _check(queues, lake, where, send_back, to_exchange, to_queue, checkpoint, messages_max, is_sending, batch_rows)
@@ -100,7 +101,7 @@ def deadletters(
     assert where is not None
     sent = put_back = 0
     for queue in queues:
-        # with nothing to send a queue is better left alone, unless a run before left something behind
+        # leave a queue alone if there is nothing to send, unless an earlier run left messages behind
         if not figures["messages"] and not home(directory, queue).exists():
             continue
         reporter.phase(f"sending from {queue}")
@@ -154,7 +155,7 @@ def _rows(
 
 
 def _groups(chosen: DataFrame, group_by: Sequence[str]) -> list[Row]:
-    """Most messages first; with each the ids of a message that died early and of one that died late."""
+    """Group the messages, largest group first, each with the ids of an early and a late dead letter."""
     unknown = [name for name in group_by if name not in chosen.columns]
     if unknown:
         raise PipelineError(f"--group-by {unknown[0]}: there is no such column; there are {', '.join(letters.COLUMNS)}")

@@ -1,4 +1,4 @@
-"""Dead letters as rows: what their headers say of where, why and how often they died."""
+"""Dead letters as rows, with what their headers tell: where, why and how often they died."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from leveret.pipelines.errors import PipelineError, cause
 from leveret.pipelines.loading import loaded
 
 EXCEPTION: Final = "NServiceBus.ExceptionInfo.ExceptionType"
-"""The header of endpoints that names the exception."""
+"""The header in which endpoints name the exception."""
 
 FAILED: Final = "failed"
-"""The reason of messages that an endpoint could not handle, and that never died in a queue."""
+"""The reason for messages that an endpoint could not handle, and that never died in a queue."""
 
 OF_DEATHS: Final = (
     "x-death",
@@ -29,14 +29,14 @@ _OF_ENDPOINTS: Final = (
       for what in ("ExceptionType", "InnerExceptionType", "Message", "Source", "StackTrace")),
 )  # fmt: skip
 OF_FAILURE: Final = (*OF_DEATHS, *_OF_ENDPOINTS)
-"""Headers that a message which starts anew must not carry: RabbitMQ would take an old death for a circle."""
+"""Headers that a message sent as new must not carry: RabbitMQ would take an old death for a cycle."""
 
 COLUMNS: Final = (
     "source", "reason", "queue", "exception", "exception_message", "deaths", "died_at", "first_queue",
     "first_exchange", "first_key", "body", "exchange", "routing_key", "headers", "message_id", "type",
     "correlation_id", "app_id", "timestamp",
 )  # fmt: skip
-"""The columns that a predicate may use, and ``data`` of a lake that has it."""
+"""The columns that a predicate may use, besides ``data`` of a lake that has it."""
 
 _DEATHS: Final = (
     "array<struct<count bigint, reason string, queue string, exchange string, `routing-keys` array<string>, "
@@ -46,7 +46,7 @@ _READ: Final = "body,exchange,routing_key,headers,message_id,type,correlation_id
 
 
 def of_queue(spark: SparkSession, url: str, queue: str, messages_max: int | None) -> DataFrame:
-    """The dead letters that are in a queue, which stay there. ``PipelineError`` where they can't be read."""
+    """Return the dead letters in a queue, which keeps them. ``PipelineError`` if they cannot be read."""
     reader = spark.read.format("leveret").options(url=url, queue=queue, mode="peek", columns=_READ)
     if messages_max is not None:
         reader = reader.option("maxRows", messages_max)
@@ -54,14 +54,15 @@ def of_queue(spark: SparkSession, url: str, queue: str, messages_max: int | None
 
 
 def of_spooled(spark: SparkSession, url: str, queue: str, spool: str, rows_max: int) -> DataFrame:
-    """The same as a stream that takes them out of the queue, into files first."""
+    """Return the dead letters in a queue as a stream that moves them into a spool. ``PipelineError`` like
+    ``of_queue``."""
     reader = spark.readStream.format("leveret").options(url=url, queue=queue, mode="spool", columns=_READ)
     reader = reader.options(spoolDir=spool, maxRowsPerTrigger=rows_max)
     return letters(loaded(reader, "dead letters").withColumn("source", F.lit(queue)))
 
 
 def of_lake(spark: SparkSession, path: str) -> DataFrame:
-    """The dead letters of a lake. ``PipelineError`` where there is none."""
+    """Return the dead letters of a lake. ``PipelineError`` if it is unusable."""
     try:
         rows = lake.read(spark, path)
         missing = [name for name in (*_READ.split(","), "source") if name not in rows.columns]
@@ -76,12 +77,12 @@ def of_lake(spark: SparkSession, path: str) -> DataFrame:
 
 
 def with_exception(rows: DataFrame, header: str) -> DataFrame:
-    """The same with what another header says in the column ``exception``, where it says something."""
+    """Take the column ``exception`` from another header, where a row has that."""
     return rows if header == EXCEPTION else rows.withColumn("exception", F.coalesce(_header(header), "exception"))
 
 
 def letters(rows: DataFrame) -> DataFrame:
-    """Rows of messages with :data:`COLUMNS`."""
+    """Add the columns of :data:`COLUMNS` to rows of messages."""
     deaths = F.from_json(_header("x-death"), _DEATHS)
     rows = rows.withColumn("_deaths", F.coalesce(deaths, F.array().cast(_DEATHS)))
     latest, oldest = F.try_element_at("_deaths", F.lit(1)), F.try_element_at("_deaths", F.lit(-1))

@@ -1,4 +1,4 @@
-"""Dead letters on their way: those that were chosen go out, all others back into their queue, in one write."""
+"""Sends dead letters: the selected ones to their destination, all others back into their queue, in one write."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from leveret.wire.errors import NOT_FOUND
 BATCH_ROWS: Final = 50_000
 LOOK_S: Final = 1
 PUT_BACK: Final = "x-put-back"
-"""A header of messages that are back in their queue, with another value in each run.
+"""A header of messages that are put back into their queue, with a different value in each run.
 
-A spool knows a message that comes again, and drops it. One that was put back is none of these, though it is marked as
-redelivered where a consumer that died had it already: the header makes it another message.
+A spool recognises redelivered messages, and drops them. A message that was put back must not be dropped, though it is
+marked as redelivered if a consumer that died had it already; with this header it is another message.
 """
 
 CONNECTION: Final = "leveret spark deadletters"
@@ -35,24 +35,24 @@ CONNECTION: Final = "leveret spark deadletters"
 
 @dataclass(frozen=True)
 class Destination:
-    """Where the chosen go: to the queue in which each died first, or all to one exchange or queue. None = not so."""
+    """Where the selected messages go: all to one exchange or queue, or, if both are None, each to its first queue."""
 
     exchange: str | None = None
     queue: str | None = None
 
     @property
     def is_back(self) -> bool:
-        """Whether each goes back to where it came from."""
+        """Whether each message goes back to the queue in which it died first."""
         return self.exchange is None and self.queue is None
 
     def place(self) -> tuple[Column, Column]:
-        """Exchange and routing key of a row that was chosen."""
+        """Return exchange and routing key for a selected row."""
         if self.exchange is not None:
             return F.lit(self.exchange), F.coalesce("first_key", "routing_key")
         return F.lit(""), F.lit(self.queue) if self.queue is not None else F.col("first_queue")
 
     def check(self, url: str) -> bool:
-        """Whether the broker has stages. ``PipelineError`` where the destination is not there."""
+        """Return whether the broker has stages. ``PipelineError`` if the destination does not exist."""
         try:
             with BlockingConnection(url, name=CONNECTION) as connection:
                 if self.exchange:
@@ -69,7 +69,7 @@ class Destination:
 
 
 def existing(url: str, queues: list[str]) -> list[str]:
-    """Those of these queues that are there."""
+    """Return those of the queues that exist."""
     try:
         with BlockingConnection(url, name=CONNECTION) as connection:
             return [queue for queue in queues if _exists(connection.channel(), queue)]
@@ -89,17 +89,17 @@ def _exists(channel: BlockingChannel, queue: str) -> bool:
 
 
 def home(checkpoint: Path, queue: str) -> Path:
-    """The directory of what is kept of a queue."""
+    """Return the checkpoint's directory for a queue."""
     return checkpoint / quote(queue, safe="").replace(".", "%2E")
 
 
 def outgoing(rows: DataFrame, queue: str, chosen: Column, destination: Destination, run: str) -> DataFrame:
-    """Rows as the sink publishes them: properties as they were, but for what would be wrong on this journey.
+    """Return rows for the sink, with unchanged properties, except those that would be wrong on the new route.
 
-    run: a name that no other run has, for those that are put back.
+    ``run`` is a value unique to this run, for messages that are put back.
     """
     exchange, key = destination.place()
-    # those whom CC names have their copies
+    # without CC, since the queues named there have their copies
     left_out = ("CC", PUT_BACK, *letters.OF_FAILURE) if destination.is_back else ("CC", PUT_BACK)
     returned = F.create_map(F.lit("CC"), F.lit(None), F.lit(PUT_BACK), F.lit(run))
     return rows.select(
@@ -119,10 +119,10 @@ def send(
     spark: SparkSession, queue: str, where: str, reachable: list[str], destination: Destination, url: str,
     checkpoint: Path, batch_rows: int, exception_header: str, reporter: Reporter,
 ) -> tuple[int, int]:  # fmt: skip
-    """Take all that the queue has now, and send each message where it belongs: (sent, put back).
+    """Take all current messages from the queue and send or put back each; returns the numbers (sent, put back).
 
-    where: what is true of the chosen; reachable: the queues that letters may go back to. ``PipelineError`` where the
-    query fails: what it had taken is in its files, and the next run goes on with it.
+    ``where`` selects the messages to send; ``reachable`` are the queues to which they may go back. ``PipelineError`` if
+    the query fails: the messages taken are in its files, and the next run resumes with them.
     """
     directory = home(checkpoint, queue)
     rows = letters.of_spooled(spark, url, queue, str(directory / "spool"), batch_rows)
@@ -149,7 +149,7 @@ def send(
 
 
 def _is_done(directory: Path) -> bool:
-    """Whether all that was taken out of the queue has been sent, by Spark's own word."""
+    """Whether all messages taken from the queue are sent, by Spark's checkpoint."""
     taken = [int(path.stem.split("-")[1]) for path in (directory / "spool").glob("*-*.*") if path.stem[:1].isdigit()]
     done = [int(path.name) for path in (directory / "query" / "commits").glob("*") if path.name.isdigit()]
     if not done:
@@ -159,12 +159,12 @@ def _is_done(directory: Path) -> bool:
 
 
 def _forget(url: str, query: str) -> None:
-    """The broker need not know the query any more: there will be none with this checkpoint."""
+    """Have the broker forget the query, which will not run again with this checkpoint."""
     try:
         with BlockingConnection(url, name=CONNECTION) as connection:
             connection.channel().forget_query(query)
     except ClientError:
-        return  # RabbitMQ has none; of a leveret one number stays there
+        return  # RabbitMQ knows no queries; a leveret keeps one number
 
 
 def _watched(query: StreamingQuery, queue: str, reporter: Reporter) -> tuple[int, int]:
@@ -185,7 +185,7 @@ def _watched(query: StreamingQuery, queue: str, reporter: Reporter) -> tuple[int
 
 
 def _note(query: StreamingQuery, batches: dict[int, tuple[int, int]]) -> None:
-    """Spark keeps the progress of its last micro-batches only."""
+    """Note the observed counts, since Spark keeps the progress of the last micro-batches only."""
     for one in query.recentProgress:
         told = one["observedMetrics"].get("letters")
         if told is not None and one["numInputRows"]:

@@ -1,1 +1,1 @@
-"""Streams with what services and other streams know, into streams. docs/ENRICH.md."""
+"""Enriches streams with replies of services and with other streams. See docs/ENRICH.md."""

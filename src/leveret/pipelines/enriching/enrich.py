@@ -1,4 +1,4 @@
-"""A stream, with what a service and other streams know, into a stream. docs/ENRICH.md."""
+"""The pipeline ``enrich``: a stream, joined with replies of a service and with other streams. See docs/ENRICH.md."""
 
 from __future__ import annotations
 
@@ -44,27 +44,32 @@ def enrich(
     dry_run: bool = False,
     reporter: Reporter | None = None,
 ) -> Summary:
-    """Messages of a stream, joined with those of others and with replies of a service, into a stream: exactly once into
-    leveret, at least once elsewhere.
+    """Join messages of a stream with those of others and with replies of a service, and publish the results.
+
+    Results are published exactly once into leveret, at least once elsewhere.
 
     Args:
+        spark: the session.
         events: the stream.
-        into: the stream or queue that gets the results; with ``exchange`` their routing key, unless ``key`` makes it.
-        url: the broker, as executors see it.
-        checkpoint: a directory; the next run goes on from there.
-        joins: other streams, in this order.
-        service: what is asked about each event that is left.
-        select: SQL expressions, with commas between them, that make the fields of the result's JSON; "" = all that is
-            known, by the names of the streams and ``reply``. The result has the message id of the event.
-        exchange: where results are published; "" = the default exchange.
-        key: SQL that makes each result's routing key.
-        on_error: ``fail``, or ``column``: what can't be parsed or gets no reply goes to the queue ``dead_letters``,
-            with its old body and the reason in the header ``x-error``, and the others go on.
-        follow: go on until the reporter asks for the end; else end with what is there.
-        rows_max: of a micro-batch.
+        into: stream or queue for the results; with ``exchange`` their routing key, unless ``key`` is given.
+        url: the broker, as executors reach it.
+        checkpoint: a directory; the next run resumes from it.
+        joins: other streams, joined in this order.
+        service: the service to call for each event that is left after the joins.
+        select: SQL expressions, separated by commas, for the fields of the result's JSON; "" for everything, by the
+            names of the streams and ``reply``. A result has the message id of its event.
+        exchange: where results are published; "" is the default exchange.
+        key: SQL for each result's routing key.
+        on_error: ``fail``, or ``column``: messages that cannot be parsed or get no reply go to the queue
+            ``dead_letters``, unchanged but for the reason in the header ``x-error``, and the others go on.
+        dead_letters: queue for failed messages.
+        follow: go on until the reporter requests the end; otherwise end with the current messages.
+        rows_max: rows of a micro-batch.
+        dry_run: check the query, and start nothing.
+        reporter: receives the progress.
 
     Raises:
-        PipelineError: what is wrong with the arguments, or why the query failed. Nothing is lost or twice by then.
+        PipelineError: an argument is wrong, or the query failed. No message is lost or published twice by then.
     """
     began_s = time.monotonic()
     reporter = reporter if reporter is not None else Reporter()
@@ -108,14 +113,14 @@ def _enriched(
     if service is not None:
         frame = lookups(frame, service, url, fails)
     if joins and not fails:
-        # no join keeps what can't be parsed, so it goes another way
+        # joins drop messages that cannot be parsed, so these are added again
         frame = frame.where(f"{ERROR} IS NULL OR {events.alias} IS NOT NULL")
         frame = frame.unionByName(whole.where(f"{ERROR} IS NOT NULL"), allowMissingColumns=True)
     return _insisting(frame) if fails else frame
 
 
 def _insisting(frame: DataFrame) -> DataFrame:
-    """The same; a row with an error fails its task."""
+    """Make a row with an error fail its task."""
     text = F.concat(F.lit("message "), F.coalesce("message_id", F.lit("without an id")), F.lit(": "), F.col(ERROR))
     return frame.withColumn(ERROR, F.when(F.col(ERROR).isNotNull(), F.raise_error(text)).cast("string"))
 
@@ -123,7 +128,7 @@ def _insisting(frame: DataFrame) -> DataFrame:
 def _results(
     frame: DataFrame, events: Events, joins: Sequence[Join], service: Service | None, select: str
 ) -> DataFrame:
-    """With the column ``result``, a struct."""
+    """Add the column ``result``, a struct."""
     known = [events.alias, *(join.events.alias for join in joins), *(["reply"] if service is not None else [])]
     try:
         return frame.selectExpr("*", f"struct({select or ', '.join(known)}) AS result")
@@ -153,7 +158,7 @@ def _fields(results: DataFrame) -> str:
 
 
 class _Counting(Reporter):
-    """Counts what a query has written, as its progress tells, while another reporter hears of it."""
+    """Counts what a query has written, from its progress, and passes reports on to another reporter."""
 
     def __init__(self, query: StreamingQuery, reporter: Reporter) -> None:
         self._query = query
@@ -166,12 +171,12 @@ class _Counting(Reporter):
 
     @property
     def rows(self) -> int:
-        """Messages that were written, dead ones among them."""
+        """Number of messages written, including failed ones."""
         return sum(rows for rows, _ in self._counts.values())
 
     @property
     def dead(self) -> int:
-        """Those that failed."""
+        """Number of failed messages."""
         return sum(dead for _, dead in self._counts.values())
 
     def show(self, stage: str, done: int, total: int | None = None) -> None:
@@ -179,7 +184,7 @@ class _Counting(Reporter):
         self._reporter.show(stage, done, total)
 
     def look(self) -> None:
-        """Spark keeps the progress of its last micro-batches only, so it is noted while it is there."""
+        """Note the observed counts, since Spark keeps the progress of the last micro-batches only."""
         for progress in self._query.recentProgress:
             found = progress.observedMetrics.get(OBSERVED)
             if found is not None:

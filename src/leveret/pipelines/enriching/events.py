@@ -1,4 +1,4 @@
-"""Messages of a stream as events: their bodies parsed, with a time, and joined with those of other streams."""
+"""Messages of a stream as events: parsed, with a time, and joined with those of other streams."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from leveret.pipelines.errors import PipelineError, cause
 
 ERROR: Final = "error"
-"""The column that says why a message can't be enriched, null for all others."""
+"""The column with the reason why a message cannot be enriched, null for all others."""
 CORRUPT: Final = "_corrupt"
 HOW: Final = ("inner", "left_outer")
 
@@ -22,9 +22,12 @@ HOW: Final = ("inner", "left_outer")
 class Events:
     """A stream of JSON bodies.
 
-    schema: what they hold, in Spark's words. time: SQL that makes the time of an event of it; late: how much later than
-    others an event may come (``10 minutes``), and still be joined. name: what the event is called in SQL, "" = the
-    stream's name, with ``_`` for what is no letter or digit.
+    Attributes:
+        schema: fields of the bodies, as Spark DDL.
+        time: SQL for the time of an event.
+        late: how late an event may be compared with others, like ``10 minutes``, to be joined.
+        name: name of the event in SQL; "" for the stream's name, with ``_`` for other characters than letters and
+            digits.
     """
 
     stream: str
@@ -35,20 +38,24 @@ class Events:
 
     @property
     def alias(self) -> str:
-        """What the event is called in SQL."""
+        """The name of the event in SQL."""
         return self.name or re.sub(r"\W", "_", self.stream)
 
     @property
     def time_column(self) -> str:
-        """The column with its time."""
+        """The column with the event's time."""
         return f"{self.alias}_time"
 
 
 @dataclass(frozen=True)
 class Join:
-    """A stream that is joined: where ``on`` is true (SQL with the names of both events, and an equality), and the times
-    of both are no more than ``within`` (``10 minutes``) apart. how: ``inner``, or ``left_outer``, which lets an event
-    go alone when it is too late for anything to fit."""
+    """A stream to join.
+
+    Attributes:
+        on: SQL condition on both events, with an equality.
+        within: largest difference between the times of both, like ``10 minutes``.
+        how: ``inner``, or ``left_outer``, which keeps an event alone when it is too late for a match.
+    """
 
     events: Events
     on: str
@@ -57,10 +64,11 @@ class Join:
 
 
 def read(spark: SparkSession, events: Events, url: str, rows_max: int, **options: str) -> DataFrame:
-    """A streaming frame: ``message_id``, ``body``, the event as a struct of its name (null where the body is no such
-    JSON, and ``error`` says so), and its time with a watermark, if it has one.
+    """Return a stream as a streaming frame.
 
-    rows_max: of a micro-batch. options: more of the source's. ``PipelineError`` for a schema or time that is none.
+    It has ``message_id``, ``body``, the event as a struct by its name (null if the body does not parse; then ``error``
+    tells so), and its time with a watermark, if it has one. ``options`` are added to the source's. ``PipelineError`` if
+    schema or time is invalid.
     """
     source = spark.readStream.format("leveret").schema("message_id STRING, body BINARY")
     source = source.options(url=url, stream=events.stream, maxRowsPerTrigger=str(rows_max), **options)
@@ -84,9 +92,9 @@ def read(spark: SparkSession, events: Events, url: str, rows_max: int, **options
 
 
 def joined(frame: DataFrame, events: Events, other: DataFrame, join: Join) -> DataFrame:
-    """A frame of ``read`` with the event of another stream beside its own.
+    """Join a frame of ``read`` with the events of another stream.
 
-    ``PipelineError`` for a condition that is none, and for events without times: their state would grow for ever.
+    ``PipelineError`` if the condition is invalid, or events have no times: their state would grow without bound.
     """
     if not events.time or not join.events.time:
         raise PipelineError(

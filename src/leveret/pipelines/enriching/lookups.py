@@ -1,4 +1,4 @@
-"""What a service says of each event, as a struct."""
+"""Calls a service for each event, and adds the reply as a struct."""
 
 from __future__ import annotations
 
@@ -15,9 +15,12 @@ from leveret.spark.rpc import rpc
 
 @dataclass(frozen=True)
 class Service:
-    """Where it listens, what it is asked, and what it answers: JSON of this schema.
+    """A service: its address, its requests, and the schema of its JSON replies.
 
-    request: SQL that makes the request; null asks nothing. window, timeout_s: as in ``leveret.spark.rpc``.
+    Attributes:
+        key: routing key of the requests.
+        request: SQL for the request; null sends none.
+        window, timeout_s: as in ``leveret.spark.rpc``.
     """
 
     key: str
@@ -29,10 +32,10 @@ class Service:
 
 
 def lookups(frame: DataFrame, service: Service, url: str, fails: bool = True) -> DataFrame:
-    """A frame with the column ``reply``: what the service says. Rows whose ``error`` is not null are not asked about.
+    """Add the column ``reply`` with the service's replies; rows with an ``error`` are not sent.
 
-    fails: a request without a reply, or with one that is no such JSON, fails the task; else it is an ``error``. Calls
-    are made at least once: a task that Spark repeats asks again. ``PipelineError`` for SQL that is none.
+    If ``fails``, a request without a valid reply fails the task; otherwise it sets ``error``. Calls are made at least
+    once: a task that Spark repeats calls again. ``PipelineError`` if SQL is invalid.
     """
     parse = {"columnNameOfCorruptRecord": CORRUPT}
     try:

@@ -1,1 +1,1 @@
-"""Messages of a lake or a stream to an exchange again."""
+"""Publishes messages of a lake or a stream again."""

@@ -1,4 +1,4 @@
-"""From a lake or a stream to the rows of a replay: chosen by SQL, in their original order, ready to be published."""
+"""Selects the rows of a replay from a lake or a stream, in their original order, ready to be published."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _NEEDED: Final = {
     "content_header": "binary", "source": "string", "broker": "string", "offset": "bigint", "batch": "bigint",
     "arrived": "timestamp", "archived": "timestamp",
 }  # fmt: skip
-"""Columns that rows may have; one that is missing is null."""
+"""Columns that rows may have; a missing one is null."""
 
 _NOT_AS_TEXT: Final = ("CC", "BCC", "x-death")
-"""Headers that are no text where brokers read them: where text is all that is left of them, they stay behind."""
+"""Headers that brokers expect in another form than text; rows that have them only as text are sent without them."""
 
 
 def of_lake(spark: SparkSession, path: str) -> DataFrame:
-    """All rows of a lake, with the columns that are needed. ``PipelineError`` where there is none."""
+    """Return all rows of a lake, with the needed columns. ``PipelineError`` if it is unusable."""
     try:
         rows = lake.read(spark, path)
         missing = [name for name in _NEEDED if name not in rows.columns]
@@ -40,10 +40,10 @@ def of_lake(spark: SparkSession, path: str) -> DataFrame:
 
 
 def of_stream(spark: SparkSession, options: Mapping[str, str], with_times: bool) -> DataFrame:
-    """The messages of a stream; ``options`` are those of the data source.
+    """Return the messages of a stream; ``options`` are those of the data source.
 
-    with_times: also when they arrived, as far as sealed segments know it, which have no content_header: that is a
-    second look at the stream.
+    ``with_times`` adds times of arrival, as far as sealed segments have them. Segments have no content_header, so this
+    reads the stream a second time.
     """
     columns = [name for name in STREAM_SCHEMA.names if name != "arrived"]
     reader = spark.read.format("leveret").options(**options)
@@ -58,10 +58,10 @@ def of_stream(spark: SparkSession, options: Mapping[str, str], with_times: bool)
 
 
 def ordered(rows: DataFrame) -> DataFrame:
-    """In original order, with ``due``: when they were there first, in µs.
+    """Sort rows in original order, and add ``due``, the time of their first appearance, in µs.
 
-    Of one source the offsets say the order. Between sources times do: a message is no earlier than what its source had
-    before it, whatever its own time says.
+    Rows of one source are in order of offsets. Between sources times decide: a message counts as no earlier than those
+    before it in its source, whatever its own time is.
     """
     time = F.unix_micros(F.coalesce("arrived", "timestamp", "archived"))
     place = [F.col(name).asc_nulls_first() for name in ("offset", "batch", "time")]
@@ -72,10 +72,11 @@ def ordered(rows: DataFrame) -> DataFrame:
 
 
 def published(rows: DataFrame, marker: str, name: str, routing_key: str | None) -> DataFrame:
-    """As the replay's source reads them: rows with a content_header have nothing else but the marker."""
+    """Return rows as the replay's source reads them. A row with a content_header has no other properties but the
+    marker."""
     has_header = F.col("content_header").isNotNull()
     mark: list[Column] = [F.lit(marker), F.lit(name)]
-    # with a key of its own a message goes nowhere else
+    # with a routing key for all, CC must not send a message elsewhere
     raw_headers = F.create_map(*mark, *([F.lit("CC"), F.lit(None)] if routing_key is not None else []))
     left_out = [*_NOT_AS_TEXT, marker]
     kept = F.map_filter(

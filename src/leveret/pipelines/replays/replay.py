@@ -1,4 +1,5 @@
-"""Messages of a lake or of a stream to an exchange again: in order, at a pace, marked, each once. docs/REPLAY.md."""
+"""The pipeline ``replay``: messages of a lake or stream again, in order, paced, marked, each once. See
+docs/REPLAY.md."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ from leveret.spark.sink.options import AT_LEAST_ONCE, AUTO, EXACTLY_ONCE
 MARKER: Final = "x-replayed"
 LOOK_S: Final = 0.1
 TASKS: Final = 2
-"""Of a micro-batch into stages, which are released in order; without stages one task alone keeps it."""
+"""Tasks of a micro-batch with stages, which are released in order; without stages a single task keeps the order."""
 
 
 def replay(
@@ -51,31 +52,31 @@ def replay(
 ) -> Summary:
     """Publish messages of a lake or of a stream again, in their original order.
 
-    What is chosen is written into the checkpoint first, and stays what it is: a replay that is run again with its
-    checkpoint goes on behind the last micro-batch that was committed.
+    The selection is written into the checkpoint first, and does not change: a replay that is run again with its
+    checkpoint resumes after the last committed micro-batch.
 
     Args:
         spark: the session.
-        exchange: where to; '' is the default exchange.
-        name: of this replay; the value of the marker header.
-        checkpoint: directory of this replay alone, which driver and executors share.
-        lake: what ``leveret.pipelines.archive`` has written. Either this or ``stream``.
+        exchange: destination; '' is the default exchange.
+        name: name of this replay, the value of the marker header.
+        checkpoint: directory for this replay alone, shared by driver and executors.
+        lake: a lake that ``leveret.pipelines.archive`` has written. Either this or ``stream``.
         stream: a stream, or a super stream, of the broker at ``source_url``.
-        starting: of a stream: ``earliest`` (as None), an offset or a time in ISO 8601.
-        ending: of a stream, exclusively, in the same words; None: what is there now.
-        where: a predicate of Spark's SQL over the columns of the lake or stream; None: all.
-        routing_key: of all messages; None: each its own.
-        url: of the broker that gets the messages.
-        source_url: of the stream's broker; None: the same.
-        rate: messages in a second at most.
-        speed: original spacing, so many times as fast; 1.0 as it was. Neither: as fast as it goes.
+        starting: start in a stream: ``earliest`` (the default), an offset or a time in ISO 8601.
+        ending: end in a stream, exclusive, likewise; None for its current end.
+        where: a Spark SQL predicate over the columns of the lake or stream; None selects all.
+        routing_key: routing key for all messages; None keeps each message's own.
+        url: the broker that gets the messages.
+        source_url: the stream's broker, by default the same.
+        rate: most messages per second.
+        speed: keep the original spacing, this many times as fast. Without rate and speed: as fast as possible.
         marker: the header that gets ``name``.
-        delivery: ``exactly-once`` by stages of leveret, ``at-least-once``, or ``auto``: the first where it can be had.
-        dry_run: only say what would be sent.
-        reporter: hears how far it is.
+        delivery: ``exactly-once`` by leveret's stages, ``at-least-once``, or ``auto`` for exactly-once if possible.
+        dry_run: only tell what would be sent.
+        reporter: receives the progress.
 
     Raises:
-        PipelineError: a wrong argument; a lake, stream or broker that can't be used; a failure of Spark.
+        PipelineError: a wrong argument; a lake, stream or broker is unusable; Spark failed.
     """
     _check(name, lake, stream, starting, ending, routing_key, rate, speed, marker, delivery)
     began_s = time.monotonic()
@@ -119,7 +120,7 @@ def _summary(
     found: Totals, sent_before: int, sent: int, seconds: tuple[float, float], is_exactly_once: bool,
     checkpoint: str | Path,
 ) -> Summary:  # fmt: skip
-    """seconds: those of the run, and of sending alone."""
+    """Summarise a run; ``seconds`` has those of the run and those of sending."""
     here = sent - sent_before
     figures: dict[str, Value] = {
         "messages": here, "sent_in_all": sent, "left": found.messages - sent,
@@ -192,7 +193,7 @@ def _started(
 
 
 def _watched(query: StreamingQuery, sent: int, messages: int, reporter: Reporter) -> int:
-    """Watch the query until all is sent, or the reporter asks for the end: how many messages are."""
+    """Watch the query until all is sent or the reporter requests the end; return the number of messages sent."""
     watched = WatchedQuery(query)
     try:
         while sent < messages and not reporter.is_ended and not watched.is_over:
@@ -211,7 +212,7 @@ def _watched(query: StreamingQuery, sent: int, messages: int, reporter: Reporter
 
 
 def _reached(query: StreamingQuery) -> int:
-    """Messages of the micro-batches that are committed."""
+    """Return the number of messages in committed micro-batches."""
     progress = query.lastProgress
     if progress is None:
         return 0
@@ -221,7 +222,7 @@ def _reached(query: StreamingQuery) -> int:
 
 
 def _sent(directory: Path) -> int:
-    """The same before the query starts, by its checkpoint."""
+    """Return the number of messages sent before the query starts, from its checkpoint."""
     done = [int(path.name) for path in (directory / "query" / "commits").glob("*") if path.name.isdigit()]
     if not done:
         return 0
@@ -230,12 +231,12 @@ def _sent(directory: Path) -> int:
 
 
 def _forget(url: str, query: str) -> None:
-    """The broker need not know the query any more: Spark has noted its last micro-batch as done."""
+    """Have the broker forget the query: Spark has noted its last micro-batch as done."""
     try:
         with BlockingConnection(url, name="leveret spark replay") as connection:
             connection.channel().forget_query(query)
     except ClientError:
-        return  # one number stays there; the messages have arrived
+        return  # the broker keeps one number; the messages have arrived
 
 
 def _dry(found: Totals, sent: int, rate: float | None, speed: float | None) -> Summary:

@@ -1,4 +1,4 @@
-"""When messages are due: so many in a second, or as they were spaced, or all at once."""
+"""The times at which messages are due: at a rate, in their original spacing, or at once."""
 
 from __future__ import annotations
 
@@ -8,17 +8,20 @@ from typing import Final
 
 Clock = Callable[[], float]
 DueTime = Callable[[int], "int | None"]
-"""When the message with this number was there first, in µs since 1970; None: nobody knows. It never goes back."""
+"""Returns when the message with this number first appeared, in µs since 1970, None if unknown; it never decreases."""
 
 STALL_S: Final = 1.0
-"""Of a schedule that nobody followed, at most so much is made up for: a stall does not end in a flood."""
+"""Seconds of a schedule that are made up for at most: a stall does not end in a burst."""
 
 
 class Schedule:
-    """Says how far messages are due. The clock begins with the first question, wherever that is.
+    """Tells which messages are due. The clock starts with the first call.
 
-    rate: messages in a second; speed: how many times as fast as they were spaced. At most one of them; without any,
-    all are due. times: needed for a speed.
+    Args:
+        rate: messages per second.
+        speed: multiple of the original speed. Without rate and speed all messages are due.
+        times: times of the messages; required with ``speed``.
+        clock: a monotonic clock in seconds.
     """
 
     def __init__(
@@ -37,9 +40,9 @@ class Schedule:
         self._reached_us = 0.0
 
     def due(self, start: int, end: int) -> int:
-        """The number behind the last message that is due, of those from ``start`` to ``end`` (exclusive).
+        """Return the number after the last due message of those from ``start`` to before ``end``.
 
-        Who asks sends them: they are not due again.
+        The caller sends them: they are not due again.
         """
         if self._rate is None and self._speed is None:
             return end
@@ -51,7 +54,7 @@ class Schedule:
         return self._by_rate(start, end, passed_s) if self._rate is not None else self._by_time(start, end, passed_s)
 
     def _begin(self, start: int, end: int) -> None:
-        """A message that was not sent when the last run ended has to wait as long as it ever had to."""
+        """Start at the last message sent, so that the next one waits for the whole original interval."""
         if self._times is not None and start < end:
             self._reached_us = float(self._times(max(0, start - 1)) or 0) or float(self._times(start) or 0)
 
@@ -69,7 +72,7 @@ class Schedule:
         at = start
         while at < end and (self._times(at) or 0) <= goal_us:
             at += 1
-        # what does not fit into this micro-batch holds up the clock
+        # the clock waits at the last message of a full micro-batch
         if at == end > start:
             goal_us = min(goal_us, float(self._times(end - 1) or 0))
         self._reached_us = max(self._reached_us, goal_us)

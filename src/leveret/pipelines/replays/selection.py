@@ -1,4 +1,4 @@
-"""What is to be replayed: numbered rows in files of the checkpoint, which stay the same however often they are sent."""
+"""The selection of a replay: numbered rows in files of the checkpoint, which never change."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from leveret.pipelines.errors import PipelineError, cause
 from leveret.spark.rows.columns import ARROW, PROPERTIES
 
 FILE_ROWS: Final = 10_000
-"""Rows of a file: what is decoded for a micro-batch, however few of them it has."""
+"""Rows of a file: a micro-batch decodes whole files."""
 
 TOP: Final = 10
-"""How many exchanges and routing keys are told of, those with most messages."""
+"""Number of pairs of exchange and routing key in the summary, those with most messages."""
 
 PUBLISHED: Final = ("body", "routing_key", *(name for name in PROPERTIES if name != "user_id"), "content_header")
-"""The columns that become messages. ``user_id`` is that of who published first, and a broker refuses it of others."""
+"""The columns that are published. ``user_id`` is the first publisher's, and brokers refuse it from other users."""
 
 ARROW_ROWS: Final = pa.schema([pa.field(name, ARROW[name]) for name in PUBLISHED])
 
@@ -41,8 +41,13 @@ _PART: Final = re.compile(r"part-(\d+)-.*-c(\d+)(?:\.\w+)*\.parquet")
 
 @dataclass(frozen=True)
 class Totals:
-    """What a selection has. first_us, last_us: µs since 1970, None where no message has a time; keys: rows of the
-    exchanges and routing keys with most messages; key_count: how many there are."""
+    """Totals of a selection.
+
+    Attributes:
+        first_us, last_us: first and last time, µs since 1970; None if no message has a time.
+        key_count: number of pairs of exchange and routing key.
+        keys: rows of the pairs with most messages.
+    """
 
     messages: int
     first_us: int | None
@@ -52,7 +57,7 @@ class Totals:
 
 
 def totals(rows: DataFrame) -> Totals:
-    """Counts rows with the columns ``exchange``, ``routing_key`` and ``due``. ``PipelineError`` where Spark fails."""
+    """Sum up rows with the columns ``exchange``, ``routing_key`` and ``due``. ``PipelineError`` if Spark fails."""
     groups = rows.groupBy("exchange", "routing_key").agg(
         F.count("*").alias("messages"), F.min("due").alias("first"), F.max("due").alias("last")
     )
@@ -72,12 +77,12 @@ def totals(rows: DataFrame) -> Totals:
 
 @dataclass(frozen=True)
 class Selection:
-    """A selection that is complete.
+    """A complete selection.
 
     Attributes:
-        directory: where its files are; driver and executors see it.
-        files: names and rows of the files, in order.
-        octets: of all rows, about, in memory.
+        directory: directory of its files, shared by driver and executors.
+        files: names and numbers of rows of the files, in order.
+        octets: approximate size of all rows in memory.
     """
 
     directory: Path
@@ -87,10 +92,10 @@ class Selection:
 
     @staticmethod
     def of(checkpoint: Path, asked: dict[str, Any]) -> Selection | None:
-        """That of a checkpoint; None if it has none that is complete.
+        """Return the selection of a checkpoint, None if it has no complete one.
 
         Raises:
-            PipelineError: it was made for something else than ``asked``.
+            PipelineError: it was made for other arguments than ``asked``.
         """
         directory = checkpoint / _DIRECTORY
         try:
@@ -110,10 +115,10 @@ class Selection:
 
     @staticmethod
     def make(rows: DataFrame, checkpoint: Path, asked: dict[str, Any]) -> Selection:
-        """Write down the rows, which are in order: all of them, or there is no selection.
+        """Write the sorted rows into a selection, atomically.
 
         Raises:
-            PipelineError: Spark failed, or the directory can't be written.
+            PipelineError: Spark failed, or the directory cannot be written.
         """
         try:
             for left in checkpoint.glob(f".{_DIRECTORY}-*"):
@@ -147,14 +152,14 @@ class Selection:
 
 
 def _place(path: Path) -> tuple[int, int]:
-    """Spark numbers a sorted frame's partitions, and the files of each, in their order."""
+    """Return the numbers of partition and file, by which Spark numbers a sorted frame in order."""
     match = _PART.fullmatch(path.name)
     assert match is not None
     return int(match[1]), int(match[2])
 
 
 class Rows:
-    """The rows of a selection by their numbers. May be pickled."""
+    """The rows of a selection by number. Can be pickled."""
 
     def __init__(self, directory: str, files: tuple[tuple[str, int], ...]) -> None:
         self._directory = directory
@@ -166,7 +171,7 @@ class Rows:
         return self._ends[-1] if self._ends else 0
 
     def batches(self, first: int, end: int) -> Iterator[pa.RecordBatch]:
-        """Those with the numbers first ≤ n < end, as they are to be published."""
+        """Yield the rows first ≤ n < end, as they are to be published."""
         while first < end:
             place = bisect_right(self._ends, first)
             name, rows = self._files[place]
@@ -177,7 +182,7 @@ class Rows:
             first = stop
 
     def time(self, number: int) -> int | None:
-        """When the message was there first, in µs since 1970."""
+        """Return when the message first appeared, in µs since 1970."""
         place = bisect_right(self._ends, number)
         if self._times[0] != place:
             name, _ = self._files[place]
@@ -190,7 +195,7 @@ def _published(table: pa.Table) -> Iterator[pa.RecordBatch]:
     arrays = []
     for field in ARROW_ROWS:
         column = table.column(field.name)
-        if field.name == "timestamp":  # seconds, which no time zone and no Parquet has another idea of
+        if field.name == "timestamp":  # stored as seconds, independent of time zones and Parquet's units
             column = pc.multiply(column, 1_000_000)
         arrays.append(column.cast(field.type))
     return iter(pa.Table.from_arrays(arrays, schema=ARROW_ROWS).to_batches())

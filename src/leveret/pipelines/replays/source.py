@@ -1,4 +1,4 @@
-"""A selection as a stream of Spark's: micro-batches are ranges of numbers, which the schedule cuts."""
+"""A selection as a Spark stream: micro-batches are ranges of row numbers, set by the schedule."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ SCHEMA: Final = StructType([StructField(name, {**MESSAGE, **OPTIONAL}[name][0]) 
 BATCH_ROWS: Final = 50_000
 BATCH_OCTETS: Final = 64 << 20
 TASK_ROWS_MIN: Final = 10_000
-"""Fewer rows are not worth another task."""
+"""Least rows per task; fewer do not justify another task."""
 
 WAIT_S: Final = 0.01
-"""How long Spark is kept waiting where nothing is due."""
+"""Seconds to wait before Spark is told that nothing is due."""
 
 
 def options(selection: Selection, rate: float | None, speed: float | None, tasks: int) -> dict[str, str]:
-    """What :class:`ReplaySource` needs to know. tasks: that a micro-batch is cut into at most."""
+    """Return the options for :class:`ReplaySource`; ``tasks`` is the most tasks of a micro-batch."""
     rows = selection.totals.messages
     octets = max(1, selection.octets // max(1, rows))
     return {
@@ -44,7 +44,7 @@ def options(selection: Selection, rate: float | None, speed: float | None, tasks
 
 
 class ReplaySource(DataSource):
-    """``format("leveret-replay")``: the messages of a selection when they are due."""
+    """``format("leveret-replay")``: yields the messages of a selection when they are due."""
 
     @classmethod
     def name(cls) -> str:
@@ -63,14 +63,14 @@ class ReplaySource(DataSource):
 
 @dataclass
 class NumberedRows(InputPartition):
-    """The work of one task: the rows first ≤ n < end."""
+    """The rows first ≤ n < end, read by one task."""
 
     first: int
     end: int
 
 
 class ReplayReader(DataSourceStreamReader):
-    """Offsets are ``{"next": n}``: the messages below n were there."""
+    """Reads a selection by a schedule. Offsets are ``{"next": n}``: the messages below n were read."""
 
     def __init__(self, rows: Rows, schedule: Schedule, rows_max: int, tasks: int) -> None:
         self._rows = rows
@@ -85,7 +85,7 @@ class ReplayReader(DataSourceStreamReader):
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """How far messages are due, at most a micro-batch further."""
+        """Return the end of the due messages, at most a micro-batch further."""
         at = start["next"]
         end = self._schedule.due(at, min(len(self._rows), at + self._rows_max))
         if end == at:
@@ -93,17 +93,17 @@ class ReplayReader(DataSourceStreamReader):
         return {"next": end}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Consecutive pieces: the sink's stages are released in their order."""
+        """Return consecutive ranges, since the sink releases stages in their order."""
         first, count = start["next"], end["next"] - start["next"]
         tasks = max(1, min(self._tasks, count // TASK_ROWS_MIN))
         bounds = [first + count * number // tasks for number in range(tasks + 1)]
         return [NumberedRows(bounds[number], bounds[number + 1]) for number in range(tasks)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one task, on an executor."""
+        """Yield the rows of one task, on an executor."""
         assert isinstance(partition, NumberedRows)
         return self._rows.batches(partition.first, partition.end)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Executors need no schedule."""
+        """Leave out the schedule: executors do not need it."""
         return {**self.__dict__, "_schedule": None}

@@ -1,1 +1,1 @@
-"""Tables of reminders into delayed messages. docs/SCHEDULE.md."""
+"""Schedules tables of reminders as delayed messages. See docs/SCHEDULE.md."""

@@ -1,4 +1,4 @@
-"""Delayed messages of a schedule, over leveret's HTTP API: cancelled and given other times, many with a call."""
+"""Cancels and retimes a schedule's delayed messages over leveret's HTTP API, many with each call."""
 
 from __future__ import annotations
 
@@ -15,22 +15,23 @@ from leveret.pipelines.schedules.reminders import RUN, SCHEDULE
 from leveret.spark.segments.api import Api
 
 TIMEOUT_S: Final = 300.0
-"""A call looks at all that waits, millions of messages, and others have their turn meanwhile."""
+"""Timeout in seconds. A call searches all delayed messages, which may be millions, and shares the broker with
+others."""
 REFUSED: Final = 400
-"""Too much at once, or a time that can't be had."""
+"""Status for a request that is too large, or a time out of range."""
 
 
 @dataclass(frozen=True)
 class DelayedApi:
-    """The pending messages of one schedule. It pickles; the password is kept out of repr."""
+    """The pending messages of one schedule. It can be pickled; the password is kept out of repr."""
 
     api: Api
     schedule: str
 
     @staticmethod
     def of(api_url: str, amqp_url: str, schedule: str) -> DelayedApi:
-        """The API at ``api_url`` for the virtual host of ``amqp_url``, whose user and password count unless it names
-        others. ``PipelineError`` for URLs that are none."""
+        """Return the API at ``api_url`` for the virtual host of ``amqp_url``, by default with its user and password.
+        ``PipelineError`` for malformed URLs."""
         try:
             vhost = parse_url(amqp_url).vhost
             api = Api.of(api_url, amqp_url, vhost, "")
@@ -40,14 +41,14 @@ class DelayedApi:
         return DelayedApi(replace(api, path=f"{path}/messages"), schedule)
 
     def check(self) -> None:
-        """``PipelineError`` unless it is there and lets us in."""
+        """Raise ``PipelineError`` unless the API exists and accepts the login."""
         self._call("GET", {"header": f"{SCHEDULE}={self.schedule}", "limit": 1})
 
     def retime(self, times: Mapping[str, int]) -> set[str]:
-        """Give each id its time (ms since 1970); those that were pending.
+        """Set the time (ms since 1970) of each message by id; return the ids that were pending.
 
-        What is too much for one call is cut in two; as each call does all or nothing, and the same again does no harm,
-        so does this. ``PipelineError`` as all others.
+        A request that is too large is split in two; each call does all or nothing, and a repetition does no harm.
+        Raises ``PipelineError``.
         """
         try:
             return set(self._call("PUT", self._ours(), times=dict(times))["message_ids"])
@@ -59,19 +60,20 @@ class DelayedApi:
         return {found for half in halves for found in self.retime({each: times[each] for each in half})}
 
     def cancel(self, ids: list[str], but_of_run: int | None) -> set[str]:
-        """Cancel those with these ids, but not those that this run has published; those that were pending."""
+        """Cancel messages by id, except those published by run ``but_of_run``; return the ids that were pending."""
         query = self._ours() | ({} if but_of_run is None else {"without_header": f"{RUN}={but_of_run}"})
         return set(self._call("DELETE", query, message_ids=ids)["message_ids"])
 
     def cancel_all(self, dry_run: bool = False) -> int:
-        """Cancel all of the schedule; how many there were."""
+        """Cancel all messages of the schedule; return their number."""
         return int(self._call("DELETE", self._ours() | ({"dry_run": "true"} if dry_run else {}))["message_count"])
 
     def _ours(self) -> dict[str, Any]:
         return {"header": f"{SCHEDULE}={self.schedule}"}
 
     def _call(self, method: str, query: Mapping[str, Any], **asked: Any) -> Any:
-        """``Refusal`` for 400, ``PipelineError`` for all else that is not done."""
+        """Call the API and return its answer. Raises ``Refusal`` for status 400, ``PipelineError`` for other
+        failures."""
         connection = self.api.connection(TIMEOUT_S)
         headers = self.api.login | {"Content-Type": "application/json"}
         try:
@@ -94,7 +96,7 @@ class DelayedApi:
 
 
 class Refusal(PipelineError):
-    """The broker has done nothing of what was asked."""
+    """The broker refused a request, and has done nothing of it."""
 
 
 def _refused(api: Api, status: int, told: Any) -> PipelineError:
@@ -115,7 +117,7 @@ def _refused(api: Api, status: int, told: Any) -> PipelineError:
 
 
 def slices(rows: Iterator[tuple[str, int]], size: int) -> Iterator[dict[str, int]]:
-    """Pairs in dictionaries of this size."""
+    """Yield the pairs in dictionaries of this size."""
     found: dict[str, int] = {}
     for name, value in rows:
         found[name] = value

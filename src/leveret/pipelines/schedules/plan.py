@@ -1,4 +1,4 @@
-"""What is to be done so that the broker has what the table says: a row for each reminder that is not as it was."""
+"""The plan of a run: a row for each reminder in which the table and the broker differ."""
 
 from __future__ import annotations
 
@@ -10,22 +10,23 @@ from pyspark.sql import functions as F
 
 NEW: Final = "new"
 TIME: Final = "time"
-"""Another time, and all else as it was."""
+"""The time differs, nothing else."""
 CONTENT: Final = "content"
-"""Another body, queue or headers; perhaps another time, too."""
+"""Body, queue or headers differ, perhaps also the time."""
 GONE: Final = "gone"
 INVALID: Final = "invalid"
 PAST: Final = "past"
-"""New, and its time is past, which is not wanted."""
+"""New, but its time is past, and such rows are skipped."""
 SAME: Final = "same"
 EDITS: Final = (TIME, CONTENT, GONE)
 ACTIONS: Final = (NEW, TIME, CONTENT, GONE, INVALID, PAST, SAME)
 
 
 def compared(found: DataFrame, known: DataFrame, now: datetime, skips_past: bool) -> DataFrame:
-    """Rows of ``reminders`` beside those that the broker was given: with ``action``, and ``was_at``, the old time.
+    """Compare ``reminders`` with those that the broker was given: returns rows with ``action``, and ``was_at``, the old
+    time.
 
-    An id that stands in the table, valid or not, is not gone: what is wrong with it now may be a slip.
+    An id that is in the table, valid or not, is not gone: an invalid row may be a mistake.
     """
     old = known.select(
         F.col("id").alias("was_id"),
@@ -64,12 +65,12 @@ def _action(now: datetime, skips_past: bool) -> Column:
 
 
 def counted() -> list[Column]:
-    """How many rows there are of each action, as aggregates."""
+    """Return aggregates that count the rows of each action."""
     return [F.count_if(F.col("action") == action).alias(action) for action in ACTIONS]
 
 
 def remembered(known: DataFrame, plan: DataFrame, has_edits: bool) -> DataFrame:
-    """The reminders after the plan was carried out, with or without its edits."""
+    """Return the reminders after the plan was carried out, with or without its edits."""
     done = [NEW, *EDITS] if has_edits else [NEW]
     changed = plan.where(F.col("action").isin(done))
     kept = known.join(changed.select("id"), "id", "left_anti") if has_edits else known

@@ -1,4 +1,4 @@
-"""What the rows of a table ask for: whom to remind of what, and when; and why a row asks for what can't be done."""
+"""The reminders that the rows of a table ask for, and the reasons why a row is invalid."""
 
 from __future__ import annotations
 
@@ -18,24 +18,28 @@ from leveret.delay.layout import ROUTING_KEY_BYTES_MAX
 from leveret.pipelines.errors import PipelineError, cause
 
 SCHEDULE: Final = "x-schedule"
-"""The header that names a message's schedule."""
+"""The header with the name of a message's schedule."""
 RUN: Final = "x-schedule-run"
-"""The header that has the number of the run that published a message."""
+"""The header with the number of the run that published a message."""
 DELAY_MAX: Final = timedelta(milliseconds=NSERVICEBUS.units_max * NSERVICEBUS.unit_ms) - timedelta(days=2)
-"""The furthest time: what the delay levels can do, less what it takes to replace a reminder."""
+"""The longest delay: that of the delay levels, less the time needed to replace a reminder."""
 DAY_US: Final = 86_400_000_000
-"""How long behind its time an old version is held, which a new one replaces, in microseconds."""
+"""How long after its time an old version is held while a new one replaces it, in microseconds."""
 ID_OCTETS_MAX: Final = 255
 DESTINATION_OCTETS_MAX: Final = ROUTING_KEY_BYTES_MAX - 2 * NSERVICEBUS.levels
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Where the table has what a reminder needs; None = nowhere.
+    """The columns of the table that make a reminder; None for a column that it does not have.
 
-    Either ``at`` (a timestamp, a date, text that Spark casts to a timestamp, or seconds since 1970) or ``delay_s``
-    (seconds from the run that sees the row first). ``queue_name``: the queue of all rows, where no column has it.
-    ``body``: None = all columns that are not named here, as one JSON object. ``headers``: a map, or JSON as text.
+    Attributes:
+        at: time, as a timestamp, a date, text that Spark casts to a timestamp, or seconds since 1970. Either this or
+            ``delay_s``.
+        delay_s: delay in seconds from the run that sees the row first.
+        queue_name: the queue for all rows, if no column has it.
+        body: the body; None for all columns that are not named here, as a JSON object.
+        headers: a map, or JSON as text.
     """
 
     id: str = "id"
@@ -47,7 +51,7 @@ class Columns:
     headers: str | None = None
 
     def check(self, schema: StructType) -> None:
-        """``PipelineError`` that says which column is missing, or given twice."""
+        """Raise ``PipelineError`` if a column is missing, or given twice."""
         if (self.at is None) == (self.delay_s is None):
             raise PipelineError("say when: by a column with times (at), or by one with delays in seconds (delay)")
         if (self.queue is None) == (self.queue_name is None):
@@ -58,28 +62,29 @@ class Columns:
 
     @property
     def has_json(self) -> bool:
-        """Whether bodies are made of columns, as JSON."""
+        """Whether bodies are JSON made of columns."""
         return self.body is None
 
 
 def opened(spark: SparkSession, table: DataFrame | str | Path, form: str, options: Mapping[str, str]) -> DataFrame:
-    """The table as a frame. ``PipelineError`` if it can't be read."""
+    """Return the table as a frame. ``PipelineError`` if it cannot be read."""
     if isinstance(table, DataFrame):
         return table
     reader = spark.read.format(form).options(**options)
     try:
         frame = reader.load() if form == "jdbc" else reader.load(str(table))
-        frame.schema  # noqa: B018  (a Connect server looks at the table now)
+        frame.schema  # noqa: B018  (a Connect server reads the table only now)
     except PySparkException as error:
         raise PipelineError(f"the table {table} can't be read as {form}: {cause(error)}") from error
     return frame
 
 
 def reminders(table: DataFrame, columns: Columns, now: datetime) -> DataFrame:
-    """A row for each of the table's: ``id``, ``at``, ``said`` (what the table says of the time, as text),
-    ``destination``, ``body``, ``headers``, ``content`` (a hash of all but the time), ``reason`` (null: it can be done).
+    """Return a row for each of the table's rows.
 
-    ``now``: from when delays count, with its zone. Raises ``PipelineError`` for columns that are not there.
+    Its columns are ``id``, ``at``, ``said`` (the table's value of the time, as text), ``destination``, ``body``,
+    ``headers``, ``content`` (a hash of everything but the time) and ``reason`` (null for valid rows). Delays count from
+    ``now``, a time with a zone. Raises ``PipelineError`` for missing columns.
     """
     columns.check(table.schema)
     said, at = _time(table, columns, now)
@@ -96,12 +101,12 @@ def reminders(table: DataFrame, columns: Columns, now: datetime) -> DataFrame:
 
 
 def _time(table: DataFrame, columns: Columns, now: datetime) -> tuple[Column, Column]:
-    """What the table says, and the time that it means, null for none."""
+    """Return the table's value as text, and the time that it means, null if invalid."""
     if columns.at is not None:
         name = _quoted(columns.at)
         at = F.expr(f"try_cast({name} as timestamp)")
         text = F.col(name).cast("string")
-        # the same time in other words is no change; a time that is none keeps its words for whoever looks for it
+        # another spelling of the same time is no change; an invalid time keeps its text for the report
         return F.coalesce(F.concat(F.lit("at "), F.unix_micros(at).cast("string")), text), at
     name = _quoted(columns.delay_s or "")
     delay = F.expr(f"try_cast({name} as double)")
@@ -119,7 +124,7 @@ def _destination(columns: Columns) -> Column:
 
 def _body(schema: StructType, columns: Columns) -> Column:
     if columns.body is None:
-        # with its time in it, a reminder whose time has changed would be another one
+        # without the time, so that a changed time is not also a changed body
         aside = (columns.id, columns.at, columns.delay_s, columns.queue, columns.headers)
         named = [F.col(_quoted(name)) for name in schema.names if name not in aside]
         return F.to_json(F.struct(*named), {"ignoreNullFields": "false"}).cast("binary")

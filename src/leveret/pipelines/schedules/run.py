@@ -1,8 +1,8 @@
-"""A run of a schedule: what its plan says is done step by step, and what a crash has interrupted is done again.
+"""A run of a schedule: carries out a plan step by step, and repeats what a crash has interrupted.
 
-The order is such that nothing is lost wherever it ends. An old version is first held, a day behind its time, so that it
-cannot come while it is replaced; which ones were there to be held is written down; then the new version is published,
-and then the old one taken back.
+The order of steps ensures that a crash loses nothing. Old versions are first held, a day after their time, so that they
+are not delivered while they are replaced, and those that were still pending are noted; then the new versions are
+published, and the old ones cancelled.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ class Publishing:
     content_type: str | None
 
     def options(self, query: str, run: int) -> dict[str, str]:
-        """Those of the sink."""
+        """Return the options for the sink."""
         options = {"url": self.url, "query": query, "batch": str(run)}
         return options if self.content_type is None else options | {"contentType": self.content_type}
 
 
 class Run:
-    """One that is planned; ``api``: None where the plan has no edits, or they are left undone."""
+    """A planned run. ``api`` is None if the plan has no edits, or they are not carried out."""
 
     def __init__(
         self, spark: SparkSession, state: State, publishing: Publishing, api: DelayedApi | None, reporter: Reporter
@@ -55,7 +55,7 @@ class Run:
         self._reporter = reporter
 
     def finish(self) -> bool:
-        """Do what is not done yet; false if the reporter wanted an end before all was."""
+        """Do the steps that are not done yet; return False if the reporter requested the end before all were."""
         steps: tuple[tuple[str, str, Callable[[], dict[str, Any]]], ...] = (
             ("held", "holding old versions of {content:,} reminders", self._hold),
             ("published", "publishing {new:,} reminders, and new versions", self._publish),
@@ -74,7 +74,7 @@ class Run:
         return True
 
     def _concerns(self, step: str) -> bool:
-        """Whether there is anything to do for a step."""
+        """Whether a step has anything to do."""
         of = {"held": ("content",), "published": ("new", "content"), "retimed": ("time",), "taken": ("gone", "content")}
         with_api = [] if self._api is None else [plans.TIME, plans.CONTENT, plans.GONE]
         return any(self.counts[action] for action in of[step] if action in (plans.NEW, *with_api))
@@ -86,14 +86,14 @@ class Run:
 
     @property
     def may_be_finished(self) -> bool:
-        """False for a run whose messages the broker has not: it is planned anew, for what the table says may be what
-        kept it from being published."""
+        """Whether an interrupted run can be completed. If the broker does not have its messages, the table may be what
+        kept them from being published, so the run is planned anew."""
         if self._state.has_done("published", self.number) or not self._concerns("published"):
             return True
         return bool(answer(self._spark, Released(self._publishing.url, self._state.query, self.number)))
 
     def give_up(self) -> None:
-        """Undo what was done before anything was published: what was held gets its old time again."""
+        """Undo what was done before anything was published: held messages get their old times again."""
         answer(self._spark, Settled(self._publishing.url, self._state.query, abort=self.number))
         if self._concerns("held"):
             rows = self._planned(plans.CONTENT).withColumn("at_us", F.greatest(F.unix_micros("was_at"), F.lit(0)))
@@ -101,7 +101,8 @@ class Run:
         self._state.note("given_up", self.number, {})
 
     def tally(self) -> dict[str, int]:
-        """What became of it: reminders that were scheduled, retimed, replaced, taken back, and too late for an edit."""
+        """Return the numbers of reminders that were scheduled, retimed, replaced, taken back, and too late for an
+        edit."""
         found = {"scheduled": self.counts[plans.NEW], "retimed": 0, "replaced": 0, "taken_back": 0, "too_late": 0}
         edits = (("held", "replaced", plans.CONTENT), ("retimed", "retimed", plans.TIME))
         for step, figure, action in (*edits, ("taken", "taken_back", plans.GONE)):
@@ -118,7 +119,8 @@ class Run:
     # -- steps ---------------------------------------------------------------------------------------------------------
 
     def _hold(self) -> dict[str, Any]:
-        """Never early: behind the old time and the new one, as far as delays go."""
+        """Hold old versions until after both the old and the new time, as far as delays allow, so that none is
+        early."""
         now_us = int(datetime.now(UTC).timestamp() * 1_000_000)
         latest_us = now_us + int(DELAY_MAX.total_seconds() * 1_000_000) + DAY_US
         times = F.greatest(F.unix_micros("at"), F.unix_micros("was_at"), F.lit(now_us)) + DAY_US
@@ -157,7 +159,7 @@ class Run:
         self._state.write_version(plans.remembered(known, self._state.read("plan"), self._api is not None))
         self._state.finish(self.number, rows)
 
-    # -- what steps have in common -------------------------------------------------------------------------------------
+    # -- shared by steps ---------------------------------------------------------------------------------------------
 
     def _planned(self, action: str) -> DataFrame:
         return self._state.read("plan").where(F.col("action") == action)
@@ -172,10 +174,10 @@ class Run:
 
 
 def facts(counts: dict[str, int], has_edits: bool, begun: datetime) -> dict[str, Any]:
-    """What the log has of a plan."""
+    """Return a plan's facts for the log."""
     return {"counts": counts, "edits": has_edits, "begun": begun.isoformat()}
 
 
 def _ms(column: str) -> Any:
-    """Microseconds in milliseconds, rounded up: nothing is early."""
+    """Convert microseconds to milliseconds, rounded up so that nothing is early."""
     return F.expr(f"({column} + 999) div 1000").alias("at_ms")

@@ -1,4 +1,5 @@
-"""A table of reminders into delayed messages; run again, it follows the table. docs/SCHEDULE.md."""
+"""The pipeline ``schedule``: turns a table of reminders into delayed messages, and follows its changes. See
+docs/SCHEDULE.md."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ FORMS: Final = ("parquet", "csv", "jdbc", "json", "orc")
 PASTS: Final = ("send", "skip")
 EXAMPLES: Final = 10
 NAME_OCTETS_MAX: Final = QUERY_OCTETS_MAX - 22
-"""The broker knows the writes by this name, with something before it and behind it."""
+"""Limit for a schedule's name: the name of its writes, known to the broker, adds a prefix and a suffix."""
 
 
 def schedule(
@@ -47,27 +48,31 @@ def schedule(
     dry_run: bool = False,
     reporter: Reporter | None = None,
 ) -> Summary:
-    """Let the broker have a delayed message for each row of a table: new ones are published, and edits followed.
+    """Publish a delayed message for each row of a table, and follow the table's edits.
 
-    A second run over the same table changes nothing, whatever has interrupted the first one. Rows become messages whose
-    ``message_id`` is the reminder's id, with the headers ``x-schedule`` (the name) and ``x-schedule-run``. On leveret
-    each is scheduled exactly once; on other brokers at least once, and edits of what is pending are left undone.
+    A second run over the same table changes nothing, even if the first one was interrupted. Messages have the
+    reminder's id as ``message_id``, and the headers ``x-schedule`` (the name) and ``x-schedule-run``. On leveret each
+    is scheduled exactly once; on other brokers at least once, and edits of pending messages are not carried out.
 
     Args:
         spark: the session.
         table: a frame, or the path of files; None for JDBC, and with ``cancel``.
-        name: of the schedule: it is told apart by this from all else that waits.
-        state: a directory of this schedule's own, where Spark's executors can write.
-        columns: where the table has what.
-        url: the broker, as executors see it.
-        api_url: leveret's HTTP API, as executors see it; without it nothing that is pending is changed.
-        form, options: how the table is stored, one of ``FORMS``, and the options of Spark's reader.
-        content_type: that of the messages; None = ``application/json`` where the body is made of columns, else none.
+        name: name of the schedule, which tells its messages from others.
+        state: directory for this schedule alone, writable by Spark's executors.
+        columns: the table's columns that make a reminder.
+        url: the broker, as executors reach it.
+        api_url: leveret's HTTP API, as executors reach it; without it pending messages are not changed.
+        form: how the table is stored, one of ``FORMS``.
+        options: options for Spark's reader of the table.
+        content_type: content type of the messages; None for ``application/json`` if bodies are made of columns, else
+            none.
         past: whether new reminders whose time is past are sent at once (``send``) or left out (``skip``).
-        cancel: take back all that is pending, and forget the table; needs ``api_url``.
+        cancel: cancel all pending messages, and forget the table; needs ``api_url``.
+        dry_run: tell what would be done, and change nothing.
+        reporter: receives the progress.
 
     Raises:
-        PipelineError: what is wrong with the arguments, the table or the broker. The next run goes on from there.
+        PipelineError: the arguments, the table or the broker are wrong. The next run resumes from there.
     """
     began_s = time.monotonic()
     reporter = reporter if reporter is not None else Reporter()
@@ -100,7 +105,7 @@ class _Job:
     reporter: Reporter
 
     def follow(self, source: DataFrame, columns: Columns, skips_past: bool, dry_run: bool, began_s: float) -> Summary:
-        """Finish what was begun, then do what the table asks for."""
+        """Finish an interrupted run, then carry out what the table asks for."""
         now = datetime.now(UTC)
         found = reminders(source, columns, now)
         done = _Done()
@@ -124,14 +129,14 @@ class _Job:
         return self._summary(done, counts, began_s)
 
     def _plan(self, compared: DataFrame) -> dict[str, int]:
-        """Write the plan; how many rows of each action there are."""
+        """Write the plan; return the number of rows of each action."""
         noted = Observation()
         changes = compared.observe(noted, *plans.counted()).where(F.col("action") != plans.SAME)
         self.state.write("plan", changes)
         return {action: int(noted.get[action]) for action in plans.ACTIONS}
 
     def _resume(self, done: _Done) -> None:
-        """Finish a run that was interrupted, or undo it where nothing of it was published."""
+        """Finish an interrupted run, or undo it if none of its messages was published."""
         begun = self.state.begun
         assert begun is not None
         has_edits = bool(begun.facts["edits"])
@@ -153,7 +158,7 @@ class _Job:
         return Run(self.spark, self.state, self.publishing, api, self.reporter)
 
     def cancel(self, dry_run: bool, began_s: float) -> Summary:
-        """Take back all that is pending, and forget what was scheduled."""
+        """Cancel all pending messages, and forget what was scheduled."""
         assert self.api is not None
         self.reporter.phase("taking back all that is pending")
         if not dry_run:
@@ -207,17 +212,17 @@ class _Job:
 
 
 class _Done:
-    """What was done so far. ``resumed``: the run that was finished first, None = none."""
+    """The results so far."""
 
     def __init__(self) -> None:
         self.figures = dict.fromkeys(("scheduled", "retimed", "replaced", "taken_back", "too_late"), 0)
-        self.resumed: int | None = None
+        self.resumed: int | None = None  # number of an interrupted run that was finished first
         self.is_stopped = False
         self.is_staged = True
         self.planned: DataFrame | None = None
 
     def add(self, finished: tuple[Run, bool]) -> None:
-        """A run that has ended, and whether it has come to its end."""
+        """Add an ended run, and whether it is complete."""
         run, is_whole = finished
         self.is_stopped = not is_whole
         if is_whole:
@@ -227,7 +232,7 @@ class _Done:
 
     @property
     def notes(self) -> list[str]:
-        """What people should know of it."""
+        """Notes for the summary."""
         notes = []
         if self.resumed is not None:
             notes.append(f"Run {self.resumed} had been interrupted, and was finished first; it counts here.")
@@ -270,6 +275,6 @@ def _check(
 
 
 def _said(line: str) -> str:
-    """Without the name of the class that an executor's error has."""
+    """Return an executor's error without the name of its class."""
     kind, is_there, text = line.partition(": ")
     return text if is_there and kind.endswith(("Error", "Refusal")) and " " not in kind else line

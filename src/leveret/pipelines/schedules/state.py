@@ -1,15 +1,15 @@
-"""What a schedule remembers: which reminders the broker was given, and how far the last run has come.
+"""The state of a schedule: the reminders that the broker was given, and the progress of the last run.
 
-A directory that Spark reads and writes, so that it may be wherever executors can write:
+Spark reads and writes this directory, so it may be wherever executors can write:
 
-    log/made                    who this is: drawn once
+    log/made                    name and random id of the schedule
     log/planned, log/held, …    the last run that has done this step
-    log/done-0, log/done-1      the last two runs that are done
-    plan, held, retimed, taken  what the last run has found
-    versions/0, versions/1      the reminders as of the last two runs that are done
+    log/done-0, log/done-1      the last two completed runs
+    plan, held, retimed, taken  results of the last run's steps
+    versions/0, versions/1      the reminders after the last two completed runs
 
-A step is done when its line of the log is there, and that is one file, written last. Whatever is done again overwrites
-what it did before, and never what the run before has left.
+A step is done when its line of the log exists, which is one file, written last. A repeated step overwrites its own
+results, and never those of the previous run.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ REMINDERS: Final = "id STRING, at TIMESTAMP, said STRING, destination STRING, co
 
 @dataclass(frozen=True)
 class Entry:
-    """A line of the log: in which run, and what there is to say of it."""
+    """A line of the log: the run, and its facts."""
 
     run: int
     facts: dict[str, Any] = field(default_factory=dict)
@@ -51,38 +51,39 @@ class State:
 
     @property
     def query(self) -> str:
-        """What the broker calls the writes of this schedule: each directory counts its runs anew."""
+        """The broker's name for the writes of this schedule; with the directory's id, since each directory counts its
+        own runs."""
         return f"schedule.{self._made.facts['name']}.{self._made.facts['id']}"
 
     def make(self) -> None:
-        """Write down who this is, the first time."""
+        """Write name and id on first use."""
         if self.is_new:
             self.note("made", 0, self._made.facts)
             self.is_new = False
 
     @property
     def run(self) -> int:
-        """The last run that is done, 0 = none."""
+        """The last completed run, 0 if there is none."""
         return max((self._log[slot].run for slot in ("done-0", "done-1") if slot in self._log), default=0)
 
     @property
     def _slot(self) -> int:
-        """Where the last run that is done stands; the next one takes the other place."""
+        """The slot of the last completed run; the next run takes the other one."""
         return int(self.run > 0 and "done-1" in self._log and self._log["done-1"].run == self.run)
 
     @property
     def rows(self) -> int:
-        """How many reminders there are as of the last run."""
+        """The number of reminders after the last completed run."""
         return int(self._log[f"done-{self._slot}"].facts["rows"]) if self.run else 0
 
     @property
     def next_run(self) -> int:
-        """A number that no run has had: the broker takes a batch of an old one for a repetition."""
+        """An unused run number: the broker would take a batch with an old number for a repetition."""
         return max((entry.run for entry in self._log.values()), default=0) + 1
 
     @property
     def begun(self) -> Entry | None:
-        """The plan of a run that is neither done nor given up, None = there is none."""
+        """The plan of a run that is neither completed nor given up, None if there is none."""
         planned = self._log.get("planned")
         if planned is None or planned.run <= self.run or self.has_done("given_up", planned.run):
             return None
@@ -94,35 +95,35 @@ class State:
         return entry is not None and entry.run == run
 
     def facts(self, step: str, run: int) -> dict[str, Any]:
-        """What a run has noted of a step, nothing if it has not done it."""
+        """Return a run's facts about a step, empty if it has not done it."""
         return self._log[step].facts if self.has_done(step, run) else {}
 
     def note(self, step: str, run: int, facts: dict[str, Any]) -> None:
-        """A step is done."""
+        """Note that a step is done."""
         line = self._spark.createDataFrame([(step, run, json.dumps(facts))], LINE)
         line.coalesce(1).write.mode("overwrite").json(f"{self._path}/log/{step}")
         self._log[step] = Entry(run, facts)
 
     def finish(self, run: int, rows: int) -> None:
-        """A run is done, and its version is the current one."""
+        """Note that a run is complete; its version becomes the current one."""
         self.note(f"done-{1 - self._slot}", run, {"rows": rows})
 
     def reminders(self) -> DataFrame:
-        """Those that the broker was given, as of the last run that is done."""
+        """Return the reminders that the broker was given, as of the last completed run."""
         if self.rows == 0:
             return self._spark.createDataFrame([], REMINDERS)
         return self._spark.read.schema(REMINDERS).parquet(f"{self._path}/versions/{self._slot}")
 
     def write_version(self, reminders: DataFrame) -> None:
-        """The reminders as of a run that is nearly done."""
+        """Write the reminders as of the run that is about to complete."""
         reminders.write.mode("overwrite").parquet(f"{self._path}/versions/{1 - self._slot}")
 
     def write(self, what: str, rows: DataFrame) -> None:
-        """What a step has found."""
+        """Write the results of a step."""
         rows.write.mode("overwrite").parquet(f"{self._path}/{what}")
 
     def read(self, what: str) -> DataFrame:
-        """The same."""
+        """Read the results of a step."""
         return self._spark.read.parquet(f"{self._path}/{what}")
 
     def _read_log(self) -> dict[str, Entry]:

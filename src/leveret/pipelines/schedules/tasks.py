@@ -1,4 +1,4 @@
-"""What tasks of Spark do for a schedule besides writing messages: the driver need not reach the broker."""
+"""Spark tasks that talk to the broker for a schedule, so that the driver need not reach it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from leveret.spark.connection_cache import cached_connection
 from leveret.spark.sink.connecting import connect
 
 SLICE: Final = 20_000
-"""Ids in one call, with which their JSON stays below 10 MB even if all are as long as ids can be."""
+"""Ids per call; their JSON stays below 10 MB even if all ids have the maximum length."""
 FOUND: Final = "id STRING, found BOOLEAN"
 POLL_S: Final = 0.05
 CONNECTION: Final = "leveret spark schedule"
@@ -24,7 +24,7 @@ CONNECTION: Final = "leveret spark schedule"
 
 @dataclass(frozen=True)
 class Retime:
-    """Gives each ``id`` the time ``at_ms``; a row for each: whether it was pending. For ``mapInArrow``."""
+    """Sets the time ``at_ms`` of each ``id``, and yields whether it was pending. For ``mapInArrow``."""
 
     api: DelayedApi
 
@@ -35,7 +35,7 @@ class Retime:
 
 @dataclass(frozen=True)
 class TakeBack:
-    """Cancels the messages with these ids, but those of the run ``but_of_run`` (None: all). For ``mapInArrow``."""
+    """Cancels messages by id, except those of the run ``but_of_run`` (None: all). For ``mapInArrow``."""
 
     api: DelayedApi
     but_of_run: int | None
@@ -47,9 +47,9 @@ class TakeBack:
 
 @dataclass(frozen=True)
 class Settled:
-    """Waits until all that the query's writes have published is where it waits. Says whether the broker has stages.
+    """Waits until all published messages of the query are in their queues; returns whether the broker has stages.
 
-    ``abort``: the batch that is given up, -1 = none; what was staged for it and not released is dropped.
+    ``abort`` is the batch to give up, -1 for none; its stages that are not released are dropped.
     """
 
     url: str
@@ -69,7 +69,7 @@ class Settled:
     def _wait(self, channel: BlockingChannel) -> int:
         if channel.staged(self.query) is not None and self.abort >= 0:
             channel.abort_stages(self.query, self.abort)
-        # a released stage goes to its queues in turns, and what is still in it is found by no search
+        # a released stage enters its queues in parts, and searches do not find its remaining messages
         while (known := channel.staged(self.query)) is not None and known["stages"]:
             time.sleep(POLL_S)
         return 1
@@ -77,7 +77,7 @@ class Settled:
 
 @dataclass(frozen=True)
 class Released:
-    """Whether this batch of the query was released: then all of it is there, and else nothing."""
+    """Returns whether this batch of the query was released; if so, all of its messages exist, else none."""
 
     url: str
     query: str
@@ -97,7 +97,7 @@ class Released:
 
 @dataclass(frozen=True)
 class CancelAll:
-    """Cancels all that is pending of a schedule, or counts it."""
+    """Cancels all pending messages of a schedule, or counts them."""
 
     api: DelayedApi
     dry_run: bool
@@ -108,7 +108,7 @@ class CancelAll:
 
 @dataclass(frozen=True)
 class Check:
-    """Looks whether the API is there."""
+    """Checks that the API exists and accepts the login."""
 
     api: DelayedApi
 
@@ -128,13 +128,14 @@ class _Single:
 
 
 def answer(spark: SparkSession, job: Callable[[], int]) -> int:
-    """What one task says that does the job."""
+    """Run the job in one task and return its result."""
     rows = spark.range(0, 1, 1, 1).mapInArrow(_Single(job), "value BIGINT").collect()
     return int(rows[0].value)
 
 
 def asked(rows: DataFrame, job: Retime | TakeBack, count: int) -> DataFrame:
-    """Rows (``id``, ``at_ms``) with what the broker says to each, ``count`` of them, in as few calls as can be."""
+    """Run the job on ``count`` rows (``id``, ``at_ms``), in as few calls as possible; returns whether each was
+    found."""
     return rows.coalesce(1 + count // (4 * SLICE)).mapInArrow(job, FOUND)
 
 

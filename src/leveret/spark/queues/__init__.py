@@ -1,1 +1,1 @@
-"""The queue source: at least once, acknowledged when the sink is done."""
+"""The queue source: at-least-once delivery, acknowledged when the sink is done."""

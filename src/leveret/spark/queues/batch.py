@@ -1,7 +1,7 @@
-"""Reading a queue once: mode=peek looks and puts back, mode=drain takes away.
+"""Reads a queue once: mode=peek reads and requeues, mode=drain takes the messages away.
 
-Spark tells a batch reader never that its rows are safe. So a drain does not leave messages to a task's memory: they
-are spooled before they are acknowledged, and the spool stays until its owner deletes it.
+Spark never tells a batch reader that its rows are safe. So a drain spools messages before it acknowledges them, and the
+spool stays until its owner deletes it.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from leveret.spark.rows.deliveries import ROWS_PER_BATCH
 from leveret.spark.rows.shape import RowShape
 
 RUN_OCTETS: Final = 8 << 20
-"""Octets that a peek takes at a time."""
+"""Octets that a peek collects at a time."""
 
 
 class PeekReader(DataSourceReader):
-    """Reads what is ready in a queue, in order, in one task, and acknowledges nothing.
+    """Reads the ready messages of a queue, in order, in one task, and acknowledges nothing.
 
-    Until the task has read all, other consumers do not see the messages; then they are where they were, marked as
-    redelivered. Methods raise ``SourceError``.
+    Until the task has read all, other consumers do not see the messages; then they are requeued in their old places,
+    marked as redelivered. Methods raise ``SourceError``.
     """
 
     def __init__(self, options: QueueOptions, limits: BatchLimits, shape: RowShape) -> None:
@@ -40,12 +40,12 @@ class PeekReader(DataSourceReader):
         self._shape = shape
 
     def partitions(self) -> Sequence[InputPartition]:
-        """One: a queue has one order."""
+        """Return one partition, to keep the queue's order."""
         return [InputPartition(0)]
 
     @brief(SourceError)
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The messages that are ready when the task begins, or the first ``maxRows`` of them."""
+        """Yield the messages that are ready when the task begins, at most ``maxRows``."""
         rows, octets = self._limits.rows_max, self._limits.octets_max
         subscription = with_retries(self._options.queue, self._subscribe)
         try:
@@ -66,16 +66,16 @@ class PeekReader(DataSourceReader):
             subscription.close()
 
     def _subscribe(self) -> Subscription:
-        # no more than asked for: each message that is put back counts as delivered
+        # no higher prefetch than needed: each requeued message counts as delivered
         rows = self._limits.rows_max
         prefetch_count = rows if rows is not None and rows <= PREFETCH_MAX else 0
         return Subscription(self._options.queue, self._options.url, prefetch_count)
 
 
 class DrainReader(DataSourceReader):
-    """Takes what is ready in a queue into a spool, acknowledges it, and reads all that the spool has.
+    """Moves the ready messages of a queue into a spool, acknowledges them, and reads the whole spool.
 
-    Each evaluation of a frame does so: what an earlier one took is read again, since nobody knows what became of it.
+    Each evaluation of a frame does so, and reads earlier messages again: whether their rows were used is unknown.
     Methods raise ``SourceError``.
     """
 
@@ -89,7 +89,7 @@ class DrainReader(DataSourceReader):
 
     @brief(SourceError)
     def partitions(self) -> Sequence[InputPartition]:
-        """Drain the queue, in the driver; then ranges of the files."""
+        """Drain the queue, in the driver, and return ranges of the spool's files."""
         spool = with_retries(self._options.queue, lambda: Spool(self._options, self._spool_options, "batch"))
         try:
             with_retries(self._options.queue, lambda: self._drain(spool))
@@ -99,7 +99,7 @@ class DrainReader(DataSourceReader):
 
     @brief(SourceError)
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a range, on an executor."""
+        """Yield the rows of a range, on an executor."""
         assert isinstance(partition, SegmentPart), partition
         yield from partition.read(self._shape)
 

@@ -1,4 +1,4 @@
-"""What stands between a query and its queue, in words that name the option to change."""
+"""Errors of reading a queue, with texts that name the option to change."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from leveret.wire.errors import (
 
 
 class SourceError(Exception):
-    """The queue can't be read. The text says why and what to change."""
+    """The queue cannot be read; the text says why and what to change."""
 
 
 class QueueBusy(SourceError):
-    """Someone else reads a queue that must be read alone. It may pass: the other one may be about to end."""
+    """Another consumer reads a queue that must be read exclusively; it may be about to end, so a retry makes sense."""
 
 
 class AcknowledgedTooLate(SourceError):
-    """The broker has taken back what was delivered, since it waited too long for the acknowledgement."""
+    """The broker has requeued the deliveries, since their acknowledgement timed out."""
 
 
 @contextmanager
 def explained(queue: str) -> Iterator[None]:
-    """Turn what the broker objects to into a ``SourceError``; a connection that was lost stays what it is."""
+    """Turn a refusal by the broker into a ``SourceError``; a lost connection is raised unchanged."""
     try:
         yield
     except ConnectionClosed as error:
@@ -44,7 +44,7 @@ def explained(queue: str) -> Iterator[None]:
 
 
 def is_in_use(error: ChannelClosed) -> bool:
-    """Whether someone consumes exclusively, or the queue lets nobody do so (single active consumer)."""
+    """Whether the queue has an exclusive consumer, or allows none (single active consumer)."""
     return error.code == ACCESS_REFUSED and "exclusive use" in error.text
 
 

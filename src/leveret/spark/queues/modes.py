@@ -1,4 +1,4 @@
-"""Which reader an option ``mode`` means."""
+"""The reader for each value of option ``mode``."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from leveret.spark.queues.subscription import check_there
 from leveret.spark.rows.shape import RowShape
 
 SPOOLED_ROWS: Final = 100_000
-"""Rows of a spooled micro-batch at most, where maxRowsPerTrigger does not say: files are read by many tasks."""
+"""Default limit of rows in a spooled micro-batch; larger than in mode=ack, since many tasks read the files."""
 
 _ROWS_LIMIT: Final = 1 << 40
 
 
 def check(options: Mapping[str, str]) -> None:
-    """What can be told when a frame is made: ``ValueError`` for a wrong option, ``SourceError`` for a queue that is not
-    there or can't be read. What a spool has of a queue is read without it."""
+    """Check what can be checked when a frame is made: ``ValueError`` for a wrong option, ``SourceError`` for a queue
+    that does not exist or cannot be read. An existing spool is read without the queue."""
     how = mode(options, STREAM_MODES + BATCH_MODES)
     queue = _spooled(options) if how == "spool" else QueueOptions.parse(options)
     spool = SpoolOptions.parse(options, how) if how in ("spool", "drain") else None
@@ -40,22 +40,22 @@ def check(options: Mapping[str, str]) -> None:
 
 
 def is_spooled(options: Mapping[str, str]) -> bool:
-    """Whether ``spark.readStream`` is to read by way of a spool."""
+    """Whether ``spark.readStream`` reads through a spool."""
     return mode(options, STREAM_MODES) == "spool"
 
 
 def spool_reader(options: Mapping[str, str], shape: RowShape) -> DataSourceStreamReader:
-    """The reader of mode=spool; ``ValueError`` names the option that is wrong."""
+    """Return the reader of mode=spool; ``ValueError`` names the wrong option."""
     return SpoolReader(_spooled(options), SpoolOptions.parse(options, "spool"), shape)
 
 
 def ack_reader(options: Mapping[str, str], shape: RowShape) -> SimpleDataSourceStreamReader:
-    """The reader of mode=ack; ``ValueError`` names the option that is wrong."""
+    """Return the reader of mode=ack; ``ValueError`` names the wrong option."""
     return QueueReader(QueueOptions.parse(options), shape)
 
 
 def batch_reader(options: Mapping[str, str], shape: RowShape) -> DataSourceReader:
-    """The reader of mode=peek or mode=drain; ``ValueError`` names the option that is wrong."""
+    """Return the reader of mode=peek or mode=drain; ``ValueError`` names the wrong option."""
     queue, limits = QueueOptions.parse(options), BatchLimits.parse(options)
     if mode(options, BATCH_MODES) == "peek":
         return PeekReader(queue, limits, shape)

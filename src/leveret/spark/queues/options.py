@@ -1,4 +1,4 @@
-"""The options of reading a queue."""
+"""The options of the queue source."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Final
 from leveret.spark.options import URL_DEFAULT, number, url_of
 
 PREFETCH_MAX: Final = 65_535
-"""The prefetch of basic.qos is a 16-bit number, so no more messages than this can be unacknowledged."""
+"""The largest prefetch: basic.qos has a 16-bit number, so no more messages can be unacknowledged."""
 
 STREAM_MODES: Final = ("ack", "spool")
-"""``mode`` of ``spark.readStream``; the first is the default."""
+"""Values of ``mode`` for ``spark.readStream``; the first is the default."""
 
 BATCH_MODES: Final = ("peek", "drain")
-"""``mode`` of ``spark.read``; the first is the default."""
+"""Values of ``mode`` for ``spark.read``; the first is the default."""
 
 _MANY: Final = 1 << 40
 _COMPRESSIONS: Final = ("none", "lz4", "zstd")
@@ -24,7 +24,7 @@ _IDENTITIES: Final = ("message_id", "content")
 
 
 def mode(options: Mapping[str, str], modes: tuple[str, ...]) -> str:
-    """Which of the modes is asked for; ``ValueError`` names those that there are."""
+    """Return option ``mode``; ``ValueError`` lists the allowed modes."""
     text = options.get("mode", modes[0]).lower()
     if text in modes:
         return text
@@ -36,10 +36,12 @@ def mode(options: Mapping[str, str], modes: tuple[str, ...]) -> str:
 
 @dataclass(frozen=True)
 class QueueOptions:
-    """Which queue, and how much of it at a time.
+    """Which queue to read, and how much of it at a time.
 
-    rows_max, octets_max: of a micro-batch; a message that reaches the second is its last one. prefetch: messages that
-    the broker sends ahead of their acknowledgement; None = two micro-batches.
+    Attributes:
+        rows_max: rows of a micro-batch.
+        octets_max: octets of a micro-batch; the message that reaches this is its last one.
+        prefetch: messages that the broker sends before their acknowledgement; None for two micro-batches.
     """
 
     queue: str
@@ -52,7 +54,7 @@ class QueueOptions:
     def parse(options: Mapping[str, str], rows_max: int = 10_000, rows_limit: int = PREFETCH_MAX) -> QueueOptions:
         """Read ``queue`` (required), ``url``, ``maxRowsPerTrigger``, ``maxBytesPerTrigger`` and ``prefetch``.
 
-        ``ValueError`` names what is wrong.
+        ``ValueError`` names the wrong option.
         """
         queue = options.get("queue")
         if not queue:
@@ -64,7 +66,7 @@ class QueueOptions:
 
     @property
     def prefetch_count(self) -> int:
-        """As given, or two micro-batches: one that Spark works on, and the next, which is on its way meanwhile."""
+        """The given prefetch, or two micro-batches: one that Spark works on, and the next, which arrives meanwhile."""
         return self.prefetch or min(PREFETCH_MAX, 2 * self.rows_max)
 
 
@@ -72,7 +74,9 @@ class QueueOptions:
 class SpoolOptions:
     """Where the spool is, and how it is kept.
 
-    knows_content: messages without an id are known again by all that they are. min_partitions: of a micro-batch.
+    Attributes:
+        knows_content: whether redelivered messages without an id are recognised by their content.
+        min_partitions: least number of partitions of a micro-batch.
     """
 
     directory: str
@@ -84,7 +88,7 @@ class SpoolOptions:
     def parse(options: Mapping[str, str], needed_by: str) -> SpoolOptions:
         """Read ``spoolDir`` (required), ``spoolCompression``, ``spoolIdentity`` and ``minPartitions``.
 
-        needed_by: the mode, for the text of the ``ValueError``, which names what is wrong.
+        ``ValueError`` names the wrong option, and the mode ``needed_by`` if spoolDir is missing.
         """
         directory = options.get("spoolDir", "").removeprefix("file://")
         if not directory:
@@ -104,14 +108,15 @@ class SpoolOptions:
 
 @dataclass(frozen=True)
 class BatchLimits:
-    """How much a batch takes at most. rows_max: None = all that is there; octets_max: of bodies, more is an error."""
+    """Limits of a batch: ``rows_max`` (None: all ready messages), and ``octets_max`` of bodies, beyond which it
+    fails."""
 
     rows_max: int | None = None
     octets_max: int = 1 << 30
 
     @staticmethod
     def parse(options: Mapping[str, str]) -> BatchLimits:
-        """Read ``maxRows`` and ``maxBytes``; ``ValueError`` names what is wrong."""
+        """Read ``maxRows`` and ``maxBytes``; ``ValueError`` names the wrong option."""
         rows_max = number(options, "maxRows", 0, 1, _MANY) if "maxRows" in options else None
         return BatchLimits(rows_max, number(options, "maxBytes", 1 << 30, 1, _MANY))
 

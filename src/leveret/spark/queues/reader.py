@@ -1,10 +1,10 @@
-"""The stream reader of a queue: at least once, acknowledged when Spark asks for the next micro-batch.
+"""The streaming reader of a queue: at-least-once delivery, acknowledged when Spark asks for the next micro-batch.
 
 It runs in the one long-lived Python process that the driver keeps for the source. Spark calls ``read(start)`` only when
-the sink is done with everything up to ``start``, so that is where deliveries are acknowledged. ``commit`` would be
-later: for the last micro-batch before a pause it comes with the next message, and under AvailableNow never.
+the sink is done with everything up to ``start``, so deliveries are acknowledged there. ``commit`` would be later: for
+the last micro-batch before a pause it comes with the next message, and under AvailableNow never.
 
-While Spark works on a micro-batch, a thread collects the next one and makes Arrow of it.
+While Spark works on a micro-batch, a thread collects the next one and converts it to Arrow.
 """
 
 from __future__ import annotations
@@ -29,17 +29,16 @@ from leveret.spark.rows.shape import RowShape
 
 @dataclass
 class Collected:
-    """Messages that were collected: how many, their octets, the last one's delivery tag, how many waited behind them,
-    and their rows."""
+    """Messages that were collected, and their rows."""
 
-    rows: int = 0
+    rows: int = 0  # number of messages
     octets: int = 0
-    delivery_tag: int = 0
-    waiting: int = 0
+    delivery_tag: int = 0  # of the last message
+    waiting: int = 0  # messages in the queue behind them
     batches: list[pa.RecordBatch] = field(default_factory=list)
 
     def __add__(self, more: Collected) -> Collected:
-        """These, and then more of them."""
+        """Return these messages followed by ``more``."""
         return Collected(
             self.rows + more.rows,
             self.octets + more.octets,
@@ -50,19 +49,19 @@ class Collected:
 
 
 class QueueReader(SimpleDataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads one queue. An offset is ``{"messages": n, "waiting": m}``: how many messages the query has taken so far,
-    and how many the queue had behind them when these were collected, for the query's progress: Spark asks simple
-    readers for no latest offset.
+    """Reads one queue.
 
-    Spark makes a second instance that it pickles for the executors, so nothing connects before the first read.
+    An offset is ``{"messages": n, "waiting": m}``: the messages that the query has taken so far, and those that waited
+    in the queue when these were collected. The latter is for the query's progress: Spark asks simple readers for no
+    latest offset. Spark pickles a second instance for the executors, so nothing connects before the first read.
     """
 
     def __init__(self, options: QueueOptions, shape: RowShape) -> None:
         self._options = options
         self._shape = shape
         self._subscription: Subscription | None = None
-        # of this subscription: the offset behind the last message handed out, and (offset, tag) of what is not
-        # acknowledged
+        # in this subscription: the offset after the last message handed out, and (offset, delivery tag) of each
+        # micro-batch that is not acknowledged
         self._offset = 0
         self._unacknowledged: deque[tuple[int, int]] = deque()
         self._remaining: int | None = None
@@ -70,22 +69,22 @@ class QueueReader(SimpleDataSourceStreamReader, SupportsTriggerAvailableNow):
         self._ahead: Future[Collected] | None = None
 
     def initialOffset(self) -> dict[str, int]:
-        """No message taken."""
+        """Return the offset of a query that has taken no message."""
         return {"messages": 0}
 
     @brief(SourceError)
     def prepareForTriggerAvailableNow(self) -> None:
-        """Note how many messages are there: the query takes that many and ends."""
+        """Note how many messages are ready: the query takes that many and ends."""
         self.close()
         self._remaining = 0
         with_retries(self._options.queue, self._subscribe, self.close)
 
     @brief(SourceError)
     def read(self, start: dict[str, int]) -> tuple[Iterator[pa.RecordBatch], dict[str, int]]:
-        """Acknowledge everything up to ``start``, then return what comes next and the offset behind it.
+        """Acknowledge everything up to ``start``, then return the next messages and the offset after them.
 
-        Raises ``SourceError`` where the broker objects (no such queue), or stays away, or the queue is deleted. What is
-        unacknowledged when a connection is lost goes back into the queue, and comes again.
+        Raises ``SourceError`` if the broker refuses (no such queue) or stays away, or the queue is deleted. If the
+        connection is lost, unacknowledged messages are requeued and delivered again.
         """
         found = with_retries(self._options.queue, lambda: self._next(start["messages"]), self.close)
         if not found.rows:
@@ -93,16 +92,16 @@ class QueueReader(SimpleDataSourceStreamReader, SupportsTriggerAvailableNow):
         return iter(found.batches), {"messages": start["messages"] + found.rows, "waiting": found.waiting}
 
     def readBetweenOffsets(self, start: dict[str, int], end: dict[str, int]) -> Iterator[Any]:
-        """Nothing: Spark asks for this after a crash, when the broker has put the messages back into the queue.
+        """Return nothing: Spark calls this after a crash, when the broker has requeued the messages.
 
-        They come with the next micro-batch.
+        The next micro-batch has them.
         """
         return iter([])
 
     def close(self) -> None:
-        """Close the connection; whatever was not acknowledged goes back into the queue."""
+        """Close the connection; the broker requeues unacknowledged messages."""
         subscription, self._subscription = self._subscription, None
-        # what a collector still has, or runs into, went with the connection
+        # messages and errors of a running collector belong to the closed connection
         self._ahead = None
         self._unacknowledged.clear()
         if subscription is not None:
@@ -130,12 +129,12 @@ class QueueReader(SimpleDataSourceStreamReader, SupportsTriggerAvailableNow):
             self._unacknowledged.append((self._offset, found.delivery_tag))
             self._collect_ahead(subscription, found.rows)
         elif self._remaining is not None:
-            # the query ends here and this process with it: wait until the broker has seen the acknowledgements
+            # the query ends here, and this process with it: wait until the broker has processed the acknowledgements
             subscription.count_ready()
         return found
 
     def _acknowledge(self, subscription: Subscription, offset: int) -> None:
-        """Acknowledge what was handed out up to ``offset``: Spark has it in the sink."""
+        """Acknowledge everything up to ``offset``: it is in the sink."""
         tag = 0
         while self._unacknowledged and self._unacknowledged[0][0] <= offset:
             tag = self._unacknowledged.popleft()[1]
@@ -158,7 +157,7 @@ class QueueReader(SimpleDataSourceStreamReader, SupportsTriggerAvailableNow):
         return Collected(len(found), octets, found[-1].delivery_tag, waiting, self._shape.batches(found))
 
     def _collect_ahead(self, subscription: Subscription, unacknowledged: int) -> None:
-        """Start on the next micro-batch, with as many messages as the prefetch lets through before the next ack."""
+        """Start collecting the next micro-batch, as far as the prefetch allows before the next acknowledgement."""
         rows = min(self._rows_max(), self._options.prefetch_count - unacknowledged)
         if rows > 0:
             if self._collector is None:

@@ -1,4 +1,4 @@
-"""What a query on a queue waits for, and what it says in the end."""
+"""Retries of queue readers, and their final error."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ T = TypeVar("T")
 def with_retries(
     queue: str, action: Callable[[], T], close: Callable[[], None] = lambda: None, *passing: type[SourceError]
 ) -> T:
-    """What ``action`` returns; it is tried again while the broker is away, or somebody else has the queue.
+    """Return what ``action`` returns; retry it while the broker is away or another consumer has the queue.
 
-    ``close`` comes before each trial but the first: the broker has put everything unacknowledged back, and will deliver
-    it again. Raises ``SourceError`` in the end.
+    ``close`` is called before each retry: the broker requeues everything unacknowledged and delivers it again. Raises
+    ``SourceError`` when the time for retries is over.
     """
     try:
         return Retry(f"queue {queue}", QueueBusy, *passing).run(action, close)

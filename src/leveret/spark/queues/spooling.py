@@ -1,10 +1,9 @@
-"""The stream reader of mode=spool: from the queue to files, and from the files to Spark, on any executor, again and
-again.
+"""The streaming reader of mode=spool: moves messages into files, which tasks can read repeatedly on any executor.
 
-A message is acknowledged when its file is synced, without waiting for Spark; from then on the file is what counts: an
-offset is a number of messages in the spool, and a micro-batch that Spark plans again is the same rows again.
+A message is acknowledged when its file is synced, without waiting for Spark. From then on the file counts: an offset is
+a number of messages in the spool, and a micro-batch that Spark plans again has the same rows.
 
-While Spark works on a micro-batch, a thread brings the next one from the queue to the disk.
+While Spark works on a micro-batch, a thread spools the next one.
 """
 
 from __future__ import annotations
@@ -29,10 +28,10 @@ from leveret.spark.rows.shape import RowShape
 
 
 class SpoolReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads one queue by way of a spool. An offset is ``{"spool": id, "messages": n}``.
+    """Reads one queue through a spool. An offset is ``{"spool": id, "messages": n}``.
 
-    Spark makes a second instance that it pickles for the executors, so nothing is opened before the first call.
-    Methods raise ``SourceError``.
+    Spark pickles a second instance for the executors, so nothing is opened before the first call. Methods raise
+    ``SourceError``.
     """
 
     def __init__(
@@ -50,23 +49,24 @@ class SpoolReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @brief(SourceError)
     def initialOffset(self) -> dict[str, Any]:
-        """The first message on the disk that no query is done with: what was acknowledged is not passed over."""
+        """Return the first message in the spool that no query has finished, so that no acknowledged message is
+        skipped."""
         spool = self._opened()
         return {"spool": spool.id, "messages": spool.first}
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Option maxRowsPerTrigger."""
+        """Return option maxRowsPerTrigger as a limit."""
         return ReadMaxRows(self._options.rows_max)
 
     @brief(SourceError)
     def prepareForTriggerAvailableNow(self) -> None:
-        """Note how many messages are there: the query takes that many and ends."""
+        """Note how many messages are ready: the query takes that many and ends."""
         self._opened()
         self._with_retries(self._aim)
 
     @brief(SourceError)
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """The end of the next micro-batch: what is on the disk behind ``start``, or else what the queue has now."""
+        """Return the end of the next micro-batch: spooled messages after ``start``, or else what the queue has now."""
         spool = self._opened()
         first = self._checked(start)
         rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else self._options.rows_max
@@ -81,7 +81,8 @@ class SpoolReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"spool": spool.id, "messages": end}
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """How far it could be: what is on the disk and in the queue, as of the last message that was taken."""
+        """Return how far the query could read: the messages in the spool and in the queue when the last one was
+        taken."""
         if self._spool is None:
             return None
         waiting = self._filling.waiting if self._filling is not None else 0
@@ -89,23 +90,23 @@ class SpoolReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @brief(SourceError)
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Ranges of the files."""
+        """Return ranges of the spool's files."""
         spool = self._opened()
         return spool.parts(self._checked(start), self._checked(end), self._spool_options.min_partitions)
 
     @brief(SourceError)
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a range, on an executor."""
+        """Yield the rows of a range, on an executor."""
         assert isinstance(partition, SegmentPart), partition
         yield from partition.read(self._shape)
 
     @brief(SourceError)
     def commit(self, end: dict[str, Any]) -> None:
-        """Spark is done with everything up to ``end``, and its checkpoint says so."""
+        """Release messages up to ``end``: Spark's checkpoint says that they are done."""
         self._opened().release(self._checked(end))
 
     def stop(self) -> None:
-        """Give up connection and directory. Messages that are not on the disk go back into the queue."""
+        """Close the connection and the spool; messages that are not in the spool are requeued."""
         self._disconnect()
         if self._spool is not None:
             self._spool.close()
@@ -113,7 +114,7 @@ class SpoolReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _opened(self) -> Spool:
         if self._spool is None:
-            self._spool = with_retries(self._options.queue, self._open)  # the query before may be about to end
+            self._spool = with_retries(self._options.queue, self._open)  # an earlier query may be about to end
         return self._spool
 
     def _open(self) -> Spool:
@@ -144,13 +145,13 @@ class SpoolReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             filling.close()
         ahead, self._ahead = self._ahead, None
         if ahead is not None:
-            ahead.exception()  # it ends with its connection, and nothing else writes before
+            ahead.exception()  # the collector ends with its connection; wait for that, so that nothing else writes
 
     def _aim(self) -> None:
         self._target = self._opened().end + self._connected().waiting
 
     def _fill_all(self) -> None:
-        """Bring everything to the disk that is in the queue now."""
+        """Spool everything that is in the queue now."""
         self._await_ahead()
         filling = self._connected()
         end = self._opened().end + filling.count_waiting()
@@ -158,7 +159,7 @@ class SpoolReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             pass
 
     def _fill(self, first: int, rows_max: int) -> None:
-        """Bring messages to the disk, if there are none behind ``first``."""
+        """Spool messages, unless the spool has some after ``first``."""
         self._await_ahead()
         if self._opened().end == first:
             self._fill_to(self._connected(), first + rows_max)
@@ -169,7 +170,7 @@ class SpoolReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ahead.result()
 
     def _fill_ahead(self, first: int) -> None:
-        """Start on the micro-batch behind this one; nothing more if some of it is there."""
+        """Start spooling the next micro-batch, unless part of it is spooled already."""
         if self._ahead is None and self._filling is not None and self._opened().end == first:
             if self._filler is None:
                 self._filler = ThreadPoolExecutor(1, "leveret-spool")

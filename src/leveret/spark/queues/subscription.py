@@ -1,4 +1,4 @@
-"""A consumer on a queue, as readers need it: messages in runs that are limited by rows, octets and time."""
+"""A queue's consumer for readers: messages in batches that are limited by rows, octets and time."""
 
 from __future__ import annotations
 
@@ -11,56 +11,54 @@ from leveret.spark.queues.errors import QueueBusy, SourceError, explained, is_in
 from leveret.wire.errors import PRECONDITION_FAILED
 
 FIRST_WAIT_S: Final = 0.05
-"""How long a reader listens to an idle queue before it tells Spark that there is nothing (Spark asks again at once)."""
+"""Seconds to wait for the first message of an idle queue before Spark gets an empty answer (it asks again at once)."""
 
 GAP_S: Final = 0.01
-"""A queue that has more and gives none for so long gives none for now, and the micro-batch is complete."""
+"""If a queue with ready messages delivers none for this many seconds, the micro-batch is complete."""
 
 FILL_S: Final = 0.5
-"""A micro-batch that would not be full within this long, as messages come, is complete with what is there."""
+"""A micro-batch that would not fill up within this many seconds at the current rate is complete."""
 
 IDLE_S: Final = 0.2
-"""After this long without a delivery the queue is asked how many messages are left."""
+"""After this many seconds without a delivery, the queue is asked how many messages are left."""
 
 DRAINED_S: Final = 2.0
-"""A queue that says that it has no more, and has given none for so long, has no more: what a quorum queue of RabbitMQ
-has sent may come after its answer."""
+"""A queue without ready messages that has delivered none for this many seconds is drained: deliveries of a RabbitMQ
+quorum queue may arrive after its answer."""
 
 BLOCKED_S: Final = 10.0
-"""Messages that are ready but are not delivered for this long belong to someone else (a single active consumer)."""
+"""Ready messages that are not delivered for this many seconds go to another consumer (single active consumer)."""
 
 PUT_BACK_S: Final = 10.0
-"""How long it is waited for messages to be where they were; some of them may have expired meanwhile."""
+"""Seconds to wait until messages are back in the queue; some may have expired meanwhile."""
 
 HEARTBEAT_S: Final = 10
-"""A driver that vanishes with its host leaves a consumer behind; so soon the broker notices, and gives the messages
-to the next."""
+"""Heartbeat interval in seconds. If a driver vanishes with its host, the broker notices by heartbeats and delivers the
+messages to the next consumer."""
 
 _log = logging.getLogger("leveret.spark")
 
 RUN: Final = 1000
-"""Messages that are taken at a time, so that large ones are left where they are when there are enough of them."""
+"""Messages that are taken at a time, so that few large ones are taken beyond the limit of octets."""
 
 
 class Subscription:
-    """One consumer on one queue, from which nothing is acknowledged but through :meth:`acknowledge`.
+    """One consumer on one queue; only :meth:`acknowledge` acknowledges deliveries.
 
-    is_alone: nobody else may consume, or have unacknowledged messages of the queue. Another thread may collect
-    meanwhile. ``ready``: messages that waited in the queue when it began.
-    Methods raise ``ConnectionClosed`` where the connection is lost and ``SourceError`` where the broker objects, or
-    the queue is deleted.
+    ``is_alone`` requires that no other consumer uses the queue. Another thread may collect meanwhile. Methods raise
+    ``ConnectionClosed`` if the connection is lost, and ``SourceError`` if the broker refuses or the queue is deleted.
     """
 
     def __init__(self, queue: str, url: str, prefetch_count: int, *, is_alone: bool = False) -> None:
         self._queue = queue
         self._spare: list[Delivery] = []
-        self.is_drained = False
+        self.is_drained = False  # whether collect_all() found the queue empty
         with explained(queue):
             self._connection = BlockingConnection(url, HEARTBEAT_S, f"leveret-spark {queue}")
             try:
                 self._channel: BlockingChannel = self._connection.channel()
                 state = self._channel.declare_queue(queue, passive=True)
-                self.ready = state.message_count
+                self.ready = state.message_count  # ready messages of the queue at the start
                 self._others = state.consumer_count
                 _refuse_streams(self._connection, queue)
                 if is_alone and state.consumer_count:
@@ -74,13 +72,14 @@ class Subscription:
                 raise
 
     def count_ready(self) -> int:
-        """Messages that wait in the queue. As an answer it also means that the broker has seen all acknowledgements."""
+        """Return the number of ready messages. The answer also means that the broker has processed all
+        acknowledgements."""
         with explained(self._queue):
             return self._channel.declare_queue(self._queue, passive=True).message_count
 
     def count_waiting(self) -> int:
-        """Messages that wait in the queue, or were delivered and not collected yet."""
-        # the answer comes behind all deliveries that were sent before
+        """Return the number of messages that are ready, or delivered but not collected yet."""
+        # the answer arrives after all deliveries that were sent before it
         return self.count_ready() + len(self._spare) + self._channel.untaken
 
     def acknowledge(self, delivery_tag: int) -> None:
@@ -89,20 +88,20 @@ class Subscription:
             self._channel.ack(delivery_tag, multiple=True)
 
     def collect(self, rows: int, octets: int, wait_s: float) -> list[Delivery]:
-        """What is there: at most so many messages, or up to the one that reaches so many octets of bodies.
+        """Return available messages: at most ``rows``, or up to the one that reaches ``octets`` of bodies.
 
-        Waits up to ``wait_s`` seconds for the first, and for none that is not in the queue yet.
+        Waits up to ``wait_s`` seconds for the first message, and for no message that is not in the queue yet.
         """
         found, octets = self._take(rows, octets, wait_s)
         begun_s = time.monotonic()
         while found and len(found) < rows and octets > 0:
             passed_s = time.monotonic() - begun_s
-            # who publishes now and then shall not wait for those who publish later
+            # messages that trickle in must not wait for a full micro-batch
             if passed_s > GAP_S and len(found) * FILL_S < rows * passed_s:
                 break
             more, octets = self._take(rows - len(found), octets, 0.0)
             if not more:
-                # a pause says little, and the answer comes behind what was sent before
+                # a pause says little, but the answer arrives after all deliveries sent before it
                 gap_s = GAP_S if self.count_ready() else 0.0
                 more, octets = self._take(rows - len(found), octets, gap_s)
             if not more:
@@ -111,9 +110,10 @@ class Subscription:
         return found
 
     def collect_all(self, rows: int, octets: int) -> list[Delivery]:
-        """As :meth:`collect`, but fewer only if the queue has no more: ``is_drained`` is true then.
+        """Collect like :meth:`collect`, but return fewer messages only if the queue is empty; then ``is_drained`` is
+        true.
 
-        Raises ``SourceError`` where it has some and gives none for :data:`BLOCKED_S`.
+        Raises ``SourceError`` if the queue has messages but delivers none for :data:`BLOCKED_S`.
         """
         found: list[Delivery] = []
         heard_s = time.monotonic()
@@ -139,22 +139,23 @@ class Subscription:
         return found
 
     def put_back(self, messages: int) -> None:
-        """End. Returns when so many messages that were collected are in the queue again, for whoever looks next."""
+        """Requeue everything and close; returns when ``messages`` messages are ready again, or after a time limit."""
         with explained(self._queue):
             self._channel.cancel(self._tag)
             self._channel.recover()
-            # a quorum queue takes its time after the answer; where others consume they will hardly be there again
+            # a quorum queue requeues after its answer; if there are other consumers, the messages will hardly stay
+            # ready
             deadline_s = time.monotonic() + (0.0 if self._others else PUT_BACK_S)
             while self.count_ready() < messages and time.monotonic() < deadline_s:
                 time.sleep(GAP_S)
         self.close()
 
     def close(self) -> None:
-        """Close the connection; the broker puts everything unacknowledged back into the queue."""
+        """Close the connection; the broker requeues everything unacknowledged."""
         self._connection.close()
 
     def _take(self, rows: int, octets: int, wait_s: float) -> tuple[list[Delivery], int]:
-        """Some deliveries, and how many octets may still come after them."""
+        """Return some deliveries, and how many octets may still follow."""
         run, self._spare = self._spare, []
         if not run:
             with explained(self._queue):
@@ -176,14 +177,14 @@ class Subscription:
         except ChannelClosed as error:
             if not (is_alone and is_in_use(error)):
                 raise
-            # nobody was there: a single active consumer, which is alone by the queue's own doing
+            # the queue had no consumer, so it has a single active consumer, which makes this one exclusive
             self._channel = self._connection.channel()
             return self._channel.consume(self._queue, prefetch_count=prefetch_count)
 
 
 def check_there(queue: str, url: str) -> None:
-    """``SourceError`` if there is no such queue, or it can't be read; nothing is taken from it. A broker that is away
-    is left to the query, which waits; so is a queue that somebody else has."""
+    """Raise ``SourceError`` if the queue does not exist or cannot be read; no message is taken. An unreachable broker
+    and a queue in use are left to the query, which retries."""
     try:
         with explained(queue), BlockingConnection(url, HEARTBEAT_S, f"leveret-spark {queue}") as connection:
             connection.channel().declare_queue(queue, passive=True)
@@ -193,7 +194,8 @@ def check_there(queue: str, url: str) -> None:
 
 
 def _refuse_streams(connection: BlockingConnection, queue: str) -> None:
-    """A stream would be read from its end on, without a word. Only streams know where to begin (406 else)."""
+    """Raise ``SourceError`` for a stream, which would silently be read from its end. Only streams accept
+    x-stream-offset; queues answer 406."""
     with connection.channel() as probe:
         try:
             probe.consume(queue, arguments={"x-stream-offset": "next"}, prefetch_count=1)
@@ -201,6 +203,6 @@ def _refuse_streams(connection: BlockingConnection, queue: str) -> None:
             if error.code == PRECONDITION_FAILED and "x-stream-offset" in error.text:
                 return
             if is_in_use(error):
-                return  # a stream is in nobody's exclusive use; who has the queue is told by what follows
+                return  # a stream never has an exclusive consumer; the caller's own consume reports who has the queue
             raise
     raise SourceError(f"{queue!r} is a stream: write option stream for option queue")

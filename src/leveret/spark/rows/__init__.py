@@ -1,1 +1,1 @@
-"""Messages as rows: columns, their types, bodies with a schema."""
+"""Messages as rows: columns, their types, and bodies that are parsed by a schema."""

@@ -1,7 +1,7 @@
 """Avro bodies as columns: one datum each, bare or in single-object encoding (Avro 1.12, "Binary Encoding").
 
-A decoder of our own, so that executors need no library for it. The schema is that of the writer; every body is checked
-to its last octet, since bare data do not say what they are.
+The decoder is leveret's own, so that executors need no Avro library. The schema is the writer's; every body is checked
+to its last octet, since bare data carry no schema.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _CRC_EMPTY: Final = 0xC15D213AA4D7A795
 
 
 class AvroBodies:
-    """Reads bodies that are records of the schema."""
+    """Decodes bodies that are records of one schema."""
 
     def __init__(self, schema: Schema, types: list[pa.DataType]) -> None:
         given = json.loads(schema.text)
@@ -37,7 +37,7 @@ class AvroBodies:
         self._read = _Readers().of(given, "")
 
     def decode(self, body: bytes) -> dict[str, Any]:
-        """The record that a body is. ``ValueError`` if it is none."""
+        """Decode a body into a record; ``ValueError`` if it is malformed."""
         start = len(self._head) if body.startswith(self._head) else 0
         try:
             record, end = self._read(body, start)
@@ -49,7 +49,7 @@ class AvroBodies:
         return found
 
     def arrays(self, rows: list[Any]) -> list[pa.Array]:
-        """The columns of these records. ``ValueError`` if a value in any of them does not fit."""
+        """Return the columns of these records; ``ValueError`` if a value does not fit its column."""
         return [_array([row[column.field] for row in rows], column, kind) for column, kind in self._columns]
 
 
@@ -61,7 +61,7 @@ def _array(values: list[Any], column: Column, kind: pa.DataType) -> pa.Array:
 
 
 class _Readers:
-    """Makes readers of a schema's types; knows the named ones that have gone by."""
+    """Makes readers for a schema's types; keeps the readers of named types for later references."""
 
     def __init__(self) -> None:
         self._named: dict[str, Read] = {}
@@ -203,10 +203,11 @@ def _map_of(value_of: Read) -> Read:
 
 
 def _block(data: bytes, at: int) -> tuple[int, int]:
-    """How many items follow. Each has an octet at least, so that a wrong count does not fill the memory."""
+    """Return the number of items in the next block. Each item has at least one octet, so a larger count is an error and
+    cannot fill the memory."""
     count, at = _long(data, at)
     if count < 0:
-        _, at = _long(data, at)  # its size, for those who want to skip it
+        _, at = _long(data, at)  # the block's size in octets, for readers that skip it
         count = -count
     if count > len(data) - at:
         raise IndexError
@@ -271,7 +272,7 @@ _LOGICAL: Final[dict[tuple[str, str], Callable[[dict[str, Any]], Callable[[Any],
 
 
 def fingerprint(given: Any) -> int:
-    """CRC-64-AVRO of a schema's parsing canonical form (Avro 1.12, "Schema Fingerprints")."""
+    """Return the CRC-64-AVRO of a schema's parsing canonical form (Avro 1.12, "Schema Fingerprints")."""
     crc = _CRC_EMPTY
     for octet in _canonical(given, "").encode():
         crc ^= octet

@@ -1,7 +1,7 @@
-"""Bodies as the columns of a schema; a body that cannot be read spoils no other: it has a reason instead.
+"""Bodies as the columns of a schema; a body that cannot be parsed gets an error text and spoils no other row.
 
-The same schemas, types and rules as those of tables of streams (docs/STREAMS_AS_TABLES.md), so that a row says the same
-wherever it comes from.
+Schemas, types and rules are those of streams as tables (docs/STREAMS_AS_TABLES.md), so that a message gives the same
+row wherever it is read.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class _Kind(Protocol):
 
 
 class BodyParser:
-    """Reads the bodies of one schema."""
+    """Parses bodies by one schema."""
 
     def __init__(self, schema: Schema) -> None:
         types = [arrow_type(column) for column in schema.columns]
@@ -36,7 +36,7 @@ class BodyParser:
         self._types = types
 
     def parse(self, bodies: pa.BinaryArray) -> list[pa.Array]:
-        """The columns of the schema, and parse_error: why a row has null in all of them."""
+        """Return the columns of the schema, and parse_error: the reason why a row has null in all of them."""
         rows: list[Row] = []
         reasons: list[str | None] = [None] * len(bodies)
         good: list[int] = []
@@ -57,7 +57,8 @@ class BodyParser:
         return [*columns, pa.array(reasons, pa.string())]
 
     def _arrays(self, rows: list[Row], indexes: list[int], reasons: list[str | None]) -> list[pa.Array]:
-        """The columns of these rows; who does not fit is looked for by halves, and has nulls and a reason."""
+        """Return the columns of these rows. Rows that do not fit are found by bisection; they get nulls and a
+        reason."""
         try:
             return self._kind.arrays(rows)
         except ValueError as error:

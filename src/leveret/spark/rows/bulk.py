@@ -1,4 +1,4 @@
-"""Many messages of a stream as one Arrow batch, from the octets that came."""
+"""Many messages of a stream as one Arrow batch, made of the octets as received."""
 
 from __future__ import annotations
 
@@ -13,21 +13,18 @@ from leveret.spark.rows.properties import property_arrays, text_array
 
 
 class Run:
-    """Messages with consecutive offsets from ``first`` on.
-
-    ``bodies``, ``routes`` (exchange and routing key as two short strings) and ``headers`` have an item for each. A
-    header is what stands in the content header from its flags on, with an offset of 0: messages that differ in nothing
-    else have the same. Where no column needs them, ``headers`` stay empty. ``octets`` is the size of the bodies.
-    """
+    """A batch of messages with consecutive offsets."""
 
     __slots__ = ("bodies", "first", "headers", "octets", "routes")
 
     def __init__(self, first: int) -> None:
-        self.first = first
+        self.first = first  # offset of the first message
         self.bodies: list[bytes] = []
+        # content headers from the flags on, offset set to 0 so that equal headers are equal; empty if no column needs
+        # them
         self.headers: list[bytes] = []
-        self.routes: list[bytes] = []
-        self.octets = 0
+        self.routes: list[bytes] = []  # exchange and routing key, as two short strings
+        self.octets = 0  # total size of the bodies
 
     def __len__(self) -> int:
         return len(self.bodies)
@@ -37,7 +34,7 @@ _ROUTE: Final = ("exchange", "routing_key")
 
 
 class BulkRows:
-    """Makes batches with the columns of ``schema``, which are columns of a stream, of messages of one stream."""
+    """Makes Arrow batches with the columns of ``schema`` from messages of one stream."""
 
     def __init__(self, schema: pa.Schema, stream: str) -> None:
         self._schema = schema
@@ -48,11 +45,11 @@ class BulkRows:
 
     @property
     def needs_headers(self) -> bool:
-        """Whether some column is made of the messages' properties."""
+        """Whether a column is made of the messages' properties."""
         return bool(self._properties) or self._needs_content_header
 
     def batch(self, run: Run) -> pa.RecordBatch:
-        """The messages as rows."""
+        """Return the messages as rows."""
         columns = dict(zip(_ROUTE, _routes(run.routes), strict=True)) if self._needs_routes else {}
         headers = pa.array(run.headers, pa.binary())
         if self._needs_content_header:
@@ -61,7 +58,7 @@ class BulkRows:
             found = property_arrays(headers, self._properties, hides_offset=True)
             columns.update(zip([field.name for field in self._properties], found, strict=True))
         arrays = [columns[field.name] if field.name in columns else self._other(field, run) for field in self._schema]
-        if not arrays:  # a query that only counts still has so many rows
+        if not arrays:  # a query that only counts needs the number of rows
             return pa.RecordBatch.from_struct_array(pa.array([{}] * len(run), pa.struct([])))
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 

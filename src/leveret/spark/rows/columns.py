@@ -1,4 +1,4 @@
-"""The columns of a message's row: those that every message has, and those of the source that it comes from."""
+"""The columns of a message's row: those of every message, and those of the kind of source."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ PROPERTIES: Final[dict[str, tuple[DataType, pa.DataType]]] = {
     "user_id": _TEXT,
     "app_id": _TEXT,
 }
-"""The properties of a message under their AMQP names, which are columns of the sources and of the sink."""
+"""The properties of a message by their AMQP names; they are columns of the sources and of the sink."""
 
 MESSAGE: Final[dict[str, tuple[DataType, pa.DataType]]] = {
     "body": (BinaryType(), pa.binary()),
@@ -54,19 +54,19 @@ _OF_QUEUES: Final[dict[str, tuple[DataType, pa.DataType]]] = {
 }
 _OF_STREAMS: Final[dict[str, tuple[DataType, pa.DataType]]] = {"stream": _TEXT, "offset": _LONG, "arrived": _TIME}
 PARSE_ERROR: Final = "parse_error"
-"""Why a body has no columns of its schema: the dead-letter column."""
+"""The dead-letter column: why a body could not be parsed."""
 
 OF_SOURCES: Final = (*_OF_QUEUES, *_OF_STREAMS, PARSE_ERROR)
-"""What says something of a delivery and not of a message, so that the sink leaves it out."""
+"""Columns that describe a delivery, not the message; the sink ignores them."""
 
 OPTIONAL: Final[dict[str, tuple[DataType, pa.DataType]]] = {"content_header": (BinaryType(), pa.binary())}
-"""Columns that sources have for those who ask: the properties as AMQP encodes them (rows/content_headers.py)."""
+"""Optional columns of the sources: the properties as AMQP encodes them (rows/content_headers.py)."""
 
 ARROW: Final = {name: arrow for name, (_, arrow) in {**MESSAGE, **_OF_QUEUES, **_OF_STREAMS, **OPTIONAL}.items()}
 
 
 def _schema(*columns: Mapping[str, tuple[DataType, pa.DataType]]) -> StructType:
-    """All nullable, as Spark wants it of streams."""
+    """Make a schema of nullable columns, as Spark requires for streams."""
     return StructType([StructField(name, spark) for each in columns for name, (spark, _) in each.items()])
 
 
@@ -74,13 +74,13 @@ QUEUE_SCHEMA: Final = _schema(MESSAGE, _OF_QUEUES)
 """The columns of messages from a queue."""
 
 STREAM_SCHEMA: Final = _schema(MESSAGE, _OF_STREAMS)
-"""The columns of messages from a stream: their partition's name, offset, and time of arrival (null over AMQP)."""
+"""The columns of messages from a stream, with the partition's name, offset, and time of arrival (null over AMQP)."""
 
 
 def arrow_schema(schema: StructType, source: StructType = QUEUE_SCHEMA) -> pa.Schema:
-    """The Arrow schema for those columns of ``source`` that ``schema`` asks for, in its order.
+    """Return the Arrow schema for the columns of ``source`` that ``schema`` names, in its order.
 
-    Raises ``ValueError`` for a column that the source has not, or has with another type.
+    Raises ``ValueError`` for a column that the source does not have, or has with another type.
     """
     fields = []
     for field in schema.fields:
@@ -90,7 +90,7 @@ def arrow_schema(schema: StructType, source: StructType = QUEUE_SCHEMA) -> pa.Sc
 
 
 def check_column(field: StructField, source: StructType) -> None:
-    """``ValueError`` unless the source has this column, and of this type."""
+    """Raise ``ValueError`` unless the source has this column with this type."""
     if field.name in source.names:
         expected = source[field.name].dataType
     elif field.name in OPTIONAL:
@@ -104,7 +104,7 @@ def check_column(field: StructField, source: StructType) -> None:
 
 
 def column_values(batch: pa.RecordBatch, names: Iterable[str]) -> dict[str, list[Any]]:
-    """The named columns of a batch that are there, as Python lists; a timestamp in whole seconds."""
+    """Return those of the named columns that the batch has, as Python lists; timestamps are in whole seconds."""
     found = {}
     for name in names:
         index = batch.schema.get_field_index(name)

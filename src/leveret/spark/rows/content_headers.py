@@ -1,7 +1,6 @@
-"""The column content_header: the properties of a message in AMQP's own encoding, so that no type of theirs is lost.
+"""The column content_header: the properties of a message in AMQP's own encoding, so that no type is lost.
 
-It is the content header from its property flags on. Class, weight and body size, which stand before them on the wire,
-say nothing of the message.
+It holds the content header from its property flags on, without class, weight and body size.
 """
 
 from __future__ import annotations
@@ -21,15 +20,15 @@ _LONG: Final = b"l"
 
 
 def split_properties(properties: bytes) -> dict[str, bytes]:
-    """The encoded value of each property that is there, in their order. ``ProtocolError`` (502) if malformed."""
+    """Return the encoded value of each property, in order; ``ProtocolError`` (502) if malformed."""
     padded = _HEAD + properties
     return {name: padded[start:stop] for name, start, stop in property_spans(padded)}
 
 
 def without_offsets(properties: pa.Array) -> pa.Array:
-    """Encoded properties without the header that brokers add to what they deliver from a stream.
+    """Return encoded properties without the header x-stream-offset, which brokers add to deliveries from a stream.
 
-    ``ProtocolError`` (502) for malformed ones.
+    Raises ``ProtocolError`` (502) for malformed properties.
     """
     distinct = properties.dictionary_encode()
     mended = pa.array([_without_offset(each) for each in distinct.dictionary.to_pylist()], pa.binary())
@@ -41,7 +40,7 @@ def _without_offset(properties: bytes) -> bytes:
         return properties
     values = split_properties(properties)
     entries = split_table(values.get("headers", bytes(4)))
-    # a publisher's own header of that name stands before the broker's
+    # the broker's header comes after a publisher's own header of that name
     places = [place for place, (name, value) in enumerate(entries) if name == OFFSET_HEADER and value[:1] == _LONG]
     if not places:
         return properties
@@ -49,7 +48,7 @@ def _without_offset(properties: bytes) -> bytes:
     flags = int.from_bytes(properties[:2], "big")
     if entries:
         values["headers"] = join_table(entries)
-    else:  # nobody can tell whether there was an empty table
+    else:  # the publisher may have sent an empty table; the delivery does not show that
         del values["headers"]
         flags &= ~HAS_HEADERS
     return flags.to_bytes(2, "big") + b"".join(values.values())

@@ -1,6 +1,6 @@
-"""Deliveries as columns, in two steps: as they came (which is all that a spool keeps), and decoded as a query asks.
+"""Deliveries as columns, in two steps: raw (all that a spool keeps), then decoded for the columns of a query.
 
-What nobody asked for is not decoded, and a header that comes again and again is decoded once.
+Columns that a query does not ask for are not decoded, and equal headers are decoded once.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from leveret.client import Delivery
 
 ROWS_PER_BATCH: Final = 10_000
-"""Rows of one Arrow batch: larger ones gain nothing and make Spark's first row wait."""
+"""Rows of an Arrow batch: larger batches gain nothing and delay Spark's first row."""
 
 OCTETS_PER_BATCH: Final = 8 << 20
-"""A batch of larger bodies is complete when it has so many octets of them."""
+"""A batch also ends when its bodies have this many octets."""
 
 RAW: Final = pa.schema(
     [
@@ -34,7 +34,7 @@ RAW: Final = pa.schema(
         pa.field("delivery_tag", pa.int64()),
     ]
 )
-"""Deliveries as they came: ``properties`` is the content header from its flags on."""
+"""The raw columns of deliveries: ``properties`` is the content header from its flags on."""
 
 _NOTHING: Final[Mapping[str, Sequence[Any]]] = {}
 
@@ -42,10 +42,10 @@ _NOTHING: Final[Mapping[str, Sequence[Any]]] = {}
 def to_batches(
     deliveries: Sequence[Delivery], schema: pa.Schema, known: Mapping[str, Sequence[Any]] = _NOTHING
 ) -> list[pa.RecordBatch]:
-    """The deliveries as Arrow batches of at most :data:`ROWS_PER_BATCH` rows.
+    """Return the deliveries as Arrow batches of at most :data:`ROWS_PER_BATCH` rows.
 
-    ``known`` are the columns that a delivery does not have itself (stream, offset, arrived), one value for each.
-    Raises ``ProtocolError`` (502) for a malformed content header.
+    ``known`` has the columns that deliveries lack (stream, offset, arrived), one value per delivery. Raises
+    ``ProtocolError`` (502) for a malformed content header.
     """
     wanted = {"properties" if name in PROPERTIES or name == CONTENT_HEADER else name for name in schema.names}
     raw = pa.schema([field for field in RAW if field.name in wanted])
@@ -60,7 +60,7 @@ def to_batches(
 
 
 def batch_ranges(deliveries: Sequence[Delivery]) -> Iterator[tuple[int, int]]:
-    """Where to cut them into batches."""
+    """Yield the first and end index of each batch."""
     first = 0
     while first < len(deliveries):
         end, octets = first, 0
@@ -74,7 +74,7 @@ def batch_ranges(deliveries: Sequence[Delivery]) -> Iterator[tuple[int, int]]:
 
 
 def raw_batch(deliveries: Sequence[Delivery], schema: pa.Schema = RAW) -> pa.RecordBatch:
-    """Deliveries as they came, of :data:`RAW` the columns that ``schema`` has."""
+    """Return the raw columns of deliveries: those of :data:`RAW` that ``schema`` has."""
     arrays = []
     for field in schema:
         if field.name == "properties":
@@ -86,7 +86,7 @@ def raw_batch(deliveries: Sequence[Delivery], schema: pa.Schema = RAW) -> pa.Rec
 
 
 def decoded(raw: pa.RecordBatch, schema: pa.Schema, known: Mapping[str, Sequence[Any]] = _NOTHING) -> pa.RecordBatch:
-    """Rows with the columns of ``schema`` out of deliveries as they came. ``known`` as in :func:`to_batches`."""
+    """Decode raw deliveries into the columns of ``schema``; ``known`` as in :func:`to_batches`."""
     properties = [field for field in schema if field.name in PROPERTIES and field.name not in known]
     arrays: dict[str, pa.Array] = {}
     if properties:
@@ -105,7 +105,7 @@ def decoded(raw: pa.RecordBatch, schema: pa.Schema, known: Mapping[str, Sequence
 
 
 def _batch(columns: list[pa.Array], schema: pa.Schema, rows: int) -> pa.RecordBatch:
-    if columns:  # else the query has columns that deliveries do not have, and still there are so many
+    if columns:  # without columns, only the number of rows counts
         return pa.RecordBatch.from_arrays(columns, schema=schema)
     return pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))
 

@@ -1,7 +1,7 @@
-"""JSON bodies as columns, with nothing but the standard library.
+"""JSON bodies as columns, with the standard library only.
 
 pyarrow.json would be several times faster, but a row that is no object ends the process (pyarrow 26), and a body that
-is not one JSON value would shift all rows behind it.
+is not one JSON value would shift all rows after it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _NAMES: Final = {
     _NULL: "null",
 }  # fmt: skip
 _MILLIS: Final = (-62_135_596_800_000, 253_402_300_799_999)
-"""The years 1 to 9999."""
+"""Milliseconds of the years 1 to 9999."""
 _RFC3339: Final = re.compile(
     r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d:\d\d)(?:\.(\d+))?(?:[Zz]|([+-])(\d\d):?(\d\d))?", re.ASCII
 )
@@ -45,16 +45,16 @@ Values = Sequence[Any]
 
 
 class JsonBodies:
-    """Reads bodies that are JSON objects: what the schema has not is left out, what is missing is null."""
+    """Parses bodies that are JSON objects; fields outside the schema are ignored, missing ones are null."""
 
     def __init__(self, columns: list[Column], types: list[pa.DataType]) -> None:
         self._columns = list(zip(columns, types, strict=True))
         exact = any(_has_decimals(column) for column in columns)
-        # a float would not be the number that is in the text; only who needs that pays for it
+        # a float would differ from the number in the text; only schemas with decimals pay for exact parsing
         self._scan = json.JSONDecoder(parse_constant=_no_number, parse_float=Decimal if exact else None).raw_decode
 
     def decode(self, body: bytes) -> dict[str, Any]:
-        """The object that a body is. ``ValueError`` if it is none."""
+        """Parse a body into an object; ``ValueError`` if it is malformed or no object."""
         text = body.decode()
         if not text.startswith("{"):
             text = text.lstrip(_BLANK)
@@ -66,7 +66,7 @@ class JsonBodies:
         return value
 
     def arrays(self, rows: list[Any]) -> list[pa.Array]:
-        """The columns of these objects. ``ValueError`` if a value in any of them does not fit."""
+        """Return the columns of these objects; ``ValueError`` if a value does not fit its column."""
         return [
             _array([row.get(column.field) for row in rows], column, kind, f"$.{column.field}")
             for column, kind in self._columns
@@ -107,7 +107,7 @@ def _instants(values: Values, _column: Column, kind: pa.DataType, path: str) -> 
 
 
 def _instant(text: str, path: str) -> datetime:
-    """RFC 3339; UTC where no zone is said, as in tables of streams. Rounded to microseconds."""
+    """Parse a time in RFC 3339, rounded to microseconds; without a zone it is UTC, as in streams as tables."""
     found = _RFC3339.fullmatch(text)
     try:
         if found is None:
@@ -182,7 +182,7 @@ def _maps(values: Values, column: Column, kind: pa.DataType, path: str) -> pa.Ar
 
 
 def _bounds(values: Values) -> pa.Array:
-    """Where each list or map begins among the items of all; null for one that is null, as Arrow wants it."""
+    """Return the offsets of lists or maps into their items; null marks a null list, as Arrow requires."""
     starts = [0, *accumulate(0 if value is None else len(value) for value in values)]
     marked = [None if value is None else start for value, start in zip(values, starts, strict=False)]
     return pa.array([*marked, starts[-1]], pa.int32())

@@ -1,4 +1,4 @@
-"""Content headers as columns: many at a time, each distinct one decoded once, and of it only what is asked for."""
+"""Content headers as columns: each distinct header is decoded once, and only for the requested properties."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from leveret.wire.properties import PROPERTIES
 from leveret.wire.table import decode_value, malformed
 
 TIMESTAMP_S_MAX: Final = 253_402_300_799
-"""The last second of the year 9999, where the timestamps of Spark and Python end."""
+"""The last second of the year 9999, the limit of timestamps in Spark and Python."""
 
 OFFSET_HEADER: Final = b"x-stream-offset"
-"""A header that brokers add to what they deliver from a stream."""
+"""A header that brokers add to deliveries from a stream."""
 
 HEAD_SIZE: Final = 12
-"""Class, weight and body size, which stand before the properties in a content header."""
+"""Octets of class, weight and body size, which precede the properties in a content header."""
 
 _SHORT, _TABLE, _OCTET, _LONG = range(4)
 _KINDS: Final = {"shortstr": _SHORT, "table": _TABLE, "octet": _OCTET, "longlong": _LONG}
@@ -31,9 +31,9 @@ _uint32: Final[Callable[..., tuple[int]]] = struct.Struct(">I").unpack_from
 def property_arrays(
     properties: pa.Array, fields: Collection[pa.Field], *, hides_offset: bool = False
 ) -> list[pa.Array]:
-    """An array per field, which is named like a property, out of encoded properties (binary).
+    """Decode encoded properties (binary) into an array per field; each field is named like a property.
 
-    ``hides_offset``: x-stream-offset is none of the headers. Raises ``ProtocolError`` (502) for malformed ones.
+    ``hides_offset`` leaves x-stream-offset out of the headers. Raises ``ProtocolError`` (502) for malformed properties.
     """
     distinct = properties.dictionary_encode()
     columns = _split(distinct.dictionary.to_pylist(), [field.name for field in fields])
@@ -50,7 +50,7 @@ def property_arrays(
 
 
 def text_array(values: Sequence[bytes | None] | pa.Array) -> pa.Array:
-    """Octets as text; those that are not UTF-8 are replaced: Arrow and Spark take nothing else."""
+    """Return octets as text. Invalid UTF-8 is replaced, since Arrow and Spark accept nothing else."""
     array = values if isinstance(values, pa.Array) else pa.array(values, pa.binary())
     try:
         return array.cast(pa.string())
@@ -69,7 +69,8 @@ def _array(values: list[Any], field: pa.Field) -> pa.Array:
 
 
 def _split(headers: list[bytes], wanted: Collection[str]) -> dict[str, list[Any]]:
-    """The wanted properties by name, a value per header (octets of strings and tables); only those that are there."""
+    """Return the wanted properties by name, one value per header (octets for strings and tables); absent ones are left
+    out."""
     columns: dict[str, list[Any]] = {}
     plans: dict[int, list[tuple[int, list[Any] | None]]] = {}
     try:
@@ -107,7 +108,7 @@ def _split(headers: list[bytes], wanted: Collection[str]) -> dict[str, list[Any]
 def _plan(
     flags: int, wanted: Collection[str], columns: dict[str, list[Any]], rows: int
 ) -> list[tuple[int, list[Any] | None]]:
-    """What stands in a header with these flags: the kind of each property, and the column that it goes to."""
+    """Return the layout of a header with these flags: each property's kind, and the column for its value."""
     if flags & 3:
         raise malformed("content header with flags that class basic has not")
     plan: list[tuple[int, list[Any] | None]] = []
@@ -119,7 +120,7 @@ def _plan(
 
 
 def _maps(tables: list[bytes | None], hides_offset: bool) -> pa.Array:
-    """Encoded tables as map<string,string>, each distinct one decoded once."""
+    """Return encoded tables as map<string,string>; each distinct table is decoded once."""
     distinct = pa.array(tables, pa.binary()).dictionary_encode()
     names: list[bytes] = []
     texts: list[bytes | None] = []
@@ -139,7 +140,7 @@ _NOTHING: Final = b"nothing"
 
 
 def _entries(table: bytes) -> dict[bytes, bytes | None]:
-    """Names and values of an encoded table, as text in octets. ProtocolError (502) if it is malformed."""
+    """Return the entries of an encoded table, names and values as UTF-8; ``ProtocolError`` (502) if it is malformed."""
     entries: dict[bytes, bytes | None] = {}
     at, end = 4, len(table)
     try:

@@ -1,4 +1,4 @@
-"""What a row looks like that a query asks for, and how it comes about: one shape for queues and streams."""
+"""The columns that a query asks for, and how rows are made of messages: the same for queues and streams."""
 
 from __future__ import annotations
 
@@ -22,18 +22,20 @@ if TYPE_CHECKING:
     from leveret.client import Delivery
 
 OF_STREAM: Final = "stream"
-"""``parse=stream``: as the stream's own x-leveret-schema says."""
+"""Value of option ``parse``: bodies are parsed by the stream's own x-leveret-schema."""
 
 _OPTION: Final = {JSON: "bodySchema", AVRO: "avroSchema"}
 
 
 @dataclass(frozen=True)
 class RowOptions:
-    """Which columns a source has.
+    """The options that define a source's columns.
 
-    ``columns``: those of option ``columns``, () where it says nothing. ``body_format``: json, avro or stream, "" where
-    bodies are not parsed. ``body_schema``: what they hold: Spark's DDL, or JSON in the words of x-leveret-schema; ""
-    where the query's own ``.schema()`` says it.
+    Attributes:
+        columns: names in option ``columns``; empty without that option.
+        body_format: json, avro or stream; "" if bodies are not parsed.
+        body_schema: the fields of bodies, as Spark DDL or JSON like an x-leveret-schema; "" if the query's
+            ``.schema()`` defines them.
     """
 
     columns: tuple[str, ...] = ()
@@ -42,7 +44,7 @@ class RowOptions:
 
     @staticmethod
     def parse(options: Mapping[str, str]) -> RowOptions:
-        """Read ``columns``, ``parse``, ``bodySchema`` and ``avroSchema``; ``ValueError`` names what is wrong."""
+        """Read ``columns``, ``parse``, ``bodySchema`` and ``avroSchema``; ``ValueError`` names the wrong option."""
         given = options.get("parse", "").lower()
         if given not in ("", JSON, AVRO, OF_STREAM):
             raise ValueError(f"option parse is json, avro or stream, not {options['parse']!r}")
@@ -57,7 +59,7 @@ class RowOptions:
         return found
 
     def of_stream(self, schema: str | None) -> RowOptions:
-        """These options with ``parse=stream`` resolved; ``schema``: the stream's x-leveret-schema, None without one."""
+        """Return these options with ``parse=stream`` resolved by the stream's x-leveret-schema (None: it has none)."""
         if self.body_format != OF_STREAM:
             return self
         if schema is None:
@@ -66,7 +68,7 @@ class RowOptions:
 
     @cached_property
     def bodies(self) -> Schema | None:
-        """What bodies hold; None where they are not parsed, or nothing says it yet."""
+        """The schema of bodies; None if they are not parsed, or their schema is not known yet."""
         text = self.body_schema
         if not text:
             return None
@@ -82,10 +84,10 @@ class RowOptions:
         return schema
 
     def schema(self, source: StructType) -> StructType:
-        """What ``DataSource.schema()`` returns: all columns of the source, or those of option ``columns``.
+        """Return all columns of the source, or those of option ``columns``; for ``DataSource.schema()``.
 
-        The columns of bodies stand behind those of messages, with ``parse_error``; one that is called as a property of
-        messages takes its place. ``ValueError`` names the option that is wrong.
+        The columns of bodies and ``parse_error`` follow those of messages; a body column replaces a property of the
+        same name. ``ValueError`` names the wrong option.
         """
         every = self._every(source)
         if not self.columns:
@@ -98,9 +100,9 @@ class RowOptions:
         return StructType([there[name] for name in self.columns])
 
     def shape(self, schema: StructType, source: StructType) -> RowShape:
-        """The rows that a reader is to make. ``schema``: what Spark gave the reader, from here or from ``.schema()``.
+        """Return the shape of a reader's rows; ``schema`` is what Spark passed to the reader.
 
-        Raises ``ValueError`` for a column that the source has not, or has with another type.
+        Raises ``ValueError`` for a column that the source does not have, or has with another type.
         """
         options = self
         if self.body_format and self.bodies is None:
@@ -128,7 +130,7 @@ class RowOptions:
 
 @dataclass(frozen=True)
 class RowShape:
-    """Rows with the columns of ``schema``, in its order. Made by :meth:`RowOptions.shape`; may be pickled."""
+    """Rows with the columns of ``schema``, in its order. Made by :meth:`RowOptions.shape`; can be pickled."""
 
     options: RowOptions
     schema: StructType
@@ -136,14 +138,14 @@ class RowShape:
 
     @cached_property
     def typed(self) -> tuple[str, ...]:
-        """The columns that are parsed from bodies, ``parse_error`` among them."""
+        """The columns that are parsed from bodies, including ``parse_error``."""
         bodies = self.options.bodies
         own = {column.name for column in bodies.columns} | {PARSE_ERROR} if bodies is not None else set()
         return tuple(name for name in self.schema.names if name in own)
 
     @cached_property
     def arrow(self) -> pa.Schema:
-        """The Arrow schema of the rows, which is the one that Spark checks for."""
+        """The Arrow schema of the rows; Spark compares batches with it."""
         parsed = {}
         if self.options.bodies is not None:
             parsed = {column.name: typed.arrow_type(column) for column in self.options.bodies.columns}
@@ -154,14 +156,14 @@ class RowShape:
 
     @cached_property
     def raw(self) -> pa.Schema:
-        """The columns of messages that :meth:`finish` needs, whoever has them."""
+        """The message columns that :meth:`finish` needs."""
         fields = [field for field in self.arrow if field.name not in self.typed]
         if self.typed and "body" not in self.schema.names:
             fields.append(pa.field("body", pa.binary()))
         return pa.schema(fields)
 
     def agrees(self, schema: str | None) -> bool:
-        """Whether a table with this x-leveret-schema has the typed columns just as :meth:`finish` would make them."""
+        """Whether a table with this x-leveret-schema has the same typed columns as :meth:`finish` would make."""
         bodies = self.options.bodies
         if schema is None or bodies is None:
             return False
@@ -173,14 +175,15 @@ class RowShape:
     def batches(
         self, deliveries: Sequence[Delivery], known: Mapping[str, Sequence[Any]] | None = None
     ) -> list[pa.RecordBatch]:
-        """Deliveries as rows. ``known``: columns that deliveries have not (stream, offset, arrived), a value for each.
+        """Return deliveries as rows.
 
-        Columns that the rows do not have are passed over, there and here, so they may all be given.
+        ``known`` has columns that deliveries lack (stream, offset, arrived), one value per delivery; those that the
+        rows do not have are ignored.
         """
         return [self.finish(batch) for batch in to_batches(deliveries, self.raw, known or {})]
 
     def finish(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Rows out of the columns of :attr:`raw`."""
+        """Make rows of a batch with the columns of :attr:`raw`."""
         if not self.typed:
             return batch
         names = [column.name for column in self._bodies.columns]
@@ -199,7 +202,7 @@ class RowShape:
         return BodyParser(self._bodies)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Nothing that is worked out, or compiled, is pickled."""
+        """Leave out cached properties: they are worked out again after unpickling."""
         return {"options": replace(self.options), "schema": self.schema, "source": self.source}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -207,7 +210,7 @@ class RowShape:
 
 
 def _told(columns: list[Column]) -> list[Any]:
-    """All that counts of a schema's columns."""
+    """Return everything about columns that matters for comparing them."""
     return [[each.name, each.field, each.kind, each.precision, each.scale, _told(each.parts)] for each in columns]
 
 

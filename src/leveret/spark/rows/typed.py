@@ -1,4 +1,4 @@
-"""The columns that a body is parsed into: read from Spark's DDL or types, and as types of Spark and of Arrow."""
+"""The columns of parsed bodies: read from Spark's DDL or types, and converted to types of Spark and Arrow."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _TOKEN: Final = re.compile(r"\s*(?:`((?:[^`]|``)+)`|('(?:[^'\\]|\\.)*'|\"(?:[^\"
 
 
 def spark_type(column: Column) -> spark.DataType:
-    """As Spark knows it; everything may be null."""
+    """Return the Spark type of a column; everything is nullable."""
     if column.kind == "decimal":
         return spark.DecimalType(column.precision, column.scale)
     if column.kind == "struct":
@@ -46,7 +46,7 @@ def spark_type(column: Column) -> spark.DataType:
 
 
 def arrow_type(column: Column) -> pa.DataType:
-    """As Spark wants it in Arrow, to the names of its parts."""
+    """Return the Arrow type that Spark expects, including the names of its parts."""
     if column.kind == "decimal":
         return pa.decimal128(column.precision, column.scale)
     if column.kind == "struct":
@@ -59,13 +59,13 @@ def arrow_type(column: Column) -> pa.DataType:
 
 
 def of_ddl(text: str) -> list[Column]:
-    """The columns of a text like ``station STRING, delay_min INT``. ``ValueError`` says what is wrong with it."""
+    """Parse a text like ``station STRING, delay_min INT`` into columns; ``ValueError`` tells what is wrong with it."""
     return _Ddl(text).columns()
 
 
 class _Ddl:
-    """Reads the part of Spark's DDL that has to do with columns: Spark's own parser is in the JVM, and data sources
-    run in processes that have none."""
+    """Parses the part of Spark's DDL that defines columns. Spark's own parser is in the JVM, and data sources run in
+    processes without one."""
 
     def __init__(self, text: str) -> None:
         self._text = text

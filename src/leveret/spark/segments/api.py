@@ -1,4 +1,4 @@
-"""The broker's HTTP API, as far as readers of sealed files need it (docs/HTTP_API.md, "Streams' files")."""
+"""The part of the broker's HTTP API that readers of sealed files need (docs/HTTP_API.md, "Streams' files")."""
 
 from __future__ import annotations
 
@@ -13,20 +13,22 @@ from leveret.client.url import parse_url
 from leveret.spark.segments.errors import SegmentsUnavailable
 
 TIMEOUT_S: Final = 60.0
-"""For a part of a file."""
+"""Timeout in seconds for a part of a file."""
 CALL_TIMEOUT_S: Final = 20.0
-"""For all else: the list of files may take two seconds."""
+"""Timeout in seconds for other requests; the list of files may take two seconds."""
 
 
 class NotThere(Exception):
-    """404."""
+    """The API answered 404."""
 
 
 @dataclass(frozen=True)
 class Api:
-    """Where a stream's files are served, and to whom. It pickles; the password is kept out of repr.
+    """Address and login for a stream's files. It can be pickled; the password is kept out of repr.
 
-    path: of the stream's resources; settings_url: an amqps URL with the TLS settings, None = plain HTTP.
+    Attributes:
+        path: path of the stream's resources.
+        settings_url: an amqps URL with the TLS settings; None for plain HTTP.
     """
 
     host: str
@@ -38,10 +40,11 @@ class Api:
 
     @staticmethod
     def of(api_url: str, amqp_url: str, vhost: str, stream: str) -> Api:
-        """User and password are those of the API's URL, or else those of the AMQP URL; TLS settings (cacertfile,
-        verify and so on, as in AMQP URLs) are those of the API's URL, or else those of an amqps URL.
+        """Build the address from options.
 
-        ``ValueError`` names the option that is wrong.
+        User and password are taken from the API's URL, else from the AMQP URL. TLS settings (cacertfile, verify and so
+        on, as in AMQP URLs) are taken from the API's URL, else from an amqps URL. ``ValueError`` names the wrong
+        option.
         """
         parts, amqp = urlsplit(api_url), parse_url(amqp_url)
         try:
@@ -53,7 +56,7 @@ class Api:
         if parts.scheme == "https":
             query = parts.query or (urlsplit(amqp_url).query if amqp.tls else "")
             settings = f"amqps://{f'[{host}]' if ':' in host else host}/?{query}"
-            parse_url(settings)  # says now what is wrong with it
+            parse_url(settings)  # raises ValueError now if a setting is wrong
         has_user = parts.username is not None
         user = unquote(parts.username or "") if has_user else amqp.user
         password = unquote(parts.password or "") if has_user else amqp.password
@@ -62,11 +65,11 @@ class Api:
 
     @property
     def url(self) -> str:
-        """For people."""
+        """The API's URL without user and password, for messages."""
         return f"{'http' if self.settings_url is None else 'https'}://{self.host}:{self.port}"
 
     def connection(self, timeout_s: float = TIMEOUT_S) -> http.client.HTTPConnection:
-        """One that connects with its first request."""
+        """Return a new connection; it connects with its first request."""
         if self.settings_url is None:
             return http.client.HTTPConnection(self.host, self.port, timeout=timeout_s)
         context = parse_url(self.settings_url).tls_context()
@@ -74,30 +77,31 @@ class Api:
 
     @property
     def login(self) -> dict[str, str]:
-        """The header that says who asks."""
+        """The authorization header."""
         text = f"{self.user}:{self.password}".encode()
         return {"Authorization": "Basic " + base64.b64encode(text).decode()}
 
     def segments(self) -> list[dict[str, Any]]:
-        """The stream's sealed files as the API tells them. Errors as those of :meth:`_call`."""
+        """Return the stream's sealed files as the API describes them. Raises the errors of :meth:`_call`."""
         rows = self._call("GET", "/segments")["segments"]
         return [row for row in rows if row["kind"] == "table"]
 
     def grant(self, first: int, duration_ms: int, name: str) -> str:
-        """A new lease: its id."""
+        """Grant a new lease and return its id."""
         return str(self._call("POST", "/leases", first=first, duration_ms=duration_ms, name=name)["id"])
 
     def renew(self, lease: str, duration_ms: int, first: int | None) -> None:
-        """Its time begins anew; first: what is older is not needed any more. NotThere if it has ended."""
+        """Restart a lease's duration and, unless ``first`` is None, give up the messages before. NotThere if it has
+        ended."""
         given = {} if first is None else {"first": first}
         self._call("PUT", f"/leases/{lease}", duration_ms=duration_ms, **given)
 
     def release(self, lease: str) -> None:
-        """It is not needed any more. NotThere if it has ended."""
+        """End a lease. NotThere if it has ended already."""
         self._call("DELETE", f"/leases/{lease}")
 
     def check(self, status: int, body: bytes) -> None:
-        """NotThere for 404, SegmentsUnavailable for all others that refuse something."""
+        """Raise NotThere for status 404, SegmentsUnavailable for other errors."""
         if status < 400:
             return
         if status == 404:
@@ -110,7 +114,8 @@ class Api:
         raise SegmentsUnavailable(f"the HTTP API at {self.url} (option apiUrl) says {status}: {_reason(body)}")
 
     def _call(self, method: str, where: str, **asked: Any) -> Any:
-        """NotThere, or SegmentsUnavailable, which names the option, if that can't be had."""
+        """Call the API and return the parsed answer. Raises NotThere, or SegmentsUnavailable, which names the
+        option."""
         connection = self.connection(CALL_TIMEOUT_S)
         headers = self.login | ({"Content-Type": "application/json"} if asked else {})
         try:
@@ -129,7 +134,7 @@ class Api:
 
 
 def unreachable(api: Api, error: BaseException) -> SegmentsUnavailable:
-    """The error for an API that does not answer."""
+    """Return the error for an API that does not answer."""
     return SegmentsUnavailable(f"the HTTP API at {api.url} (option apiUrl) can't be reached: {error or repr(error)}")
 
 

@@ -1,4 +1,4 @@
-"""From the columns of sealed files to those of the source, whole columns at a time."""
+"""Converts the columns of sealed files into those of the source, a whole column at a time."""
 
 from __future__ import annotations
 
@@ -22,17 +22,19 @@ LEAVES: Final[dict[str, tuple[str, ...]]] = {
     "body": ("body",),
     **{name: (f"properties.{name}",) for name in _OF_PROPERTIES},
 }
-"""The source's columns, and the leaves of a sealed file that they are made of; `stream` needs none."""
+"""For each column of the source, the leaves of a sealed file that it is made of; `stream` needs none."""
 
 _TEXT_MAP: Final = pa.map_(pa.string(), pa.string())
 
 
 @dataclass(frozen=True)
 class Projection:
-    """What to read for the columns that are asked for.
+    """What to read for the columns of a query.
 
-    schema: these, in order; stream: the name for its column; typed: those of the stream's schema, which stand in files
-    under their own names.
+    Attributes:
+        schema: the columns, in order.
+        stream: value of the column stream.
+        typed: columns of the stream's schema; files have them by the same names.
     """
 
     schema: pa.Schema
@@ -40,7 +42,7 @@ class Projection:
     typed: frozenset[str] = frozenset()
 
     def leaves(self, group: Any) -> list[str]:
-        """The leaves to read of a row group: the offset always, and none that is null throughout."""
+        """Return the leaves to read of a row group: always the offset, and none that is null throughout."""
         wanted = ["offset"]
         for name in self.schema.names:
             leaves = self._leaves(name)
@@ -52,7 +54,7 @@ class Projection:
         return (name,) if name in self.typed else LEAVES.get(name, ())
 
     def rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The columns asked for, of what was read of a row group. Columns that were not read are null."""
+        """Make rows of what was read of a row group. Columns that were not read are null."""
         arrays = [self._array(field, batch) for field in self.schema]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
@@ -71,7 +73,7 @@ class Projection:
 
 
 def texts_of(headers: pa.MapArray) -> pa.MapArray:
-    """Maps of names to structs with a `text`, as maps of names to that text."""
+    """Convert maps of names to structs with a `text` into maps of names to that text."""
     items = headers.items
     entries = pa.StructArray.from_arrays(
         [headers.keys, items.field(items.type.get_field_index("text"))],
@@ -83,12 +85,12 @@ def texts_of(headers: pa.MapArray) -> pa.MapArray:
 
 
 def columns_of(group: Any) -> dict[str, Any]:
-    """The metadata of a row group's leaves, by their paths."""
+    """Return the metadata of a row group's leaves by path."""
     return {column.path_in_schema: column for column in map(group.column, range(group.num_columns))}
 
 
 def _part(found: pa.Array, name: str) -> pa.Array | None:
-    """A part of a struct that is never null itself, None if that part was not read; "" = the array as it is."""
+    """Return a part of a struct that is never null itself, None if it was not read; "" returns the array itself."""
     if not name:
         return found
     index = found.type.get_field_index(name)
@@ -96,6 +98,6 @@ def _part(found: pa.Array, name: str) -> pa.Array | None:
 
 
 def _is_null(column: Any) -> bool:
-    """Whether statistics say that a leaf has no value in this row group."""
+    """Whether statistics show that a leaf has no value in this row group."""
     statistics = None if column is None else column.statistics
     return statistics is not None and statistics.has_null_count and statistics.null_count == column.num_values

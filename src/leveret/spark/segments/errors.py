@@ -1,15 +1,15 @@
-"""What may be wrong with sealed segments."""
+"""Errors of reading sealed segments."""
 
 from __future__ import annotations
 
 
 class SegmentsUnavailable(Exception):
-    """They can't be had as the options say; the text names the option to change."""
+    """Segments cannot be read as the options ask; the text names the option to change."""
 
 
 class SegmentGone(Exception):
-    """A file is not there any more, or cannot be seen from here. All rows before `first` were yielded, and those of
-    [first, end) may still be had over AMQP; the text says what would have helped."""
+    """A file is gone, or is not visible to this process. All rows before `first` were yielded; those of [first, end)
+    may still be read over AMQP. The text says what would have helped."""
 
     def __init__(self, name: str, first: int, end: int, reason: str) -> None:
         super().__init__(name, first, end, reason)
@@ -27,7 +27,7 @@ class SegmentGone(Exception):
 
 
 class SegmentDamaged(Exception):
-    """A file holds something else than its name says."""
+    """A file's content does not match its name."""
 
     def __init__(self, name: str, what: str) -> None:
         super().__init__(name, what)

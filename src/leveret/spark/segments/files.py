@@ -1,4 +1,4 @@
-"""Sealed files as their names tell them, which is all that must be known to plan (docs/STREAMS_AS_TABLES.md)."""
+"""Sealed files by their names, which are all that planning needs (docs/STREAMS_AS_TABLES.md)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,14 @@ _FILE: Final = re.compile(r"(\d{20})-(\d{20})-([0-9a-f]{16})\.parquet")
 
 @dataclass(frozen=True, slots=True, order=True)
 class SealedFile:
-    """One Parquet file. first, last: its offsets, inclusive; path: where it is, None = known by its name only;
-    octets: its size, 0 = not known."""
+    """A Parquet file.
+
+    Attributes:
+        first: offset of the first message.
+        last: offset of the last message, inclusive.
+        path: where it is; None if only the name is known.
+        octets: its size; 0 if unknown.
+    """
 
     first: int
     last: int
@@ -24,7 +30,7 @@ class SealedFile:
 
 
 def named(name: str, creation: str, path: str | None = None, octets: int = 0) -> SealedFile | None:
-    """The file of this name, if it is one of the stream of this creation."""
+    """Return the file with this name, or None if it is not one of the stream with this creation."""
     match = _FILE.fullmatch(name)
     if match is None or match[3] != creation:
         return None
@@ -32,9 +38,9 @@ def named(name: str, creation: str, path: str | None = None, octets: int = 0) ->
 
 
 def listed(directory: str, creation: str) -> list[SealedFile]:
-    """Those of this creation in a stream's directory, in the order of their offsets.
+    """Return the sealed files of this creation in a stream's directory, in order of offsets.
 
-    Another stream that had this name before may have left some there. OSError if it can't be read.
+    The directory may also have files of an earlier stream of the same name. Raises OSError if it cannot be read.
     """
     found = []
     with os.scandir(directory) as dates:
@@ -44,16 +50,16 @@ def listed(directory: str, creation: str) -> list[SealedFile]:
             with os.scandir(day) as entries:
                 files = [named(entry.name, creation, entry.path) for entry in entries]
         except FileNotFoundError:
-            continue  # retention took the last one of that day
+            continue  # retention removed the last file of that day
         found += [file for file in files if file is not None]
     return sorted(found)
 
 
 def covering(files: Iterable[SealedFile], first: int, end: int) -> list[SealedFile]:
-    """Those that hold the offsets from `first` on, as far as they follow each other without a gap, up to `end`."""
+    """Return the files that hold the offsets from `first` up to `end`, until the first gap."""
     found: list[SealedFile] = []
     at = first
-    for file in files:  # in the order of their offsets
+    for file in files:  # in order of offsets
         if at >= end or file.first > at:
             break
         if file.last >= at:

@@ -1,4 +1,4 @@
-"""A lease: retention leaves a stream's files alone while a query needs them."""
+"""Leases: retention keeps a stream's files while a query needs them."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from leveret.spark.segments.api import Api, NotThere
 from leveret.spark.segments.errors import SegmentsUnavailable
 
 DURATION_MS: Final = 900_000
-"""The driver of a streaming query renews it, and so does each task. What is left of a query that was killed, or of a
-batch query, whose driver does not hear when it is done, ends after this time."""
+"""Duration of a lease. The driver of a streaming query and each task renew it. The lease of a killed query, or of a
+batch query, whose driver is not told when it is done, expires after this time."""
 RENEW_S: Final = 60.0
-"""A lease that was renewed so long ago is renewed when it is asked for, and moved forward."""
+"""Seconds after which a lease is renewed and moved forward, when it is used next."""
 
 _log = logging.getLogger("leveret.spark")
 
 
 class Lease:
-    """That of one query on one stream. Methods connect; there is nothing to be pickled but its id."""
+    """The lease of one query on one stream. Methods connect; only its id needs to be pickled."""
 
     def __init__(self, api: Api, renew_s: float = RENEW_S) -> None:
         self.id: str | None = None
@@ -28,9 +28,10 @@ class Lease:
         self._renewed_s = 0.0
 
     def hold(self, first: int) -> None:
-        """All from the offset `first` on is needed: ask for it, or tell, but not more often than now and then.
+        """Ask for or renew the lease of all messages from offset `first` on; calls within the renewal interval do
+        nothing.
 
-        SegmentsUnavailable if there can't be one; one that was there and can't be renewed just now is only logged.
+        Raises SegmentsUnavailable if no lease is granted; a failed renewal is only logged.
         """
         now_s = time.monotonic()
         if self.id is None:
@@ -47,7 +48,7 @@ class Lease:
         self._renewed_s = now_s
 
     def release(self) -> None:
-        """It is not needed any more; if the broker can't be told, it ends by itself."""
+        """End the lease; if the broker cannot be reached, it expires by itself."""
         lease, self.id = self.id, None
         if lease is not None:
             try:
@@ -65,7 +66,7 @@ class Lease:
 
 
 class Keeper:
-    """A task's part in its query's lease, which shall not end before the task has read. None = there is none."""
+    """Renews its query's lease while a task reads. It does nothing without API or lease."""
 
     def __init__(self, api: Api | None, lease: str | None) -> None:
         self._api = api
@@ -73,7 +74,7 @@ class Keeper:
         self._renewed_s = -RENEW_S
 
     def keep(self) -> None:
-        """Renew it, but not more often than now and then. What goes wrong is only logged: files may still be there."""
+        """Renew the lease if the renewal interval has passed. Errors are only logged: the files may still exist."""
         now_s = time.monotonic()
         if self._api is None or self._lease is None or now_s - self._renewed_s < RENEW_S:
             return

@@ -17,9 +17,11 @@ _MODES: Final = (AUTO, PATH, HTTP, AMQP)
 class SegmentOptions:
     """How sealed messages are read.
 
-    segments: "path" = from the broker's tables directory, "http" = from its HTTP API, "amqp" = as all others; "auto" =
-    the first of these that is to be had. tables_dir: the broker's --tables-dir as this machine sees it, None = where
-    the broker says it is. api_url: of the broker's HTTP API, which also grants leases.
+    Attributes:
+        segments: "path" from the broker's tables directory, "http" from its HTTP API, "amqp" like other messages;
+            "auto" uses the first of these that is available.
+        tables_dir: the broker's --tables-dir as this machine sees it; None for the path that the broker tells.
+        api_url: URL of the broker's HTTP API, which also grants leases.
     """
 
     segments: str = AUTO
@@ -28,7 +30,7 @@ class SegmentOptions:
 
     @staticmethod
     def parse(options: Mapping[str, str]) -> SegmentOptions:
-        """Read ``segments``, ``tablesDir`` and ``apiUrl``; ``ValueError`` names what is wrong."""
+        """Read ``segments``, ``tablesDir`` and ``apiUrl``; ``ValueError`` names the wrong option."""
         segments = options.get("segments", AUTO).lower()
         if segments not in _MODES:
             raise ValueError(f"option segments must be one of {', '.join(_MODES)}, not {options['segments']!r}")

@@ -1,4 +1,4 @@
-"""Which sealed files hold a range of a stream, and the tasks that read it. It lives in the driver's Python process."""
+"""Plans tasks for the sealed files of a stream's range, in the driver's Python process."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from leveret.spark.segments.ranged import RangedFile
 from leveret.spark.segments.task import SealedTask
 
 ROWS_PER_TASK: Final = 524_288
-"""Rows of a task, about, if nobody says how many tasks there shall be: about a second's work."""
+"""Approximate rows of a task by default: about a second's work."""
 _FOOTERS_MAX: Final = 1024
 
 Facts = dict[str, Any]
 
 
 class Sealed:
-    """The sealed part of one stream. Nothing connects before it is asked; what pickles is only what it was made of."""
+    """The sealed part of one stream. It connects only when called; only constructor arguments are pickled."""
 
     def __init__(self, url: str, options: SegmentOptions, stream: str) -> None:
         self._url = url
@@ -54,11 +54,11 @@ class Sealed:
     def plan(
         self, facts: Facts, start: int, end: int, min_partitions: int = 1, pruning: Pruning = EVERYTHING
     ) -> list[SealedTask]:
-        """Tasks that read the messages [start, x) in order, x being the end of the last one: as far as they are sealed,
-        can be had and follow each other without a gap, so `end` at most. None if all of it must come over AMQP.
+        """Plan tasks that read the messages from `start` on, in order, as far as sealed files reach without a gap.
 
-        facts: BlockingChannel.stream_facts. min_partitions: how many tasks there shall be at least, as far as there are
-        rows for them. SegmentsUnavailable where option segments asks for what can't be had.
+        They end at `end` or earlier; the list is empty if all messages must be read over AMQP. facts: result of
+        BlockingChannel.stream_facts. min_partitions: least number of tasks, if there are enough rows. Raises
+        SegmentsUnavailable if option segments requires what is not available.
         """
         end = min(end, facts["sealed_offset"])
         if self._options.segments == AMQP or start >= end:
@@ -78,12 +78,14 @@ class Sealed:
 
     @staticmethod
     def planned_until(tasks: list[SealedTask], start: int) -> int:
-        """The offset behind the last message that these read; start if there are none."""
+        """Return the offset after the last message of these tasks, `start` without tasks."""
         return tasks[-1].end if tasks else start
 
     def hold(self, facts: Facts, first: int) -> None:
-        """Have the broker keep all messages from `first` on, where option apiUrl says whom to ask; may be called as
-        often as one likes. SegmentsUnavailable if the API refuses or can't be reached."""
+        """Have the broker keep all messages from `first` on, if option apiUrl is set; may be called at any rate.
+
+        Raises SegmentsUnavailable if the API refuses or is unreachable.
+        """
         if self._api is None or self._options.segments == AMQP:
             return
         if self._lease is None:
@@ -91,14 +93,14 @@ class Sealed:
         self._lease.hold(first)
 
     def close(self) -> None:
-        """Give the lease back."""
+        """End the lease."""
         if self._lease is not None:
             self._lease.release()
 
     # -- files ---------------------------------------------------------------------------------------------------------
 
     def _known(self, facts: Facts, start: int, end: int) -> list[SealedFile]:
-        """The stream's files; they are looked for anew only if the known ones do not reach to `end`."""
+        """Return the stream's files; they are listed again only if the known ones do not reach `end`."""
         if facts["creation"] != self._creation:
             self._creation, self._files, self._groups = facts["creation"], [], {}
         self._files = [file for file in self._files if file.last >= facts["first_offset"]]
@@ -122,7 +124,7 @@ class Sealed:
                     ) from error
             if files or mode == PATH or self._api is None:
                 return files
-        assert self._api is not None  # as the options say
+        assert self._api is not None  # the options require it for segments=http
         try:
             rows = self._api.segments()
         except NotThere:
@@ -134,7 +136,7 @@ class Sealed:
         return sorted(file for file in served if file is not None)
 
     def _directory(self, facts: Facts) -> str:
-        """The directory of the stream's files as this machine sees it."""
+        """Return the directory of the stream's files as this machine sees it."""
         told: str | None = facts["tables_dir"]
         if told is None:
             raise FileNotFoundError(2, "the broker makes no tables", self._stream)
@@ -146,8 +148,8 @@ class Sealed:
     # -- cutting -------------------------------------------------------------------------------------------------------
 
     def _bounds(self, files: list[SealedFile], start: int, end: int, tasks: int) -> list[int]:
-        """Where so many tasks begin and end: they are about equally long, and what is decoded as one is not cut in two
-        if there is an end of it near by."""
+        """Return the bounds of this many tasks of about equal length, moved to a near file or row group boundary if
+        possible."""
         size = (end - start) / tasks
         marks: list[int] = []
         for file in files:
@@ -161,7 +163,7 @@ class Sealed:
         return [*bounds, end]
 
     def _row_groups(self, file: SealedFile) -> Iterable[int]:
-        """Where the row groups of a file begin."""
+        """Return the offsets at which a file's row groups begin."""
         if file.name not in self._groups:
             if len(self._groups) >= _FOOTERS_MAX:
                 self._groups.clear()
@@ -169,7 +171,7 @@ class Sealed:
                 with self._opened(file) as source:
                     metadata = pq.read_metadata(source)
             except FileNotFoundError:
-                return [file.first]  # the task will say so
+                return [file.first]  # the task will raise SegmentGone
             except pa.ArrowException as error:
                 raise SegmentDamaged(file.name, str(error)) from error
             sizes = [metadata.row_group(index).num_rows for index in range(metadata.num_row_groups)]
@@ -179,5 +181,5 @@ class Sealed:
     def _opened(self, file: SealedFile) -> Any:
         if file.path is not None:
             return pa.OSFile(file.path)
-        assert self._api is not None  # which has named it
+        assert self._api is not None  # it listed the file
         return RangedFile(self._api, file.name)

@@ -1,4 +1,4 @@
-"""Filters that Spark offers, as what statistics of row groups can tell: rows that can't be wanted need not be read."""
+"""Spark's filters applied to statistics of row groups, so that groups without matching rows are not read."""
 
 from __future__ import annotations
 
@@ -21,32 +21,32 @@ from pyspark.sql.datasource import (
 from leveret.spark.segments.columns import LEAVES
 
 PRUNED: Final = ("offset", "arrived", "exchange", "routing_key")
-"""Columns whose statistics are asked."""
+"""Columns whose statistics are compared."""
 OFFSET_MAX: Final = (1 << 63) - 1
 _WORKER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
 @dataclass(frozen=True)
 class Span:
-    """Values from `low` to `high`, both inclusive; None = no limit."""
+    """Values from `low` to `high`, both inclusive; None for no limit."""
 
     low: Any = None
     high: Any = None
 
     def meet(self, other: Span) -> Span:
-        """Values that are in both."""
+        """Return the values in both spans."""
         lows = [each for each in (self.low, other.low) if each is not None]
         highs = [each for each in (self.high, other.high) if each is not None]
         return Span(max(lows, default=None), min(highs, default=None))
 
     def touches(self, low: Any, high: Any) -> bool:
-        """Whether a value from low to high may be in it."""
+        """Whether the span overlaps the range from low to high."""
         return (self.low is None or high >= self.low) and (self.high is None or low <= self.high)
 
 
 @dataclass(frozen=True)
 class Pruning:
-    """Spans of values outside of which no row is wanted, by column. first, end: the offsets that may be wanted."""
+    """For each column, the span outside of which no row is wanted; `first` and `end` bound the offsets."""
 
     spans: dict[str, Span] = field(default_factory=dict)
 
@@ -61,7 +61,7 @@ class Pruning:
         return OFFSET_MAX if high is None else high + 1
 
     def may_want(self, group: dict[str, Any]) -> bool:
-        """Whether a row group, by the metadata of its leaves, may have a row that is wanted."""
+        """Whether a row group may have wanted rows, by the metadata of its leaves."""
         for name, span in self.spans.items():
             column = group.get(LEAVES[name][0])
             statistics = None if column is None else column.statistics
@@ -74,8 +74,8 @@ EVERYTHING: Final = Pruning()
 
 
 def pruning_of(filters: Iterable[Filter]) -> Pruning:
-    """What these filters, all of which hold, say of the columns in PRUNED. Spark must apply all of them nevertheless: a
-    row group is left out whole, or read."""
+    """Return the limits that these filters, combined by AND, set on the columns in PRUNED. Spark must still apply the
+    filters, since row groups are read or skipped as a whole."""
     found = EVERYTHING
     for each in filters:
         name, span = _span_of(each)
@@ -86,8 +86,8 @@ def pruning_of(filters: Iterable[Filter]) -> Pruning:
 
 
 def is_offered() -> bool:
-    """Whether Spark asks for filters in this process: it starts one of its own for that, and only where
-    spark.sql.python.filterPushdown.enabled is true. Elsewhere a reader that could take filters is an error."""
+    """Whether Spark asks for filters in this process: a worker of its own that it starts only if
+    spark.sql.python.filterPushdown.enabled is true. Elsewhere Spark rejects a reader with pushFilters."""
     main = getattr(sys.modules.get("__main__"), "__spec__", None)
     return _WORKER in sys.modules or (main is not None and main.name == _WORKER)
 
@@ -104,7 +104,7 @@ def _span_of(each: Filter) -> tuple[str, Span | None]:
     value = _comparable(value)
     if isinstance(each, EqualTo):
         return name, Span(value, value)
-    # a limit that is not itself wanted makes no difference to whole row groups, but to offsets, which are numbers
+    # excluding the limit itself makes no difference for row groups, but it does for offsets, which are whole numbers
     step = 1 if name == "offset" else 0
     if isinstance(each, GreaterThan):
         return name, Span(value + step if step else value, None)
@@ -118,7 +118,7 @@ def _span_of(each: Filter) -> tuple[str, Span | None]:
 
 
 def _comparable(value: Any) -> Any:
-    """Statistics of times are in UTC."""
+    """Return times in UTC, like those of statistics."""
     if isinstance(value, datetime):
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
     return value

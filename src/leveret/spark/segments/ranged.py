@@ -1,4 +1,4 @@
-"""A file behind HTTP that can be read in any order: each read is one request for a range (RFC 9110, 14)."""
+"""A file served over HTTP with random access: each read is one request for a range (RFC 9110, 14)."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from leveret.spark.segments.errors import SegmentDamaged, SegmentsUnavailable
 
 _RANGE: Final = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
 _FIRST_OCTETS: Final = 64 << 10
-"""The end of a Parquet file says what is where: with so much of it, one request is enough for most."""
+"""Octets of the first request: a Parquet file's index is at its end, and mostly fits into these."""
 
 
 class RangedFile(io.RawIOBase):
-    """A stream's file over HTTP. Whoever reads it must ask for large parts: nothing is read ahead but its end.
+    """A stream's file over HTTP. Readers should ask for large parts: only the end of the file is read ahead.
 
-    The first answer says size and ETag, and all further ones must be of the same file (If-Range). octets: how many have
-    been fetched; requests: with so many requests. FileNotFoundError if the file is not there, SegmentDamaged if another
-    one has taken its place, SegmentsUnavailable if the API refuses or can't be reached.
+    The first answer has size and ETag; later ones must be of the same file (If-Range). Raises FileNotFoundError if the
+    file does not exist, SegmentDamaged if another one has replaced it, SegmentsUnavailable if the API refuses or is
+    unreachable.
     """
 
     def __init__(self, api: Api, name: str) -> None:
-        self.octets = self.requests = 0
+        self.octets = self.requests = 0  # octets fetched; requests made
         self._api = api
         self._name = name
         self._connection: http.client.HTTPConnection | None = None
@@ -52,7 +52,7 @@ class RangedFile(io.RawIOBase):
         return len(data)
 
     def read(self, size: int = -1) -> bytes:
-        """So many bytes, fewer only at the end."""
+        """Return `size` octets, fewer only at the end."""
         end = self.size if size < 0 else min(self.size, self._at + size)
         first, self._at = self._at, max(self._at, end)
         if end <= first:
@@ -85,7 +85,7 @@ class RangedFile(io.RawIOBase):
         return body
 
     def _asked(self, headers: dict[str, str]) -> tuple[http.client.HTTPResponse, bytes]:
-        """The answer. A connection that was kept may have been closed meanwhile: then once more, on a new one."""
+        """Send the request. If a connection that was kept open turns out to be closed, retry once on a new one."""
         is_kept = self._connection is not None
         try:
             return self._ask(headers)
@@ -105,7 +105,7 @@ class RangedFile(io.RawIOBase):
         answer = connection.getresponse()
         body = b"" if answer.status == 200 else answer.read()
         if answer.status == 200:
-            self._drop()  # the whole file: nobody wants it
+            self._drop()  # the whole file: it is not read
         self.requests += 1
         self.octets += len(body)
         return answer, body

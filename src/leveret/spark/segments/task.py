@@ -1,4 +1,4 @@
-"""A part of a sealed stream that one task reads."""
+"""The part of a sealed stream that one task reads."""
 
 from __future__ import annotations
 
@@ -22,15 +22,18 @@ from leveret.spark.segments.pruning import EVERYTHING, Pruning
 from leveret.spark.segments.ranged import RangedFile
 
 ROWS_PER_BATCH: Final = 8192
-"""More do not fit into the processor's cache, and Spark is slower with them."""
+"""Larger batches exceed the processor's cache and slow Spark down."""
 
 
 @dataclass(frozen=True)
 class SealedTask:
-    """The messages [first, end) of a stream, from these files. It pickles, and connects to nothing before `read`.
+    """The messages [first, end) of a stream, in these files. It can be pickled, and connects only in `read`.
 
-    segments: the option; api: where files are to be had over HTTP, None = nowhere; lease: the id of the one that keeps
-    them, None = nothing does; pruning: which rows nobody will miss.
+    Attributes:
+        segments: the option.
+        api: the HTTP API that serves the files, None if there is none.
+        lease: id of the lease that keeps the files, None if there is none.
+        pruning: the rows that may be left out.
     """
 
     stream: str
@@ -43,11 +46,11 @@ class SealedTask:
     pruning: Pruning = EVERYTHING
 
     def read(self, schema: pa.Schema, typed: Iterable[str] = ()) -> Iterator[pa.RecordBatch]:
-        """All rows, in the order of their offsets; without those that `pruning` lets be left out.
+        """Yield all rows in order of offsets, except those that `pruning` leaves out.
 
-        schema: columns of the source by their names; typed: which of them are those of the stream's schema. Raises
-        SegmentGone where a file is not there any more, SegmentDamaged where rows are missing or files hold something
-        else, SegmentsUnavailable where the options do not fit.
+        schema: columns of the source by name; typed: those of them that are columns of the stream's schema. Raises
+        SegmentGone if a file is gone, SegmentDamaged if rows are missing or a file has other content,
+        SegmentsUnavailable if the options do not fit.
         """
         projection, keeper = Projection(schema, self.stream, frozenset(typed)), Keeper(self.api, self.lease)
         at = self.first
@@ -65,7 +68,7 @@ class SealedTask:
             raise SegmentDamaged(self.files[-1].name, f"it should go on to offset {self.end - 1}")
 
     def _open(self, file: SealedFile) -> Any:
-        """By its path, if it has one that leads somewhere here, else over HTTP."""
+        """Open a file by its path if that exists here, else over HTTP."""
         if file.path is not None:
             try:
                 return pa.OSFile(file.path)
@@ -91,7 +94,7 @@ class _Rows:
         self._pruning = pruning
 
     def read(self, source: Any, first: int, end: int) -> Iterator[pa.RecordBatch]:
-        """Those with offsets [first, end)."""
+        """Yield the rows with offsets [first, end)."""
         try:
             parquet = pq.ParquetFile(source, pre_buffer=True)
             self._check_count(parquet.metadata.num_rows)
@@ -106,7 +109,7 @@ class _Rows:
             raise SegmentDamaged(self._file.name, str(error)) from error
 
     def _group(self, parquet: Any, index: int, at: int, first: int, end: int) -> Iterator[pa.RecordBatch]:
-        """Those of a row group that begins with the offset `at`."""
+        """Yield the wanted rows of the row group that begins at offset `at`."""
         group = parquet.metadata.row_group(index)
         leaves = self._projection.leaves(columns_of(group))
         stop = at + group.num_rows
@@ -129,7 +132,7 @@ class _Rows:
             raise SegmentDamaged(self._file.name, f"it has {rows} rows instead of {told}")
 
     def _check_offsets(self, offsets: pa.Int64Array, first: int) -> None:
-        """Each row must be there, once: a lost message is never passed over."""
+        """Raise SegmentDamaged unless each row exists exactly once: a lost message is never skipped."""
         last = first + len(offsets) - 1
         steps = pc.min_max(pc.pairwise_diff(offsets)).as_py()
         is_consecutive = len(offsets) == 1 or (steps["min"], steps["max"]) == (1, 1)

@@ -1,1 +1,1 @@
-"""The sink: rows as messages, confirmed."""
+"""The sink: rows as messages, with publisher confirms."""

@@ -1,4 +1,4 @@
-"""The columns of the sink: which there are, and what a row has where it does not say."""
+"""The columns of the sink, and the defaults for rows without a value."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from leveret.spark.rows.content_headers import CONTENT_HEADER
 from leveret.spark.sink.options import SinkOptions
 
 COLUMNS: Final = ("body", "exchange", "routing_key", "delay", "at", CONTENT_HEADER, *PROPERTIES)
-"""The columns of the sink; ``body`` must be there, ``delay`` is in seconds, ``at`` is when the message is due."""
+"""The sink's columns: ``body`` is required, ``delay`` is in seconds, ``at`` is the time of delivery."""
 
 Columns: TypeAlias = "dict[str, pa.Array | str | int]"
 
 
 def check_columns(schema: StructType, options: SinkOptions) -> None:
-    """``ValueError`` unless every column is one of :data:`COLUMNS` (or of a source's own) and of a fitting type."""
+    """Raise ``ValueError`` unless every column is one of :data:`COLUMNS` (or a source's own) and has a fitting type."""
     if "body" not in schema.fieldNames():
         raise ValueError("the sink needs a column body (binary or string)")
     column = options.message_id_column
@@ -56,7 +56,7 @@ def _fits(name: str, kind: Any) -> bool:
 
 
 def own_properties(batch: pa.RecordBatch, options: SinkOptions) -> dict[str, pa.Array]:
-    """The properties that some rows have a value for in a column of their own."""
+    """Return the properties that at least one row sets in a column of its own."""
     found = {}
     for name in PROPERTIES:
         column = _message_ids(batch, options.message_id_column or name, "", 0) if name == "message_id" else None
@@ -68,16 +68,16 @@ def own_properties(batch: pa.RecordBatch, options: SinkOptions) -> dict[str, pa.
 
 
 def content_headers(batch: pa.RecordBatch) -> pa.Array | None:
-    """The encoded properties of those rows that have them; None where no row does."""
+    """Return the rows' encoded properties (null where a row has none), None if no row has any."""
     column = _column(batch, CONTENT_HEADER)
     return None if column is None or column.null_count == len(column) else column
 
 
 def message_columns(batch: pa.RecordBatch, options: SinkOptions, id_prefix: str, first_row: int) -> Columns:
-    """Exchange, routing key and properties of the rows: an array, or what all rows have.
+    """Return exchange, routing key and properties: an array each, or a value that all rows share.
 
-    ``id_prefix``: with the row's number behind it the id of a row that has none; "" where such rows have no id.
-    ``first_row``: the number of the batch's first row.
+    Rows without a message id get ``id_prefix`` and their row number, counted from ``first_row``; if the prefix is "",
+    they have no id.
     """
     found: Columns = {"exchange": options.exchange, "routing_key": options.routing_key, **options.properties}
     for name in ("exchange", "routing_key", *PROPERTIES):
@@ -95,7 +95,8 @@ def message_columns(batch: pa.RecordBatch, options: SinkOptions, id_prefix: str,
 
 
 def _seconds(times: pa.Array) -> pa.Array:
-    """Whole seconds since 1970, -1 for what is before: no time zone is looked up, which there may be none to find."""
+    """Return whole seconds since 1970, -1 for earlier times, without a look-up of the time zone, which may not exist
+    here."""
     micros = times.cast(pa.timestamp("us", times.type.tz)).cast(pa.int64())
     return pc.if_else(pc.less(micros, 0), -1, pc.divide(micros, 1_000_000))
 
@@ -117,10 +118,10 @@ def _column(batch: pa.RecordBatch, name: str) -> pa.Array | None:
 
 
 def delays(batch: pa.RecordBatch) -> pa.RecordBatch | None:
-    """The columns exchange, delay and at, as far as they are there; None where no row has a delay or a time."""
+    """Return those of the columns exchange, delay and at that exist, None if no row has a delay or a time."""
     found = {name: column for name in ("exchange", "delay", "at") if (column := _column(batch, name)) is not None}
     if "at" in found:
-        # Python need not know the session's time zone then
+        # in UTC, so that Python need not know the session's time zone
         found["at"] = found["at"].cast(pa.timestamp("us", "UTC"))
     if all(column.null_count == batch.num_rows for name, column in found.items() if name != "exchange"):
         return None
@@ -128,5 +129,5 @@ def delays(batch: pa.RecordBatch) -> pa.RecordBatch | None:
 
 
 def bodies(batch: pa.RecordBatch) -> pa.BinaryArray:
-    """The bodies; text in UTF-8."""
+    """Return the bodies; text is encoded as UTF-8."""
     return batch.column(batch.schema.get_field_index("body")).cast(pa.binary())

@@ -1,4 +1,4 @@
-"""Connections of the sink, and what is said where there is none to be had."""
+"""Connections of the sink, with retries and error texts."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ T = TypeVar("T")
 
 
 class SinkError(Exception):
-    """Why rows could not be written, and which option or column to change."""
+    """Rows could not be written; the text says why, and which option or column to change."""
 
 
 def connect(url: str, name: str) -> BlockingConnection:
-    """A connection, as soon as the broker is there. Errors as those of :func:`with_retries`."""
+    """Connect, with retries while the broker is away. Raises the errors of :func:`with_retries`."""
     return with_retries(lambda: BlockingConnection(url, name=name))
 
 
 def with_retries(action: Callable[[], T]) -> T:
-    """What ``action`` returns; it is tried again while the broker is away. Raises ``SinkError`` in the end, and at once
-    where the broker refuses for good."""
+    """Return what ``action`` returns; retry it while the broker is away. Raises ``SinkError`` when the time for retries
+    is over, or at once if the broker refuses for good."""
     try:
         return Retry("sink").run(action)
     except ConnectionClosed as error:

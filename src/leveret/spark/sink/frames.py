@@ -1,6 +1,6 @@
-"""Rows as frames, a column at a time: what is the same in all rows is encoded once, the rest is joined by Arrow.
+"""Rows as frames, one column at a time: equal values are encoded once, the rest is joined by Arrow.
 
-No Python object is made for a row, but where its headers are not those of another row.
+Python objects per row are made only for headers that differ from row to row.
 """
 
 from __future__ import annotations
@@ -18,37 +18,37 @@ from leveret.wire.properties import PROPERTIES
 from leveret.wire.table import encode_table
 
 Piece: TypeAlias = "bytes | pa.Array"
-"""Octets that all rows share, or those of each."""
+"""Octets that all rows share, or an array with each row's own."""
 
 _OCTETS: Final = pa.array([bytes([number]) for number in range(256)], pa.binary())
 _SHORT_MAX: Final = 255
 FLAGS: Final = {name: 1 << 15 - index for index, (name, _) in enumerate(PROPERTIES)}
 _HEADER_FIXED: Final = 12
-"""Class, weight and body size."""
+"""Octets of class, weight and body size."""
 _FRAME_END: Final = b"\xce"
 
 
 class FrameEncoder:
-    """Makes the frames of basic.publish on one channel. frame_max: of the connection, 0 = no limit."""
+    """Encodes basic.publish frames for one channel; ``frame_max`` is the connection's, 0 without limit."""
 
     def __init__(self, channel: int, frame_max: int, mandatory: bool) -> None:
         self._channel = channel
         self._frame_max = frame_max
         self._mandatory = mandatory
         self.body_max = frame_max - FRAME_OVERHEAD if frame_max else (1 << 31) - 1
-        """Octets of the largest body that :meth:`encode` takes: it makes one body frame of each."""
+        """Largest body in octets for :meth:`encode`, which makes one body frame per row."""
         self.properties_max = self.body_max - _HEADER_FIXED
-        """Octets of the largest encoded properties that a frame has room for."""
+        """Largest encoded properties in octets that fit into a frame."""
 
     def encode(
         self, body: pa.BinaryArray, columns: Mapping[str, pa.Array | str | int], given: pa.BinaryArray | None = None
     ) -> pa.BinaryArray:
-        """The frames of each row.
+        """Return the frames of each row.
 
-        ``columns``: exchange, routing_key and properties, an array or what all rows have; a property that is null is
-        left out, timestamp is in seconds. ``given``: properties that are encoded already; a row with null there has
-        those of ``columns``. ``ValueError`` for a short string over 255 octets and for a number that does not fit,
-        with the column's name and the row's index in this batch.
+        ``columns`` has exchange, routing_key and properties, each an array or a value for all rows; null leaves a
+        property out, and timestamp is in seconds. ``given`` has encoded properties, which replace those of ``columns``
+        unless null. Raises ``ValueError`` for a short string over 255 octets and a number out of range; the text names
+        column and row.
         """
         properties: list[Piece] = [given] if given is not None else _properties(columns)
         if given is not None and given.null_count:
@@ -59,7 +59,8 @@ class FrameEncoder:
         return _joined(pieces, len(body))
 
     def encode_one(self, body: bytes, exchange: str, routing_key: str, properties: bytes) -> bytes:
-        """The frames of a message with a body of any size; ``properties`` are encoded. Errors as in :meth:`encode`."""
+        """Return the frames of a message with a body of any size and encoded properties. Raises the errors of
+        :meth:`encode`."""
         method = b"".join(piece for piece in self._method(exchange, routing_key) if isinstance(piece, bytes))
         header = struct.pack(">HHQ", 60, 0, len(body)) + properties
         return method + content_frames(self._channel, header, body, self._frame_max)
@@ -85,12 +86,12 @@ class FrameEncoder:
         ]
 
     def _body_head(self, size: int) -> bytes:
-        """The end of the header's frame, and the head of the body's, which an empty one has not."""
+        """Return the end of the header frame and the head of the body frame; an empty body has no frame."""
         return _FRAME_END + struct.pack(">BHI", FRAME_BODY, self._channel, size) if size else b""
 
 
 def _properties(columns: Mapping[str, pa.Array | str | int]) -> list[Piece]:
-    """Property flags, and the values of the properties that are there."""
+    """Return the property flags and the values of the properties that are set."""
     values: list[Piece] = []
     flags: int | pa.Array = 0
     for name, kind in PROPERTIES:
@@ -107,13 +108,14 @@ def _properties(columns: Mapping[str, pa.Array | str | int]) -> list[Piece]:
 
 
 def encoded_values(name: str, kind: str, values: pa.Array) -> list[bytes]:
-    """A property's value of each row, encoded; b"" for null. ``RowError`` as in :meth:`FrameEncoder.encode`."""
+    """Return each row's encoded value of a property, b"" for null. Raises ``RowError`` like
+    :meth:`FrameEncoder.encode`."""
     found = _ENCODE[kind](name, values)
     return [found] * len(values) if isinstance(found, bytes) else found.to_pylist()
 
 
 def _joined(pieces: Sequence[Piece], rows: int) -> pa.BinaryArray:
-    """The pieces of each row in their order."""
+    """Join the pieces of each row in order."""
     merged: list[Piece] = []
     for piece in pieces:
         if isinstance(piece, bytes) and merged and isinstance(merged[-1], bytes):
@@ -127,7 +129,7 @@ def _joined(pieces: Sequence[Piece], rows: int) -> pa.BinaryArray:
 
 
 def _packed(values: int | pa.Array, pack: Callable[[int], bytes]) -> Piece:
-    """The octets of numbers; each number is packed once, since few differ."""
+    """Return numbers as octets; each distinct number is packed once."""
     if isinstance(values, int):
         return pack(values)
     coded = values.dictionary_encode()
@@ -139,7 +141,7 @@ def _packed(values: int | pa.Array, pack: Callable[[int], bytes]) -> Piece:
 
 
 def _sizes(pieces: Sequence[Piece]) -> int | pa.Array:
-    """How many octets the pieces of each row have."""
+    """Return the octets of each row's pieces."""
     size = sum(len(piece) for piece in pieces if isinstance(piece, bytes))
     total: int | pa.Array = size
     for piece in pieces:
@@ -149,7 +151,7 @@ def _sizes(pieces: Sequence[Piece]) -> int | pa.Array:
 
 
 def _short(name: str, value: pa.Array | str | int) -> Piece:
-    """Short strings: an octet of length and the text; nothing for null."""
+    """Encode short strings: an octet of length and the text; nothing for null."""
     if not isinstance(value, pa.Array):
         return _one_short(name, str(value))
     octets = value.cast(pa.binary())
@@ -189,7 +191,7 @@ def _long(name: str, value: pa.Array | str | int) -> Piece:
 
 def _table(name: str, value: pa.Array | str | int) -> Piece:
     assert isinstance(value, pa.Array)
-    if pa.types.is_binary(value.type):  # encoded already
+    if pa.types.is_binary(value.type):  # already encoded
         return value
     known: dict[tuple[tuple[str, str | None], ...], bytes] = {}
     encoded: list[bytes] = []
@@ -217,7 +219,7 @@ _ENCODE: Final[dict[str, Callable[[str, pa.Array | str | int], Piece]]] = {
 
 
 class RowError(ValueError):
-    """A row that cannot be a message. row: its index; reason: why."""
+    """A row that cannot be a message: its index in the batch, and the reason."""
 
     def __init__(self, row: int, reason: str) -> None:
         super().__init__(row, reason)

@@ -1,4 +1,4 @@
-"""Rows with a content_header: their properties go out in the octets that they had, but for what columns say."""
+"""Rows with a content_header: their properties keep their octets, unless columns override them."""
 
 from __future__ import annotations
 
@@ -16,21 +16,20 @@ from leveret.wire.properties import PROPERTIES
 from leveret.wire.table import encode_short, encode_value, join_table, split_table
 
 Pairs: TypeAlias = "tuple[tuple[str, str | None], ...]"
-"""What a row's column ``headers`` has."""
+"""A row's value of column ``headers``."""
 
 TABLES_MAX: Final = 1024
-"""Merged tables of headers that a process keeps: they repeat more often than ids do."""
+"""Merged header tables that a process caches; unlike ids, they repeat."""
 
 _EMPTY_TABLE: Final = bytes(4)
 
 
 def merged(content_headers: pa.BinaryArray, columns: Mapping[str, pa.Array]) -> pa.BinaryArray:
-    """The encoded properties of each row, null for rows without a content header.
+    """Return the encoded properties of each row, null for rows without a content header.
 
-    ``columns``: what rows say themselves, by property; a timestamp in seconds. A value takes the place of the
-    property; headers take the places of those with their names, and null takes a header away. ``user_id`` is left
-    out unless the row has one: a broker refuses that of another user. What is alike in several rows is merged once.
-    Raises ``RowError``.
+    ``columns`` has the rows' own values by property; a timestamp is in seconds. A value replaces the property; headers
+    replace those of the same name, and a null value removes a header. ``user_id`` is left out unless the row sets it,
+    since brokers refuse another user's id. Equal rows are merged once. Raises ``RowError``.
     """
     named = [(name, kind) for name, kind in PROPERTIES if name in columns and name != "headers"]
     encoded = [encoded_values(name, kind, columns[name]) for name, kind in named]
@@ -75,7 +74,7 @@ def _merged(row: int, octets: bytes, own: dict[str, bytes], headers: Pairs | Non
 
 @lru_cache(TABLES_MAX)
 def _merged_table(table: bytes, headers: Pairs) -> bytes:
-    """The table with these headers; one that was there keeps its place."""
+    """Return the table with these headers; replaced headers keep their places."""
     own = {encode_short(name)[1:]: None if text is None else encode_value(text) for name, text in headers}
     entries: list[tuple[bytes, bytes]] = []
     for name, value in split_table(table):
@@ -83,6 +82,6 @@ def _merged_table(table: bytes, headers: Pairs) -> bytes:
             entries.append((name, value))
         elif (text := own[name]) is not None:
             entries.append((name, text))
-            own[name] = None  # of two with one name the first counts
+            own[name] = None  # of several headers with one name, only the first is replaced
     entries += [(name, text) for name, text in own.items() if text is not None]
     return join_table(entries)

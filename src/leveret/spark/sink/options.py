@@ -16,7 +16,7 @@ AT_LEAST_ONCE: Final = "at-least-once"
 DAY_S: Final = 86_400
 BATCH_MAX: Final = (1 << 63) - 1
 QUERY_OCTETS_MAX: Final = 200
-"""The name of a query stands in a queue's name, and those have 255 octets."""
+"""Limit for a query's name, which is part of a queue's name, limited to 255 octets."""
 
 _PROPERTIES: Final = {
     "contentType": "content_type", "contentEncoding": "content_encoding", "replyTo": "reply_to",
@@ -26,13 +26,18 @@ _PROPERTIES: Final = {
 
 @dataclass(frozen=True)
 class SinkOptions:
-    """What the sink needs to know; rows override ``exchange``, ``routing_key`` and ``properties`` by their columns.
+    """The sink's options; a row's columns override ``exchange``, ``routing_key`` and ``properties``.
 
-    ``properties``: those of rows that do not say otherwise, by their AMQP names. ``confirm_window`` is the number of
-    messages that may be unconfirmed at a time, ``confirm_timeout_s`` how long the last confirms may take (seconds),
-    ``layout`` the delay levels of rows with ``delay`` or ``at``. ``delivery``: :data:`AUTO`, :data:`EXACTLY_ONCE` or
-    :data:`AT_LEAST_ONCE`; ``stage_expires_s``: how long a stage is kept that nobody releases; ``query`` and ``batch``
-    name a write that may be repeated, "" and -1 for one that is not. ``message_id_column``: "" = message_id.
+    Attributes:
+        confirm_window: messages that may be unconfirmed at a time.
+        confirm_timeout_s: seconds to wait for the last confirms.
+        layout: the delay levels for rows with ``delay`` or ``at``.
+        properties: default properties by AMQP name.
+        message_id_column: the column with message ids; "" for message_id.
+        delivery: :data:`AUTO`, :data:`EXACTLY_ONCE` or :data:`AT_LEAST_ONCE`.
+        stage_expires_s: seconds after which a stage expires unless it is released.
+        query: with ``batch``, names a write that may be repeated; "" if it may not.
+        batch: number of the write; -1 without ``query``.
     """
 
     url: str = URL_DEFAULT
@@ -51,9 +56,9 @@ class SinkOptions:
 
     @staticmethod
     def parse(options: Mapping[str, str]) -> SinkOptions:
-        """Read the sink's options; ``queue`` (or ``stream``) is short for the default exchange with that routing key.
+        """Read the sink's options; ``queue`` (or ``stream``) means the default exchange and this name as routing key.
 
-        Raises ``ValueError`` naming the option that is wrong.
+        Raises ``ValueError``, which names the wrong option.
         """
         named = [name for name in ("queue", "stream") if options.get(name)]
         if named and (options.get("exchange") or options.get("routingKey") or len(named) > 1):

@@ -1,4 +1,4 @@
-"""Rows of one partition on their way to the broker: published in a pipeline, and each of them confirmed."""
+"""Publishes rows of one partition with pipelining, and waits for the confirm of each."""
 
 from __future__ import annotations
 
@@ -23,25 +23,22 @@ from leveret.wire.errors import ACCESS_REFUSED, NOT_FOUND
 from leveret.wire.properties import decode_header
 
 RUN_OCTETS_MAX: Final = 256 * 1024
-"""Messages are handed to the socket in runs of about so many octets."""
+"""Approximate octets of frames that are passed to the socket at a time."""
 
 BODY_OCTETS_MAX: Final = 64 << 20
-"""An Arrow batch with more octets of bodies is worked off in parts."""
+"""Octets of bodies above which an Arrow batch is published in parts."""
 
 DESTINATIONS_MAX: Final = 10_000
 
 _declared: dict[tuple[str, Layout], set[str]] = {}
-"""Delay levels that this worker process has declared, by broker, and the destinations that it has bound to them."""
+"""By broker and layout: destinations bound to the delay levels; this worker process has declared those levels."""
 
 
 class Publisher:
-    """Publishes rows on a channel with confirms. ``id_prefix``: see :func:`message_columns`.
-
-    ``rows``: how many the broker has confirmed.
-    """
+    """Publishes rows on a channel with confirms. ``id_prefix`` is that of :func:`message_columns`."""
 
     def __init__(self, channel: BlockingChannel, options: SinkOptions, id_prefix: str) -> None:
-        self.rows = 0
+        self.rows = 0  # rows that the broker has confirmed
         self._channel = channel
         self._options = options
         self._id_prefix = id_prefix
@@ -53,8 +50,8 @@ class Publisher:
     def publish(self, batch: pa.RecordBatch) -> None:
         """Publish these rows and wait until the broker has confirmed all of them.
 
-        Raises ``SinkError`` for a row that cannot be a message, that no queue took (mandatory) or that the broker
-        refused, for an exchange or destination that is not there, and where confirms stay away.
+        Raises ``SinkError`` for a row that cannot be a message, that no queue takes (mandatory) or that the broker
+        refuses, for an exchange or destination that does not exist, and if confirms do not arrive in time.
         """
         found = bodies(batch)
         if batch.num_rows > 1 and (pc.sum(pc.binary_length(found)).as_py() or 0) > BODY_OCTETS_MAX:
@@ -64,7 +61,7 @@ class Publisher:
             return
         try:
             self._publish(batch, found)
-            # once per Arrow batch costs little, and a task with an unroutable row fails before all others are out
+            # waiting per Arrow batch costs little, and a task with an unroutable row fails early
             self._channel.wait_for_confirms(self._options.confirm_timeout_s)
             self._check_returned()
         except RowError as error:
@@ -108,7 +105,7 @@ class Publisher:
             self._check_returned()
 
     def _check_room(self, given: pa.BinaryArray) -> None:
-        """Properties travel in one frame, which a broker that gets a longer one ends the connection for."""
+        """Raise ``RowError`` if properties do not fit into a frame; the broker would close the connection."""
         sizes = pc.binary_length(given)
         room = self._encoder.properties_max
         row = pc.index(pc.greater(sizes, room).fill_null(False), True).as_py()
@@ -146,7 +143,7 @@ class Publisher:
         self, given: dict[str, Any], wait: dict[str, Any], header: bytes | None
     ) -> tuple[str, str, Properties]:
         exchange, key = given.pop("exchange"), given.pop("routing_key")
-        if header is not None:  # the delay's own headers come to it, so it is encoded anew
+        if header is not None:  # the delay adds headers, so the properties are encoded again
             return self._delayed(exchange, key, decode_header(bytes(HEAD_SIZE) + header)[0], wait)
         if given.get("headers") is not None:
             given["headers"] = dict(given["headers"])  # Arrow's maps are lists of pairs
@@ -172,9 +169,9 @@ class Publisher:
             self._bind(destination)
 
     def _bind(self, destination: str) -> None:
-        """Declare the levels and bind the destination of a delayed row to them.
+        """Declare the levels and bind a delayed row's destination to them.
 
-        Without the binding the broker would drop the row when it is due, when nobody is left to be told.
+        Without the binding the broker would drop the row when it is due, when no publisher is left to learn of it.
         """
         layout = self._options.layout
         known = (self._options.url, layout)
@@ -189,7 +186,7 @@ class Publisher:
                     bound.clear()
                 bound.add(destination)
         except ClientError:
-            # the levels may have gone, with the broker's data or by hand: the next task declares them again
+            # the levels may have been lost with the broker's data, or deleted: the next task declares them again
             forget_levels(self._options)
             raise
 
@@ -201,13 +198,13 @@ class Publisher:
             raise self._returned
 
     def _row_of(self, error: Unroutable, body: pa.BinaryArray) -> str:
-        """The first row of the batch with this body."""
+        """Name the first row of the batch with the returned body."""
         index = pc.index(body, pa.scalar(error.body, pa.binary())).as_py()
         return f"row {self.rows + index}: " if index >= 0 else ""
 
 
 def forget_levels(options: SinkOptions) -> None:
-    """Have the next delayed row declare its levels again."""
+    """Forget the declared levels, so that the next delayed row declares them again."""
     _declared.pop((options.url, options.layout), None)
 
 
@@ -221,7 +218,8 @@ def _advice(error: ChannelClosed) -> str:
 
 
 def _runs(ends: memoryview, rows: int, rows_max: int) -> Iterator[tuple[int, int]]:
-    """Rows of about :data:`RUN_OCTETS_MAX`, at most ``rows_max``. ``ends``: where each row begins."""
+    """Yield ranges of rows of about :data:`RUN_OCTETS_MAX`, at most ``rows_max`` rows. ``ends`` has the start of each
+    row."""
     first = 0
     while first < rows:
         end = min(rows, first + rows_max)

@@ -1,4 +1,4 @@
-"""Exactly once: tasks publish into stages, and the driver makes all of a batch visible at once, or nothing of it."""
+"""Exactly-once writes: tasks publish into stages, and the driver makes a batch visible as a whole, or drops it."""
 
 from __future__ import annotations
 
@@ -28,9 +28,11 @@ _warned: set[str] = set()
 
 @dataclass
 class Published(WriterCommitMessage):
-    """What a task tells the driver: which partition it wrote, how many rows, and into which stage.
+    """A task's message to the driver: the rows it wrote.
 
-    ``attempt`` is "" where nothing is staged: no rows, at least once, or a batch that is released already.
+    Attributes:
+        attempt: the stage; "" if nothing is staged: no rows, at-least-once delivery, or a batch that is released
+            already.
     """
 
     partition: int
@@ -42,7 +44,7 @@ class Published(WriterCommitMessage):
 
 @dataclass(frozen=True)
 class Batch:
-    """What is written at once: batch number ``batch`` of the query ``query``."""
+    """A unit of writing: batch number ``batch`` of the query ``query``."""
 
     query: str
     batch: int
@@ -51,9 +53,9 @@ class Batch:
 def attached(
     connection: BlockingConnection, options: SinkOptions, batch: Batch, attempt: str
 ) -> tuple[BlockingChannel, bool] | None:
-    """A channel, and whether what is published on it is staged; None where the batch is released already.
+    """Return a channel, and whether it publishes into a stage; None if the batch is released already.
 
-    Raises ``SinkError`` where stages are asked for and the broker has none: nothing is published then.
+    Raises ``SinkError``, before anything is published, if stages are required and the broker has none.
     """
     channel = connection.channel()
     try:
@@ -75,7 +77,7 @@ def attached(
 def release(options: SinkOptions, batch: Batch, messages: Sequence[WriterCommitMessage | None], once: bool) -> None:
     """Make visible what the tasks have staged, in the order of their partitions.
 
-    ``once``: the query has no other batch, and the broker may forget it. Raises ``SinkError`` where a stage is gone,
+    With ``once``, the query has no other batch, and the broker may forget it. Raises ``SinkError`` if a stage is gone
     or the broker stays away.
     """
     staged = sorted((each for each in messages if isinstance(each, Published) and each.attempt), key=_partition)
@@ -92,7 +94,7 @@ def release(options: SinkOptions, batch: Batch, messages: Sequence[WriterCommitM
 
 
 def drop(options: SinkOptions, batch: Batch) -> None:
-    """Drop what is staged for a batch. No error: what is left behind expires, and the query has failed already."""
+    """Drop a batch's stages. Errors are only logged: stages expire, and the query has failed already."""
     _leave(options, lambda channel: channel.abort_stages(batch.query, batch.batch))
 
 
@@ -101,7 +103,7 @@ def _partition(message: Published) -> int:
 
 
 def _with_channel(options: SinkOptions, ask: Callable[[BlockingChannel], None]) -> None:
-    """Ask, and once more where the connection breaks: to release a batch a second time does nothing."""
+    """Call ``ask``, and retry if the connection breaks: releasing a batch twice has no effect."""
 
     with_retries(lambda: _ask(options, ask))
 

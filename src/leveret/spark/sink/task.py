@@ -1,4 +1,4 @@
-"""What a running Spark task knows of itself: which part of which batch of which query it writes."""
+"""What a running Spark task knows of itself: query, batch and partition that it writes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,13 @@ from pyspark import TaskContext
 
 @dataclass(frozen=True)
 class Task:
-    """``query`` and ``batch``: "" and -1 outside of streaming queries. ``attempt``: no other attempt is called so."""
+    """The place of a task in its query.
+
+    Attributes:
+        attempt: an id of its own for each attempt.
+        query: id of the streaming query, "" outside of one.
+        batch: number of the micro-batch, -1 outside of a streaming query.
+    """
 
     partition: int
     attempt: str
@@ -19,7 +25,7 @@ class Task:
 
     @staticmethod
     def current() -> Task:
-        """The running task. Spark hands neither query nor batch to a writer, but it tells every task of them."""
+        """Return the running task. Spark passes query and batch not to writers, but to tasks as local properties."""
         context = TaskContext.get()
         if context is None:
             return Task(0, uuid.uuid4().hex, "", -1)

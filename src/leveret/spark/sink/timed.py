@@ -1,6 +1,6 @@
-"""Rows with a time, a column at a time: where each enters the delay levels, and what its headers tell of it.
+"""Rows with a time, one column at a time: their entrance into the delay levels, and their headers.
 
-Only what most tables have is done here: every row has a time and none a delay, and their own headers are the same.
+This fast path is for the common case: every row has a time, no row has a delay, and all rows have the same headers.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ MICROSECOND: Final = timedelta(microseconds=1)
 
 
 def timed(columns: Columns, waits: pa.RecordBatch, layout: Layout, now: datetime) -> Columns | None:
-    """The columns of messages that wait in the levels until ``at``, as :meth:`Layout.message` makes them at ``now``.
+    """Return the columns of messages that wait in the levels until ``at``, as :meth:`Layout.message` makes them at
+    ``now``.
 
-    ``waits``: see :func:`leveret.spark.sink.columns.delays`. ``headers`` are encoded already. None where rows are to be
-    made one by one, which also tells what is wrong with one of them.
+    ``waits`` comes from :func:`leveret.spark.sink.columns.delays`; the resulting ``headers`` are encoded. Returns None
+    if rows must be made one by one, which also finds out what is wrong with a row.
     """
     at = _alone(waits, "at", ("delay", "exchange"))
     destinations = columns["routing_key"]
@@ -52,7 +53,7 @@ def timed(columns: Columns, waits: pa.RecordBatch, layout: Layout, now: datetime
 
 
 def _alone(waits: pa.RecordBatch, name: str, others: tuple[str, ...]) -> pa.Array | None:
-    """The column, where all rows have it, and none has one of the others."""
+    """Return the column if all rows have it and no row has one of the others, else None."""
     names = waits.schema.names
     if name not in names or waits.column(name).null_count:
         return None
@@ -62,7 +63,7 @@ def _alone(waits: pa.RecordBatch, name: str, others: tuple[str, ...]) -> pa.Arra
 
 
 def _same(headers: pa.Array | str | int | None) -> dict[str, str | None] | None:
-    """The headers that all rows have; None where they differ, or have traces of another wait."""
+    """Return the headers that all rows share; None if they differ or have traces of an earlier delay."""
     if headers is None:
         return {}
     assert isinstance(headers, pa.Array)
@@ -74,7 +75,7 @@ def _same(headers: pa.Array | str | int | None) -> dict[str, str | None] | None:
 
 
 def _are_destinations(destinations: pa.Array | str | int, layout: Layout) -> bool:
-    """Whether all of them can stand behind the digits."""
+    """Whether all routing keys are non-empty and leave room for the digits."""
     if not isinstance(destinations, pa.Array):
         destinations = pa.array([str(destinations)])
     sizes = pc.min_max(pc.binary_length(destinations.cast(pa.binary()))).as_py()
@@ -83,7 +84,7 @@ def _are_destinations(destinations: pa.Array | str | int, layout: Layout) -> boo
 
 
 def _told(headers: dict[str, str | None], units: list[int], layout: Layout, now: datetime) -> list[bytes]:
-    """Tables with the times of sending and delivery and the delay, and the rows' own headers between them."""
+    """Return the header tables: time sent, the rows' own headers, time of delivery, delay."""
     shared = encode_short(TIME_SENT) + encode_value(as_header(now))
     for name, value in headers.items():
         shared += encode_short(name) + encode_value(value)

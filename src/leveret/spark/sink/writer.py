@@ -1,7 +1,6 @@
-"""The sinks: a task publishes its rows, and the driver commits what the tasks have published.
+"""The sinks: tasks publish their rows, and the driver commits what the tasks have published.
 
-Spark makes a writer anew in each Python process, and the one that commits knows nothing of those that wrote but what
-their messages say.
+Spark makes a writer in each Python process, and the committing one knows only the tasks' messages.
 """
 
 from __future__ import annotations
@@ -28,11 +27,13 @@ TASK: Final = "leveret spark sink"
 
 
 class StreamSink(DataSourceStreamArrowWriter):
-    """The sink of a streaming query. Exactly once where the broker has stages: a micro-batch becomes visible when Spark
-    commits it, and one that Spark repeats is not published again. Else at least once.
+    """The sink of a streaming query.
 
-    A row without a message_id gets ``<query>-<batch>-<partition>-<row>``, which a repeated task gives it again as long
-    as its rows come in the same order. Raises ``ValueError`` for columns that cannot be published.
+    With stages, writes are exactly once: a micro-batch becomes visible when Spark commits it, and a repeated one is not
+    published again. Without stages, they are at least once.
+
+    A row without a message_id gets ``<query>-<batch>-<partition>-<row>``; a repeated task gives the same ids if its
+    rows come in the same order. Raises ``ValueError`` for columns that cannot be published.
     """
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
@@ -43,27 +44,27 @@ class StreamSink(DataSourceStreamArrowWriter):
 
     @brief(SinkError, ClientError)
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:
-        """Publish one partition; runs on an executor. Errors as in :func:`write_partition`."""
+        """Publish one partition, on an executor. Raises the errors of :func:`write_partition`."""
         task = Task.current()
         return write_partition(self._options, iterator, Batch(task.query, task.batch), task)
 
     @brief(SinkError, ClientError)
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Make the rows of all tasks visible. Errors as in :func:`release`."""
+        """Make the rows of all tasks visible. Raises the errors of :func:`release`."""
         release(self._options, Batch(_query(messages), batchId), messages, once=False)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Drop the rows of those tasks that had published theirs when another failed."""
+        """Drop the rows of the tasks that had published when another task failed."""
         query = _query(messages)
         if query:
             drop(self._options, Batch(query, batchId))
 
 
 class BatchSink(DataSourceArrowWriter):
-    """The sink of ``df.write``: as :class:`StreamSink`; all rows of the job become visible at once, or none.
+    """The sink of ``df.write``: like :class:`StreamSink`; all rows of the job become visible at once, or none.
 
-    Options ``query`` and ``batch`` name a write that may be repeated, as in foreachBatch: the second time does nothing.
-    A write without them is a query of its own, with a name that is drawn here; the tasks get it with the writer.
+    Options ``query`` and ``batch`` name a write that may be repeated, as in foreachBatch: the repetition does nothing.
+    A write without them is a query of its own, with a random name that the tasks get with the writer.
     """
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
@@ -74,16 +75,16 @@ class BatchSink(DataSourceArrowWriter):
 
     @brief(SinkError, ClientError)
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:
-        """Publish one partition; runs on an executor. Errors as in :func:`write_partition`."""
+        """Publish one partition, on an executor. Raises the errors of :func:`write_partition`."""
         return write_partition(self._options, iterator, self._batch, Task.current())
 
     @brief(SinkError, ClientError)
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Make the rows of all tasks visible. Errors as in :func:`release`."""
+        """Make the rows of all tasks visible. Raises the errors of :func:`release`."""
         release(self._options, self._batch, messages, self._once)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Drop the rows of those tasks that had published theirs when another failed."""
+        """Drop the rows of the tasks that had published when another task failed."""
         if _query(messages):
             drop(self._options, self._batch)
 
@@ -91,9 +92,9 @@ class BatchSink(DataSourceArrowWriter):
 def write_partition(options: SinkOptions, batches: Iterator[pa.RecordBatch], batch: Batch, task: Task) -> Published:
     """Publish the rows of all batches over one connection and wait until the broker has confirmed them.
 
-    Nothing connects for a partition without rows. Raises ``SinkError`` as :meth:`Publisher.publish` and
-    :func:`attached` do, and where the broker stays away or lets nobody in; ``ConnectionClosed`` where the connection
-    breaks: what was published then is in no queue, or is published again.
+    Nothing connects for a partition without rows. Raises ``SinkError`` like :meth:`Publisher.publish` and
+    :func:`attached`, and if the broker is unreachable or refuses the login. Raises ``ConnectionClosed`` if the
+    connection breaks: what was published is then in no queue, or is published again.
     """
     if options.delivery == EXACTLY_ONCE and not batch.query:
         raise SinkError("option delivery=exactly-once: Spark does not say which query and batch this task writes")
@@ -105,7 +106,7 @@ def write_partition(options: SinkOptions, batches: Iterator[pa.RecordBatch], bat
             is_staged = options.delivery != AT_LEAST_ONCE and bool(batch.query)
             found = attached(connection, options, batch, task.attempt) if is_staged else (connection.channel(), False)
             if found is None:
-                # Spark's worker has to read its input to the end, or it is not used again
+                # a Spark worker must read its input to the end, or it is not reused
                 return Published(task.partition, first.num_rows + sum(each.num_rows for each in batches))
             channel, is_staged = found
             channel.confirm_select()
@@ -126,5 +127,5 @@ def write_partition(options: SinkOptions, batches: Iterator[pa.RecordBatch], bat
 
 
 def _query(messages: list[WriterCommitMessage | None]) -> str:
-    """The query whose stages the messages name, "" if they name none."""
+    """Return the query whose stages the messages name, "" if there are no stages."""
     return next((each.query for each in messages if isinstance(each, Published) and each.attempt), "")

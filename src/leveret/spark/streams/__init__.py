@@ -1,1 +1,1 @@
-"""The stream source: offsets, so exactly once as far as the sink."""
+"""The stream source: it keeps offsets, so each message reaches the sink exactly once."""

@@ -1,4 +1,4 @@
-"""The batch reader of a stream: what it has between two places, taken at the moment that the query is planned."""
+"""The batch reader of a stream: reads what lies between two places when the query is planned."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from leveret.spark.streams.planning import Planner, StreamTask, read_task
 
 
 class StreamBatchReader(DataSourceReader):
-    """Reads from startingOffsets to endingOffsets. Nothing connects before ``partitions``; errors as of the reader of
-    streaming queries, but a broker that is away is an error at once."""
+    """Reads from startingOffsets to endingOffsets. Nothing connects before ``partitions``. Errors are those of the
+    streaming reader, but an unreachable broker fails at once, without retries."""
 
     def __init__(self, options: StreamOptions, shape: RowShape) -> None:
         self._options = options
@@ -31,7 +31,7 @@ class StreamBatchReader(DataSourceReader):
 
     @brief(StreamError)
     def partitions(self) -> Sequence[InputPartition]:
-        """The tasks that read what is there now."""
+        """Return the tasks that read the messages in the stream now."""
         streams = Streams(self._options)
         try:
             with explained():
@@ -51,23 +51,23 @@ class StreamBatchReader(DataSourceReader):
             first, last = begin(streams, options, name, bounds), end(streams, options, name, bounds)
             first, last = max(first, self._pruning.first), min(last, self._pruning.end)
             if first < last:
-                # the lease ends by itself: nobody tells the driver when the tasks are done
+                # the lease expires by itself: Spark does not tell the driver when the tasks are done
                 planner.hold(name, bounds.facts, first)
                 parts.append((Span(name, bounds.id, first, last), bounds.facts))
         return planner.tasks(parts, self._pruning)
 
     @brief(StreamError, DataLoss)
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one task, on an executor."""
+        """Yield the rows of one task, on an executor."""
         if not isinstance(partition, StreamTask):
-            return  # Spark makes up a partition where there is none
+            return  # Spark makes up a partition if there is none
         yield from read_task(self._options, self._shape, partition)
 
 
 class FilteredBatchReader(StreamBatchReader):
-    """The same where Spark offers filters, which it does only with spark.sql.python.filterPushdown.enabled."""
+    """A batch reader that uses Spark's filters, which need spark.sql.python.filterPushdown.enabled."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Leave out what no filter lets through. Spark applies all of them all the same."""
+        """Use the filters to skip data; return all of them, since Spark applies them to the rows again."""
         self._pruning = pruning_of(filters)
         return filters

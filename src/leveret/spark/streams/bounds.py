@@ -1,8 +1,8 @@
-"""What the driver asks a broker of streams: which there are, where they begin and end, where a time lies in them.
+"""What the driver asks a broker about streams: which exist, their first and next offsets, the offset of a time.
 
-A leveret is asked for the facts of a stream in one exchange of bytes. RabbitMQ has no such answer, and its counters
-lag, so there a consumer looks at the first message and another one at the last chunk. All of that chunk that is there
-is sent before the answer to a later request on the same channel.
+leveret answers with all facts of a stream in one request. RabbitMQ has no such request, and its counters lag, so a
+consumer reads the first message and another one the last chunk: everything in that chunk is delivered before the answer
+to a later request on the same channel.
 """
 
 from __future__ import annotations
@@ -21,26 +21,28 @@ from leveret.wire.table import Value
 
 OFFSET: Final = "x-stream-offset"
 CHUNK_MESSAGES: Final = 5000
-"""More than a chunk of RabbitMQ's has."""
+"""More messages than a chunk of RabbitMQ has."""
 
 NOTHING_COMES_S: Final = 2.0
-"""A message that is there comes within this time; for times of arrival that may lie behind the last message."""
+"""Seconds to wait for a message that may not exist, since a time of arrival may lie after the last message."""
 
 SILENCE_S: Final = 60.0
-"""Messages that are known to be there come within this time; a broker may have to look for them on a slow disk."""
+"""Seconds to wait for messages that do exist; a broker may have to read them from a slow disk."""
 
 SAMPLE_MESSAGES: Final = 100
-"""How many messages are looked at for the average size of those that follow."""
+"""Messages that are read to estimate the average size of the messages that follow."""
 
 FRAMES_OCTETS: Final = 60
-"""What frames, tag and lengths take of a delivery, about."""
+"""Estimated octets of a delivery's frames, tag and lengths."""
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """Where a stream begins and ends: its messages are ``first`` to ``next`` (exclusive).
+    """The offsets of a stream's messages: from ``first`` to before ``next``.
 
-    ``id`` is its creation, None where the broker does not say; ``facts`` are all that a leveret tells.
+    Attributes:
+        id: the stream's creation, None if the broker does not tell.
+        facts: all that leveret tells about the stream; None on other brokers.
     """
 
     first: int
@@ -50,9 +52,9 @@ class Bounds:
 
 
 class Streams:
-    """The streams of a query, asked over one connection that is made when it is needed.
+    """The streams of a query, asked over one connection that opens when it is needed.
 
-    Methods raise ``NoStream``, and ``ClientError`` as the client does; after that the next call connects again.
+    Methods raise ``NoStream`` and the client's ``ClientError``; the next call reconnects.
     """
 
     def __init__(self, options: StreamOptions) -> None:
@@ -62,15 +64,15 @@ class Streams:
         self._notifier: TailNotifier | None = None
         self._has_facts = True
         self._names: list[str] = []
-        self._empty: set[str] = set()  # found so when it was waited for a first message
+        self._empty: set[str] = set()  # found empty after waiting for a first message
 
     def partitions(self, known: Collection[str] = ()) -> list[str]:
-        """The streams to read: the one of that name, or those of the super stream, in order, and behind them those
-        that are known from a checkpoint.
+        """Return the streams to read: the stream of that name, or the partitions of the super stream, in order,
+        followed by those that are ``known`` from a checkpoint.
 
-        They are looked for once. The partitions of a super stream are named as ``ctl add_super_stream`` and
-        ``rabbitmq-streams`` name them. AMQP lists no bindings: without option partitions they are counted from 0 on,
-        until there is none.
+        The lookup is done once. Partitions are named as ``ctl add_super_stream`` and ``rabbitmq-streams`` name them.
+        AMQP cannot list bindings: without option partitions they are numbered from 0 on, up to the first that does not
+        exist.
         """
         if not self._names:
             try:
@@ -98,7 +100,7 @@ class Streams:
         return found
 
     def bounds(self, stream: str) -> Bounds:
-        """Where this stream begins and ends now."""
+        """Return the stream's current bounds."""
         if self._has_facts:
             try:
                 facts = self._talk().stream_facts(stream)
@@ -110,12 +112,12 @@ class Streams:
         try:
             return self._probe(stream)
         except NoStream:
-            self._has_facts = True  # the 404 may have been a leveret's
+            self._has_facts = True  # the 404 may have come from a leveret
             raise
 
     def locate(self, stream: str, place: Place, bounds: Bounds) -> int:
-        """The offset that a place means. What arrived at a time or later begins there: to the second, and on RabbitMQ
-        with the chunk that the time lies in."""
+        """Return the offset of a place. A time means the first message that arrived then or later, to the second; on
+        RabbitMQ the first message of the chunk with that time."""
         if place == EARLIEST:
             return bounds.first
         if place == LATEST:
@@ -130,7 +132,7 @@ class Streams:
             return bounds.next if delivery is None else max(bounds.first, min(bounds.next, _offset(delivery, stream)))
 
     def octets_per_message(self, stream: str, first: int, end: int) -> int:
-        """The average size of the messages from ``first`` on, by a look at a few of them."""
+        """Return the average size of messages from ``first`` on, estimated by reading a few of them."""
         count = min(SAMPLE_MESSAGES, end - first)
         octets = seen = 0
         with self._consume(stream, first, count) as channel:
@@ -140,7 +142,7 @@ class Streams:
         return max(1, octets // max(1, seen))
 
     def wait(self, nexts: Mapping[str, int], timeout_s: float) -> bool:
-        """Whether something is new in these streams, or comes within ``timeout_s``; ``nexts``: where they ended."""
+        """Whether a stream has grown beyond its offset in ``nexts``, or does so within ``timeout_s`` seconds."""
         self._talk()
         assert self._connection is not None
         if self._notifier is None:
@@ -161,16 +163,17 @@ class Streams:
         return Bounds(first_message(self._connection, stream), end)
 
     def _end(self, stream: str) -> int | None:
-        """The offset behind the last message, None if there is none. Deliveries of a chunk come in one go."""
+        """Return the offset after the last message, None for an empty stream. The deliveries of a chunk arrive
+        together."""
         found: int | None = None
         count = 0
         with self._consume(stream, "last", CHUNK_MESSAGES) as channel:
             while count < CHUNK_MESSAGES:
-                # a count of 0 may be of a moment ago; a stream that was empty a moment ago need not be waited for again
+                # a count of 0 may be outdated, so wait for a message unless the stream was empty before
                 is_empty = channel.declare_queue(stream, passive=True).message_count == 0 and stream in self._empty
                 deliveries = channel.deliveries(CHUNK_MESSAGES, 0)
                 if not deliveries and found is None and not is_empty:
-                    deliveries = channel.deliveries(CHUNK_MESSAGES, NOTHING_COMES_S)  # it comes from the disk
+                    deliveries = channel.deliveries(CHUNK_MESSAGES, NOTHING_COMES_S)  # the chunk is read from disk
                 if not deliveries:
                     break
                 count += len(deliveries)
@@ -219,7 +222,7 @@ class Streams:
 
 
 def first_message(connection: BlockingConnection, stream: str) -> int:
-    """The offset of the oldest message of a stream that has some. ``ChannelClosed`` as the client does."""
+    """Return the offset of the oldest message of a stream that is not empty; raises ``ChannelClosed``."""
     with connection.channel() as channel:
         channel.consume(stream, arguments={OFFSET: "first"}, prefetch_count=1)
         delivery = channel.next_delivery(SILENCE_S)
@@ -229,8 +232,8 @@ def first_message(connection: BlockingConnection, stream: str) -> int:
 
 
 def check_there(options: StreamOptions) -> None:
-    """``NoStream`` if there is no such stream. A broker that is away, or objects, is left to the query, which waits
-    and explains; so is a stream that may have gone, with failOnDataLoss=false."""
+    """Raise ``NoStream`` if the stream does not exist. An unreachable or refusing broker is left to the query, which
+    retries and explains; so is a stream that may be gone, with failOnDataLoss=false."""
     if not options.is_loss_failure:
         return
     streams = Streams(options)
@@ -245,7 +248,7 @@ def check_there(options: StreamOptions) -> None:
 
 
 def stream_schema(options: StreamOptions) -> str | None:
-    """The x-leveret-schema of the streams, None if there is none. ``ValueError`` if partitions have different ones."""
+    """Return the streams' x-leveret-schema, None without one; ``ValueError`` if partitions have different ones."""
     streams = Streams(options)
     try:
         with explained():

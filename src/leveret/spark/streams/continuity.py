@@ -1,4 +1,4 @@
-"""Whether a stream still is the one that was read, and still has what is to be read of it."""
+"""Checks that a stream is still the one that was read, and still has the messages that are to be read."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from leveret.spark.streams.offsets import Position, Span
 
 
 def going_on(stream: str, position: Position, bounds: Bounds, is_loss_failure: bool) -> int:
-    """Where to go on in a stream that was read up to ``position``; ``DataLoss`` where something is missing.
+    """Return the offset at which to resume a stream that was read up to ``position``.
 
-    If that is no failure: the next message that is there. Without ids, as on RabbitMQ, a stream that is shorter than
-    what was read of it is another one.
+    Raises ``DataLoss`` if messages are missing; if that is no failure, returns the next available offset. On brokers
+    without ids, as on RabbitMQ, a stream that is shorter than what was read counts as another stream.
     """
     if position.id != bounds.id:
         lost(_renewed(stream, position.id, bounds.id), is_loss_failure)
@@ -26,9 +26,9 @@ def going_on(stream: str, position: Position, bounds: Bounds, is_loss_failure: b
 
 
 def readable(span: Span, bounds: Bounds | None, is_loss_failure: bool) -> Span | None:
-    """What is there of a span that was planned, maybe long ago; ``DataLoss`` where that is not all of it.
+    """Return the part of a planned span that still exists, None if nothing does.
 
-    ``bounds``: None if the stream is gone.
+    Raises ``DataLoss`` if messages are missing and that is a failure. ``bounds`` is None if the stream is gone.
     """
     if bounds is None:
         lost(f"stream {span.stream!r} is gone, and {counted(len(span))} with it", is_loss_failure)

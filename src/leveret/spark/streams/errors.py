@@ -1,4 +1,4 @@
-"""What stands between a query and its stream, in words that name the option to change."""
+"""Errors of reading a stream, with texts that name the option to change."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from leveret.wire.errors import ACCESS_REFUSED
 
 
 class StreamError(Exception):
-    """The stream can't be read. The text says why and what to change."""
+    """The stream cannot be read; the text says why and what to change."""
 
 
 class NoStream(StreamError):
-    """There is no such stream."""
+    """The stream does not exist."""
 
 
 class StreamBroken(StreamError):
-    """Messages that are in the stream do not come, or not as a stream's do."""
+    """Messages of the stream are not delivered, or not in order."""
 
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Turn what the broker objects to, and that it can't be reached, into a ``StreamError``."""
+    """Turn a refusal by the broker, or a lost connection, into a ``StreamError``."""
     try:
         yield
     except ConnectionClosed as error:

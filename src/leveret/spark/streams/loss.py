@@ -1,4 +1,4 @@
-"""Messages that a query should have read and that are no longer there: an error, or a line in the log."""
+"""Data loss: messages that a query should have read are gone; an error or a warning, by option failOnDataLoss."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ log: Final = logging.getLogger("leveret.spark")
 
 
 class DataLoss(Exception):
-    """Messages that the query had not read are gone; the text says which, and what may be done."""
+    """Messages that the query had not read are gone; the text says which, and what to do."""
 
 
 def lost(what: str, is_failure: bool) -> None:
-    """Raise ``DataLoss`` where the option failOnDataLoss says so, else log it: the query goes on from what is there."""
+    """Raise ``DataLoss`` if that is a failure (option failOnDataLoss), else log a warning."""
     if is_failure:
         raise DataLoss(f"{what}; to go on from what is there, set option failOnDataLoss to false")
     log.warning("%s; the query goes on from what is there, since failOnDataLoss is false", what)
 
 
 def counted(count: int) -> str:
-    """``1 message``, ``2,000 messages``."""
+    """Format a count, like ``1 message`` or ``2,000 messages``."""
     return f"{count:,} {'message' if count == 1 else 'messages'}"

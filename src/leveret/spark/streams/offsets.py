@@ -1,11 +1,11 @@
-"""The offsets that Spark keeps in its checkpoint: how far a query has come in each partition's stream.
+"""The offsets in Spark's checkpoint: how far a query has read each partition's stream.
 
-``{"flights": {"id": "00c4…", "next": 123}}``: ``id`` tells a stream from another one of the same name (null where the
-broker does not say), ``next`` is the offset of the first message that was not read.
+``{"flights": {"id": "00c4…", "next": 123}}``: ``id`` tells streams of the same name apart (null if the broker does not
+tell), ``next`` is the offset of the first unread message.
 
-Where a query begins is not known to ``initialOffset``: Spark calls it again after a crash in the first micro-batch,
-when "latest" would be somewhere else. It is ``{}`` and says nothing. The *end* of the first micro-batch, which Spark
-has on disk before anything is read, has ``first`` beside it: where the stream was begun with.
+``initialOffset`` returns ``{}``, since Spark calls it again after a crash in the first micro-batch, when "latest" would
+mean another offset. The *end* of the first micro-batch, which Spark writes to disk before anything is read, also has
+``first``: the offset at which the query began to read the stream.
 """
 
 from __future__ import annotations
@@ -17,24 +17,25 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Position:
-    """How far a query has come in one stream. ``first`` is there in the offset that begins it."""
+    """How far a query has read one stream; ``first`` is set only in the offset with which the query begins the
+    stream."""
 
     next: int
     id: str | None = None
     first: int | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """As it stands in the checkpoint."""
+        """Return the position as it stands in the checkpoint."""
         found: dict[str, Any] = {"id": self.id, "next": self.next}
         return found if self.first is None else {**found, "first": self.first}
 
 
 Offset = Mapping[str, Position]
-"""A position for each partition's stream, in the order of partitions."""
+"""A position for each partition's stream, in order of partitions."""
 
 
 def parse_offset(offset: Mapping[str, Any]) -> dict[str, Position]:
-    """The offset of a checkpoint. ``ValueError`` where it is not one of this source."""
+    """Parse the offset of a checkpoint; ``ValueError`` if it is not one of this source."""
     try:
         return {
             stream: Position(position["next"], position["id"], position.get("first"))
@@ -48,13 +49,13 @@ def parse_offset(offset: Mapping[str, Any]) -> dict[str, Position]:
 
 
 def format_offset(offset: Offset) -> dict[str, Any]:
-    """The offset as Spark keeps it."""
+    """Return the offset as Spark stores it."""
     return {stream: position.to_json() for stream, position in offset.items()}
 
 
 @dataclass(frozen=True)
 class Span:
-    """Messages of one stream from offset ``first`` to the one before ``end``."""
+    """Messages of one stream from offset ``first`` to before ``end``."""
 
     stream: str
     id: str | None
@@ -66,7 +67,7 @@ class Span:
 
 
 def spans(start: Offset, end: Offset) -> list[Span]:
-    """What lies between two offsets, stream by stream; streams of which nothing does are left out."""
+    """Return the messages between two offsets by stream, without empty spans."""
     found = []
     for stream, position in end.items():
         begun = start.get(stream)

@@ -21,29 +21,32 @@ _SEGMENTS: Final = SegmentOptions()
 _FORMS: Final = "earliest, latest, an offset, a time (ISO 8601), or a JSON object of these by stream"
 
 Place = int | datetime | str
-"""Where in a stream: an offset, a time of arrival, ``earliest`` or ``latest``."""
+"""A place in a stream: an offset, a time of arrival, ``earliest`` or ``latest``."""
 
 
 @dataclass(frozen=True)
 class Places:
-    """A place for each partition: ``named`` has those that were said one by one, ``others`` is for the rest."""
+    """A place for each partition: from ``named`` if its stream is there, else ``others``."""
 
     others: Place
     named: Mapping[str, Place]
 
     def of(self, stream: str) -> Place:
-        """The place in this partition's stream."""
+        """Return the place for this partition's stream."""
         return self.named.get(stream, self.others)
 
 
 @dataclass(frozen=True)
 class StreamOptions:
-    """What the source needs to know of a stream, or of a super stream and its partitions.
+    """The options for a stream, or for a super stream and its partitions.
 
-    ``partitions`` holds what stands behind the name and a dash in the names of a super stream's streams; None has them
-    found. ``rows_max`` and ``bytes_max`` bound a micro-batch (None: no bound), ``tasks_min`` is the least number of
-    tasks that a read is cut into, ``is_loss_failure`` whether messages that are gone fail the query, ``segments`` how
-    what is sealed is read.
+    Attributes:
+        partitions: what follows the name and a dash in the partitions' names; None to look them up.
+        rows_max: rows of a micro-batch, None without limit.
+        bytes_max: octets of a micro-batch, None without limit.
+        tasks_min: least number of tasks for a read.
+        is_loss_failure: whether missing messages fail the query.
+        segments: how sealed segments are read.
     """
 
     stream: str
@@ -59,7 +62,7 @@ class StreamOptions:
 
     @staticmethod
     def parse(options: Mapping[str, str]) -> StreamOptions:
-        """Read and check all options of the stream source; ``ValueError`` names the one that is wrong."""
+        """Read and check all options of the stream source; ``ValueError`` names the wrong one."""
         stream = options.get("stream")
         if not stream:
             raise ValueError("option stream is missing: the name of the stream or super stream to read")
@@ -85,7 +88,7 @@ def _bound(options: Mapping[str, str], name: str) -> int | None:
 
 
 def _partitions(text: str | None) -> tuple[str, ...] | None:
-    """``3`` means 0, 1, 2; anything else is a list of routing keys with commas between them."""
+    """Parse option partitions: ``3`` means 0, 1, 2; anything else is a list of routing keys separated by commas."""
     if text is None:
         return None
     if text.isdecimal():
@@ -142,5 +145,5 @@ def _time(option: str, text: str) -> datetime:
 
 
 def _aware(time: datetime) -> datetime:
-    """A time without a zone is UTC."""
+    """Return the time in UTC; a time without a zone is UTC."""
     return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)

@@ -1,4 +1,4 @@
-"""Options that say where to begin and where to end, as offsets of the streams that are there."""
+"""Starting and ending places from the options, as offsets of existing streams."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from leveret.spark.streams.options import Places, StreamOptions
 
 
 def begin(streams: Streams, options: StreamOptions, stream: str, bounds: Bounds) -> int:
-    """The offset that startingOffsets means. ``DataLoss`` for one that is gone, ``ValueError`` for one to come."""
+    """Return the offset of startingOffsets; ``DataLoss`` if it is gone, ``ValueError`` if it lies beyond the end."""
     first = streams.locate(stream, options.starting.of(stream), bounds)
     if first > bounds.next:
         raise ValueError(
@@ -24,7 +24,7 @@ def begin(streams: Streams, options: StreamOptions, stream: str, bounds: Bounds)
 
 
 def end(streams: Streams, options: StreamOptions, stream: str, bounds: Bounds) -> int:
-    """The offset that endingOffsets means (exclusive). ``DataLoss`` for one that is not there yet, or no longer."""
+    """Return the offset of endingOffsets (exclusive); ``DataLoss`` if the stream ends before it."""
     found = streams.locate(stream, options.ending.of(stream), bounds)
     if found > bounds.next:
         what = f"option endingOffsets: stream {stream!r} ends before offset {bounds.next}, not before {found}"
@@ -34,7 +34,7 @@ def end(streams: Streams, options: StreamOptions, stream: str, bounds: Bounds) -
 
 
 def check_names(places: Places, option: str, streams: Collection[str]) -> None:
-    """``ValueError`` for a place in a stream that is not read."""
+    """Raise ``ValueError`` if a place is given for a stream that is not read."""
     for name in places.named:
         if name not in streams:
             raise ValueError(f"option {option} names stream {name!r}; read are {', '.join(streams)}")

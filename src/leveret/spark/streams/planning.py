@@ -1,4 +1,4 @@
-"""Spans of streams as tasks: sealed segments where there are some, the rest over AMQP."""
+"""Plans spans of streams as tasks: sealed segments where they exist, the rest over AMQP."""
 
 from __future__ import annotations
 
@@ -27,23 +27,21 @@ from leveret.spark.streams.tail import read_tail
 TASK: Final = "leveret spark stream task"
 
 ROWS_PER_TASK: Final = 250_000
-"""What one task reads over AMQP at most: seconds, so that there is work for several executors, and little to repeat."""
+"""Rows that one task reads over AMQP at most: seconds of work, so that several executors share it and a repeated task
+repeats little."""
 
 
 class StreamTask(InputPartition):
-    """What one task reads: a span, from sealed segments if ``sealed`` says so.
-
-    ``is_typed``: the segments have the columns of bodies just as they would be parsed.
-    """
+    """What one task reads: a span, over AMQP or from sealed segments."""
 
     def __init__(self, span: Span, sealed: SealedTask | None = None, is_typed: bool = False) -> None:
         self.span = span
-        self.sealed = sealed
-        self.is_typed = is_typed
+        self.sealed = sealed  # None to read over AMQP
+        self.is_typed = is_typed  # the segments have the columns of bodies, just as parsing would make them
 
 
 class Planner:
-    """Makes tasks of spans; in the driver. Nothing connects before it is asked."""
+    """Plans tasks for spans, in the driver; connects only when it is called."""
 
     def __init__(self, options: StreamOptions, shape: RowShape) -> None:
         self._options = options
@@ -51,12 +49,13 @@ class Planner:
         self._sealed: dict[str, Sealed] = {}
 
     def hold(self, stream: str, facts: Facts | None, first: int) -> None:
-        """Have the broker keep the messages of this stream from ``first`` on, where the options say how."""
+        """Have the broker keep the messages of this stream from ``first`` on, if the options ask for a lease."""
         if facts is not None:
             self._of(stream).hold(facts, first)
 
     def tasks(self, parts: Sequence[tuple[Span, Facts | None]], pruning: Pruning = EVERYTHING) -> list[StreamTask]:
-        """Tasks that read these spans; with each what its broker tells of the stream, None if that is no leveret."""
+        """Return tasks that read these spans; each span comes with the broker's facts of its stream (None: not a
+        leveret)."""
         rows = sum(len(span) for span, _ in parts)
         found: list[StreamTask] = []
         spans: list[Span] = []
@@ -80,7 +79,7 @@ class Planner:
         return found + [StreamTask(span) for span in cut(spans, self._options.tasks_min - len(found))]
 
     def close(self) -> None:
-        """Give back what was held."""
+        """End all leases."""
         for sealed in self._sealed.values():
             sealed.close()
 
@@ -91,7 +90,7 @@ class Planner:
 
 
 def cut(spans: Sequence[Span], tasks_min: int) -> list[Span]:
-    """The spans in ``tasks_min`` pieces or more, of about equal length, none longer than :data:`ROWS_PER_TASK`."""
+    """Cut spans into at least ``tasks_min`` pieces of about equal length, none longer than :data:`ROWS_PER_TASK`."""
     size = max(1, min(ROWS_PER_TASK, sum(map(len, spans)) // max(1, tasks_min)))
     found = []
     for span in spans:
@@ -104,7 +103,7 @@ def cut(spans: Sequence[Span], tasks_min: int) -> list[Span]:
 
 
 def read_task(options: StreamOptions, shape: RowShape, task: StreamTask) -> Iterator[pa.RecordBatch]:
-    """The rows of a task, on an executor; errors as in :meth:`SealedTask.read` and :func:`read_tail`."""
+    """Yield the rows of a task, on an executor; raises the errors of :meth:`SealedTask.read` and :func:`read_tail`."""
     span = task.span
     if task.sealed is not None:
         try:

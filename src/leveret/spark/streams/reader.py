@@ -1,8 +1,8 @@
-"""The stream reader of a stream: offsets in Spark's checkpoint, so each message once as far as the sink.
+"""The streaming reader of a stream: offsets are in Spark's checkpoint, so each message reaches the sink once.
 
-It runs in the one long-lived Python process that the driver keeps for the source, which asks the broker how far its
-streams go; tasks read on executors. Two offsets alone say what a micro-batch has, so one that Spark repeats has the
-same messages, whatever was sealed meanwhile.
+The driver keeps one long-lived Python process for the source, which asks the broker for the ends of its streams; tasks
+read on executors. Two offsets alone define a micro-batch, so one that Spark repeats has the same messages, whatever was
+sealed meanwhile.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ from leveret.spark.streams.planning import Planner, StreamTask, read_task
 from leveret.spark.streams.shares import rows_of_octets, shares
 
 LISTEN_S: Final = 0.02
-"""Spark asks every 10 ms while there is nothing new. So long it is kept waiting for something; a query that reads other
-sources, too, waits as long for each of their micro-batches."""
+"""Seconds to wait for new messages before an idle reader answers: Spark asks every 10 ms. A query with several sources
+waits this long in each micro-batch of the others, too."""
 
 ASK_S: Final = 1.0
-"""How old what is known of streams may be while nothing comes: retention goes on."""
+"""Seconds for which the known bounds of idle streams are used: retention goes on meanwhile."""
 
 T = TypeVar("T")
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads a stream, or all partitions of a super stream. Offsets: see streams/offsets.py.
+    """Reads a stream, or all partitions of a super stream. streams/offsets.py describes the offsets.
 
-    Methods raise ``DataLoss``, and ``StreamError`` where there is no such stream, or the broker objects or stays away
-    for :data:`leveret.spark.retry.RECONNECT_S`. Spark makes a second instance that it pickles for the executors, so
-    nothing connects before the first question.
+    Methods raise ``DataLoss``, and ``StreamError`` if the stream does not exist or the broker refuses or is unreachable
+    for :data:`leveret.spark.retry.RECONNECT_S`. Spark pickles a second instance for the executors, so nothing connects
+    before the first call.
     """
 
     def __init__(self, options: StreamOptions, shape: RowShape) -> None:
@@ -61,16 +61,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._asked_s = 0.0
         self._missing: set[str] = set()
         self._is_fixed = self._is_idle = False
-        # where streams are begun with, until that is in the checkpoint
+        # the first offset of each stream, until it is in the checkpoint
         self._begun: dict[str, int] = {}
         self._planned: dict[str, Position] = {}
 
     def initialOffset(self) -> dict[str, Any]:
-        """Nothing is said here: Spark asks again after a crash, when "latest" would be somewhere else."""
+        """Return an empty offset: Spark calls this again after a crash, when "latest" would mean another offset."""
         return {}
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """The bound of a micro-batch; where there are two, the one of octets counts beside the one of rows."""
+        """Return the limit of a micro-batch; if rows and octets are limited, ``latestOffset`` also applies the
+        octets."""
         if self._options.rows_max is not None:
             return ReadMaxRows(self._options.rows_max)
         if self._options.bytes_max is not None:
@@ -79,17 +80,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @brief(StreamError)
     def prepareForTriggerAvailableNow(self) -> None:
-        """Note how far the streams go now: the query goes so far and ends."""
+        """Note the current ends of the streams: the query reads up to there and ends."""
         self._is_fixed = False
         self._ask({})
         self._is_fixed = True
 
     @brief(StreamError, DataLoss)
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """How far the next micro-batch goes; ``start`` itself where nothing new is there.
+        """Return the end of the next micro-batch, or ``start`` itself if there is nothing new.
 
-        The first one says where the streams are begun with and may be empty, so that a query that begins with the
-        latest message has a place of its own from then on.
+        The first end tells where each stream begins, and may be empty of messages, so that a query that starts at the
+        latest message keeps its place from then on.
         """
         read = parse_offset(start)
         self._ask(read)
@@ -108,7 +109,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return start if self._is_idle else format_offset(ends)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """How far the streams go, and how many messages lie behind what was planned: in the query's progress."""
+        """Return the ends of the streams and the messages beyond the planned end; Spark shows them in the query's
+        progress."""
         return {
             name: {"id": bounds.id, "next": bounds.next, "lag": bounds.next - self._planned[name].next}
             for name, bounds in self._bounds.items()
@@ -117,7 +119,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @brief(StreamError, DataLoss)
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The tasks that read what lies between two offsets."""
+        """Return the tasks that read the messages between two offsets."""
         parts = []
         for planned in spans(parse_offset(start), parse_offset(end)):
             bounds = self._bounds_for(planned)
@@ -128,17 +130,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @brief(StreamError, DataLoss)
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one task, on an executor."""
+        """Yield the rows of one task, on an executor."""
         assert isinstance(partition, StreamTask)
         yield from read_task(self._options, self._shape, partition)
 
     def stop(self) -> None:
-        """Close the connection, and give back what was held."""
+        """Close the connection and end the leases."""
         self._streams.close()
         self._planner.close()
 
     def _ask(self, read: dict[str, Position]) -> None:
-        """Learn how far all streams go; ``read`` are those that the query knows."""
+        """Update the bounds of all streams; ``read`` has those in the query's offset."""
         if self._is_fixed:
             return
         if self._is_idle and time.monotonic() < self._asked_s + ASK_S and not self._hears():
@@ -147,7 +149,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._asked_s = time.monotonic()
 
     def _hears(self) -> bool:
-        """Whether something has come, or comes just now."""
+        """Whether new messages have arrived, or arrive within :data:`LISTEN_S`."""
         if not self._bounds:
             time.sleep(LISTEN_S)
             return True
@@ -172,7 +174,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return found
 
     def _first(self, name: str, position: Position | None) -> int:
-        """The offset that the next micro-batch begins with in this stream."""
+        """Return the offset at which the next micro-batch begins in this stream."""
         bounds = self._bounds[name]
         if position is not None:
             return going_on(name, position, bounds, self._options.is_loss_failure)
@@ -181,7 +183,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._begun[name]
 
     def _limited(self, lags: dict[str, int], firsts: dict[str, int], limit: ReadLimit) -> dict[str, int]:
-        """How many rows of each stream the micro-batch has."""
+        """Return the number of rows that the micro-batch has of each stream."""
         if not isinstance(limit, (ReadMaxRows, ReadMaxBytes)):
             return lags
         rows = sum(lags.values())
@@ -200,7 +202,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         }
 
     def _bounds_for(self, span: Span) -> Bounds | None:
-        """How far the span's stream goes; it is asked for again only if what latestOffset knew does not cover it."""
+        """Return the bounds of the span's stream; the broker is asked only if the known bounds do not cover the
+        span."""
         bounds = self._bounds.get(span.stream)
         if bounds is None or bounds.id != span.id or bounds.next < span.end:
             bounds = self._with_retries(lambda: self._bounds_or_none(span.stream))
@@ -213,6 +216,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return None
 
     def _with_retries(self, ask: Callable[[], T]) -> T:
-        """Ask the broker, and again while it is away; then ``StreamError`` says why."""
+        """Ask the broker, with retries while it is away; raises ``StreamError`` when they are used up."""
         with explained():
             return Retry(f"stream {self._options.stream}", OSError).run(ask, self._streams.close)

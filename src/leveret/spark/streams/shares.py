@@ -1,4 +1,4 @@
-"""How much of each partition a micro-batch takes where it may not take all."""
+"""The share of each partition in a limited micro-batch."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 
 def shares(lags: Mapping[str, int], limit: int) -> dict[str, int]:
-    """Rows for each stream, at most ``limit`` together: as its lag is to all lags, so that all catch up together.
+    """Divide ``limit`` rows among streams in proportion to their lags, so that all catch up together.
 
-    The smaller ones come first and are rounded up, so none of them waits for ever for a whole row.
+    Smaller lags come first and are rounded up, so that none of them waits for a whole row for ever.
     """
     found = {}
     rows_left, lag_left = limit, sum(lags.values())
@@ -22,7 +22,8 @@ def shares(lags: Mapping[str, int], limit: int) -> dict[str, int]:
 
 
 def rows_of_octets(lags: Mapping[str, int], octets_per_row: Mapping[str, int], limit: int) -> int:
-    """So many rows of all streams together have about ``limit`` octets; one at least, or nothing would ever come."""
+    """Return how many rows of all streams have about ``limit`` octets; at least one, so that the query makes
+    progress."""
     octets = sum(lag * octets_per_row[stream] for stream, lag in lags.items())
     rows = sum(lags.values())
     return rows if octets <= limit else max(1, rows * limit // octets)

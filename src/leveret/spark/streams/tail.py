@@ -1,7 +1,7 @@
-"""Messages of a stream over AMQP, from one offset to another, for a task: all of them, in order, or an error.
+"""Reads a span of a stream over AMQP, for a task: all messages, in order, or an error.
 
-Deliveries are taken from the octets that were read in one loop, without an object for each. What that loop does not
-know comes one by one, as it does to any consumer.
+One loop cuts deliveries out of the octets as received, without an object for each. Frames that the loop does not handle
+are delivered one by one, as to any consumer.
 """
 
 from __future__ import annotations
@@ -26,28 +26,29 @@ from leveret.wire.properties import decode_header
 from leveret.wire.table import encode_short
 
 PREFETCH_MAX: Final = 20_000
-"""Messages under way at most. Half of them are acknowledged at a time, so that more come while these are read."""
+"""Limit of unacknowledged messages. Half of them are acknowledged at a time, so that more arrive while these are
+read."""
 
 BATCH_ROWS: Final = 10_000
 BATCH_OCTETS: Final = 4 << 20
 
 _MARK: Final = b"\x0fx-stream-offsetl"
-"""What stands before the offset, eight octets, in the table of headers."""
+"""The octets before the eight octets of the offset in the table of headers."""
 
 _MARK_OCTETS: Final = len(_MARK)
 _PACK: Final = struct.Struct(">Q").pack
 _ZERO: Final = bytes(8)
 _FLAGS_AT: Final = 12
-"""Class, weight and body size stand before the property flags in a content header."""
+"""Octets of class, weight and body size, which precede the property flags in a content header."""
 
 
 def read_tail(
     connection: BlockingConnection, span: Span, schema: pa.Schema, is_loss_failure: bool
 ) -> Iterator[pa.RecordBatch]:
-    """The messages of ``span`` in the columns of ``schema``, in batches.
+    """Yield the messages of ``span`` in batches with the columns of ``schema``.
 
-    ``DataLoss`` where some of them are gone, if that is a failure; ``ClientError`` as the client does, and
-    ``StreamBroken``: Spark repeats the task then.
+    Raises ``DataLoss`` if messages are missing and that is a failure. After ``ClientError`` and ``StreamBroken`` Spark
+    repeats the task.
     """
     usual = connection.core.deliveries
     try:
@@ -63,7 +64,7 @@ def read_tail(
 
 
 class _Tail:
-    """One consumer of one stream, alone on its channel."""
+    """A consumer of one stream, alone on its channel."""
 
     def __init__(
         self,
@@ -81,20 +82,20 @@ class _Tail:
         self._is_loss_failure = is_loss_failure
         self._prefetch_count = min(PREFETCH_MAX, len(span))
         self._run = Run(span.first)
-        # what was read and not looked at; a message has the same place in each
+        # received and not checked yet; a message has the same index in each list
         self._headers: list[bytes] = []
         self._bodies: list[bytes] = []
         self._routes: list[bytes] = []
         self._delivered = self._acknowledged = 0
 
     def begin(self) -> bool:
-        """Start the consumer; False if the stream is gone and that is no failure."""
+        """Start the consumer. Returns False if the stream is gone and that is no failure."""
         span = self._span
         try:
             self._channel.consume(
                 span.stream, arguments={OFFSET: span.first}, prefetch_count=self._prefetch_count, deliver=self.deliver
             )
-            # asked behind the consumer, which would be cancelled with the stream that it reads
+            # ask after consume: from then on the deletion of the stream cancels the consumer
             if span.id is None or self._channel.stream_facts(span.stream)["creation"] == span.id:
                 return True
             self._lost(f"stream {span.stream!r} was deleted and declared anew: {counted(len(span))} are gone")
@@ -105,10 +106,10 @@ class _Tail:
         return False
 
     def runs(self) -> Iterator[Run]:
-        """All messages of the span, as soon as some thousands are there."""
+        """Yield all messages of the span, in batches of some thousands."""
         end = self._span.end
         while True:
-            with self._connection.lock:  # the thread that keeps the heartbeats going reads, too
+            with self._connection.lock:  # the thread that sends heartbeats reads, too
                 gap = self._look()
             run = self._run
             reached = run.first + len(run)
@@ -129,7 +130,7 @@ class _Tail:
                 return
 
     def _receive(self, expected: int) -> bool:
-        """Read what comes; False if the stream is gone and that is no failure."""
+        """Read deliveries; returns False if the stream is gone and that is no failure."""
         half = self._prefetch_count // 2
         if self._delivered - self._acknowledged > half:
             self._acknowledged = self._delivered
@@ -149,7 +150,8 @@ class _Tail:
         return True
 
     def _look(self) -> int | None:
-        """Move what was read into the run, up to the end of the span or to a gap; the offset behind a gap, or None."""
+        """Move received messages into the batch, up to the end of the span or a gap. Returns the offset after the gap,
+        or None."""
         run, headers, end = self._run, self._headers, self._span.end
         expected = run.first + len(run)
         kept, needs_headers = run.headers, self._needs_headers
@@ -158,7 +160,7 @@ class _Tail:
         for header in headers:
             if expected == end:
                 break
-            # the offset stands last in a leveret's table; a publisher's own header of that name is before it
+            # leveret puts the offset last into the table; a publisher's own header of that name comes before it
             at = header.rfind(_MARK + _PACK(expected))
             if at < 0:
                 offset = _offset(header, expected)
@@ -185,17 +187,18 @@ class _Tail:
             del waiting[:stop]
         return gap
 
-    # what reads
+    # called by the connection
 
     def deliver(self, delivery: Delivery) -> None:
-        """One delivery that the loop has not taken."""
+        """Take a delivery that the loop of ``read`` has left."""
         self._headers.append(delivery.header)
         self._bodies.append(delivery.body)
         self._routes.append(encode_short(delivery.exchange) + encode_short(delivery.routing_key))
         self._delivered += 1
 
     def read(self, channels: Mapping[int, ChannelCore[Any]], data: bytes, start: int) -> int:
-        """Take the deliveries that begin at start and lie wholly in the data; the offset of the first octet unused."""
+        """Take the deliveries that begin at ``start`` and are complete in ``data``; returns the first unused
+        position."""
         end = len(data)
         headers, bodies, routes = self._headers, self._bodies, self._routes
         before = len(headers)
@@ -213,7 +216,7 @@ class _Tail:
                 break
             if body_size and (data[body] != 3 or int.from_bytes(data[body + 3 : body + 7], "big") != body_size):
                 break
-            # behind the consumer's tag, the delivery tag and redelivered
+            # after the consumer tag, the delivery tag and redelivered
             routes.append(data[start + 21 + data[start + 11] : head - 1])
             headers.append(data[head + 7 : body - 1])
             bodies.append(data[body + 7 : after - 1] if body_size else b"")
@@ -222,9 +225,9 @@ class _Tail:
         return start
 
     def _has_own_offsets(self, missing: int) -> bool:
-        """Whether a gap is none of messages: RabbitMQ keeps notes of its own among them, which have offsets, too.
+        """Whether a gap holds no messages: RabbitMQ stores records of its own among them, which have offsets, too.
 
-        Only the oldest messages ever go. So nothing is lost if there is a message before the gap.
+        Only the oldest messages are ever removed, so nothing is lost if a message exists before the gap.
         """
         return self._span.id is None and first_message(self._connection, self._span.stream) < missing
 
@@ -233,7 +236,7 @@ class _Tail:
 
 
 def _offset(header: bytes, expected: int) -> int:
-    """The offset that a delivery says; headers that fill a frame have no room for one."""
+    """Return the offset of a delivery, ``expected`` if it has none: headers that fill a frame leave no room for it."""
     offset = (decode_header(header)[0].headers or {}).get(OFFSET, expected)
     if not isinstance(offset, int):
         raise StreamBroken(f"a delivery of a stream has the offset {offset!r}")

@@ -1,4 +1,4 @@
-"""Tells that something has come into streams, so that the broker is asked nothing while nothing has."""
+"""Notices new messages in streams without polling the broker."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from leveret.client import BlockingChannel, BlockingConnection, ChannelClosed, C
 
 
 class TailNotifier:
-    """A consumer behind the last message of each stream, which may get one message: then it has rung.
+    """A consumer with a prefetch of 1 at the end of each stream: its delivery is the notification.
 
-    ``ConnectionClosed`` as the client does; that a stream is gone is a ring, too.
+    Raises ``ConnectionClosed``. The deletion of a stream counts as a notification, too.
     """
 
     def __init__(self, connection: BlockingConnection) -> None:
@@ -19,13 +19,13 @@ class TailNotifier:
         self._waits: dict[str, tuple[int, str]] = {}
 
     def wait(self, nexts: Mapping[str, int], timeout_s: float) -> bool:
-        """Whether a stream has, or gets within ``timeout_s``, a message with the offset that stands there or above."""
+        """Whether a stream has, or gets within ``timeout_s`` seconds, a message at its offset in ``nexts`` or above."""
         try:
             channel = self._listening(nexts)
             delivery = channel.next_delivery(timeout_s)
             if delivery is None:
                 return False
-            # it was read for nothing else; the next one is waited for behind what is there then
+            # the message was only a signal; the next consumer starts at the stream's new end
             channel.cancel(delivery.consumer_tag)
             self._waits = {name: wait for name, wait in self._waits.items() if wait[1] != delivery.consumer_tag}
         except (ChannelClosed, ConsumerCancelled):
@@ -44,7 +44,7 @@ class TailNotifier:
         return self._channel
 
     def _stop(self) -> None:
-        """Forget all consumers; with the channel goes what they have got."""
+        """Forget all consumers; closing the channel drops their deliveries."""
         channel, self._channel, self._waits = self._channel, None, {}
         if channel is not None and not channel.is_closed:
             channel.close()

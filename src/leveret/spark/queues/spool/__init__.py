@@ -1,1 +1,1 @@
-"""The spool: a directory in which messages stand from before their acknowledgement until Spark is done with them."""
+"""The spool: a directory that keeps messages from before their acknowledgement until Spark is done with them."""

@@ -1,4 +1,4 @@
-"""The operations on files that a spool is made of, each of which is a point where everything may end."""
+"""The file operations of a spool, one method each, so that tests can make any of them fail."""
 
 from __future__ import annotations
 
@@ -8,36 +8,36 @@ import pyarrow as pa
 
 
 class Files:
-    """The file system itself. Methods raise ``OSError``."""
+    """The file operations on the real file system. Methods raise ``OSError``."""
 
     def make_directory(self, path: str) -> None:
-        """Create it, and what is above it, where it is missing."""
+        """Create a directory and its missing parents."""
         os.makedirs(path, exist_ok=True)
 
     def names(self, directory: str) -> list[str]:
-        """The files of a directory, sorted."""
+        """Return the names of a directory's files, sorted."""
         return sorted(os.listdir(directory))
 
     def read(self, path: str) -> bytes:
-        """A file's content."""
+        """Return a file's content."""
         with open(path, "rb") as file:
             return file.read()
 
     def write(self, path: str, data: bytes | pa.Buffer) -> None:
-        """Make a file with this content, which may be lost as long as it is not synced."""
+        """Create a file with this content, which a crash may lose until it is synced."""
         with open(path, "wb") as file:
             file.write(data)
 
     def sync(self, path: str) -> None:
-        """A file's content is on the disk when this returns."""
+        """Return when a file's content is on disk."""
         self._sync(path, os.O_RDONLY)
 
     def sync_directory(self, path: str) -> None:
-        """Which files a directory has is on the disk when this returns."""
+        """Return when a directory's entries are on disk."""
         self._sync(path, os.O_RDONLY | os.O_DIRECTORY)
 
     def rename(self, old: str, new: str) -> None:
-        """Give a file another name; one that has it already goes."""
+        """Rename a file, replacing one that has the new name."""
         os.rename(old, new)
 
     def unlink(self, path: str) -> None:

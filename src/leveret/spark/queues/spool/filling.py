@@ -1,4 +1,4 @@
-"""The way from a queue into its spool: collected, written and synced, and only then acknowledged."""
+"""Moves messages from a queue into its spool: collect, write, sync, and only then acknowledge."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from leveret.spark.queues.spool.spool import Spool
 from leveret.spark.queues.subscription import FIRST_WAIT_S, Subscription
 
 SEGMENT_ROWS: Final = 25_000
-"""Messages of one file at most: it is written when so many are there, and all of them are unacknowledged before."""
+"""Messages of a file at most; none of them is acknowledged before the file is written."""
 
 SEGMENT_OCTETS: Final = 64 << 20
 """Octets of bodies at which a file is complete."""
 
 
 class Filling:
-    """A connection that brings messages of ``options.queue`` into the spool.
+    """A connection that moves messages of ``options.queue`` into the spool.
 
-    ``waiting``: messages that the queue had, when it was asked last, besides those that are in the spool. Methods raise
-    ``ConnectionClosed`` where the connection is lost and ``SourceError`` where the broker objects or the disk is full.
+    Methods raise ``ConnectionClosed`` if the connection is lost, and ``SourceError`` if the broker refuses or the disk
+    is full.
     """
 
     def __init__(self, spool: Spool, options: QueueOptions, spool_options: SpoolOptions) -> None:
@@ -29,12 +29,13 @@ class Filling:
         self._octets_max = options.octets_max
         self._rows_max = min(SEGMENT_ROWS, options.prefetch_count)
         self._subscription = Subscription(options.queue, options.url, options.prefetch_count, is_alone=True)
+        # messages in the queue and not in the spool, when the queue was asked last
         self.waiting = self._subscription.ready
-        # the files as they are now: what this connection brings it brings once
+        # the files at the start are enough: this connection delivers each message once
         self._known = Known(spool.last_batches(), spool_options.knows_content)
 
     def fill(self, end: int) -> None:
-        """What is in the queue now, until the spool ends at ``end`` or so many octets have come as a batch may have."""
+        """Spool the messages now in the queue, until the spool ends at ``end`` or a batch's octets are reached."""
         octets = self._octets_max
         wait_s = FIRST_WAIT_S
         while self._spool.end < end and octets > 0:
@@ -47,7 +48,8 @@ class Filling:
             wait_s = 0.0
 
     def fill_wholly(self, end: int) -> bool:
-        """Until the spool ends at ``end``, or a batch's octets have come. False if the queue has no more."""
+        """Spool until the spool ends at ``end`` or a batch's octets are reached; returns False if the queue is
+        empty."""
         octets = self._octets_max
         while self._spool.end < end and octets > 0:
             rows = min(self._rows_max, end - self._spool.end)
@@ -57,22 +59,22 @@ class Filling:
         return True
 
     def count_waiting(self) -> int:
-        """Ask the queue for ``waiting``. As an answer it also means that the broker has seen all acknowledgements."""
+        """Ask the queue for ``waiting``. The answer also means that the broker has processed all acknowledgements."""
         self.waiting = self._subscription.count_waiting()
         return self.waiting
 
     def close(self) -> None:
-        """Close the connection; what is not acknowledged goes back into the queue."""
+        """Close the connection; the broker requeues what is not acknowledged."""
         self._subscription.close()
 
     def _keep(self, found: list[Delivery]) -> int:
-        """Spool what is new of it, acknowledge all of it: how many octets of bodies it had."""
+        """Spool the new messages, acknowledge all, and return the octets of their bodies."""
         if not found:
             return 0
         new = self._known.without(found)
         if new:
             self._spool.append(new)
         self._subscription.acknowledge(found[-1].delivery_tag)
-        # when the answer is here, so is the acknowledgement there: never are those of two files on their way
+        # the answer means that the broker has the acknowledgement, so those of two files are never in flight at once
         self.count_waiting()
         return sum([len(one.body) for one in found])

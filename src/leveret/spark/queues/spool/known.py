@@ -1,8 +1,8 @@
-"""Messages that are delivered again although they stand in the spool: their acknowledgement was lost.
+"""Recognises redelivered messages that are already in the spool, because their acknowledgement was lost.
 
-A broker marks what it delivers again as redelivered. Such a message is known if it has a message id and the last
-segments have one with the same id, exchange, routing key, properties and body; or without an id, where the option says
-so, by all but the id. Each message of the spool accounts for one delivery.
+Brokers mark such messages as redelivered. One with a message id is known if the last segments have a message with the
+same id, exchange, routing key, properties and body. One without an id is compared by all the rest, if the option asks
+for that. Each message of the spool accounts for one delivery.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from leveret.client import Delivery
 
 _COUNTS: Final = ("x-delivery-count", "x-acquired-count")
-"""Headers in which quorum queues count deliveries: the second delivery differs from the first in them."""
+"""Headers in which quorum queues count deliveries; they differ between deliveries of a message."""
 
 _ID: Final = pa.field("message_id", pa.string())
 
@@ -27,7 +27,7 @@ _Place = tuple[pa.RecordBatch, int]
 
 
 class Known:
-    """The messages of some batches of the spool. knows_content: messages without an id are known, too."""
+    """The messages of some batches of the spool; with ``knows_content``, also those without an id."""
 
     def __init__(self, batches: Iterator[pa.RecordBatch], knows_content: bool) -> None:
         self._knows_content = knows_content
@@ -42,7 +42,7 @@ class Known:
                     self._places.setdefault(bodies[row], []).append((batch, row))
 
     def without(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
-        """Those of the deliveries that are new."""
+        """Return the new ones of these deliveries."""
         if not self._places:
             return list(deliveries)
         return [one for one in deliveries if not (one.redelivered and self._has(one))]

@@ -1,4 +1,4 @@
-"""A file of the spool: an Arrow IPC file of deliveries as they came, named after the first one and the one behind."""
+"""A file of the spool: an Arrow IPC file of raw deliveries, named after its first message and the end of its range."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ _NAME: Final = re.compile(r"([0-9]{20})-([0-9]{20})\.(arrow|done)")
 
 @dataclass(frozen=True)
 class Segment:
-    """Messages first ≤ n < end of a spool. is_done: Spark needs it no more; it is there to know messages again."""
+    """Messages first ≤ n < end of a spool. ``is_done``: Spark is done with it, and it only serves to recognise
+    messages."""
 
     first: int
     end: int
@@ -31,18 +32,18 @@ class Segment:
 
     @staticmethod
     def parse(name: str) -> Segment | None:
-        """The segment with this file name; None if it is none."""
+        """Return the segment with this file name, None if it is not a segment's."""
         match = _NAME.fullmatch(name)
         return None if match is None else Segment(int(match[1]), int(match[2]), match[3] == "done")
 
     @property
     def name(self) -> str:
-        """Its file name: 00000000000000000000-00000000000000010000.arrow, or .done."""
+        """The file name: 00000000000000000000-00000000000000010000.arrow, or .done."""
         return f"{self.first:020d}-{self.end:020d}.{'done' if self.is_done else 'arrow'}"
 
 
 def encoded(deliveries: Sequence[Delivery], compression: str | None) -> pa.Buffer:
-    """Deliveries as an Arrow IPC file. compression: lz4, zstd or None."""
+    """Encode deliveries as an Arrow IPC file; ``compression`` is lz4, zstd or None."""
     stream = pa.BufferOutputStream()
     options = pa.ipc.IpcWriteOptions(compression=compression)
     with pa.ipc.new_file(stream, RAW, options=options) as writer:
@@ -52,7 +53,7 @@ def encoded(deliveries: Sequence[Delivery], compression: str | None) -> pa.Buffe
 
 
 def batches(path: str) -> Iterator[pa.RecordBatch]:
-    """The deliveries of a segment's file, which is mapped and not read. ``SourceError`` where it can't be used."""
+    """Yield the deliveries of a segment's file, which is memory-mapped; ``SourceError`` if the file is unusable."""
     try:
         with pa.memory_map(path) as file, pa.ipc.open_file(file) as reader:
             for number in range(reader.num_record_batches):
@@ -68,14 +69,14 @@ def batches(path: str) -> Iterator[pa.RecordBatch]:
 
 @dataclass
 class SegmentPart(InputPartition):
-    """Rows first ≤ n < end of a segment's file: the work of one task."""
+    """Rows first ≤ n < end of a segment's file, read by one task."""
 
     path: str
     first: int
     end: int
 
     def read(self, shape: RowShape) -> Iterator[pa.RecordBatch]:
-        """Its rows. ``SourceError`` where the file is missing, damaged, or too short."""
+        """Yield the rows; ``SourceError`` if the file is missing, damaged or too short."""
         at = 0
         for batch in batches(self.path):
             start, stop = max(self.first - at, 0), min(self.end - at, batch.num_rows)

@@ -1,8 +1,8 @@
-"""A spool directory: segments in the order of their messages, one owner, one queue.
+"""A spool directory: segments in the order of their messages, with one owner and one queue.
 
-What is appended is synced when :meth:`Spool.append` returns, so that it may be acknowledged. A file is written aside
-and renamed: one that has a segment's name is whole. Segments that Spark is done with are kept for as long as their
-messages may be delivered again.
+:meth:`Spool.append` returns when its messages are synced and may be acknowledged. Files are written aside and renamed,
+so a file with a segment's name is complete. Segments that Spark is done with are kept as long as their messages may be
+redelivered.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from leveret.client import Delivery
 
 KEPT: Final = 2
-"""Segments that stay at least. The last one's acknowledgement may be lost with the connection, with the broker those
-of the last moments: these messages come again."""
+"""Segments that are kept at least: their messages are redelivered if the last segment's acknowledgement is lost with
+the connection, or those of the last moments with the broker."""
 
 _IDENTITY: Final = "spool.json"
 _LOCK: Final = "lock"
@@ -37,11 +37,10 @@ _ASIDE: Final = ".part"
 
 
 class Spool:
-    """The spool of one query in ``options.directory``, which is made where it is missing.
+    """The spool of one query in ``options.directory``, which is created if missing.
 
-    kind: "stream" or "batch"; a spool is of one kind for ever. files: the file operations.
-    Raises ``QueueBusy`` where another process has it, and ``SourceError`` where it is of another queue or kind, where
-    a file is missing or the directory can't be used.
+    ``kind`` is "stream" or "batch", and never changes. Raises ``QueueBusy`` if another process uses the spool, and
+    ``SourceError`` if it belongs to another queue or kind, a file is missing, or the directory is unusable.
     """
 
     def __init__(self, queue: QueueOptions, options: SpoolOptions, kind: str, files: Files | None = None) -> None:
@@ -61,16 +60,16 @@ class Spool:
 
     @property
     def first(self) -> int:
-        """The first message that Spark is not done with."""
+        """The number of the first message that Spark is not done with."""
         return next((one.first for one in self._segments if not one.is_done), self.end)
 
     @property
     def end(self) -> int:
-        """The number of the message that comes next."""
+        """The number of the next message."""
         return self._segments[-1].end if self._segments else 0
 
     def append(self, deliveries: Sequence[Delivery]) -> None:
-        """Write them down: they are on the disk when this returns, and may be acknowledged."""
+        """Write messages to disk; they may be acknowledged when this returns."""
         segment = Segment(self.end, self.end + len(deliveries))
         path = self._path(segment.name)
         aside = path + _ASIDE
@@ -88,22 +87,22 @@ class Spool:
         self._segments = [*self._segments, segment]
 
     def release(self, end: int) -> None:
-        """Spark is done with all messages before ``end``."""
+        """Mark the messages before ``end`` as done, and remove old segments."""
         with self._explained("tidied"):
             for place, one in enumerate(self._segments):
                 if one.end <= end and not one.is_done:
                     done = Segment(one.first, one.end, is_done=True)
                     self._files.rename(self._path(one.name), self._path(done.name))
                     self._segments[place] = done
-            # oldest first: what is left has no gap, wherever this ends
+            # oldest first: a crash leaves no gap
             while len(self._segments) > KEPT and self._segments[0].is_done:
                 self._files.unlink(self._path(self._segments[0].name))
                 self._segments = self._segments[1:]
 
     def parts(self, start: int, end: int, parts_min: int = 1) -> list[SegmentPart]:
-        """Messages start ≤ n < end as work for tasks, one per segment or (parts_min) more.
+        """Return messages start ≤ n < end as work for tasks: one part per segment, or more to reach ``parts_min``.
 
-        Raises ``SourceError`` where some of them are not here any more.
+        Raises ``SourceError`` if some of them are not in the spool any more.
         """
         if start < end and (not self._segments or start < self._segments[0].first or end > self.end):
             kept = f"{self._segments[0].first} to {self.end}" if self._segments else "none"
@@ -122,12 +121,12 @@ class Spool:
         return parts
 
     def last_batches(self) -> Iterator[pa.RecordBatch]:
-        """The deliveries that may come again: those of the last :data:`KEPT` segments."""
+        """Yield the deliveries that may be redelivered: those of the last :data:`KEPT` segments."""
         for one in self._segments[-KEPT:]:
             yield from segments_of.batches(self._path(one.name))
 
     def close(self) -> None:
-        """Give the directory up; a second call does nothing."""
+        """Unlock the directory; a second call does nothing."""
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
@@ -136,7 +135,7 @@ class Spool:
         return os.path.join(self._directory, name)
 
     def _identified(self, queue: QueueOptions, kind: str) -> str:
-        """The spool's own id. Refuses a directory that belongs to something else."""
+        """Return the spool's own id; ``SourceError`` if the directory belongs to another queue or kind."""
         address = parse_url(queue.url)
         wanted = {
             "version": 1,
@@ -193,13 +192,13 @@ class Spool:
 
 
 def is_spool(directory: str) -> bool:
-    """Whether a query has a spool there."""
+    """Whether the directory has a query's spool."""
     return os.path.exists(os.path.join(directory, _IDENTITY))
 
 
 def _locked(path: str, directory: str) -> int:
-    """An open file whose lock goes away with this process, however that ends."""
-    import fcntl  # not everywhere, and needed by nothing but spools
+    """Open a file with a lock that ends with this process, even by a crash; ``QueueBusy`` if it is locked."""
+    import fcntl  # missing on some platforms, and only spools need it
 
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
